@@ -1,0 +1,17 @@
+# bin/heddle, lib/heddle/abi1/*.so, include/heddle, lib/pkgconfig/heddle.pc and a CMake package.
+install(TARGETS heddle RUNTIME DESTINATION bin)
+get_property(plugin_targets GLOBAL PROPERTY HD_PLUGIN_TARGETS)
+install(TARGETS ${plugin_targets} LIBRARY DESTINATION ${HD_PLUGIN_DIR})
+install(DIRECTORY core/include/heddle DESTINATION include)
+configure_file(cmake/heddle.pc.in ${CMAKE_BINARY_DIR}/heddle.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/heddle.pc DESTINATION lib/pkgconfig)
+
+add_library(heddle_sdk INTERFACE)
+set_target_properties(heddle_sdk PROPERTIES EXPORT_NAME sdk)
+target_include_directories(heddle_sdk INTERFACE $<INSTALL_INTERFACE:include>)
+install(TARGETS heddle_sdk EXPORT heddle)
+install(EXPORT heddle NAMESPACE heddle:: FILE heddle-config.cmake DESTINATION lib/cmake/heddle)
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/heddle-config-version.cmake
+                                 COMPATIBILITY SameMajorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/heddle-config-version.cmake DESTINATION lib/cmake/heddle)

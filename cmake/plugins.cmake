@@ -1,0 +1,52 @@
+# hd_add_plugins(KIND DIRECTORY): one shared object per NAME.c and per folder NAME/ of DIRECTORY.
+#
+# A folder may hold plugin.cmake, which sees `target` and says what else it needs (libraries,
+# flags); it may set HD_PLUGIN_SKIP to a reason, and the plugin is then not built.  A folder
+# without any file that defines hd_plugin (transformer/) is a library for its neighbours: it has
+# library.cmake instead and is included first.
+
+function(hd_add_plugin kind name)
+  set(target heddle_${kind}_${name})
+  set(HD_PLUGIN_SKIP "")
+  set(sources ${ARGN})
+  list(GET sources 0 first)
+  get_filename_component(folder ${first} DIRECTORY)
+  add_library(${target} MODULE ${sources})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/core/include)
+  target_link_libraries(${target} PRIVATE hd_flags)
+  set_target_properties(${target} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY
+                                             ${CMAKE_BINARY_DIR}/${HD_PLUGIN_DIR})
+  if(NOT HD_SANITIZE)
+    target_link_options(${target} PRIVATE -Wl,-z,defs)
+  endif()
+  if(EXISTS ${folder}/plugin.cmake)
+    include(${folder}/plugin.cmake)
+  endif()
+  if(HD_PLUGIN_SKIP)
+    message(STATUS "${target}: not built: ${HD_PLUGIN_SKIP}")
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+  else()
+    set_property(GLOBAL APPEND PROPERTY HD_PLUGIN_TARGETS ${target})
+  endif()
+endfunction()
+
+function(hd_add_plugins kind directory)
+  set(root ${PROJECT_SOURCE_DIR}/${directory})
+  file(GLOB libraries CONFIGURE_DEPENDS ${root}/*/library.cmake)
+  foreach(library ${libraries})
+    include(${library})
+  endforeach()
+  file(GLOB files CONFIGURE_DEPENDS ${root}/*.c)
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME_WE)
+    hd_add_plugin(${kind} ${name} ${file})
+  endforeach()
+  file(GLOB folders LIST_DIRECTORIES true CONFIGURE_DEPENDS ${root}/*)
+  foreach(folder ${folders})
+    file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.c)
+    if(IS_DIRECTORY ${folder} AND sources AND NOT EXISTS ${folder}/library.cmake)
+      get_filename_component(name ${folder} NAME)
+      hd_add_plugin(${kind} ${name} ${sources})
+    endif()
+  endforeach()
+endfunction()

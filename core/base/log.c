@@ -1,0 +1,89 @@
+#include "base/log.h"
+#include "base/clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 4096 };
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+static struct {
+    uint32_t level;
+    uint32_t rank;
+    int file; /* -1: none */
+    uint64_t begin_ns;
+} logger = {.level = HD_LOG_WARN, .rank = HD_LOG_NO_RANK, .file = -1};
+
+void hd_log_init(void)
+{
+    const char *word = getenv("HEDDLE_LOG");
+
+    logger.begin_ns = hd_now_ns();
+    if (word == NULL || word[0] == '\0') {
+        return;
+    }
+    for (uint32_t level = 0; level <= HD_LOG_DEBUG; level++) {
+        if (strcmp(word, level_names[level]) == 0) {
+            logger.level = level;
+            return;
+        }
+    }
+    hd_log(HD_LOG_WARN, "HEDDLE_LOG=%s is not error, warn, info or debug; warn is used", word);
+}
+
+int hd_log_rank(uint32_t rank, const char *path)
+{
+    logger.rank = rank;
+    if (path == NULL) {
+        return 0;
+    }
+    logger.file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    return logger.file >= 0 ? 0 : errno;
+}
+
+/* One write per line, so that lines of several processes never mix. */
+static void write_line(int file, const char *line, size_t length)
+{
+    const ssize_t written = write(file, line, length);
+    (void)written; /* a log that cannot be written has nowhere to say so */
+}
+
+static size_t clip(int length)
+{
+    assert(length >= 0);
+    return length < LINE_BYTES ? (size_t)length : LINE_BYTES - 1;
+}
+
+void hd_log(uint32_t level, const char *format, ...)
+{
+    char text[LINE_BYTES - 128];
+    char line[LINE_BYTES];
+    va_list arguments;
+    const int has_rank = logger.rank != HD_LOG_NO_RANK;
+
+    if (level > logger.level && logger.file < 0) {
+        return;
+    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+
+    if (logger.file >= 0 && (level <= logger.level || level <= HD_LOG_INFO)) {
+        const double at_s = (double)(hd_now_ns() - logger.begin_ns) * 1e-9;
+        const int length =
+            snprintf(line, sizeof line, "%12.6f %-5s %s\n", at_s, level_names[level], text);
+        write_line(logger.file, line, clip(length));
+    }
+    if (level <= logger.level && (!has_rank || logger.rank == 0 || level == HD_LOG_ERROR)) {
+        const int length = has_rank ? snprintf(line, sizeof line, "rank %u: %s\n", logger.rank, text)
+                                    : snprintf(line, sizeof line, "heddle: %s\n", text);
+        write_line(STDERR_FILENO, line, clip(length));
+    }
+}

@@ -1,0 +1,105 @@
+#include "base/memory.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Stands in the 64 bytes before every block. */
+struct header {
+    void *base;
+    uint64_t mapped_bytes; /* 0: from the heap */
+    uint64_t bytes;
+    uint32_t tag;
+    uint32_t magic;
+};
+
+enum { HEADER_BYTES = 64, MAP_FROM_BYTES = 1 << 16 };
+#define MEMORY_MAGIC 0x6d656d68u
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hd_memory_use uses[HD_MEMORY_TAG_MAX];
+static uint32_t use_count;
+
+static uint32_t tag_index(const char *tag)
+{
+    for (uint32_t i = 0; i < use_count; i++) {
+        if (strcmp(uses[i].tag, tag) == 0) {
+            return i;
+        }
+    }
+    assert(use_count < HD_MEMORY_TAG_MAX);
+    uses[use_count].tag = tag;
+    return use_count++;
+}
+
+static uint32_t account(const char *tag, uint64_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    const uint32_t index = tag_index(tag);
+    uses[index].bytes += bytes;
+    if (uses[index].bytes > uses[index].peak_bytes) {
+        uses[index].peak_bytes = uses[index].bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return index;
+}
+
+void *hd_memory_take(uint64_t bytes, uint64_t alignment_bytes, const char *tag)
+{
+    const uint64_t align = alignment_bytes > HEADER_BYTES ? alignment_bytes : HEADER_BYTES;
+    const uint64_t total = bytes + align + HEADER_BYTES;
+    const int is_mapped = total >= MAP_FROM_BYTES;
+    void *base;
+
+    assert((align & (align - 1)) == 0);
+    if (total < bytes) {
+        return NULL;
+    }
+    if (is_mapped) {
+        base = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        base = base == MAP_FAILED ? NULL : base;
+    } else {
+        base = calloc(1, total);
+    }
+    if (base == NULL) {
+        return NULL;
+    }
+    unsigned char *const memory =
+        (unsigned char *)(((uintptr_t)base + HEADER_BYTES + align - 1) & ~(uintptr_t)(align - 1));
+    const struct header header = {base, is_mapped ? total : 0, bytes, account(tag, bytes),
+                                  MEMORY_MAGIC};
+    memcpy(memory - HEADER_BYTES, &header, sizeof header);
+    return memory;
+}
+
+void hd_memory_give(void *memory)
+{
+    struct header header;
+
+    if (memory == NULL) {
+        return;
+    }
+    memcpy(&header, (unsigned char *)memory - HEADER_BYTES, sizeof header);
+    assert(header.magic == MEMORY_MAGIC);
+    pthread_mutex_lock(&lock);
+    uses[header.tag].bytes -= header.bytes;
+    pthread_mutex_unlock(&lock);
+    if (header.mapped_bytes > 0) {
+        munmap(header.base, header.mapped_bytes);
+    } else {
+        free(header.base);
+    }
+}
+
+uint32_t hd_memory_report(struct hd_memory_use *rows, uint32_t capacity)
+{
+    pthread_mutex_lock(&lock);
+    const uint32_t count = use_count;
+    for (uint32_t i = 0; i < count && i < capacity; i++) {
+        rows[i] = uses[i];
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
+}

@@ -1,0 +1,54 @@
+/*
+ * base/problem.h - what went wrong, as the user will read it, and the exit code that follows.
+ *
+ * The first function that decides an error fills the caller's struct hd_problem; everybody
+ * else passes the negative status on.  Nobody prints but the command line, at the very end:
+ * one line on stderr, "place: key: reason: remedy", or the error object of --json.
+ */
+#ifndef HEDDLE_BASE_PROBLEM_H
+#define HEDDLE_BASE_PROBLEM_H
+
+#include <heddle/plugin.h>
+
+#include <stdint.h>
+
+/* INTERFACE.md, "Exit codes"; 128 + n for signal n. */
+enum hd_exit {
+    HD_EXIT_OK = 0,
+    HD_EXIT_FAILED = 1,    /* a check failed, or an internal error */
+    HD_EXIT_USAGE = 2,     /* usage or configuration */
+    HD_EXIT_PLUGIN = 3,    /* a plugin cannot be had, or cannot work here */
+    HD_EXIT_PLAN = 4,      /* the plan is refused */
+    HD_EXIT_PEER = 5,      /* a peer is lost, or a deadline has passed */
+    HD_EXIT_NONFINITE = 6, /* a loss or a norm is not finite */
+    HD_EXIT_OUTPUT = 7,    /* disk full, not writable */
+};
+
+struct hd_problem {
+    int32_t exit_code;  /* enum hd_exit; 0: nothing is wrong */
+    uint32_t law;       /* 1..8 of schedule.h, 0 if no law is broken */
+    char place[512];    /* "conf/x.ini:12", "command line", a path, "rank 3"; may be empty */
+    char key[128];      /* "pipeline.microbatches"; may be empty */
+    char message[2048]; /* the reason, one sentence without its full stop */
+    char remedy[1024];  /* what to do; may be empty */
+    char cycle[2048];   /* laws 4, 6 and 7: who waits for whom; may be empty */
+};
+
+/* Fills `problem` (the first one stays) and returns `status`, which is negative.  The message is
+   printf's; place, key and remedy are set with the functions below, before or after. */
+hd_status hd_problem_set(struct hd_problem *problem, hd_status status, int32_t exit_code,
+                         const char *format, ...) __attribute__((format(printf, 4, 5)));
+void hd_problem_place(struct hd_problem *problem, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void hd_problem_key(struct hd_problem *problem, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void hd_problem_remedy(struct hd_problem *problem, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The one line, without a newline: the parts that are not empty, joined by ": ".  As snprintf. */
+int hd_problem_line(const struct hd_problem *problem, char *line, uint32_t capacity);
+
+/* "HD_PEER_LOST" and its like, for logs; static. */
+const char *hd_status_name(hd_status status);
+
+#endif /* HEDDLE_BASE_PROBLEM_H */
