@@ -156,8 +156,8 @@ struct hd_swiglu_args {
     void *dgate_up;         /* A [R,2f]: with s = sigmoid(g):
                                gate e u s (1 + g (1 - s)),  gate e g s       */
     void *weighted;         /* A [R,f] = gate h; dW_down += dz^T weighted    */
-    const int32_t *offsets; /* [E+1]                                         */
-    uint32_t experts, expert_width;
+    const int32_t *offsets; /* [E+1]; NULL when dense: then row_count rows   */
+    uint32_t experts, expert_width, row_count;
 };
 
 /* Logits exist for HD_HEAD_CHUNK columns at a time, ascending, in the forward and again here. */

@@ -1,0 +1,60 @@
+/*
+ * plugins/kernels/transformer/transformer.h - what a plugin adds to the stage program.
+ *
+ * The stage program serves every member of struct hd_kernel_ops for a device whose
+ * memory is the host's and whose ops are done when they return.  A plugin links the
+ * object library hd_transformer, defines one constant
+ *
+ *     const struct hd_transformer_backend hd_transformer_backend = { ... };
+ *
+ * and exports hd_plugin with `.ops = &hd_transformer_kernel_ops`.  Both symbols are
+ * hidden: each plugin has its own copy of the program.
+ *
+ *   ini -> core -> hd_transformer_kernel_ops -> stage program -> struct hd_ops
+ *                                                    |             of the plugin
+ *                                                    +-> hd_transformer_backend
+ *
+ * Order of the calls: ops (any time, any thread), open, prepare once a stage, then
+ * per pass one bind followed by ops, at last close.  All but `ops` and
+ * `private_bytes` come from one thread at a time.
+ *
+ * Which op sees which dtype: struct hd_matrix of gemm and expert_gemm carries its
+ * own (a S gradient, an A activation, a G weight); every other address has the
+ * dtype that ops.h writes beside it.  The tables of rope and every address of an
+ * argument struct stay valid for the call only; device addresses are those of the
+ * core's regions and keep the alignment that open reported, lines of payload and
+ * scratch start on 256 bytes within their region.
+ */
+#ifndef HD_TRANSFORMER_H
+#define HD_TRANSFORMER_H
+
+#include "ops.h"
+
+struct hd_transformer_backend {
+    /* The op table for `precision` (enum hd_precision) and the plugin's options, which are in
+       `host`; NULL if this plugin does not serve it.  Pure: also called without a device. */
+    const struct hd_ops *(*ops)(const struct hd_host *host, uint32_t precision);
+
+    /* As open of kernel.h: fills `device` (but for its size) and makes what the ops are given.
+       NO_MEMORY and the like are returned after host->fail.  `out` is unset on failure. */
+    hd_status (*open)(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
+                      struct hd_ops_device **out);
+    void (*close)(struct hd_ops_device *device); /* takes NULL */
+
+    /* NULL, or called by stage_create: the last chance to allocate (K2), to choose algorithms and
+       to fill caches by shape.  `spec` has its defaults filled in, and dies with the call. */
+    hd_status (*prepare)(struct hd_ops_device *device, const struct hd_ops *ops,
+                         const struct hd_stage_spec *spec);
+
+    /* Lends `bytes` of scratch, ops->scratch_bytes(spec) of the stage, to the ops of one pass.
+       What they hold is undefined, and dead when the pass ends. */
+    void (*bind)(struct hd_ops_device *device, void *scratch, uint64_t bytes);
+
+    /* NULL, or what prepare allocates for such a stage: an estimate for the report. */
+    uint64_t (*private_bytes)(const struct hd_ops *ops, const struct hd_stage_spec *spec);
+};
+
+extern const struct hd_transformer_backend hd_transformer_backend; /* the plugin's */
+extern const struct hd_kernel_ops hd_transformer_kernel_ops;       /* the program's */
+
+#endif /* HD_TRANSFORMER_H */
