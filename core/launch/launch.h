@@ -1,0 +1,99 @@
+/*
+ * launch/launch.h - ranks as children of one process, and what they share before any transport.
+ *
+ *   parent   forks the ranks, sees deaths (waitid, pidfd) and stops (WSTOPPED), relays signals, and
+ *            leaves nobody behind: a second after the run is aborted, whoever is left is killed
+ *   rank     runs rank_main in its own process, dies with the parent (PR_SET_PDEATHSIG), ignores
+ *            SIGINT, SIGTERM and SIGUSR1 (the parent relays them by on_event)
+ *   region   `shared_bytes` of zeroed memory that parent and ranks see at the same address; what
+ *            lies in it is the caller's (the engine's board)
+ *
+ * The bootstrap is put/get/fence with deadlines, as hd_host hands it to plugins, plus one
+ * gather of equal blocks for the end of a step.  It lives in shared memory made before the fork and
+ * has no name anywhere.  Waits sleep on futexes, and hd_bootstrap_abort ends them all.
+ *
+ * This file knows no schedule, plugin or tensor.
+ */
+#ifndef HEDDLE_LAUNCH_LAUNCH_H
+#define HEDDLE_LAUNCH_LAUNCH_H
+
+#include "base/problem.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#define HD_LAUNCH_RANK_MAX 1024u
+
+struct hd_bootstrap; /* one rank's end of it */
+
+uint32_t hd_bootstrap_rank(const struct hd_bootstrap *bootstrap);
+uint32_t hd_bootstrap_rank_count(const struct hd_bootstrap *bootstrap);
+
+/* As hd_host's: values are small (64 KiB in all a rank), keys to 127 bytes; what was put before a
+   fence is visible to all after it.  get waits for the key until the deadline: HD_TIMEOUT.
+   A value of another size: HD_PROTOCOL.  After abort every wait returns HD_ABORTED. [any-thread] */
+hd_status hd_bootstrap_put(struct hd_bootstrap *bootstrap, const char *key, const void *value,
+                           uint64_t bytes);
+hd_status hd_bootstrap_get(struct hd_bootstrap *bootstrap, const char *key, void *value,
+                           uint64_t bytes, uint64_t deadline_ns);
+hd_status hd_bootstrap_fence(struct hd_bootstrap *bootstrap, uint64_t deadline_ns);
+
+/* Every rank gives `bytes` (equal everywhere, at most gather_bytes of the launch) and gets all
+   blocks in rank order.  Collective; one thread.  HD_TIMEOUT, HD_ABORTED. */
+hd_status hd_bootstrap_gather(struct hd_bootstrap *bootstrap, const void *mine, uint64_t bytes,
+                              void *all, uint64_t deadline_ns);
+
+/* Ends every wait of every rank, now and later. [any-thread] of any rank, or the parent's. */
+void hd_bootstrap_abort(struct hd_bootstrap *bootstrap);
+
+enum hd_launch_event_kind {
+    HD_LAUNCH_EXITED = 1,    /* a rank returned exit_code */
+    HD_LAUNCH_KILLED = 2,    /* a rank died of `signal` */
+    HD_LAUNCH_STOPPED = 3,   /* a rank was stopped by `signal` */
+    HD_LAUNCH_CONTINUED = 4, /* and goes on */
+    HD_LAUNCH_SIGNALLED =
+        5,              /* the parent got SIGINT, SIGTERM or SIGUSR1: the first one only; at the
+                           second the ranks are killed and the run ends with 128 + signal */
+    HD_LAUNCH_TICK = 6, /* every 20 ms or so */
+};
+
+struct hd_launch_event {
+    uint32_t kind; /* enum hd_launch_event_kind */
+    uint32_t rank;
+    pid_t pid;
+    int32_t exit_code, signal;
+    uint64_t at_ns;
+};
+
+struct hd_launch {
+    uint32_t rank_count;
+    uint64_t shared_bytes;
+    uint64_t gather_bytes; /* the largest block of a rank */
+    void *context;         /* the caller's, first argument of all below */
+
+    /* In the rank's own process; what it returns is the rank's exit code. */
+    int32_t (*rank_main)(void *context, struct hd_bootstrap *bootstrap, void *shared);
+
+    /* In the parent, one thread.  Returns 1 to abort the run: the bootstrap is aborted, and a
+       second later (grace_ms) whoever is left is killed. */
+    uint32_t (*on_event)(void *context, void *shared, const struct hd_launch_event *event);
+    uint32_t grace_ms;
+};
+
+struct hd_launch_outcome {
+    int32_t exit_codes[HD_LAUNCH_RANK_MAX]; /* of each rank; 128 + n when it died of signal n */
+    uint32_t killed_count;                  /* ranks that the parent had to kill */
+    int32_t signal;                         /* that the parent got; 0: none */
+};
+
+/* Forks, supervises, reaps all.  HD_OK also when ranks failed: the outcome says how.  Fails only if
+   ranks cannot be started (HD_EXIT_FAILED). */
+hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome *outcome,
+                        struct hd_problem *problem);
+
+/* Refuses to fork where a launcher has started this command several times (SLURM_STEP_NUM_TASKS,
+   OMPI_COMM_WORLD_SIZE, PMI_SIZE > 1): HD_EXIT_USAGE, with the variable, its value and the remedy.
+ */
+hd_status hd_launch_check_environment(struct hd_problem *problem);
+
+#endif /* HEDDLE_LAUNCH_LAUNCH_H */

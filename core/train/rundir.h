@@ -1,0 +1,61 @@
+/*
+ * train/rundir.h - the directory that a run leaves (INTERFACE.md, "What a run leaves").
+ *
+ * Files are written beside and renamed; a full disk or a directory that cannot be written is
+ * HD_EXIT_OUTPUT with the path and what to do.  Rank 0 and the parent write here, nobody else but
+ * each rank its own log.
+ */
+#ifndef HEDDLE_TRAIN_RUNDIR_H
+#define HEDDLE_TRAIN_RUNDIR_H
+
+#include "base/problem.h"
+#include "train/step.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct hd_rundir {
+    char path[4096];
+    int metrics; /* descriptor of metrics.jsonl, -1 until opened */
+};
+
+/*
+ * Makes `directory` (empty: runs/NAME-YYYYMMDD-HHMMSS, local time, with -2, -3 .. if taken) and
+ * log/ in it, and points runs/latest (beside the directory: in its parent) to it, atomically.  A
+ * directory that has a run.json is refused unless `overwrite`, which removes what a run leaves and
+ * nothing else.  HD_EXIT_USAGE for the refusal, HD_EXIT_OUTPUT else.
+ */
+hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, const char *name,
+                           uint32_t overwrite, struct hd_problem *problem);
+
+/* Writes `text` to path/NAME.tmp, syncs, renames.  HD_EXIT_OUTPUT. */
+hd_status hd_rundir_write(const struct hd_rundir *rundir, const char *name, const char *text,
+                          uint64_t bytes, struct hd_problem *problem);
+
+struct hd_metrics {
+    uint32_t step;
+    double time_s; /* seconds since the start of the run */
+    struct hd_step_result result;
+    double learning_rate;
+    uint64_t tokens; /* of this step */
+    double step_seconds, tokens_per_second;
+    uint32_t skipped;
+};
+
+/* Appends one object to metrics.jsonl (opened on first use), one write, so that a kill leaves whole
+ * lines. */
+hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *metrics,
+                            struct hd_problem *problem);
+void hd_rundir_close(struct hd_rundir *rundir);
+
+/* The progress line: rewritten on a terminal, one line per 10 steps (and the last) in a pipe; to
+ * stderr. */
+struct hd_progress {
+    uint32_t is_quiet, is_terminal, steps;
+    uint64_t begin_ns;
+    uint32_t first_step; /* the last finished before this run; 0 */
+};
+void hd_progress_step(struct hd_progress *progress, const struct hd_metrics *metrics);
+void hd_progress_end(struct hd_progress *progress);
+
+#endif /* HEDDLE_TRAIN_RUNDIR_H */
