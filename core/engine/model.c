@@ -1,0 +1,242 @@
+#include "engine/model.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LAYERS_AUTO = 8 };
+
+static uint32_t layers_of(const struct hd_config *config, uint32_t stage_count)
+{
+    if (config->model.layers > 0) {
+        return config->model.layers;
+    }
+    if (config->model.split.count > 0) {
+        uint32_t sum = 0;
+        for (uint32_t i = 0; i < config->model.split.count; i++) {
+            sum += config->model.split.values[i];
+        }
+        return sum;
+    }
+    return stage_count > LAYERS_AUTO ? stage_count : LAYERS_AUTO;
+}
+
+/* The first layers mod stages stages take one layer more. */
+static uint32_t even_share(uint32_t layers, uint32_t stage_count, uint32_t stage)
+{
+    return layers / stage_count + (stage < layers % stage_count);
+}
+
+static hd_status check_split(const struct hd_config *config, uint32_t stage_count, uint32_t layers,
+                             struct hd_problem *problem)
+{
+    const struct hd_config_counts *split = &config->model.split;
+    uint64_t sum = 0;
+
+    if (split->count == 0) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%s", hd_config_place(config, "model", "split"));
+    hd_problem_key(problem, "model.split");
+    if (split->count != stage_count) {
+        hd_problem_remedy(problem, "give %u numbers, one a stage", stage_count);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u entries for %u stages",
+                              split->count, stage_count);
+    }
+    for (uint32_t stage = 0; stage < stage_count; stage++) {
+        sum += split->values[stage];
+    }
+    if (sum != layers) {
+        hd_problem_remedy(problem, "let the entries add up to model.layers, or leave layers out");
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "the entries add up to %llu layers, model.layers is %u",
+                              (unsigned long long)sum, layers);
+    }
+    memset(problem, 0, sizeof *problem);
+    return HD_OK;
+}
+
+/* Ticks of one stage: a list of one holds for all. */
+static double cost_of(const struct hd_config_numbers *numbers, uint32_t stage)
+{
+    assert(numbers->count > 0);
+    return numbers->values[numbers->count == 1 ? 0 : stage];
+}
+
+static hd_status check_costs(const struct hd_config *config, uint32_t stage_count,
+                             struct hd_problem *problem)
+{
+    const struct {
+        const char *key;
+        const struct hd_config_numbers *numbers;
+    } rows[] = {
+        {"forward", &config->cost.forward},
+        {"backward", &config->cost.backward},
+        {"input_gradient", &config->cost.input_gradient},
+        {"weight_gradient", &config->cost.weight_gradient},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].numbers->count != 1 && rows[i].numbers->count != stage_count) {
+            hd_problem_place(problem, "%s", hd_config_place(config, "cost", rows[i].key));
+            hd_problem_key(problem, "cost.%s", rows[i].key);
+            hd_problem_remedy(problem, "give one number, or one a stage");
+            return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u numbers for %u stages",
+                                  rows[i].numbers->count, stage_count);
+        }
+    }
+    return HD_OK;
+}
+
+static void fill_spec(const struct hd_config *config, const struct hd_pipeline *pipeline,
+                      uint32_t stage, struct hd_stage_spec *spec)
+{
+    const double tick_us = config->cost.tick_us;
+
+    spec->size = sizeof *spec;
+    spec->width = config->model.width;
+    spec->heads = config->model.heads;
+    spec->key_value_heads = config->model.key_value_heads;
+    spec->experts = config->model.experts;
+    spec->experts_per_token = config->model.experts_per_token;
+    spec->expert_width = config->model.expert_width;
+    spec->vocabulary = config->model.vocabulary;
+    spec->sequence = config->model.sequence;
+    spec->batch = config->data.microbatch_size;
+    spec->normalize_gates = config->model.normalize_gates;
+    spec->rope_theta = config->model.rope_theta;
+    spec->norm_epsilon = config->model.norm_epsilon;
+    spec->init_std = config->model.initial_deviation;
+    spec->balance_weight = config->model.balance_loss;
+    spec->z_weight = config->model.z_loss;
+    spec->precision = config->kernels.precision;
+    spec->recompute = config->kernels.recompute;
+    spec->stage = stage;
+    spec->has_embedding = stage == 0;
+    spec->has_head = stage == pipeline->stage_count - 1;
+    spec->split_backward = pipeline->is_split;
+    spec->expert_count = config->model.experts;
+    spec->scale_rule = config->kernels.scale_rule;
+    spec->half_batches = config->model.half_batches;
+    spec->forward_us = tick_us * cost_of(&config->cost.forward, stage);
+    spec->backward_us = tick_us * cost_of(&config->cost.backward, stage);
+    spec->input_gradient_us = tick_us * cost_of(&config->cost.input_gradient, stage);
+    spec->weight_gradient_us = tick_us * cost_of(&config->cost.weight_gradient, stage);
+}
+
+hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pipeline,
+                          struct hd_model *model, struct hd_problem *problem)
+{
+    const uint32_t stage_count = pipeline->stage_count;
+    const uint32_t layers = layers_of(config, stage_count);
+    uint32_t first_block = 0;
+
+    hd_status status = check_split(config, stage_count, layers, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    status = check_costs(config, stage_count, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    struct hd_stage_spec *specs = hd_memory_take(stage_count * sizeof *specs, 64, "model");
+    if (specs == NULL) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for %u stages",
+                              stage_count);
+    }
+    for (uint32_t stage = 0; stage < stage_count; stage++) {
+        fill_spec(config, pipeline, stage, &specs[stage]);
+        specs[stage].layers = layers;
+        specs[stage].first_block = first_block;
+        specs[stage].block_count = config->model.split.count > 0
+                                       ? config->model.split.values[stage]
+                                       : even_share(layers, stage_count, stage);
+        first_block += specs[stage].block_count;
+    }
+    assert(first_block == layers);
+    *model = (struct hd_model){
+        .stage_count = stage_count,
+        .layers = layers,
+        .is_short = layers < stage_count,
+        .specs = specs,
+    };
+    return HD_OK;
+}
+
+void hd_model_finish(struct hd_model *model)
+{
+    hd_memory_give(model->specs);
+    model->specs = NULL;
+}
+
+hd_status hd_model_check(const struct hd_model *model, const struct hd_config *config,
+                         struct hd_problem *problem)
+{
+    if (!model->is_short) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%s", hd_config_place(config, "model", "layers"));
+    hd_problem_key(problem, "model.layers");
+    hd_problem_remedy(problem, "use at least %u layers, or fewer ranks or stages_per_rank",
+                      model->stage_count);
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u layers cannot fill %u stages",
+                          model->layers, model->stage_count);
+}
+
+/* A host whose fail() keeps the plugin's sentence. */
+struct listener {
+    struct hd_problem *problem;
+};
+
+static hd_status hear(void *context, const struct hd_error *error)
+{
+    struct listener *listener = context;
+    return hd_problem_set(listener->problem, error->status, HD_EXIT_USAGE, "%s", error->text);
+}
+
+static void ignore_log(void *context, uint32_t level, const char *text)
+{
+    (void)context;
+    (void)level;
+    (void)text;
+}
+
+hd_status hd_model_needs(const struct hd_model *model, const struct hd_plugin *kernel,
+                         const struct hd_host *host, struct hd_stage_needs *needs,
+                         struct hd_problem *problem)
+{
+    const struct hd_kernel_ops *ops = kernel->ops;
+    struct listener listener = {problem};
+    struct hd_host listening = *host;
+
+    listening.context = &listener;
+    listening.fail = hear;
+    listening.log = ignore_log;
+    for (uint32_t stage = 0; stage < model->stage_count; stage++) {
+        memset(&needs[stage], 0, sizeof needs[stage]);
+        needs[stage].size = sizeof needs[stage];
+        const hd_status status = ops->stage_needs(&listening, &model->specs[stage], &needs[stage]);
+        if (status < 0) {
+            hd_problem_place(problem, "kernel %s", kernel->name);
+            return hd_problem_set(problem, status, HD_EXIT_USAGE, "stage %u is refused: %s", stage,
+                                  hd_status_name(status));
+        }
+        assert(needs[stage].payload_bytes > 0); /* kernel.h: never 0, the stamp */
+        if (needs[stage].acquisitions == 0) {
+            needs[stage].acquisitions = 1;
+        }
+    }
+    return HD_OK;
+}
+
+const char *hd_model_split_text(const struct hd_model *model, char *text, uint32_t capacity)
+{
+    uint32_t length = 0;
+
+    text[0] = '\0';
+    for (uint32_t stage = 0; stage < model->stage_count && length < capacity; stage++) {
+        length += (uint32_t)snprintf(text + length, capacity - length, "%s%u", stage > 0 ? "," : "",
+                                     model->specs[stage].block_count);
+    }
+    return text;
+}
