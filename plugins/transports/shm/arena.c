@@ -1,0 +1,199 @@
+/*
+ * shm/arena.c - the memory of one channel: a memfd, reserved whole before it is used.
+ *
+ * A memfd has no name that could stay behind: the peer opens it as /proc/PID/fd/FD while
+ * its target holds it open, and it is gone with the last mapping, also after SIGKILL.
+ * It is filled with pages at once, so that a full machine is an error at open and not a
+ * SIGBUS in a step, and sealed against any change of size.
+ */
+#include "shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static uint64_t round_up(uint64_t bytes, uint64_t alignment_bytes)
+{
+    return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+}
+
+static uint64_t head_bytes(const struct hd_transport *instance)
+{
+    return round_up(sizeof(struct shm_words) + HD_SEAL_BYTES, instance->alignment_bytes);
+}
+
+static uint32_t number_of(const struct hd_transport *instance, const struct shm_lane *lane)
+{
+    return (uint32_t)(lane - instance->lanes);
+}
+
+hd_status shm_arena_measure(struct hd_transport *instance, struct shm_lane *lane)
+{
+    const struct hd_channel *channel = lane->channel;
+    const uint64_t bytes_max = (uint64_t)1 << 46; /* half of what a process can address */
+
+    if (channel->bytes <= bytes_max) {
+        lane->stride_bytes = round_up(channel->bytes + HD_SEAL_BYTES, instance->alignment_bytes);
+    }
+    if (lane->stride_bytes == 0 || channel->depth > bytes_max / lane->stride_bytes) {
+        const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, number_of(instance, lane), 0};
+        return shm_fail(instance, &fault,
+                        "channel %u: %u slots of %" PRIu64 " bytes are more than a process can map",
+                        fault.channel, channel->depth, channel->bytes);
+    }
+    lane->mapped_bytes = head_bytes(instance) + channel->depth * lane->stride_bytes;
+    return HD_OK;
+}
+
+/* What the machine can still give, or UINT64_MAX.  A memfd knows no limit but the OOM killer. */
+static uint64_t available_bytes(void)
+{
+    char line[128];
+    uint64_t available_kib = UINT64_MAX / 1024;
+    FILE *file = fopen("/proc/meminfo", "re");
+
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "MemAvailable: %" SCNu64, &available_kib) == 1) {
+            break;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return available_kib * 1024;
+}
+
+static hd_status refuse_memory(struct hd_transport *instance, const struct shm_lane *lane,
+                               const char *reason)
+{
+    const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, number_of(instance, lane), 0};
+    return shm_fail(instance, &fault,
+                    "channel %u needs %" PRIu64 " bytes of shared memory (%u slots of %" PRIu64
+                    "): %s; plan fewer slots or smaller microbatches",
+                    fault.channel, lane->mapped_bytes, lane->channel->depth, lane->channel->bytes,
+                    reason);
+}
+
+/* Every page is there afterwards, and no end can change the size. */
+static hd_status reserve_pages(struct hd_transport *instance, struct shm_lane *lane)
+{
+    const uint64_t left_bytes = available_bytes();
+    char reason[64];
+    int error = 0;
+
+    if (lane->mapped_bytes > left_bytes) {
+        snprintf(reason, sizeof reason, "only %" PRIu64 " are available", left_bytes);
+        return refuse_memory(instance, lane, reason);
+    }
+    do { /* a signal undoes the whole call, so this ends once signals do */
+        error = posix_fallocate(lane->descriptor, 0, (off_t)lane->mapped_bytes);
+    } while (error == EINTR);
+    if (error != 0) {
+        return refuse_memory(instance, lane, strerror(error));
+    }
+    (void)fcntl(lane->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    return HD_OK;
+}
+
+static hd_status map(struct hd_transport *instance, struct shm_lane *lane, int descriptor)
+{
+    void *memory = mmap(NULL, lane->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                        descriptor, 0);
+    if (memory == MAP_FAILED) {
+        return refuse_memory(instance, lane, strerror(errno));
+    }
+    lane->words = memory;
+    lane->slots = (unsigned char *)memory + head_bytes(instance);
+    return HD_OK;
+}
+
+hd_status shm_arena_make(struct hd_transport *instance, struct shm_lane *lane)
+{
+    char name[64];
+
+    /* Shown in /proc/PID/maps, and nowhere else. */
+    snprintf(name, sizeof name, "heddle-channel-%u", number_of(instance, lane));
+    lane->descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (lane->descriptor < 0 ||
+        getrandom(&lane->nonce, sizeof lane->nonce, 0) != sizeof lane->nonce) {
+        return refuse_memory(instance, lane, strerror(errno));
+    }
+    hd_status status = reserve_pages(instance, lane);
+    if (status == HD_OK) {
+        status = map(instance, lane, lane->descriptor);
+    }
+    if (status == HD_OK) {
+        lane->words->magic = SHM_MAGIC;
+        lane->words->nonce = lane->nonce;
+    }
+    return status;
+}
+
+static hd_status refuse_card(struct hd_transport *instance, const struct shm_lane *lane,
+                             hd_status status, const char *reason)
+{
+    const struct shm_fault fault = {status, lane->channel->target, number_of(instance, lane), 0};
+    return shm_fail(instance, &fault, "channel %u: the memory of rank %u: %s", fault.channel,
+                    fault.rank, reason);
+}
+
+hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
+                         const struct shm_card *card)
+{
+    char reason[192];
+    char path[64];
+    struct stat found;
+
+    if (card->magic != SHM_MAGIC || card->mapped_bytes != lane->mapped_bytes ||
+        card->stride_bytes != lane->stride_bytes) {
+        snprintf(reason, sizeof reason,
+                 "it has %" PRIu64 " bytes, this rank expects %" PRIu64
+                 ": the ranks do not run one plan",
+                 card->mapped_bytes, lane->mapped_bytes);
+        return refuse_card(instance, lane, HD_PROTOCOL, reason);
+    }
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", card->pid, card->descriptor);
+    const int descriptor = open(path, O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) {
+        snprintf(reason, sizeof reason,
+                 "%s: %s; shm needs all ranks in one pid namespace and of one user", path,
+                 strerror(errno));
+        return refuse_card(instance, lane, HD_UNSUPPORTED, reason);
+    }
+    /* The same number may mean another file in another pid namespace. */
+    if (fstat(descriptor, &found) != 0 || (uint64_t)found.st_size != lane->mapped_bytes) {
+        close(descriptor);
+        return refuse_card(instance, lane, HD_UNSUPPORTED,
+                           "another file stands there: the ranks are not in one pid namespace");
+    }
+    hd_status status = map(instance, lane, descriptor);
+    close(descriptor);
+    if (status == HD_OK && (lane->words->magic != SHM_MAGIC || lane->words->nonce != card->nonce)) {
+        shm_arena_unmap(lane);
+        status = refuse_card(instance, lane, HD_UNSUPPORTED,
+                             "other content stands there: the ranks are not in one pid namespace");
+    }
+    return status;
+}
+
+void shm_arena_close_descriptor(struct shm_lane *lane)
+{
+    if (lane->descriptor >= 0) {
+        close(lane->descriptor);
+        lane->descriptor = -1;
+    }
+}
+
+void shm_arena_unmap(struct shm_lane *lane)
+{
+    if (lane->words != NULL) {
+        munmap(lane->words, lane->mapped_bytes);
+        lane->words = NULL;
+    }
+}

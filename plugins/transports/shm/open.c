@@ -1,0 +1,392 @@
+/*
+ * shm/open.c - from channels to mapped, proven memory, and back.
+ *
+ *   every rank     make arenas of its incoming channels, put cards        fence
+ *                  get cards, hold peers, open the outgoing channels
+ *                  warm up: write all, then verify and credit all,
+ *                  then wait for all credits                              fence
+ *                  each writer sets its words back to 0                   fence
+ *
+ * Nobody waits while somebody waits for it: sends never block here, credits follow
+ * arrivals, and all wait in channel order.  The last fence keeps a fast source's message
+ * 0 from being taken for the warm-up, or from being wiped out with it.
+ */
+#include "shm.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { KEY_BYTES = 32, TEXT_BYTES = 512 };
+
+#define WARM_UP_SEQUENCE UINT64_MAX
+
+hd_status shm_fail(struct hd_transport *instance, const struct shm_fault *fault, const char *format,
+                   ...)
+{
+    const struct hd_host *host = instance->host;
+    int first = HD_OK;
+    char text[TEXT_BYTES];
+    va_list arguments;
+
+    if (!atomic_compare_exchange_strong(&instance->failed, &first, fault->status)) {
+        return first;
+    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = fault->status,
+                                   .rank = fault->rank,
+                                   .channel = fault->channel,
+                                   .sequence = fault->sequence,
+                                   .text = text};
+    host->fail(host->context, &error);
+    return fault->status;
+}
+
+/* --- what this rank has ------------------------------------------------------------------ */
+
+static hd_status refuse_setup(struct hd_transport *instance, hd_status status, uint32_t channel,
+                              const char *reason)
+{
+    const struct shm_fault fault = {status, SHM_NONE, channel, 0};
+    return shm_fail(instance, &fault, "%s", reason);
+}
+
+static hd_status check_setup(struct hd_transport *instance, const struct hd_transport_setup *setup)
+{
+    const uint32_t align = setup->alignment_bytes;
+
+    if (setup->memory != HD_MEMORY_HOST) {
+        return refuse_setup(instance, HD_UNSUPPORTED, SHM_NONE,
+                            "shm carries host memory only; kernels on a device need another "
+                            "transport");
+    }
+    if (align < HD_SEAL_BYTES || (align & (align - 1)) != 0 || align > sysconf(_SC_PAGESIZE)) {
+        return refuse_setup(instance, HD_UNSUPPORTED, SHM_NONE,
+                            "shm aligns slots to a power of two from 64 bytes to one page");
+    }
+    for (uint32_t i = 0; i < setup->channel_count; i++) {
+        const struct hd_channel *channel = setup->channels[i];
+        const uint32_t rank_count = setup->host->rank_count;
+        if (channel->source == channel->target || channel->source >= rank_count ||
+            channel->target >= rank_count || channel->depth == 0 || channel->bytes == 0) {
+            return refuse_setup(instance, HD_INVALID, i,
+                                "a channel leads from one rank to another and has depth and bytes");
+        }
+    }
+    return HD_OK;
+}
+
+/* Only what needs no other rank: memory for the books, and the options. */
+static struct hd_transport *create(const struct hd_transport_setup *setup)
+{
+    const struct hd_host *host = setup->host;
+    const uint64_t bytes =
+        sizeof(struct hd_transport) + setup->channel_count * sizeof(struct shm_lane);
+    struct hd_transport *instance = host->alloc(host->context, bytes, 64, "shm");
+    struct shm_peer *peers =
+        host->alloc(host->context, host->rank_count * sizeof *peers, 64, "shm");
+
+    if (instance == NULL || peers == NULL) {
+        host->free(host->context, peers);
+        host->free(host->context, instance);
+        return NULL;
+    }
+    instance->host = host;
+    instance->channels = setup->channels;
+    instance->channel_count = setup->channel_count;
+    instance->alignment_bytes = setup->alignment_bytes;
+    instance->peers = peers;
+    for (uint32_t rank = 0; rank < host->rank_count; rank++) {
+        peers[rank] = (struct shm_peer){.rank = rank, .pidfd = -1};
+    }
+    for (uint32_t i = 0; i < setup->channel_count; i++) {
+        instance->lanes[i].channel = setup->channels[i];
+        instance->lanes[i].is_source = setup->channels[i]->source == host->rank;
+        instance->lanes[i].descriptor = -1;
+    }
+    return instance;
+}
+
+static int is_target(const struct hd_transport *instance, const struct shm_lane *lane)
+{
+    return lane->channel->target == instance->host->rank;
+}
+
+static hd_status make_arenas(struct hd_transport *instance)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
+        struct shm_lane *lane = &instance->lanes[i];
+        if (lane->is_source || is_target(instance, lane)) {
+            status = shm_arena_measure(instance, lane);
+        }
+        if (status == HD_OK && is_target(instance, lane)) {
+            status = shm_arena_make(instance, lane);
+        }
+    }
+    return status;
+}
+
+/* --- cards ------------------------------------------------------------------------------- */
+
+static hd_status fence(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    return instance->host->fence(instance->host->context, deadline_ns);
+}
+
+static hd_status put_channel_card(struct hd_transport *instance, uint32_t channel)
+{
+    const struct hd_host *host = instance->host;
+    const struct shm_lane *lane = &instance->lanes[channel];
+    const struct shm_card card = {.magic = SHM_MAGIC,
+                                  .nonce = lane->nonce,
+                                  .mapped_bytes = lane->mapped_bytes,
+                                  .stride_bytes = lane->stride_bytes,
+                                  .pid = (int32_t)getpid(),
+                                  .descriptor = lane->descriptor};
+    char key[KEY_BYTES];
+
+    snprintf(key, sizeof key, "shm.channel.%u", channel);
+    return host->put(host->context, key, &card, sizeof card);
+}
+
+/* A rank without memory says so too: the others would else wait for their deadline. */
+static hd_status put_cards(struct hd_transport *instance, hd_status made)
+{
+    const struct hd_host *host = instance->host;
+    struct shm_rank_card card;
+    char key[KEY_BYTES];
+
+    for (uint32_t i = 0; made == HD_OK && i < instance->channel_count; i++) {
+        if (is_target(instance, &instance->lanes[i])) {
+            const hd_status status = put_channel_card(instance, i);
+            if (status != HD_OK) {
+                return status;
+            }
+        }
+    }
+    shm_peer_introduce(&card, made);
+    snprintf(key, sizeof key, "shm.rank.%u", host->rank);
+    return host->put(host->context, key, &card, sizeof card);
+}
+
+static hd_status get_rank_cards(struct hd_transport *instance, struct shm_rank_card *cards,
+                                uint64_t deadline_ns)
+{
+    const struct hd_host *host = instance->host;
+    hd_status status = HD_OK;
+    char key[KEY_BYTES];
+
+    for (uint32_t rank = 0; status == HD_OK && rank < host->rank_count; rank++) {
+        snprintf(key, sizeof key, "shm.rank.%u", rank);
+        status = host->get(host->context, key, &cards[rank], sizeof cards[rank], deadline_ns);
+        if (status == HD_OK && cards[rank].magic != SHM_MAGIC) {
+            const struct shm_fault fault = {HD_PROTOCOL, rank, SHM_NONE, 0};
+            status = shm_fail(instance, &fault, "rank %u runs another version of shm", rank);
+        } else if (status == HD_OK && cards[rank].status != HD_OK) {
+            const struct shm_fault fault = {cards[rank].status, rank, SHM_NONE, 0};
+            status = shm_fail(instance, &fault,
+                              "rank %u could not open shm (its own error says why)", rank);
+        }
+    }
+    return status;
+}
+
+/* --- the other ends ---------------------------------------------------------------------- */
+
+static hd_status connect_lane(struct hd_transport *instance, uint32_t channel,
+                              const struct shm_rank_card *cards, uint64_t deadline_ns)
+{
+    const struct hd_host *host = instance->host;
+    struct shm_lane *lane = &instance->lanes[channel];
+    const uint32_t rank = lane->is_source ? lane->channel->target : lane->channel->source;
+    hd_status status = HD_OK;
+    struct shm_card card;
+    char key[KEY_BYTES];
+
+    lane->peer = &instance->peers[rank];
+    if (lane->peer->pidfd < 0) {
+        status = shm_peer_hold(instance, rank, &cards[rank]);
+    }
+    if (status != HD_OK || !lane->is_source) {
+        return status;
+    }
+    snprintf(key, sizeof key, "shm.channel.%u", channel);
+    status = host->get(host->context, key, &card, sizeof card, deadline_ns);
+    return status == HD_OK ? shm_arena_open(instance, lane, &card) : status;
+}
+
+static hd_status connect_all(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    const struct hd_host *host = instance->host;
+    struct shm_rank_card *cards =
+        host->alloc(host->context, host->rank_count * sizeof *cards, 64, "shm");
+    hd_status status = HD_NO_MEMORY;
+
+    if (cards != NULL) {
+        status = get_rank_cards(instance, cards, deadline_ns);
+    }
+    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
+        const struct shm_lane *lane = &instance->lanes[i];
+        if (lane->is_source || is_target(instance, lane)) {
+            status = connect_lane(instance, i, cards, deadline_ns);
+        }
+    }
+    if (status == HD_OK) {
+        const int is_given = host->option_count > 0 && host->options[0].integer >= 0;
+        instance->spin_ns = is_given ? (uint64_t)host->options[0].integer * 1000
+                                     : shm_peer_spin_ns(cards, host->rank, host->rank_count);
+    }
+    host->free(host->context, cards);
+    return status;
+}
+
+/* --- warm-up ----------------------------------------------------------------------------- */
+
+static unsigned char *warm_up_slot(const struct shm_lane *lane)
+{
+    return lane->slots + WARM_UP_SEQUENCE % lane->channel->depth * lane->stride_bytes;
+}
+
+/* The bytes of the pattern at `offset`, at most 8; they end with the message. */
+static uint64_t pattern_at(uint32_t channel, uint64_t offset, unsigned char bytes[8],
+                           uint64_t message_bytes)
+{
+    const uint64_t word = hd_pattern_word(channel, WARM_UP_SEQUENCE, offset / 8);
+
+    memcpy(bytes, &word, 8);
+    return message_bytes - offset < 8 ? message_bytes - offset : 8;
+}
+
+static void send_warm_up(struct hd_transport *instance, uint32_t channel)
+{
+    struct shm_lane *lane = &instance->lanes[channel];
+    unsigned char bytes[8];
+
+    for (uint64_t offset = 0; offset < lane->channel->bytes; offset += 8) {
+        const uint64_t count = pattern_at(channel, offset, bytes, lane->channel->bytes);
+        memcpy(warm_up_slot(lane) + offset, bytes, count);
+    }
+    shm_publish(&lane->words->arrived, 1, shm_peer_asleep(lane));
+}
+
+static hd_status await_warm_up(struct hd_transport *instance, uint32_t channel,
+                               uint64_t deadline_ns)
+{
+    const struct shm_lane *lane = &instance->lanes[channel];
+    const struct shm_wait wait = {.word = shm_news(lane),
+                                  .goal = 1,
+                                  .stopped = lane->is_source ? &lane->words->target_stopped
+                                                             : &lane->words->source_stopped,
+                                  .asleep = shm_own_asleep(lane),
+                                  .peer = lane->peer,
+                                  .deadline_ns = deadline_ns};
+    const struct shm_fault fault = {shm_wait_for(instance, &wait), lane->peer->rank, channel,
+                                    WARM_UP_SEQUENCE};
+
+    if (fault.status == HD_OK) {
+        return HD_OK;
+    }
+    return shm_fail(instance, &fault, "channel %u: rank %u %s during warm-up", channel, fault.rank,
+                    fault.status == HD_TIMEOUT ? "did not answer" : "ended");
+}
+
+static hd_status receive_warm_up(struct hd_transport *instance, uint32_t channel,
+                                 uint64_t deadline_ns)
+{
+    struct shm_lane *lane = &instance->lanes[channel];
+    const hd_status status = await_warm_up(instance, channel, deadline_ns);
+    unsigned char bytes[8];
+
+    if (status != HD_OK) {
+        return status;
+    }
+    for (uint64_t offset = 0; offset < lane->channel->bytes; offset += 8) {
+        const uint64_t count = pattern_at(channel, offset, bytes, lane->channel->bytes);
+        if (memcmp(warm_up_slot(lane) + offset, bytes, count) != 0) {
+            const struct shm_fault fault = {HD_PROTOCOL, lane->peer->rank, channel,
+                                            WARM_UP_SEQUENCE};
+            return shm_fail(instance, &fault,
+                            "channel %u: the warm-up message of rank %u differs at byte %" PRIu64,
+                            channel, fault.rank, offset);
+        }
+    }
+    shm_publish(&lane->words->credit, 1, shm_peer_asleep(lane));
+    return HD_OK;
+}
+
+static hd_status warm_up(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        if (instance->lanes[i].is_source) {
+            send_warm_up(instance, i);
+        }
+    }
+    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
+        if (is_target(instance, &instance->lanes[i])) {
+            status = receive_warm_up(instance, i, deadline_ns);
+        }
+    }
+    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
+        if (instance->lanes[i].is_source) {
+            status = await_warm_up(instance, i, deadline_ns);
+        }
+    }
+    return status;
+}
+
+static void reset_words(struct hd_transport *instance)
+{
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        struct shm_lane *lane = &instance->lanes[i];
+        if (lane->words != NULL) {
+            atomic_store(lane->is_source ? &lane->words->arrived : &lane->words->credit, 0);
+        }
+        shm_arena_close_descriptor(lane); /* every source has it mapped by now */
+    }
+}
+
+hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transport **out)
+{
+    struct hd_transport *instance = create(setup);
+
+    if (instance == NULL) {
+        return HD_NO_MEMORY;
+    }
+    hd_status made = check_setup(instance, setup);
+    if (made == HD_OK) {
+        made = make_arenas(instance);
+    }
+    hd_status status = put_cards(instance, made);
+    if (status == HD_OK) {
+        status = fence(instance, setup->deadline_ns);
+    }
+    status = made != HD_OK ? made : status;
+    if (status == HD_OK) {
+        status = connect_all(instance, setup->deadline_ns);
+    }
+    if (status == HD_OK) {
+        status = warm_up(instance, setup->deadline_ns);
+    }
+    if (status == HD_OK) {
+        status = fence(instance, setup->deadline_ns);
+    }
+    if (status == HD_OK) {
+        reset_words(instance);
+        status = fence(instance, setup->deadline_ns);
+    }
+    if (status != HD_OK) {
+        shm_close_all(instance, setup->deadline_ns);
+        return status;
+    }
+    *out = instance;
+    return HD_OK;
+}

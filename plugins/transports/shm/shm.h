@@ -1,0 +1,174 @@
+/*
+ * shm/shm.h - what the files of the shm transport share; shm.c says how it works.
+ *
+ * One memfd per channel, made by the target and mapped by both ends:
+ *
+ *   | words: one writer, one line each | seal | slot 0 | seal | slot 1 | ... |
+ *     shm_words                          64 B   ^ aligned to alignment_bytes
+ *
+ * arena.c makes, opens and frees it; peer.c knows who is at the other end and
+ * whether it lives; wait.c is the only place that blocks; open.c and close.c join them.
+ */
+#ifndef SHM_H
+#define SHM_H
+
+#include <heddle/transport.h>
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#define SHM_MAGIC      0x316d6873656c6464ull
+#define SHM_LINE_BYTES 128 /* two lines of x86: its prefetcher fetches them in pairs */
+#define SHM_CPU_BYTES  128 /* a set of 1024 processors */
+#define SHM_NONE       UINT32_MAX
+
+/*
+ * The head of a memfd.  `asleep` is announcement and futex in one: 1 from a waiter
+ * that is about to sleep on it, back to 0 by whoever saw it.
+ */
+struct shm_words {
+    uint64_t magic; /* written once, before the card is */
+    uint64_t nonce; /* as in the card: it is this channel's memory, not a namesake's */
+
+    /* The source writes these: messages 0 .. arrived-1 are whole; it writes no more. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t arrived;
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t source_stopped;
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t source_asleep;
+
+    /* The target writes these: messages 0 .. credit-1 are released; it writes no more. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t credit;
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t target_stopped;
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t target_asleep;
+};
+
+/* What a target publishes of a channel, under "shm.channel.N". */
+struct shm_card {
+    uint64_t magic;
+    uint64_t nonce;
+    uint64_t mapped_bytes;
+    uint64_t stride_bytes;
+    int32_t pid;
+    int32_t descriptor;
+};
+
+/* What every rank publishes of itself, under "shm.rank.N". */
+struct shm_rank_card {
+    uint64_t magic;
+    int32_t pid;
+    hd_status status;                  /* of its arenas: all ranks learn here who has none */
+    unsigned char cpus[SHM_CPU_BYTES]; /* where it may run; all zero: not known */
+};
+
+struct shm_peer {
+    uint32_t rank;
+    int pidfd; /* -1: no channel to this rank */
+};
+
+/* This rank's end of one channel; words is NULL when the channel is not on this rank. */
+struct shm_lane {
+    const struct hd_channel *channel; /* borrowed */
+    struct shm_words *words;          /* owned mapping */
+    unsigned char *slots;             /* slot 0 */
+    const struct shm_peer *peer;
+    uint64_t nonce;
+    uint64_t mapped_bytes;
+    uint64_t stride_bytes;
+    int descriptor; /* of the memfd at its target, until every source has it open; else -1 */
+    int is_source;
+    uint64_t reserved_count; /* source: the sequence of the next reserve */
+    uint64_t posted_count;   /* the sequence of the next post */
+    uint64_t readable_count; /* target: those before have been found readable */
+    uint64_t released_count; /* target: the sequence of the next release */
+    _Atomic uint64_t busy_count;
+};
+
+struct hd_transport {
+    const struct hd_host *host;               /* borrowed */
+    const struct hd_channel *const *channels; /* borrowed */
+    atomic_int failed; /* the first negative status: the abort word of this rank */
+    uint32_t channel_count;
+    uint64_t alignment_bytes;
+    uint64_t spin_ns;
+    struct shm_peer *peers;  /* [host->rank_count] */
+    struct shm_lane lanes[]; /* [channel_count] */
+};
+
+/* Who and what an error is about; SHM_NONE where nobody and nothing. */
+struct shm_fault {
+    hd_status status;
+    uint32_t rank;
+    uint32_t channel;
+    uint64_t sequence;
+};
+
+/* Keeps the first failure, reports it if it is the first, and returns what now holds.
+   [any-thread] */
+hd_status shm_fail(struct hd_transport *instance, const struct shm_fault *fault, const char *format,
+                   ...) __attribute__((format(printf, 3, 4)));
+
+/* --- arena.c [setup] --- */
+
+/* Stride and size of the lane's memory; HD_INVALID where they cannot be counted. */
+hd_status shm_arena_measure(struct hd_transport *instance, struct shm_lane *lane);
+/* Target: takes the memory, all of it, and maps it.  HD_NO_MEMORY, HD_SYSTEM. */
+hd_status shm_arena_make(struct hd_transport *instance, struct shm_lane *lane);
+/* Source: opens and maps the memory of `card`.  HD_UNSUPPORTED, HD_PROTOCOL. */
+hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
+                         const struct shm_card *card);
+void shm_arena_close_descriptor(struct shm_lane *lane);
+void shm_arena_unmap(struct shm_lane *lane);
+
+/* --- peer.c --- */
+
+/* What this rank says of itself. [setup] */
+void shm_peer_introduce(struct shm_rank_card *card, hd_status status);
+/* Takes hold of the process of `card`.  HD_PEER_LOST, HD_UNSUPPORTED. [setup] */
+hd_status shm_peer_hold(struct hd_transport *instance, uint32_t rank,
+                        const struct shm_rank_card *card);
+/* Has it ended?  A stopped process has not. */
+int shm_peer_is_dead(const struct shm_peer *peer);
+/* How many of this rank's processors `cards` leave to it: the default of spin_us. [setup] */
+uint64_t shm_peer_spin_ns(const struct shm_rank_card *cards, uint32_t rank, uint32_t rank_count);
+
+/* --- wait.c --- */
+
+struct shm_wait {
+    const _Atomic uint64_t *word; /* over once it is not below goal */
+    uint64_t goal;
+    const _Atomic uint64_t *stopped; /* or once this is set: HD_PEER_LOST; may be NULL */
+    _Atomic uint32_t *asleep;        /* of this rank, on this channel */
+    const struct shm_peer *peer;
+    int until_rest; /* a failure of this instance does not end it: for quiesce */
+    uint64_t deadline_ns;
+};
+
+/* Publishes `value` after all that was written before it, and wakes a sleeper. */
+void shm_publish(_Atomic uint64_t *word, uint64_t value, _Atomic uint32_t *asleep);
+void shm_wake(_Atomic uint32_t *asleep);
+/* HD_OK, HD_PEER_LOST, HD_TIMEOUT, or the failure of the instance; reports nothing. [data] */
+hd_status shm_wait_for(struct hd_transport *instance, const struct shm_wait *wait);
+
+/* --- open.c, close.c --- */
+
+hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transport **out);
+hd_status shm_quiesce(struct hd_transport *instance, uint64_t deadline_ns);
+void shm_close_all(struct hd_transport *instance, uint64_t deadline_ns);
+
+/* This rank's own sleeping word of a channel, and the peer's. */
+static inline _Atomic uint32_t *shm_own_asleep(const struct shm_lane *lane)
+{
+    return lane->is_source ? &lane->words->source_asleep : &lane->words->target_asleep;
+}
+
+static inline _Atomic uint32_t *shm_peer_asleep(const struct shm_lane *lane)
+{
+    return lane->is_source ? &lane->words->target_asleep : &lane->words->source_asleep;
+}
+
+/* The word that this rank reads: what has arrived here, or what the target has released. */
+static inline const _Atomic uint64_t *shm_news(const struct shm_lane *lane)
+{
+    return lane->is_source ? &lane->words->credit : &lane->words->arrived;
+}
+
+#endif /* SHM_H */

@@ -1,0 +1,133 @@
+/*
+ * shm/wait.c - the only place that blocks: look for a while, then sleep on a futex.
+ *
+ * No wake-up is lost, because of both sides each moves first and looks second:
+ *
+ *   waiter      asleep = 1; word >= goal? failed?;  sleep while asleep is 1
+ *   publisher   word = value; asleep? -> asleep = 0, wake
+ *   abort       failed = status; asleep? -> asleep = 0, wake
+ *
+ * All of these are sequentially consistent, so one of the two sees the other; what
+ * sleeps is the announcement itself, so a wake-up between look and sleep is seen by the
+ * kernel.  It is `wait_until` and `publish` of tests/model/slot_protocol.pml.
+ */
+#include "shm.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    LOOK_COUNT = 64,          /* looks before the first glance at the clock */
+    SLICE_FIRST_NS = 2000000, /* sleep this long before looking whether the peer lives */
+    SLICE_LAST_NS = 32000000, /* and in a long wait this long */
+};
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void futex_wake(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, (void *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Returns on a wake-up, a signal, the end of the time, or at once if *word is not 1. */
+static void futex_sleep(_Atomic uint32_t *word, uint64_t duration_ns)
+{
+    const struct timespec duration = {.tv_sec = (time_t)(duration_ns / 1000000000u),
+                                      .tv_nsec = (long)(duration_ns % 1000000000u)};
+    (void)syscall(SYS_futex, (void *)word, FUTEX_WAIT, 1, &duration, NULL, 0);
+}
+
+void shm_wake(_Atomic uint32_t *asleep)
+{
+    if (atomic_load(asleep) != 0 && atomic_exchange(asleep, 0) != 0) {
+        futex_wake(asleep);
+    }
+}
+
+void shm_publish(_Atomic uint64_t *word, uint64_t value, _Atomic uint32_t *asleep)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_sfence(); /* a kernel's non-temporal stores obey no release store */
+#endif
+    atomic_store(word, value);
+    shm_wake(asleep);
+}
+
+/* HD_IN_PROGRESS while nothing ends the wait that this process can see without the kernel. */
+static hd_status look(struct hd_transport *instance, const struct shm_wait *wait)
+{
+    const hd_status failed = atomic_load(&instance->failed);
+
+    if (failed < 0 && !wait->until_rest) {
+        return failed;
+    }
+    /* What the peer did last before it stopped still counts: so first stopped, then the word. */
+    const int is_stopped = wait->stopped != NULL && atomic_load(wait->stopped) != 0;
+    if (atomic_load(wait->word) >= wait->goal) {
+        return HD_OK;
+    }
+    return is_stopped ? HD_PEER_LOST : HD_IN_PROGRESS;
+}
+
+static hd_status spin(struct hd_transport *instance, const struct shm_wait *wait)
+{
+    const struct hd_host *host = instance->host;
+    hd_status status = HD_IN_PROGRESS;
+    uint64_t end_ns = 0;
+
+    do {
+        for (uint32_t i = 0; status == HD_IN_PROGRESS && i < LOOK_COUNT; i++) {
+            status = look(instance, wait);
+            pause_briefly();
+        }
+        if (end_ns == 0 && instance->spin_ns > 0) {
+            end_ns = host->now_ns(host->context) + instance->spin_ns;
+        }
+    } while (status == HD_IN_PROGRESS && end_ns != 0 && host->now_ns(host->context) < end_ns);
+    return status;
+}
+
+/* One sleep of at most `slice_ns`, and a look at the peer. */
+static hd_status sleep_once(struct hd_transport *instance, const struct shm_wait *wait,
+                            uint64_t slice_ns)
+{
+    const uint64_t now_ns = instance->host->now_ns(instance->host->context);
+
+    if (now_ns >= wait->deadline_ns) {
+        return HD_TIMEOUT;
+    }
+    const uint64_t left_ns = wait->deadline_ns - now_ns;
+    atomic_store(wait->asleep, 1);
+    hd_status status = look(instance, wait);
+    if (status == HD_IN_PROGRESS) {
+        futex_sleep(wait->asleep, left_ns < slice_ns ? left_ns : slice_ns);
+    }
+    atomic_store(wait->asleep, 0);
+    if (status == HD_IN_PROGRESS && shm_peer_is_dead(wait->peer)) {
+        status = look(instance, wait); /* its last signal may have come before its end */
+        return status == HD_IN_PROGRESS ? HD_PEER_LOST : status;
+    }
+    return status == HD_IN_PROGRESS ? look(instance, wait) : status;
+}
+
+hd_status shm_wait_for(struct hd_transport *instance, const struct shm_wait *wait)
+{
+    uint64_t slice_ns = SLICE_FIRST_NS;
+    hd_status status = spin(instance, wait);
+
+    while (status == HD_IN_PROGRESS) { /* ends at the deadline */
+        status = sleep_once(instance, wait, slice_ns);
+        slice_ns = slice_ns < SLICE_LAST_NS ? slice_ns * 2 : slice_ns;
+    }
+    return status;
+}
