@@ -1,0 +1,240 @@
+#include "engine/board.h"
+#include "base/clock.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A process whose watchdog has been silent for so long does not run. */
+enum { STALE_MS = 2000 };
+
+static uint64_t since_ms(uint64_t now_ns, uint64_t then_ns)
+{
+    return now_ns > then_ns ? (now_ns - then_ns) / HD_MS_NS : 0;
+}
+
+uint64_t hd_board_bytes(uint32_t rank_count)
+{
+    return sizeof(struct hd_board) + rank_count * sizeof(struct hd_rank_row);
+}
+
+void hd_board_init(struct hd_board *board, uint32_t rank_count)
+{
+    const struct hd_rank_state nowhere = {
+        .peer = UINT32_MAX, .channel = UINT32_MAX, .since_ns = hd_now_ns()};
+
+    assert(rank_count > 0);
+    board->rank_count = rank_count;
+    for (uint32_t rank = 0; rank < rank_count; rank++) {
+        hd_board_publish(board, rank, &nowhere);
+    }
+}
+
+void hd_board_publish(struct hd_board *board, uint32_t rank, const struct hd_rank_state *state)
+{
+    struct hd_rank_row *row = &board->rows[rank];
+    const unsigned version = atomic_load_explicit(&row->version, memory_order_relaxed);
+    uint64_t words[HD_STATE_WORDS];
+
+    memcpy(words, state, sizeof words);
+    atomic_store_explicit(&row->version, version + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    for (uint32_t i = 0; i < HD_STATE_WORDS; i++) {
+        atomic_store_explicit(&row->state[i], words[i], memory_order_relaxed);
+    }
+    atomic_store_explicit(&row->version, version + 2, memory_order_release);
+}
+
+void hd_board_beat(struct hd_board *board, uint32_t rank)
+{
+    atomic_store_explicit(&board->rows[rank].heartbeat_ns, hd_now_ns(), memory_order_relaxed);
+}
+
+/* A writer that died in the middle leaves an odd version: what it wrote is taken as it is. */
+void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_state *state)
+{
+    const struct hd_rank_row *row = &board->rows[rank];
+    uint64_t words[HD_STATE_WORDS];
+
+    for (uint32_t turn = 0; turn < 1000; turn++) {
+        const unsigned before = atomic_load_explicit(&row->version, memory_order_acquire);
+        for (uint32_t i = 0; i < HD_STATE_WORDS; i++) {
+            words[i] = atomic_load_explicit(&row->state[i], memory_order_relaxed);
+        }
+        memcpy(state, words, sizeof *state);
+        atomic_thread_fence(memory_order_acquire);
+        const unsigned after = atomic_load_explicit(&row->version, memory_order_relaxed);
+        if (before == after && before % 2 == 0) {
+            return;
+        }
+    }
+}
+
+uint32_t hd_board_abort(struct hd_board *board, const struct hd_problem *problem)
+{
+    unsigned is_free = 0;
+    const uint32_t is_first = atomic_compare_exchange_strong(&board->is_caused, &is_free, 1u);
+
+    assert(problem->exit_code > 0);
+    if (is_first) {
+        board->cause = *problem;
+        hd_board_report(board, board->report, sizeof board->report);
+        atomic_store_explicit(&board->is_caused, 2u, memory_order_release);
+    }
+    atomic_store(&board->abort, 1u);
+    return is_first;
+}
+
+uint32_t hd_board_is_aborted(const struct hd_board *board)
+{
+    return atomic_load_explicit(&board->abort, memory_order_acquire);
+}
+
+uint64_t hd_board_timeout_ns(const struct hd_board *board, uint32_t step)
+{
+    return step <= 1 ? board->first_step_timeout_ns : board->timeout_ns;
+}
+
+static uint32_t is_waiting(const struct hd_rank_state *state)
+{
+    return state->phase == HD_PHASE_RECEIVE || state->phase == HD_PHASE_CREDIT;
+}
+
+static uint32_t is_alive(const struct hd_board *board, uint32_t rank, uint64_t now_ns)
+{
+    const struct hd_rank_row *row = &board->rows[rank];
+    return !atomic_load(&row->is_dead) && !atomic_load(&row->is_stopped) &&
+           since_ms(now_ns, atomic_load(&row->heartbeat_ns)) < STALE_MS;
+}
+
+/* Whom a rank at the end of its step waits for: the first that has not come yet. */
+static uint32_t latecomer(const struct hd_board *board, uint32_t rank, uint32_t step)
+{
+    struct hd_rank_state state;
+
+    for (uint32_t other = 0; other < board->rank_count; other++) {
+        hd_board_read(board, other, &state);
+        const uint32_t is_there = state.phase == HD_PHASE_TOGETHER || state.step > step;
+        if (other != rank && !is_there) {
+            return other;
+        }
+    }
+    return UINT32_MAX;
+}
+
+uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64_t now_ns,
+                             uint32_t *culprit)
+{
+    struct hd_rank_state state;
+    uint32_t at = rank;
+
+    hd_board_read(board, rank, &state);
+    const uint64_t patience_ns = hd_board_timeout_ns(board, state.step);
+    const uint64_t resumed_ns = atomic_load(&board->rows[rank].resumed_ns);
+    const uint64_t since_ns = state.since_ns > resumed_ns ? state.since_ns : resumed_ns;
+    *culprit = rank;
+    if (now_ns < since_ns || now_ns - since_ns < patience_ns) {
+        return 0;
+    }
+    for (uint32_t hop = 0; hop <= board->rank_count; hop++) {
+        if (hop > 0 && !is_alive(board, at, now_ns)) {
+            return 1;
+        }
+        uint32_t next = UINT32_MAX;
+        if (is_waiting(&state)) {
+            next = state.peer;
+        } else if (state.phase == HD_PHASE_TOGETHER) {
+            next = latecomer(board, at, state.step);
+        }
+        if (next >= board->rank_count) {
+            return 0; /* somebody runs, and its heart beats */
+        }
+        at = next;
+        *culprit = at;
+        hd_board_read(board, at, &state);
+    }
+    return 1; /* a cycle: nobody runs */
+}
+
+static const char *action_name(const struct hd_rank_state *state, char text[32])
+{
+    if (state->kind == 0) {
+        return "no action";
+    }
+    snprintf(text, 32, "%u%c%u", state->stage, (char)state->kind, state->microbatch);
+    return text;
+}
+
+/* What a rank is at, without whom it waits for. */
+static void place_of(const struct hd_board *board, uint32_t rank, uint64_t now_ns, char text[128])
+{
+    const struct hd_rank_row *row = &board->rows[rank];
+    struct hd_rank_state state;
+    char action[32];
+
+    hd_board_read(board, rank, &state);
+    const double age_s = (double)since_ms(now_ns, state.since_ns) * 1e-3;
+    const char *name = action_name(&state, action);
+    if (atomic_load(&row->is_dead)) {
+        snprintf(text, 128, "died at %s", name);
+    } else if (atomic_load(&row->is_stopped)) {
+        const double stopped_s = (double)since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
+        snprintf(text, 128, "is stopped at %s since %.1f s", name, stopped_s);
+    } else if (state.phase == HD_PHASE_TOGETHER) {
+        snprintf(text, 128, "has finished step %u", state.step);
+    } else if (state.phase == HD_PHASE_DONE) {
+        snprintf(text, 128, "has finished");
+    } else if (state.phase == HD_PHASE_OPEN || state.phase == HD_PHASE_NONE) {
+        snprintf(text, 128, "is starting since %.1f s", age_s);
+    } else if (state.phase == HD_PHASE_UPDATE) {
+        snprintf(text, 128, "is at the optimizer since %.1f s", age_s);
+    } else {
+        snprintf(text, 128, "is at %s since %.1f s", name, age_s);
+    }
+}
+
+uint32_t hd_board_line(const struct hd_board *board, uint32_t rank, uint64_t now_ns, char *text,
+                       uint32_t capacity)
+{
+    struct hd_rank_state state;
+    char action[32], place[128], other[128];
+
+    hd_board_read(board, rank, &state);
+    place_of(board, rank, now_ns, place);
+    const uint32_t is_gone =
+        atomic_load(&board->rows[rank].is_dead) || atomic_load(&board->rows[rank].is_stopped);
+    if (is_gone || !is_waiting(&state) || state.peer >= board->rank_count) {
+        return (uint32_t)snprintf(text, capacity, "rank %u %s (%u actions done in step %u)", rank,
+                                  place, state.action_count, state.step);
+    }
+    place_of(board, state.peer, now_ns, other);
+    return (uint32_t)snprintf(
+        text, capacity,
+        "rank %u waits %s %s rank %u, which %s (channel %u, sequence %llu, waiting %.1f s, %u "
+        "actions done in step %u)",
+        rank, action_name(&state, action),
+        state.phase == HD_PHASE_CREDIT ? "for a slot of" : "from", state.peer, other, state.channel,
+        (unsigned long long)state.sequence, (double)since_ms(now_ns, state.since_ns) * 1e-3,
+        state.action_count, state.step);
+}
+
+uint32_t hd_board_report(const struct hd_board *board, char *text, uint32_t capacity)
+{
+    const uint64_t now_ns = hd_now_ns();
+    uint32_t length = 0;
+
+    text[0] = '\0';
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t rank = 0; rank < board->rank_count; rank++) {
+            const uint32_t is_gone = atomic_load(&board->rows[rank].is_dead) ||
+                                     atomic_load(&board->rows[rank].is_stopped);
+            if (is_gone == (turn == 0) && length < capacity) {
+                length += hd_board_line(board, rank, now_ns, text + length, capacity - length);
+                length += length < capacity
+                              ? (uint32_t)snprintf(text + length, capacity - length, "\n")
+                              : 0;
+            }
+        }
+    }
+    return length;
+}
