@@ -1,0 +1,103 @@
+/*
+ * engine/engine.h - one rank's step: the only code that meets all three plugin kinds.
+ *
+ * An engine holds the rank's program, its stages on an opened kernel, the lanes (transport channels
+ * and local handoffs), the payload pools and the recorder.  A step walks the program: wait for
+ * what the action consumes, claim what it writes, run the pass, send, give back.  Receives are
+ * posted early (overlap on) or just before their wait (off); the source never waits after a send.
+ *
+ * Everything is allocated by create.  One thread runs the engine; a watchdog thread moves the
+ * heartbeat, looks at the board's abort word, and ends waits.  An error is one struct hd_problem,
+ * and it also stands on the board, so that all ranks leave.
+ */
+#ifndef HEDDLE_ENGINE_ENGINE_H
+#define HEDDLE_ENGINE_ENGINE_H
+
+#include "base/problem.h"
+#include "engine/board.h"
+#include "engine/model.h"
+#include "engine/recorder.h"
+#include "plan/pipeline.h"
+
+#include <heddle/kernel.h>
+#include <heddle/transport.h>
+
+struct hd_engine; /* opaque */
+
+/* What the engine needs of the launcher: put, get, fence as hd_host has them, and an end. */
+struct hd_engine_bootstrap {
+    void *context;
+    hd_status (*put)(void *context, const char *key, const void *value, uint64_t bytes);
+    hd_status (*get)(void *context, const char *key, void *value, uint64_t bytes,
+                     uint64_t deadline_ns);
+    hd_status (*fence)(void *context, uint64_t deadline_ns);
+    void (*abort)(void *context); /* [any-thread] ends the waits of this and all other ranks */
+};
+
+struct hd_engine_setup {
+    const struct hd_pipeline *pipeline;
+    const struct hd_model *model;
+    const struct hd_stage_needs *needs; /* [stage_count] */
+    const uint32_t *payload_slots;      /* [stage_count] or NULL: H_s; in microbatches */
+    uint32_t rank;
+    uint32_t ordinal; /* of the device: the local rank */
+    const struct hd_plugin *kernel, *transport;
+    const struct hd_option_value *kernel_options, *transport_options; /* as their tables say */
+    struct hd_engine_bootstrap bootstrap;
+    struct hd_board *board;
+    uint32_t overlap, poison, checksum;
+    uint32_t trace_steps; /* the last so many steps are kept; 0: only the sums */
+};
+
+hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine **engine,
+                           struct hd_problem *problem);
+
+/* Clean: quiesces, meets the other ranks, closes.  After an error: local, leaks what may be
+ * written. Takes NULL. */
+void hd_engine_destroy(struct hd_engine *engine);
+
+/* What a step reads: borrowed for the call. */
+struct hd_step_input {
+    uint32_t step;                 /* from 1 */
+    const int32_t *const *tokens;  /* [microbatch_count] -> [batch, sequence]; NULL: no stage with
+                                      the embedding here */
+    const int32_t *const *targets; /* likewise, where the head is */
+    double label_scale, auxiliary_scale;
+};
+
+/* Zeroes the gradients, runs every action of this rank's plan, and leaves terms and gradients. */
+hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *input,
+                         struct hd_problem *problem);
+
+/* The rank's stages, ascending. */
+uint32_t hd_engine_stage_count(const struct hd_engine *engine);
+uint32_t hd_engine_stage(const struct hd_engine *engine, uint32_t local);
+
+/* The terms of the last step of a local stage: [microbatch_count, term_count]. */
+const double *hd_engine_terms(const struct hd_engine *engine, uint32_t local);
+
+/* Tensors of a local stage (kernel.h): description, one copy in or out, squared gradient norms,
+ * update. */
+hd_status hd_engine_tensor(struct hd_engine *engine, uint32_t local, uint32_t index,
+                           struct hd_tensor *tensor, struct hd_problem *problem);
+hd_status hd_engine_copy(struct hd_engine *engine, uint32_t local, uint32_t index, uint32_t copy,
+                         uint32_t into, void *host, struct hd_problem *problem);
+hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squared,
+                          struct hd_problem *problem);
+hd_status hd_engine_update(struct hd_engine *engine, const struct hd_update *update,
+                           struct hd_problem *problem);
+
+/* Publishes a phase that is not an action's (together, update, done). */
+void hd_engine_phase(struct hd_engine *engine, uint32_t phase);
+
+/* Nothing is wrong with this rank: its abort word is clear.  What the vote asks. */
+uint32_t hd_engine_is_sound(const struct hd_engine *engine);
+
+const struct hd_recorder *hd_engine_recorder(const struct hd_engine *engine);
+const char *hd_engine_device(const struct hd_engine *engine); /* "cpu oneDNN ..."; static */
+
+/* The lane that really carries a remote channel (transport's index): "shm"; "" if not this rank's.
+ */
+void hd_engine_lane(struct hd_engine *engine, uint32_t channel, char lane[36]);
+
+#endif /* HEDDLE_ENGINE_ENGINE_H */

@@ -1,0 +1,105 @@
+#include "engine/lease.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <string.h>
+
+hd_status hd_lease_pool_create(struct hd_lease_pool *pool, uint32_t slot_count, uint64_t slot_bytes,
+                               uint64_t alignment, struct hd_problem *problem)
+{
+    assert(slot_count > 0 && slot_bytes > 0 && pool->microbatch_count > 0);
+    pool->slot_count = slot_count;
+    pool->slot_bytes = (slot_bytes + alignment - 1) / alignment * alignment;
+    pool->next_generation = 1;
+    pool->memory = hd_memory_take(slot_count * pool->slot_bytes, alignment, "payload");
+    pool->slots = hd_memory_take(slot_count * sizeof pool->slots[0], 64, "lease");
+    pool->slot_of = hd_memory_take(pool->microbatch_count * sizeof(uint32_t), 64, "lease");
+    if (pool->memory == NULL || pool->slots == NULL || pool->slot_of == NULL) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
+                              "no memory for %u payload slots of %llu bytes (stage %u)", slot_count,
+                              (unsigned long long)pool->slot_bytes, pool->stage);
+    }
+    memset(pool->slot_of, 0xFF, pool->microbatch_count * sizeof(uint32_t));
+    return HD_OK;
+}
+
+void hd_lease_pool_finish(struct hd_lease_pool *pool)
+{
+    hd_memory_give(pool->memory);
+    hd_memory_give(pool->slots);
+    hd_memory_give(pool->slot_of);
+    pool->memory = NULL;
+    pool->slots = NULL;
+    pool->slot_of = NULL;
+}
+
+hd_status hd_lease_acquire(struct hd_lease_pool *pool, uint32_t microbatch,
+                           struct hd_problem *problem)
+{
+    assert(microbatch < pool->microbatch_count);
+    if (pool->slot_of[microbatch] != HD_LEASE_NO_SLOT) {
+        return hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_FAILED,
+                              "stage %u: microbatch %u already holds payload slot %u", pool->stage,
+                              microbatch, pool->slot_of[microbatch]);
+    }
+    for (uint32_t slot = 0; slot < pool->slot_count; slot++) {
+        struct hd_lease_slot *row = &pool->slots[slot];
+        if (row->generation == 0) {
+            row->generation = pool->next_generation++;
+            row->last_owner = row->microbatch;
+            row->microbatch = microbatch;
+            pool->slot_of[microbatch] = slot;
+            pool->held_count++;
+            if (pool->held_count > pool->peak_count) {
+                pool->peak_count = pool->held_count;
+            }
+            return HD_OK;
+        }
+    }
+    return hd_problem_set(
+        problem, HD_PROTOCOL, HD_EXIT_FAILED,
+        "stage %u: no payload slot for microbatch %u; all %u are leased, slot 0 to "
+        "microbatch %u",
+        pool->stage, microbatch, pool->slot_count, pool->slots[0].microbatch);
+}
+
+static hd_status missing(const struct hd_lease_pool *pool, uint32_t microbatch,
+                         struct hd_problem *problem)
+{
+    return hd_problem_set(
+        problem, HD_PROTOCOL, HD_EXIT_FAILED,
+        "stage %u: microbatch %u holds no payload slot: its lease has ended, or no "
+        "forward began it",
+        pool->stage, microbatch);
+}
+
+hd_status hd_lease_find(const struct hd_lease_pool *pool, uint32_t microbatch, void **payload,
+                        uint64_t *generation, struct hd_problem *problem)
+{
+    assert(microbatch < pool->microbatch_count);
+    const uint32_t slot = pool->slot_of[microbatch];
+    if (slot == HD_LEASE_NO_SLOT) {
+        return missing(pool, microbatch, problem);
+    }
+    *payload = pool->memory + slot * pool->slot_bytes;
+    *generation = pool->slots[slot].generation;
+    return HD_OK;
+}
+
+hd_status hd_lease_release(struct hd_lease_pool *pool, uint32_t microbatch,
+                           struct hd_problem *problem)
+{
+    assert(microbatch < pool->microbatch_count);
+    const uint32_t slot = pool->slot_of[microbatch];
+    if (slot == HD_LEASE_NO_SLOT) {
+        return missing(pool, microbatch, problem);
+    }
+    if (pool->poison) {
+        memset(pool->memory + slot * pool->slot_bytes, 0xFF, pool->slot_bytes);
+    }
+    pool->slots[slot].generation = 0;
+    pool->slot_of[microbatch] = HD_LEASE_NO_SLOT;
+    assert(pool->held_count > 0);
+    pool->held_count--;
+    return HD_OK;
+}
