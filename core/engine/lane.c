@@ -1,0 +1,266 @@
+#include "engine/lane.h"
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#define SEAL_MAGIC 0x6c61657365646568ull /* "hedeseal" */
+
+/* Transports get a deadline that never comes: the watchdog ends waits (engine/watchdog.h). */
+#define FAR_NS (UINT64_MAX / 2)
+
+enum { POLL_COUNT = 64, NAP_NS = 50000 };
+
+_Static_assert(sizeof(struct hd_seal) == HD_SEAL_BYTES,
+               "the seal stands in the bytes before a slot");
+
+static uint32_t is_local(const struct hd_lane *lane)
+{
+    return lane->index == HD_LANE_LOCAL;
+}
+
+static struct hd_message message_of(const struct hd_lane *lane, uint64_t sequence)
+{
+    return (struct hd_message){.sequence = sequence, .channel = lane->index};
+}
+
+hd_status hd_lane_create(struct hd_lane *lane, uint64_t alignment, struct hd_problem *problem)
+{
+    const uint32_t slots = lane->channel->slots;
+
+    assert(slots > 0 && alignment >= HD_SEAL_BYTES);
+    lane->lead_bytes = alignment;
+    lane->stride_bytes = (lane->bytes + alignment - 1) / alignment * alignment + lane->lead_bytes;
+    lane->is_released = hd_memory_take(slots, 64, "lanes");
+    if (is_local(lane)) {
+        lane->arena = hd_memory_take(slots * lane->stride_bytes, alignment, "transfer");
+    }
+    if (lane->is_released == NULL || (is_local(lane) && lane->arena == NULL)) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
+                              "no memory for %u slots of %llu bytes at boundary %u", slots,
+                              (unsigned long long)lane->stride_bytes, lane->channel->boundary);
+    }
+    return HD_OK;
+}
+
+void hd_lane_finish(struct hd_lane *lane)
+{
+    hd_memory_give(lane->is_released);
+    hd_memory_give(lane->arena);
+    lane->is_released = NULL;
+    lane->arena = NULL;
+}
+
+void hd_lane_begin(struct hd_lane *lane, uint32_t step)
+{
+    assert(step > 0);
+    lane->base = (uint64_t)(step - 1) * lane->channel->message_count;
+}
+
+static hd_status post_next(struct hd_lane *lane)
+{
+    const struct hd_message message = message_of(lane, lane->posted_count);
+    const hd_status status = lane->ops->post_recv(lane->transport, &message);
+
+    lane->posted_count += status == HD_OK;
+    return status;
+}
+
+hd_status hd_lane_post_all(struct hd_lane *lane)
+{
+    const uint64_t end = lane->base + lane->channel->message_count;
+    hd_status status = HD_OK;
+
+    while (status == HD_OK && lane->posted_count < end &&
+           lane->posted_count < lane->released_count + lane->channel->slots) {
+        status = post_next(lane);
+    }
+    return status;
+}
+
+hd_status hd_lane_post_until(struct hd_lane *lane, uint64_t sequence)
+{
+    hd_status status = HD_OK;
+
+    while (status == HD_OK && lane->posted_count <= sequence) {
+        status = post_next(lane);
+    }
+    return status;
+}
+
+/* A rank runs its plan in order, so what a local reader wants is there, and what it overwrites is
+ * free. */
+static hd_status test_local(const struct hd_lane *lane, uint64_t sequence)
+{
+    const uint32_t is_there = sequence < lane->sent_count;
+    const uint32_t is_free = sequence < lane->released_count + lane->channel->slots;
+    return is_there || is_free ? HD_OK : HD_PROTOCOL;
+}
+
+hd_status hd_lane_test(struct hd_lane *lane, uint64_t sequence)
+{
+    if (is_local(lane)) {
+        return test_local(lane, sequence);
+    }
+    const struct hd_message message = message_of(lane, sequence);
+    return lane->ops->test(lane->transport, &message);
+}
+
+/* For transports that have no wait of their own.  The abort makes test return an error. */
+static hd_status poll_until_ready(struct hd_lane *lane, const struct hd_message *message)
+{
+    const struct timespec nap = {0, NAP_NS};
+    hd_status status = HD_IN_PROGRESS;
+
+    for (uint64_t turn = 1; status == HD_IN_PROGRESS; turn++) {
+        hd_status moved = HD_IN_PROGRESS;
+        if (lane->ops->progress != NULL) {
+            moved = lane->ops->progress(lane->transport);
+        }
+        status = moved < 0 ? moved : lane->ops->test(lane->transport, message);
+        if (status == HD_IN_PROGRESS && moved != HD_OK) {
+            if (turn % POLL_COUNT == 0) {
+                nanosleep(&nap, NULL);
+            } else {
+                sched_yield();
+            }
+        }
+    }
+    return status;
+}
+
+hd_status hd_lane_wait(struct hd_lane *lane, uint64_t sequence)
+{
+    if (is_local(lane)) {
+        return test_local(lane, sequence);
+    }
+    const struct hd_message message = message_of(lane, sequence);
+    if (lane->ops->wait == NULL) {
+        return poll_until_ready(lane, &message);
+    }
+    return lane->ops->wait(lane->transport, &message, NULL, FAR_NS);
+}
+
+hd_status hd_lane_reserve(struct hd_lane *lane, uint64_t sequence)
+{
+    if (is_local(lane)) {
+        const uint32_t is_free = sequence < lane->released_count + lane->channel->slots;
+        return is_free ? HD_OK : HD_PROTOCOL;
+    }
+    const struct hd_message message = message_of(lane, sequence);
+    return lane->ops->reserve(lane->transport, &message);
+}
+
+void *hd_lane_slot(struct hd_lane *lane, uint64_t sequence)
+{
+    if (is_local(lane)) {
+        return lane->arena + sequence % lane->channel->slots * lane->stride_bytes +
+               lane->lead_bytes;
+    }
+    const struct hd_message message = message_of(lane, sequence);
+    return lane->ops->slot(lane->transport, &message);
+}
+
+/* Eight bytes a turn; the tail counts as a word of its own.  For debug.checksum, never for speed.
+ */
+static uint64_t checksum_of(const unsigned char *bytes, uint64_t count)
+{
+    uint64_t sum = 0x9e3779b97f4a7c15ull ^ count;
+    uint64_t word;
+
+    for (uint64_t at = 0; at < count; at += sizeof word) {
+        const uint64_t left = count - at;
+        word = 0;
+        memcpy(&word, bytes + at, left < sizeof word ? left : sizeof word);
+        sum = (sum ^ word) * 0xff51afd7ed558ccdull;
+        sum ^= sum >> 32;
+    }
+    return sum != 0 ? sum : 1;
+}
+
+static struct hd_seal seal_of(const struct hd_lane *lane, uint64_t sequence, uint32_t step,
+                              uint32_t microbatch)
+{
+    return (struct hd_seal){
+        .magic = SEAL_MAGIC,
+        .channel = lane->index,
+        .dtype = lane->dtype,
+        .sequence = sequence,
+        .step = step,
+        .microbatch = microbatch,
+        .bytes = lane->bytes,
+    };
+}
+
+hd_status hd_lane_send(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch)
+{
+    if (lane->is_sealed) {
+        unsigned char *slot = hd_lane_slot(lane, sequence);
+        struct hd_seal seal = seal_of(lane, sequence, step, microbatch);
+        seal.checksum = lane->has_checksum ? checksum_of(slot, lane->bytes) : 0;
+        memcpy(slot - sizeof seal, &seal, sizeof seal);
+    }
+    assert(sequence == lane->sent_count);
+    if (is_local(lane)) {
+        lane->sent_count++;
+        return HD_OK;
+    }
+    const struct hd_message message = message_of(lane, sequence);
+    const hd_status status = lane->ops->post_send(lane->transport, &message, NULL);
+    lane->sent_count += status == HD_OK;
+    return status;
+}
+
+hd_status hd_lane_check(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch,
+                        struct hd_problem *problem)
+{
+    struct hd_seal seal;
+
+    if (!lane->is_sealed) {
+        return HD_OK;
+    }
+    const unsigned char *slot = hd_lane_slot(lane, sequence);
+    struct hd_seal wanted = seal_of(lane, sequence, step, microbatch);
+    memcpy(&seal, slot - sizeof seal, sizeof seal);
+    wanted.checksum = lane->has_checksum ? checksum_of(slot, lane->bytes) : 0;
+    if (memcmp(&seal, &wanted, sizeof seal) == 0) {
+        return HD_OK;
+    }
+    return hd_problem_set(
+        problem, HD_PROTOCOL, HD_EXIT_FAILED,
+        "boundary %u to %u, %s: expected step %u, microbatch %u, sequence %llu, %llu bytes, type "
+        "%u, "
+        "checksum %llx; got step %u, microbatch %u, sequence %llu, %llu bytes, type %u, checksum "
+        "%llx%s",
+        lane->channel->boundary, lane->channel->boundary + 1,
+        lane->channel->direction == HD_FORWARD ? "activation" : "gradient", wanted.step,
+        wanted.microbatch, (unsigned long long)wanted.sequence, (unsigned long long)wanted.bytes,
+        wanted.dtype, (unsigned long long)wanted.checksum, seal.step, seal.microbatch,
+        (unsigned long long)seal.sequence, (unsigned long long)seal.bytes, seal.dtype,
+        (unsigned long long)seal.checksum, seal.magic == SEAL_MAGIC ? "" : ", and no seal at all");
+}
+
+hd_status hd_lane_release(struct hd_lane *lane, uint64_t sequence)
+{
+    const uint32_t slots = lane->channel->slots;
+    hd_status status = HD_OK;
+
+    assert(sequence >= lane->released_count && sequence < lane->released_count + slots);
+    assert(!lane->is_released[sequence % slots]);
+    if (lane->poison) {
+        memset(hd_lane_slot(lane, sequence), 0xFF, lane->bytes);
+    }
+    lane->is_released[sequence % slots] = 1;
+    while (status == HD_OK && lane->is_released[lane->released_count % slots]) {
+        lane->is_released[lane->released_count % slots] = 0;
+        if (!is_local(lane)) {
+            const struct hd_message message = message_of(lane, lane->released_count);
+            status = lane->ops->release(lane->transport, &message, NULL);
+        }
+        lane->released_count++;
+    }
+    return status;
+}
