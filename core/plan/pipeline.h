@@ -10,7 +10,10 @@
  *                  are no actions, they stand in idle_before
  *   channel        one boundary in one direction of one replica; remote ones go to the transport,
  *                  local ones (source = target) are pools of the engine
- *   message        one handoff on a channel; sequence = its number in the order of the source
+ *   message        one handoff on a channel; sequence = its number in the order of the source.  On
+ *                  a remote channel the target meets them in the same order (law 5)
+ *
+ * plan/flow.h answers who produces, consumes and releases what.
  *
  * Time is in ticks: F 1, B 2, I 1, W 1.  Memory belongs to the object until destroy.
  *
@@ -43,7 +46,9 @@ struct hd_pipeline_channel {
     uint32_t source, target; /* ranks; equal: local */
     uint32_t message_count;  /* of a step */
     uint32_t depth;          /* law 6: the greatest j - i + 1, i unreleased when j is taken, asap */
-    uint32_t slots;          /* what it is given: depth + 1, or what the user says */
+    uint32_t slots;          /* what it is given: depth + 1, or what the user says; a local one has
+                           its depth, always: nothing is under way on it */
+    uint32_t message_begin;  /* of its part of hd_pipeline.messages */
 };
 
 struct hd_pipeline_handoffs {
@@ -54,7 +59,7 @@ struct hd_pipeline {
     char schedule[256]; /* the plugin's name, or the CSV file */
     uint32_t rank_count, stage_count, microbatch_count, replica_count;
     uint32_t is_forward_only;
-    uint32_t is_split;     /* has I and W */
+    uint32_t is_split;     /* has I and W; B may stand beside them, for other microbatches */
     uint32_t is_ascending; /* law 8; 0 marks a plan that runs outside the bitwise oracle */
     uint32_t has_idle;     /* the schedule draws idle ticks */
 
@@ -70,17 +75,24 @@ struct hd_pipeline {
     uint32_t *asap_start;      /* [action_count], ticks */
     uint32_t asap_ticks;       /* length of the step */
 
-    uint32_t *retention;   /* [stage_count]: H_s = max F - B (split: F - W), the larger replica's */
+    uint32_t *sequence; /* [action_count]: of the message that the action sends, or HD_NO_ACTION */
+    uint32_t *messages; /* [channel.message_begin + sequence] -> the action that sends it */
+
+    uint32_t *retention; /* [stage_count]: H_s = max F - B (split: F - W), the larger replica's */
+    uint32_t
+        *payload_slots;    /* [stage_count]: what each pool is given: H_s, or what the user says */
     uint32_t *peak_copies; /* [rank_count]: the same count per rank */
     uint32_t *loss_ranks;  /* [replica_count]: where stage S-1 lies; [0] is the loss rank */
     uint32_t channel_count;
     struct hd_pipeline_channel
-        *channels; /* by replica, then boundary: all forward, then all backward */
+        *channels; /* by replica; in it all forward by boundary, then all backward by boundary
+                      (forward-only: no backward ones) */
     struct hd_pipeline_handoffs handoffs; /* classes of the asap timeline */
 };
 
 /* From a schedule.  Its refuse() and the limits of schedule.h come first (exit 4), then the laws
-   in the order 3 1 2 5 4; the first broken fills law, and cycle for 4.  HD_EXIT_PLAN. */
+   in the order 3 1 2 5 4; the first broken fills law, and cycle for 4.  HD_EXIT_PLAN.  Every
+   channel and pool has its slots (auto) when it returns. */
 hd_status hd_pipeline_from_schedule(const char *name, const struct hd_schedule_ops *ops,
                                     const struct hd_shape *shape, struct hd_pipeline **pipeline,
                                     struct hd_problem *problem);
@@ -104,8 +116,9 @@ hd_status hd_pipeline_from_actions(struct hd_pipeline_source *source, struct hd_
 void hd_pipeline_destroy(struct hd_pipeline *pipeline); /* takes NULL */
 
 /*
- * Gives every channel its slots.  `slots`: NULL is auto, depth + 1; count 1 is that many for
- * all; else one number per remote channel, by boundary, forward then backward.  Channels that get
+ * Gives every channel its slots.  Count 0 is auto, depth + 1; count 1 is that many for all remote
+ * channels; else one number per remote channel, in the order of `channels`: by boundary, forward
+ * then backward.  Channels that get
  * fewer than their depth are verified jointly (law 6, strict: a source action waits for the release
  * of the message `slots` before its own); what deadlocks is refused, naming cycle and vector of
  * depths. `payload_slots` likewise per stage: below H_s is refused: "stage 0 needs 8 slots, has 7"
@@ -121,10 +134,12 @@ hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
                                  const struct hd_slot_request *request, struct hd_problem *problem);
 
 /* Law 7, for transports that are HD_TRANSPORT_SERIAL: the canonical order (producer's end in asap,
-   then boundary, backward before forward, sequence) must have no cycle.  HD_EXIT_PLAN. */
+   then boundary, backward before forward, sequence) must have no cycle.  Slots count as well: with
+   the depths or more no legal plan has one, with fewer one may appear.  HD_EXIT_PLAN. */
 hd_status hd_pipeline_verify_serial(const struct hd_pipeline *pipeline, struct hd_problem *problem);
 
-/* The channel of a boundary, direction and replica, an index into channels. [any-thread] */
+/* The channel of a boundary, direction and replica, an index into channels; HD_NO_CHANNEL for a
+   gradient of a forward-only plan. [any-thread] */
 uint32_t hd_pipeline_channel(const struct hd_pipeline *pipeline, uint32_t boundary,
                              uint32_t direction, uint32_t replica);
 

@@ -1,0 +1,200 @@
+/*
+ * Runs a plan without time: every rank goes through its actions as far as it can, stops at the
+ * first that waits, and is woken by the action that it waits for.  A rank waits for one action at a
+ * time and every action wakes at most two ranks, so the whole is linear.
+ *
+ * When nothing moves and ranks are left, each of them waits for an action that another rank (or
+ * itself) has yet to run.  Following the waits from any of them must come back: that is the cycle.
+ */
+#include "plan/flow.h"
+
+#include "base/memory.h"
+#include "plan/derive.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+struct flow {
+    const struct hd_pipeline *pipeline;
+    uint32_t is_bounded;
+    uint32_t *cursor; /* [rank_count]: the next action */
+    uint32_t *waits;  /* [rank_count]: the action that the rank waits for, or HD_NO_ACTION */
+    uint32_t *ready;  /* [rank_count]: a stack of ranks that may go on */
+    uint32_t ready_count;
+    uint32_t *order; /* may be NULL */
+    uint64_t done_count;
+};
+
+/* An action is done iff its rank's cursor is past it; `stage` is the action's. */
+static uint32_t is_done(const struct flow *flow, uint32_t replica, uint32_t stage, uint32_t index)
+{
+    return index < flow->cursor[hd_flow_home(flow->pipeline, replica, stage)];
+}
+
+/* The first action that `index` still waits for. */
+static uint32_t find_wait(const struct flow *flow, uint32_t index)
+{
+    const struct hd_pipeline *const pipeline = flow->pipeline;
+    const struct hd_action *const action = &pipeline->actions[index];
+    const uint32_t producer = hd_flow_producer(pipeline, action);
+
+    if (producer != HD_NO_ACTION) {
+        const uint32_t stage = action->kind == HD_FORWARD ? action->stage - 1 : action->stage + 1;
+        if (!is_done(flow, action->replica, stage, producer)) {
+            return producer;
+        }
+    }
+    if (flow->is_bounded) {
+        const uint32_t release = hd_flow_slot_release(pipeline, index);
+        if (release != HD_NO_ACTION) {
+            const uint32_t stage =
+                action->kind == HD_FORWARD ? action->stage + 1 : action->stage - 1;
+            if (!is_done(flow, action->replica, stage, release)) {
+                return release;
+            }
+        }
+    }
+    return HD_NO_ACTION;
+}
+
+static void wake(struct flow *flow, uint32_t replica, uint32_t stage, uint32_t index)
+{
+    const uint32_t rank = hd_flow_home(flow->pipeline, replica, stage);
+    if (flow->waits[rank] == index) {
+        flow->waits[rank] = HD_NO_ACTION;
+        flow->ready[flow->ready_count++] = rank;
+    }
+}
+
+/* Whoever waits for an action of stage s, for input or for a slot, holds stage s - 1 or s + 1. */
+static void run_rank(struct flow *flow, uint32_t rank)
+{
+    const struct hd_pipeline *const pipeline = flow->pipeline;
+    const uint32_t end = (uint32_t)pipeline->rank_begin[rank + 1];
+
+    for (uint32_t index = flow->cursor[rank]; index < end; index++) {
+        const uint32_t wait = find_wait(flow, index);
+        if (wait != HD_NO_ACTION) {
+            flow->waits[rank] = wait;
+            return;
+        }
+        const struct hd_action *const action = &pipeline->actions[index];
+        flow->cursor[rank] = index + 1;
+        if (flow->order != NULL) {
+            flow->order[flow->done_count] = index;
+        }
+        flow->done_count++;
+        if (action->stage > 0) {
+            wake(flow, action->replica, action->stage - 1, index);
+        }
+        if (action->stage + 1 < pipeline->stage_count) {
+            wake(flow, action->replica, action->stage + 1, index);
+        }
+    }
+}
+
+static uint32_t next_rank(const struct flow *flow, uint32_t rank)
+{
+    assert(flow->waits[rank] != HD_NO_ACTION);
+    return hd_pipeline_rank_of(flow->pipeline, flow->waits[rank]);
+}
+
+/* The lowest rank of the cycle that the waits from `rank` run into. */
+static uint32_t find_cycle(const struct flow *flow, uint32_t rank)
+{
+    for (uint32_t step = 0; step < flow->pipeline->rank_count; step++) {
+        rank = next_rank(flow, rank); /* after as many steps as ranks it is surely inside */
+    }
+    uint32_t lowest = rank;
+    for (uint32_t at = next_rank(flow, rank); at != rank; at = next_rank(flow, at)) {
+        lowest = at < lowest ? at : lowest;
+    }
+    return lowest;
+}
+
+/* "rank 0 at 0B0 waits 1B0"; for a slot, whose message's end it is. */
+static int write_wait(const struct flow *flow, uint32_t rank, struct hd_problem *problem)
+{
+    const struct hd_pipeline *const pipeline = flow->pipeline;
+    const struct hd_action *const action = &pipeline->actions[flow->cursor[rank]];
+    const struct hd_action *const other = &pipeline->actions[flow->waits[rank]];
+    const int is_input = hd_flow_producer(pipeline, action) == flow->waits[rank];
+    char texts[2][32];
+    char slot[64] = "";
+
+    if (!is_input) {
+        const uint32_t boundary = action->kind == HD_FORWARD ? action->stage : action->stage - 1;
+        snprintf(slot, sizeof slot, " (a %s slot of boundary %u)",
+                 action->kind == HD_FORWARD ? "forward" : "backward", boundary);
+    }
+    hd_action_text(action, texts[0]);
+    hd_action_text(other, texts[1]);
+    return hd_text_append(problem->cycle, sizeof problem->cycle - 8, "%srank %u at %s waits %s%s",
+                          problem->cycle[0] == '\0' ? "" : "; ", rank, texts[0], texts[1], slot);
+}
+
+static hd_status refuse_cycle(const struct flow *flow, struct hd_problem *problem)
+{
+    const struct hd_pipeline *const pipeline = flow->pipeline;
+    uint32_t stuck = 0;
+    char texts[2][32];
+
+    while (flow->waits[stuck] == HD_NO_ACTION) {
+        stuck++;
+        assert(stuck < pipeline->rank_count);
+    }
+    const uint32_t first = find_cycle(flow, stuck);
+    uint32_t rank = first;
+    int fits;
+    problem->cycle[0] = '\0';
+    do {
+        fits = write_wait(flow, rank, problem);
+        rank = next_rank(flow, rank);
+    } while (fits && rank != first);
+    if (!fits) {
+        hd_text_append(problem->cycle, sizeof problem->cycle, "; ...");
+    }
+    hd_action_text(&pipeline->actions[flow->cursor[first]], texts[0]);
+    hd_action_text(&pipeline->actions[flow->waits[first]], texts[1]);
+    return hd_law_refuse(
+        problem, flow->is_bounded ? 6 : 4, first,
+        "%s, action %llu, can never start: it waits %s, which waits for it in "
+        "the end",
+        texts[0], (unsigned long long)(flow->cursor[first] - pipeline->rank_begin[first] + 1),
+        texts[1]);
+}
+
+static void start_ranks(struct flow *flow)
+{
+    const struct hd_pipeline *const pipeline = flow->pipeline;
+
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        flow->cursor[rank] = (uint32_t)pipeline->rank_begin[rank];
+        flow->waits[rank] = HD_NO_ACTION;
+        flow->ready[flow->ready_count++] = pipeline->rank_count - 1 - rank;
+    }
+}
+
+hd_status hd_flow_order(const struct hd_pipeline *pipeline, uint32_t is_bounded, uint32_t *order,
+                        struct hd_problem *problem)
+{
+    struct flow flow = {.pipeline = pipeline, .is_bounded = is_bounded, .order = order};
+    uint32_t *const memory = hd_plan_take(3 * (uint64_t)pipeline->rank_count, 4, problem);
+
+    if (memory == NULL) {
+        return HD_NO_MEMORY;
+    }
+    flow.cursor = memory;
+    flow.waits = memory + pipeline->rank_count;
+    flow.ready = flow.waits + pipeline->rank_count;
+    start_ranks(&flow);
+    while (flow.ready_count > 0) {
+        run_rank(&flow, flow.ready[--flow.ready_count]);
+    }
+    hd_status status = HD_OK;
+    if (flow.done_count < pipeline->action_count) {
+        status = refuse_cycle(&flow, problem);
+    }
+    hd_memory_give(memory);
+    return status;
+}
