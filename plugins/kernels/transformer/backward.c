@@ -1,0 +1,399 @@
+/*
+ * plugins/kernels/transformer/backward.c - B: both halves of the backward, unsplit.
+ *
+ * Last block first; g is the gradient of the residual stream, rounded to the
+ * boundary's dtype after every block, as the forward rounds the activation.
+ *
+ *   g -> W_down, swiglu, W_gate, W_up, router -> + g -> dx1 -> W_o, attention,
+ *   rope, W_q, W_k, W_v -> + dx1 -> g of the block before
+ *
+ * What the payload does not hold is computed again from it: the normed inputs and
+ * the rotated q and k.  Nothing of the payload is used up.
+ */
+#include "stage.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define TRY(step)                       \
+    do {                                \
+        const hd_status tried = (step); \
+        if (tried != HD_OK) {           \
+            return tried;               \
+        }                               \
+    } while (0)
+
+/* The weight gradient of y = x W^T: W += dy^T x. */
+static hd_status add_weight_gradient(const struct hd_frame *frame, enum hd_weight weight,
+                                     const void *dy, const void *x)
+{
+    const struct hd_stage *stage = frame->stage;
+    const struct hd_weight_place *place = &stage->layout.weights[weight];
+    const struct hd_gemm_args args = {
+        .a = hd_activation(stage, dy, stage->layout.tokens, place->rows),
+        .b = hd_activation(stage, x, stage->layout.tokens, place->columns),
+        .c = hd_gradient_matrix(frame, weight),
+        .form = HD_WGRAD};
+    return stage->ops->gemm(stage->kernel->device, &args);
+}
+
+static hd_status norm_backward(const struct hd_frame *frame, enum hd_weight weight,
+                               struct hd_norm_args args)
+{
+    const struct hd_stage *stage = frame->stage;
+    args.weight = hd_master_at(stage, weight, frame->block);
+    args.dweight = hd_gradient_at(stage, weight, frame->block);
+    args.row_count = (uint32_t)stage->layout.tokens;
+    args.width = (uint32_t)stage->layout.weights[weight].columns;
+    args.epsilon = stage->spec.norm_epsilon;
+    return stage->ops->rms_norm_backward(stage->kernel->device, &args);
+}
+
+/* Step 0: the loss -> [g]. */
+static hd_status backward_head(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    const struct hd_pass *pass = frame->pass;
+    void *xn = hd_work_at(stage, HD_WORK_XN), *dxn = hd_work_at(stage, HD_WORK_DXN);
+    const void *x = hd_head_at(stage, pass, HD_HEAD_X);
+    void *rstd = hd_head_at(stage, pass, HD_HEAD_RSTD);
+    const struct hd_head_args head = {.x = xn,
+                                      .weight = hd_copy_at(stage, HD_WEIGHT_HEAD, 0),
+                                      .targets = pass->targets,
+                                      .lse = hd_head_at(stage, pass, HD_HEAD_LSE),
+                                      .dx = dxn,
+                                      .dweight = hd_gradient_at(stage, HD_WEIGHT_HEAD, 0),
+                                      .token_count = (uint32_t)stage->layout.tokens,
+                                      .width = stage->spec.width,
+                                      .vocabulary = stage->spec.vocabulary,
+                                      .label_scale = pass->label_scale};
+    TRY(hd_norm_rows(frame, HD_WEIGHT_NORM, x, xn, rstd));
+    TRY(stage->ops->head_loss_backward(stage->kernel->device, &head));
+    return norm_backward(
+        frame, HD_WEIGHT_NORM,
+        (struct hd_norm_args){.x = x, .rstd = rstd, .dy = dxn, .dx = hd_work_at(stage, HD_WORK_G)});
+}
+
+/* Step 2: g, permuted where there are experts -> [e]; returns the rows in `dz`. */
+static hd_status open_down(const struct hd_frame *frame, const void *g, const void **dz)
+{
+    const struct hd_stage *stage = frame->stage;
+    const uint64_t rows = stage->layout.row_max;
+    *dz = g;
+    if (stage->spec.experts) {
+        struct hd_rows_args permute = hd_rows_of(frame);
+        void *wide = hd_work_at(stage, HD_WORK_WIDE);
+        permute.x = g;
+        permute.rows = hd_activation(stage, wide, rows, stage->spec.width);
+        TRY(stage->ops->permute(stage->kernel->device, &permute));
+        *dz = wide;
+    }
+    struct hd_gemm_args args = {
+        .a = hd_activation(stage, *dz, rows, stage->spec.width),
+        .b = hd_weight_matrix(frame, HD_WEIGHT_DOWN),
+        .c = hd_activation(stage, hd_work_at(stage, HD_WORK_E), rows, stage->spec.expert_width),
+        .form = HD_DGRAD};
+    return hd_gemm_experts(frame, &args);
+}
+
+/* Step 3: [e] -> [dgates], [dgate_up], [weighted]. */
+static hd_status through_swiglu(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    struct hd_swiglu_args swiglu = hd_swiglu_of(frame);
+    swiglu.e = hd_work_at(stage, HD_WORK_E);
+    swiglu.dgates = stage->spec.experts ? hd_work_at(stage, HD_WORK_DGATES) : NULL;
+    swiglu.dgate_up = hd_work_at(stage, HD_WORK_DGATE_UP);
+    swiglu.weighted = hd_work_at(stage, HD_WORK_WEIGHTED);
+    return stage->ops->swiglu_backward(stage->kernel->device, &swiglu);
+}
+
+/* Step 4: W_down +=, the rows' gradient (over dz; dense: [dxn]), W_gate and W_up +=. */
+static hd_status expert_gradients(const struct hd_frame *frame, const void *dz)
+{
+    const struct hd_stage *stage = frame->stage;
+    const uint64_t rows = stage->layout.row_max, width = stage->spec.width;
+    const uint64_t inner = stage->spec.expert_width;
+    const uint32_t experts = stage->spec.experts;
+    const void *dgate_up = hd_work_at(stage, HD_WORK_DGATE_UP);
+    const void *input = experts ? hd_line_at(frame, HD_LINE_ROWS) : hd_work_at(stage, HD_WORK_XN);
+    void *drows = hd_work_at(stage, experts ? HD_WORK_WIDE : HD_WORK_DXN);
+    struct hd_gemm_args down = {
+        .a = hd_activation(stage, dz, rows, width),
+        .b = hd_activation(stage, hd_work_at(stage, HD_WORK_WEIGHTED), rows, inner),
+        .c = hd_gradient_matrix(frame, HD_WEIGHT_DOWN),
+        .form = HD_WGRAD};
+    struct hd_gemm_args through = {.a = hd_activation(stage, dgate_up, rows, 2 * inner),
+                                   .b = hd_weight_matrix(frame, HD_WEIGHT_GATE_UP),
+                                   .c = hd_activation(stage, drows, rows, width),
+                                   .form = HD_DGRAD};
+    struct hd_gemm_args up = {.a = hd_activation(stage, dgate_up, rows, 2 * inner),
+                              .b = hd_activation(stage, input, rows, width),
+                              .c = hd_gradient_matrix(frame, HD_WEIGHT_GATE_UP),
+                              .form = HD_WGRAD};
+    TRY(hd_gemm_experts(frame, &down));
+    TRY(hd_gemm_experts(frame, &through));
+    return hd_gemm_experts(frame, &up);
+}
+
+/* Steps 5 and 6, first half: the router, and every row back to its token -> [dxn]. */
+static hd_status gather_rows(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    void *dxr = hd_work_at(stage, HD_WORK_DXR);
+    struct hd_route_args route = hd_route_of(frame);
+    struct hd_rows_args rows = hd_rows_of(frame);
+    route.dgates = hd_work_at(stage, HD_WORK_DGATES);
+    route.dx = dxr;
+    route.dweight = hd_gradient_at(stage, HD_WEIGHT_ROUTER, frame->block);
+    rows.rows = hd_activation(stage, hd_work_at(stage, HD_WORK_WIDE), stage->layout.row_max,
+                              stage->spec.width);
+    rows.add = dxr;
+    rows.dx = hd_work_at(stage, HD_WORK_DXN);
+    TRY(stage->ops->route_backward(stage->kernel->device, &route));
+    return stage->ops->permute_backward(stage->kernel->device, &rows);
+}
+
+/* Steps 2 to 6: g -> [dx1]. */
+static hd_status backward_experts(const struct hd_frame *frame, const void *g)
+{
+    const struct hd_stage *stage = frame->stage;
+    const void *x1 = hd_line_at(frame, HD_LINE_X1), *dz;
+    void *r2 = hd_line_at(frame, HD_LINE_R2);
+    TRY(hd_norm_rows(frame, HD_WEIGHT_NORM2, x1, hd_work_at(stage, HD_WORK_XN), r2));
+    TRY(open_down(frame, g, &dz));
+    TRY(through_swiglu(frame));
+    TRY(expert_gradients(frame, dz));
+    if (stage->spec.experts) {
+        TRY(gather_rows(frame));
+    }
+    return norm_backward(frame, HD_WEIGHT_NORM2,
+                         (struct hd_norm_args){.x = x1,
+                                               .rstd = r2,
+                                               .dy = hd_work_at(stage, HD_WORK_DXN),
+                                               .add = g,
+                                               .dx = hd_work_at(stage, HD_WORK_DX1)});
+}
+
+/* Steps 7 and 8: [dx1] -> [dq], [dk], [dv], before the inverse of rope and norm. */
+static hd_status through_attention(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    const uint64_t tokens = stage->layout.tokens, width = stage->spec.width;
+    const void *dx1 = hd_work_at(stage, HD_WORK_DX1);
+    void *dout = hd_work_at(stage, HD_WORK_DO);
+    const struct hd_gemm_args through = {.a = hd_activation(stage, dx1, tokens, width),
+                                         .b = hd_weight_matrix(frame, HD_WEIGHT_O),
+                                         .c = hd_activation(stage, dout, tokens, width),
+                                         .form = HD_DGRAD};
+    TRY(stage->ops->gemm(stage->kernel->device, &through));
+    TRY(add_weight_gradient(frame, HD_WEIGHT_O, dx1, hd_line_at(frame, HD_LINE_O)));
+    TRY(hd_rotate(frame));
+    struct hd_attention_args attention = hd_attention_of(frame);
+    attention.dout = dout;
+    attention.dq = hd_work_at(stage, HD_WORK_DQ);
+    attention.dk = hd_work_at(stage, HD_WORK_DK);
+    attention.dv = hd_work_at(stage, HD_WORK_DV);
+    return stage->ops->attention_backward(stage->kernel->device, &attention);
+}
+
+/* Step 9, for q or k: the inverse rotation, then the norm's backward, in place. */
+static hd_status unrotate(const struct hd_frame *frame, enum hd_weight weight, void *gradient)
+{
+    const struct hd_stage *stage = frame->stage;
+    const int is_q = weight == HD_WEIGHT_QNORM;
+    const struct hd_rope_args rope =
+        hd_rope_of(stage, gradient, is_q ? stage->spec.heads : stage->spec.key_value_heads, 1);
+    TRY(stage->ops->rope(stage->kernel->device, &rope));
+    return norm_backward(
+        frame, weight,
+        (struct hd_norm_args){.x = hd_line_at(frame, is_q ? HD_LINE_Q : HD_LINE_K),
+                              .rstd = hd_line_at(frame, is_q ? HD_LINE_RQ : HD_LINE_RK),
+                              .dy = gradient,
+                              .dx = gradient});
+}
+
+/* Step 10, second half: three input gradients, summed in S, rounded once -> dxn (over [do]). */
+static hd_status sum_projections(const struct hd_frame *frame, void *dxn)
+{
+    static const struct {
+        enum hd_weight weight;
+        enum hd_work gradient;
+    } parts[] = {{HD_WEIGHT_Q, HD_WORK_DQ}, {HD_WEIGHT_K, HD_WORK_DK}, {HD_WEIGHT_V, HD_WORK_DV}};
+    const struct hd_stage *stage = frame->stage;
+    const uint64_t tokens = stage->layout.tokens, width = stage->spec.width;
+    const struct hd_matrix sum = hd_statistic(stage, hd_work_at(stage, HD_WORK_SUM), tokens, width);
+    for (uint32_t part = 0; part < 3; part++) {
+        const void *gradient = hd_work_at(stage, parts[part].gradient);
+        struct hd_gemm_args args = {
+            .a = hd_activation(stage, gradient, tokens,
+                               stage->layout.weights[parts[part].weight].rows),
+            .b = hd_weight_matrix(frame, parts[part].weight),
+            .c = part < 2 ? sum : hd_activation(stage, dxn, tokens, width),
+            .form = HD_DGRAD};
+        if (part > 0) {
+            args.add = sum;
+        }
+        TRY(stage->ops->gemm(stage->kernel->device, &args));
+    }
+    return HD_OK;
+}
+
+/* Steps 7 to 11: [dx1] -> dx. */
+static hd_status backward_attention(const struct hd_frame *frame, const void *x, void *dx)
+{
+    const struct hd_stage *stage = frame->stage;
+    void *xn = hd_work_at(stage, HD_WORK_XN), *r1 = hd_line_at(frame, HD_LINE_R1);
+    void *dxn = hd_work_at(stage, HD_WORK_DO);
+    TRY(through_attention(frame));
+    TRY(unrotate(frame, HD_WEIGHT_QNORM, hd_work_at(stage, HD_WORK_DQ)));
+    TRY(unrotate(frame, HD_WEIGHT_KNORM, hd_work_at(stage, HD_WORK_DK)));
+    TRY(hd_norm_rows(frame, HD_WEIGHT_NORM1, x, xn, r1));
+    TRY(add_weight_gradient(frame, HD_WEIGHT_Q, hd_work_at(stage, HD_WORK_DQ), xn));
+    TRY(add_weight_gradient(frame, HD_WEIGHT_K, hd_work_at(stage, HD_WORK_DK), xn));
+    TRY(add_weight_gradient(frame, HD_WEIGHT_V, hd_work_at(stage, HD_WORK_DV), xn));
+    TRY(sum_projections(frame, dxn));
+    return norm_backward(
+        frame, HD_WEIGHT_NORM1,
+        (struct hd_norm_args){
+            .x = x, .rstd = r1, .dy = dxn, .add = hd_work_at(stage, HD_WORK_DX1), .dx = dx});
+}
+
+/* --- the stamp, and what a payload is trusted with ------------------------------------------ */
+
+static hd_status check_stamp(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    struct hd_stamp stamp;
+    memcpy(&stamp, pass->payload[0], sizeof stamp);
+    if (stamp.magic != HD_STAMP_MAGIC || stamp.spec_hash != stage->spec_hash) {
+        return hd_refuse(stage->kernel->host, HD_PROTOCOL,
+                         "stage %u, microbatch %u: expected the payload of generation %llu, found "
+                         "no payload of this stage (magic %016llx, generation %llu)",
+                         stage->spec.stage, pass->microbatch, (unsigned long long)pass->generation,
+                         (unsigned long long)stamp.magic, (unsigned long long)stamp.generation);
+    }
+    if (stamp.generation != pass->generation || stamp.microbatch != pass->microbatch) {
+        return hd_refuse(stage->kernel->host, HD_PROTOCOL,
+                         "stage %u, microbatch %u: expected the payload of generation %llu, found "
+                         "generation %llu of microbatch %llu: the slot was leased again too early",
+                         stage->spec.stage, pass->microbatch, (unsigned long long)pass->generation,
+                         (unsigned long long)stamp.generation,
+                         (unsigned long long)stamp.microbatch);
+    }
+    return HD_OK;
+}
+
+static int in_range(const int32_t *index, uint64_t count, int64_t least, int64_t limit)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (index[i] < least || index[i] >= limit) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Whether every index that the ops will follow stays within its tensor (K8). */
+static int maps_hold(const struct hd_frame *frame)
+{
+    const struct hd_layout *layout = &frame->stage->layout;
+    const uint32_t experts = frame->stage->spec.experts;
+    const uint64_t chosen = layout->tokens * frame->stage->spec.experts_per_token;
+    const int64_t row_max = (int64_t)layout->row_max;
+    const int32_t *offsets = hd_line_at(frame, HD_LINE_OFFSETS);
+    int holds = offsets[0] == 0 && in_range(offsets, experts + 1u, 0, row_max + 1);
+    for (uint32_t expert = 0; expert < experts; expert++) {
+        holds = holds && offsets[expert] <= offsets[expert + 1] &&
+                offsets[expert] % (int32_t)HD_ROW_BLOCK == 0;
+    }
+    return holds && in_range(hd_line_at(frame, HD_LINE_SELECTED), chosen, 0, experts) &&
+           in_range(hd_line_at(frame, HD_LINE_ROW_OF), chosen, 0, offsets[experts]) &&
+           in_range(hd_line_at(frame, HD_LINE_SOURCE), layout->row_max, -1, (int64_t)chosen);
+}
+
+static hd_status check_payload(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    TRY(check_stamp(stage, pass));
+    for (uint32_t block = 0; stage->spec.experts && block < stage->spec.block_count; block++) {
+        const struct hd_frame frame = hd_frame_at(stage, pass, block);
+        if (!maps_hold(&frame)) {
+            return hd_refuse(stage->kernel->host, HD_PROTOCOL,
+                             "stage %u, microbatch %u, generation %llu: the routing of block %u in "
+                             "the payload was overwritten behind an intact stamp",
+                             stage->spec.stage, pass->microbatch,
+                             (unsigned long long)pass->generation, stage->spec.first_block + block);
+        }
+    }
+    return HD_OK;
+}
+
+/* --- the pass -------------------------------------------------------------------------------- */
+
+static struct hd_embed_args embed_of(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    return (struct hd_embed_args){.tokens = pass->tokens,
+                                  .table = hd_copy_at(stage, HD_WEIGHT_EMBED, 0),
+                                  .x = stage->memory.scratch,
+                                  .token_count = (uint32_t)stage->layout.tokens,
+                                  .width = stage->spec.width,
+                                  .vocabulary = stage->spec.vocabulary};
+}
+
+/* The input of block 0, which the payload does not hold. */
+static hd_status first_input(const struct hd_stage *stage, const struct hd_pass *pass,
+                             const void **x)
+{
+    *x = pass->input;
+    if (!stage->spec.has_embedding) {
+        return HD_OK;
+    }
+    const struct hd_embed_args args = embed_of(stage, pass);
+    *x = args.x;
+    return stage->ops->embed(stage->kernel->device, &args);
+}
+
+static hd_status backward_embedding(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    struct hd_embed_args args = embed_of(stage, pass);
+    args.dx = hd_work_at(stage, HD_WORK_G);
+    args.dtable = hd_gradient_at(stage, HD_WEIGHT_EMBED, 0);
+    return stage->ops->embed_backward(stage->kernel->device, &args);
+}
+
+static hd_status backward_block(const struct hd_frame *frame, const void *g)
+{
+    const struct hd_stage *stage = frame->stage;
+    const int is_boundary = frame->block == 0 && !stage->spec.has_embedding;
+    void *dx = is_boundary ? frame->pass->input_gradient : hd_work_at(stage, HD_WORK_G);
+    const void *x = hd_line_at(frame, HD_LINE_X);
+    if (frame->block == 0) {
+        TRY(first_input(stage, frame->pass, &x));
+    }
+    TRY(backward_experts(frame, g));
+    return backward_attention(frame, x, dx);
+}
+
+hd_status hd_stage_backward(struct hd_stage *stage, const struct hd_pass *given)
+{
+    struct hd_pass pass = {0};
+    memcpy(&pass, given, given->size < sizeof pass ? given->size : sizeof pass);
+    assert(pass.payload[0] != NULL);
+    assert(stage->spec.has_embedding ? pass.tokens != NULL : pass.input_gradient != NULL);
+    assert(stage->spec.has_head ? pass.targets != NULL : pass.output_gradient != NULL);
+    TRY(check_payload(stage, &pass));
+    hd_transformer_backend.bind(stage->kernel->device,
+                                (char *)stage->memory.scratch + stage->layout.ops_scratch,
+                                stage->layout.ops_scratch_bytes);
+    const void *g = pass.output_gradient;
+    if (stage->spec.has_head) {
+        const struct hd_frame frame = hd_frame_at(stage, &pass, stage->spec.block_count - 1);
+        TRY(backward_head(&frame));
+        g = hd_work_at(stage, HD_WORK_G);
+    }
+    for (uint32_t block = stage->spec.block_count; block-- > 0;) {
+        const struct hd_frame frame = hd_frame_at(stage, &pass, block);
+        TRY(backward_block(&frame, g));
+        g = hd_work_at(stage, HD_WORK_G);
+    }
+    return stage->spec.has_embedding ? backward_embedding(stage, &pass) : HD_OK;
+}

@@ -1,0 +1,214 @@
+/*
+ * plugins/kernels/transformer/forward.c - F, and the same eight steps as evaluation.
+ *
+ *   x -> norm -> q k v -> norm, rope -> attention -> W_o, + x -> x1
+ *   x1 -> norm -> route -> permute -> gate_up -> swiglu -> W_down -> combine, + x1
+ *
+ * Where a payload is given the lines of its sections are filled; an evaluation uses
+ * one section in scratch for block after block, and so computes the same bits.
+ */
+#include "stage.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* One step: leaves the function with the first status that is not OK. */
+#define TRY(step)                       \
+    do {                                \
+        const hd_status tried = (step); \
+        if (tried != HD_OK) {           \
+            return tried;               \
+        }                               \
+    } while (0)
+
+/* [xn] W^T -> one of q, k, v. */
+static hd_status project(const struct hd_frame *frame, enum hd_weight weight, enum hd_line line)
+{
+    const struct hd_stage *stage = frame->stage;
+    const uint64_t tokens = stage->layout.tokens;
+    const struct hd_gemm_args args = {
+        .a = hd_activation(stage, hd_work_at(stage, HD_WORK_XN), tokens, stage->spec.width),
+        .b = hd_weight_matrix(frame, weight),
+        .c = hd_activation(stage, hd_line_at(frame, line), tokens,
+                           stage->layout.weights[weight].rows),
+        .form = HD_FPROP};
+    return stage->ops->gemm(stage->kernel->device, &args);
+}
+
+/* Steps 1 to 3: x -> x1. */
+static hd_status attend(const struct hd_frame *frame, const void *x)
+{
+    const struct hd_stage *stage = frame->stage;
+    const uint64_t tokens = stage->layout.tokens, width = stage->spec.width;
+    TRY(hd_norm_rows(frame, HD_WEIGHT_NORM1, x, hd_work_at(stage, HD_WORK_XN),
+                     hd_line_at(frame, HD_LINE_R1)));
+    TRY(project(frame, HD_WEIGHT_Q, HD_LINE_Q));
+    TRY(project(frame, HD_WEIGHT_K, HD_LINE_K));
+    TRY(project(frame, HD_WEIGHT_V, HD_LINE_V));
+    TRY(hd_rotate(frame));
+    const struct hd_attention_args attention = hd_attention_of(frame);
+    TRY(stage->ops->attention(stage->kernel->device, &attention));
+    const struct hd_gemm_args output = {
+        .a = hd_activation(stage, hd_line_at(frame, HD_LINE_O), tokens, width),
+        .b = hd_weight_matrix(frame, HD_WEIGHT_O),
+        .c = hd_activation(stage, hd_line_at(frame, HD_LINE_X1), tokens, width),
+        .add = hd_activation(stage, x, tokens, width),
+        .form = HD_FPROP};
+    return stage->ops->gemm(stage->kernel->device, &output);
+}
+
+/* Steps 4 and 5, first half: which token goes where, and the rows that go. */
+static hd_status dispatch(const struct hd_frame *frame, double *terms)
+{
+    const struct hd_stage *stage = frame->stage;
+    struct hd_route_args route = hd_route_of(frame);
+    struct hd_rows_args rows = hd_rows_of(frame);
+    route.balance = &terms[0];
+    route.z = &terms[1];
+    rows.x = hd_work_at(stage, HD_WORK_XN);
+    rows.rows = hd_activation(stage, hd_line_at(frame, HD_LINE_ROWS), stage->layout.row_max,
+                              stage->spec.width);
+    TRY(stage->ops->route(stage->kernel->device, &route));
+    TRY(stage->ops->assign(stage->kernel->device, &rows));
+    return stage->ops->permute(stage->kernel->device, &rows);
+}
+
+/* Steps 5 to 7 of the experts: rows -> gate_up -> [h] -> [y] -> out.  Dense: xn for the rows,
+   and the sum with x1 in the last GEMM. */
+static hd_status run_experts(const struct hd_frame *frame, void *out)
+{
+    const struct hd_stage *stage = frame->stage;
+    const struct hd_stage_spec *spec = &stage->spec;
+    const uint64_t rows = stage->layout.row_max, inner = spec->expert_width;
+    const void *input =
+        spec->experts ? hd_line_at(frame, HD_LINE_ROWS) : hd_work_at(stage, HD_WORK_XN);
+    const void *x1 = hd_line_at(frame, HD_LINE_X1);
+    void *h = hd_work_at(stage, HD_WORK_E), *y = hd_work_at(stage, HD_WORK_WIDE);
+    struct hd_gemm_args up = {
+        .a = hd_activation(stage, input, rows, spec->width),
+        .b = hd_weight_matrix(frame, HD_WEIGHT_GATE_UP),
+        .c = hd_activation(stage, hd_line_at(frame, HD_LINE_GATE_UP), rows, 2 * inner),
+        .form = HD_FPROP};
+    struct hd_gemm_args down = {
+        .a = hd_activation(stage, h, rows, inner),
+        .b = hd_weight_matrix(frame, HD_WEIGHT_DOWN),
+        .c = hd_activation(stage, spec->experts ? y : out, rows, spec->width),
+        .form = HD_FPROP};
+    struct hd_swiglu_args swiglu = hd_swiglu_of(frame);
+    swiglu.h = h;
+    if (spec->experts == 0) {
+        down.add = hd_activation(stage, x1, rows, spec->width);
+    }
+    TRY(hd_gemm_experts(frame, &up));
+    TRY(stage->ops->swiglu(stage->kernel->device, &swiglu));
+    TRY(hd_gemm_experts(frame, &down));
+    if (spec->experts == 0) {
+        return HD_OK;
+    }
+    struct hd_rows_args combine = hd_rows_of(frame);
+    combine.rows = hd_activation(stage, y, rows, spec->width);
+    combine.residual = x1;
+    combine.out = out;
+    return stage->ops->combine(stage->kernel->device, &combine);
+}
+
+static hd_status forward_block(const struct hd_frame *frame, const void *x, void *out)
+{
+    const struct hd_stage *stage = frame->stage;
+    TRY(attend(frame, x));
+    TRY(hd_norm_rows(frame, HD_WEIGHT_NORM2, hd_line_at(frame, HD_LINE_X1),
+                     hd_work_at(stage, HD_WORK_XN), hd_line_at(frame, HD_LINE_R2)));
+    if (stage->spec.experts) {
+        TRY(dispatch(frame, &frame->pass->terms[2 * (size_t)frame->block]));
+    }
+    return run_experts(frame, out);
+}
+
+/* Step 8. */
+static hd_status forward_head(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    const struct hd_pass *pass = frame->pass;
+    const struct hd_stage_spec *spec = &stage->spec;
+    void *xn = hd_work_at(stage, HD_WORK_XN);
+    const size_t before = spec->experts ? 2 * (size_t)spec->block_count : 0;
+    const struct hd_head_args head = {.x = xn,
+                                      .weight = hd_copy_at(stage, HD_WEIGHT_HEAD, 0),
+                                      .targets = pass->targets,
+                                      .lse = hd_head_at(stage, pass, HD_HEAD_LSE),
+                                      .loss = &pass->terms[before],
+                                      .token_count = (uint32_t)stage->layout.tokens,
+                                      .width = spec->width,
+                                      .vocabulary = spec->vocabulary,
+                                      .label_scale = pass->label_scale};
+    TRY(hd_norm_rows(frame, HD_WEIGHT_NORM, hd_head_at(stage, pass, HD_HEAD_X), xn,
+                     hd_head_at(stage, pass, HD_HEAD_RSTD)));
+    return stage->ops->head_loss(stage->kernel->device, &head);
+}
+
+static hd_status embed(const struct hd_stage *stage, const struct hd_pass *pass, void *x)
+{
+    const struct hd_embed_args args = {.tokens = pass->tokens,
+                                       .table = hd_copy_at(stage, HD_WEIGHT_EMBED, 0),
+                                       .x = x,
+                                       .token_count = (uint32_t)stage->layout.tokens,
+                                       .width = stage->spec.width,
+                                       .vocabulary = stage->spec.vocabulary};
+    return stage->ops->embed(stage->kernel->device, &args);
+}
+
+/* Where a block's output goes: the next one's x, the boundary, or what the head keeps. */
+static void *output_of(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    if (frame->block + 1 < stage->spec.block_count) {
+        const struct hd_frame next = hd_frame_at(stage, frame->pass, frame->block + 1);
+        return hd_line_at(&next, HD_LINE_X);
+    }
+    return stage->spec.has_head ? hd_head_at(stage, frame->pass, HD_HEAD_X) : frame->pass->output;
+}
+
+static void write_stamp(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    struct hd_stamp stamp = {.magic = HD_STAMP_MAGIC,
+                             .generation = pass->generation,
+                             .microbatch = pass->microbatch,
+                             .spec_hash = stage->spec_hash};
+    for (uint32_t block = 0; block < stage->spec.block_count; block++) {
+        const struct hd_frame frame = hd_frame_at(stage, pass, block);
+        const int32_t *offsets = hd_line_at(&frame, HD_LINE_OFFSETS);
+        stamp.row_count +=
+            stage->spec.experts ? (uint64_t)offsets[stage->spec.experts] : stage->layout.tokens;
+    }
+    memcpy(pass->payload[0], &stamp, sizeof stamp);
+}
+
+hd_status hd_stage_forward(struct hd_stage *stage, const struct hd_pass *given)
+{
+    struct hd_pass pass = {0};
+    memcpy(&pass, given, given->size < sizeof pass ? given->size : sizeof pass);
+    assert(stage->spec.has_embedding ? pass.tokens != NULL : pass.input != NULL);
+    assert(stage->spec.has_head ? pass.targets != NULL : pass.output != NULL);
+    hd_transformer_backend.bind(stage->kernel->device,
+                                (char *)stage->memory.scratch + stage->layout.ops_scratch,
+                                stage->layout.ops_scratch_bytes);
+    const void *x = pass.input;
+    if (stage->spec.has_embedding) {
+        x = stage->memory.scratch; /* the x line of the section in scratch */
+        TRY(embed(stage, &pass, stage->memory.scratch));
+    }
+    for (uint32_t block = 0; block < stage->spec.block_count; block++) {
+        const struct hd_frame frame = hd_frame_at(stage, &pass, block);
+        void *out = output_of(&frame);
+        TRY(forward_block(&frame, x, out));
+        x = out;
+    }
+    if (stage->spec.has_head) {
+        const struct hd_frame frame = hd_frame_at(stage, &pass, stage->spec.block_count - 1);
+        TRY(forward_head(&frame));
+    }
+    if (pass.payload[0] != NULL) {
+        write_stamp(stage, &pass);
+    }
+    return HD_OK;
+}

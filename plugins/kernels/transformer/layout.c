@@ -1,0 +1,249 @@
+/*
+ * plugins/kernels/transformer/layout.c - where everything lies: arithmetic on the spec.
+ *
+ * Nothing here depends on the routing: a payload is sized for the worst case, in which
+ * every expert wastes 31 rows of padding.
+ */
+#include "stage.h"
+
+#include <assert.h>
+
+static uint64_t dtype_bytes(uint32_t dtype)
+{
+    return dtype == HD_F64 ? 8 : dtype == HD_BF16 ? 2 : 4;
+}
+
+/* Gives `bytes` a place at the cursor, which moves on to the next multiple of `align`. */
+static uint64_t take(uint64_t *cursor, uint64_t bytes, uint64_t align)
+{
+    const uint64_t place = *cursor;
+    *cursor = (place + bytes + align - 1) / align * align;
+    return place;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* --- weights ----------------------------------------------------------------------------- */
+
+static void shape_block(const struct hd_stage_spec *spec, struct hd_layout *out)
+{
+    const uint64_t width = spec->width, shared = out->key_value_width;
+    const uint64_t inner = spec->expert_width, experts = spec->experts ? spec->experts : 1;
+    const uint32_t group = spec->experts ? HD_EXPERT : HD_DENSE;
+    const struct {
+        enum hd_weight weight;
+        uint64_t experts, rows, columns;
+        uint32_t group, is_matrix, has_copy;
+    } rows[] = {
+        {HD_WEIGHT_NORM1, 1, 1, width, HD_DENSE, 0, 0},
+        {HD_WEIGHT_Q, 1, width, width, HD_DENSE, 1, 1},
+        {HD_WEIGHT_K, 1, shared, width, HD_DENSE, 1, 1},
+        {HD_WEIGHT_V, 1, shared, width, HD_DENSE, 1, 1},
+        {HD_WEIGHT_QNORM, 1, 1, width, HD_DENSE, 0, 0},
+        {HD_WEIGHT_KNORM, 1, 1, shared, HD_DENSE, 0, 0},
+        {HD_WEIGHT_O, 1, width, width, HD_DENSE, 1, 1},
+        {HD_WEIGHT_NORM2, 1, 1, width, HD_DENSE, 0, 0},
+        {HD_WEIGHT_ROUTER, spec->experts ? 1 : 0, spec->experts, width, HD_DENSE, 1, 0},
+        {HD_WEIGHT_GATE_UP, experts, 2 * inner, width, group, 1, 1},
+        {HD_WEIGHT_DOWN, experts, width, inner, group, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        out->weights[rows[i].weight] = (struct hd_weight_place){.experts = rows[i].experts,
+                                                                .rows = rows[i].rows,
+                                                                .columns = rows[i].columns,
+                                                                .group = rows[i].group,
+                                                                .is_matrix = rows[i].is_matrix,
+                                                                .has_copy = rows[i].has_copy,
+                                                                .in_block = 1};
+    }
+}
+
+static void shape_ends(const struct hd_stage_spec *spec, struct hd_layout *out)
+{
+    if (spec->has_embedding) {
+        out->weights[HD_WEIGHT_EMBED] = (struct hd_weight_place){.experts = 1,
+                                                                 .rows = spec->vocabulary,
+                                                                 .columns = spec->width,
+                                                                 .is_matrix = 1,
+                                                                 .has_copy = 1};
+    }
+    if (spec->has_head) {
+        out->weights[HD_WEIGHT_NORM] =
+            (struct hd_weight_place){.experts = 1, .rows = 1, .columns = spec->width};
+        out->weights[HD_WEIGHT_HEAD] = (struct hd_weight_place){.experts = 1,
+                                                                .rows = spec->vocabulary,
+                                                                .columns = spec->width,
+                                                                .is_matrix = 1,
+                                                                .has_copy = 1};
+    }
+}
+
+/* Where the regions have got to. */
+struct cursors {
+    uint64_t parameters, optimizer, gradients[HD_GROUP_COUNT];
+};
+
+static void place_weight(struct hd_layout *out, enum hd_weight weight, struct cursors *at)
+{
+    struct hd_weight_place *place = &out->weights[weight];
+    place->count = place->experts * place->rows * place->columns;
+    const uint64_t bytes = place->count * out->statistic_bytes;
+    /* A copy of the master's own dtype would be the master. */
+    place->has_copy = place->has_copy && out->activation_bytes != out->statistic_bytes;
+    place->master = take(&at->parameters, bytes, 64);
+    place->copy = place->master;
+    if (place->has_copy) {
+        place->copy = take(&at->parameters, place->count * out->activation_bytes, 64);
+    }
+    place->moment1 = take(&at->optimizer, bytes, 64);
+    place->moment2 = take(&at->optimizer, bytes, 64);
+    place->gradient = take(&at->gradients[place->group], bytes, 64);
+}
+
+static void place_weights(const struct hd_stage_spec *spec, struct hd_layout *out)
+{
+    struct cursors at = {0};
+    place_weight(out, HD_WEIGHT_EMBED, &at);
+    const struct cursors begin = at;
+    for (uint32_t weight = HD_WEIGHT_NORM1; weight <= HD_WEIGHT_DOWN; weight++) {
+        place_weight(out, weight, &at);
+    }
+    const uint64_t others = spec->block_count - 1;
+    out->parameter_stride = at.parameters - begin.parameters;
+    out->optimizer_stride = at.optimizer - begin.optimizer;
+    at.parameters += others * out->parameter_stride;
+    at.optimizer += others * out->optimizer_stride;
+    for (uint32_t group = 0; group < HD_GROUP_COUNT; group++) {
+        out->gradient_stride[group] = at.gradients[group] - begin.gradients[group];
+        at.gradients[group] += others * out->gradient_stride[group];
+    }
+    place_weight(out, HD_WEIGHT_NORM, &at);
+    place_weight(out, HD_WEIGHT_HEAD, &at);
+    out->parameter_bytes = at.parameters;
+    out->optimizer_bytes = at.optimizer;
+    for (uint32_t group = 0; group < HD_GROUP_COUNT; group++) {
+        out->gradient_bytes[group] = at.gradients[group];
+    }
+}
+
+/* --- payload ----------------------------------------------------------------------------- */
+
+static void place_section(const struct hd_stage_spec *spec, struct hd_layout *out)
+{
+    const uint64_t a = out->activation_bytes, s = out->statistic_bytes, tokens = out->tokens;
+    const uint64_t wide = tokens * spec->width * a, shared = tokens * out->key_value_width * a;
+    const uint64_t routed = spec->experts ? 1 : 0, experts = spec->experts;
+    const uint64_t chosen = routed * tokens * spec->experts_per_token;
+    const uint64_t bytes[HD_LINE_COUNT] = {
+        [HD_LINE_X] = wide,
+        [HD_LINE_R1] = tokens * s,
+        [HD_LINE_RQ] = tokens * s,
+        [HD_LINE_RK] = tokens * s,
+        [HD_LINE_R2] = tokens * s,
+        [HD_LINE_Q] = wide,
+        [HD_LINE_K] = shared,
+        [HD_LINE_V] = shared,
+        [HD_LINE_O] = wide,
+        [HD_LINE_LSE] = tokens * spec->heads * s,
+        [HD_LINE_X1] = wide,
+        [HD_LINE_P] = tokens * experts * s,
+        [HD_LINE_Z] = routed * tokens * s,
+        [HD_LINE_GATES] = chosen * s,
+        [HD_LINE_SELECTED] = chosen * sizeof(int32_t),
+        [HD_LINE_ROW_OF] = chosen * sizeof(int32_t),
+        [HD_LINE_COUNTS] = experts * sizeof(int32_t),
+        [HD_LINE_OFFSETS] = routed * (experts + 1) * sizeof(int32_t),
+        [HD_LINE_SOURCE] = routed * out->row_max * sizeof(int32_t),
+        [HD_LINE_ROWS] = routed * out->row_max * spec->width * a,
+        [HD_LINE_GATE_UP] = out->row_max * 2 * spec->expert_width * a,
+    };
+    uint64_t cursor = 0;
+    for (uint32_t line = 0; line < HD_LINE_COUNT; line++) {
+        out->line[line] = take(&cursor, bytes[line], HD_LINE_BYTES);
+    }
+    out->section_stride = cursor;
+    out->first_shift = out->line[HD_LINE_R1];
+}
+
+static void place_payload(const struct hd_stage_spec *spec, struct hd_layout *out)
+{
+    uint64_t cursor = HD_LINE_BYTES + spec->block_count * out->section_stride - out->first_shift;
+    if (spec->has_head) {
+        const uint64_t wide = out->tokens * spec->width * out->activation_bytes;
+        const uint64_t statistic = out->tokens * out->statistic_bytes;
+        out->head[HD_HEAD_X] = take(&cursor, wide, HD_LINE_BYTES);
+        out->head[HD_HEAD_RSTD] = take(&cursor, statistic, HD_LINE_BYTES);
+        out->head[HD_HEAD_LSE] = take(&cursor, statistic, HD_LINE_BYTES);
+    }
+    out->payload_bytes = cursor;
+}
+
+/* --- scratch ----------------------------------------------------------------------------- */
+
+/* Places the lines first..last from `begin`; returns where they end. */
+static uint64_t place_phase(struct hd_layout *out, const uint64_t *bytes, enum hd_work first,
+                            enum hd_work last, uint64_t begin)
+{
+    for (uint32_t work = first; work <= last; work++) {
+        out->work[work] = take(&begin, bytes[work], HD_LINE_BYTES);
+    }
+    return begin;
+}
+
+static void place_scratch(const struct hd_stage_spec *spec, const struct hd_ops *ops,
+                          struct hd_layout *out)
+{
+    const uint64_t a = out->activation_bytes, s = out->statistic_bytes, rows = out->row_max;
+    const uint64_t wide = out->tokens * spec->width * a, inner = rows * spec->expert_width * a;
+    const uint64_t shared = out->tokens * out->key_value_width * a;
+    const uint64_t bytes[HD_WORK_COUNT] = {
+        [HD_WORK_G] = wide,
+        [HD_WORK_DX1] = wide,
+        [HD_WORK_XN] = wide,
+        [HD_WORK_QN] = wide,
+        [HD_WORK_KN] = shared,
+        [HD_WORK_DO] = wide,
+        [HD_WORK_DQ] = wide,
+        [HD_WORK_DK] = shared,
+        [HD_WORK_DV] = shared,
+        [HD_WORK_SUM] = wide / a * s,
+        [HD_WORK_DXR] = wide / a * s,
+        [HD_WORK_DXN] = wide,
+        [HD_WORK_DGATES] = out->tokens * spec->experts_per_token * s,
+        [HD_WORK_WIDE] = rows * spec->width * a,
+        [HD_WORK_E] = inner,
+        [HD_WORK_WEIGHTED] = inner,
+        [HD_WORK_DGATE_UP] = 2 * inner,
+    };
+    uint64_t begin = out->section_stride;
+    begin = place_phase(out, bytes, HD_WORK_G, HD_WORK_XN, begin);
+    const uint64_t attention = place_phase(out, bytes, HD_WORK_QN, HD_WORK_SUM, begin);
+    const uint64_t experts = place_phase(out, bytes, HD_WORK_DXR, HD_WORK_DGATE_UP, begin);
+    out->ops_scratch = most(attention, experts);
+    out->ops_scratch_bytes = ops->scratch_bytes(spec);
+    out->scratch_bytes = out->ops_scratch + out->ops_scratch_bytes;
+}
+
+void hd_layout_make(const struct hd_stage_spec *spec, const struct hd_ops *ops,
+                    struct hd_layout *out)
+{
+    assert(spec->block_count > 0 && spec->heads > 0 && spec->key_value_heads > 0);
+    *out = (struct hd_layout){.activation_bytes = dtype_bytes(ops->activation),
+                              .statistic_bytes = dtype_bytes(ops->statistic),
+                              .tokens = (uint64_t)spec->batch * spec->sequence};
+    out->key_value_width = (uint64_t)spec->width / spec->heads * spec->key_value_heads;
+    out->row_max = out->tokens;
+    if (spec->experts) {
+        const uint64_t worst = out->tokens * spec->experts_per_token + 31ull * spec->experts;
+        out->row_max = worst / HD_ROW_BLOCK * HD_ROW_BLOCK;
+    }
+    shape_block(spec, out);
+    shape_ends(spec, out);
+    place_weights(spec, out);
+    place_section(spec, out);
+    place_payload(spec, out);
+    place_scratch(spec, ops, out);
+}

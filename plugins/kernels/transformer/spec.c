@@ -1,0 +1,156 @@
+/*
+ * plugins/kernels/transformer/spec.c - which models are served, and what they cost.
+ *
+ * A spec is read once, with its defaults filled in; what is not built is refused by a
+ * sentence that says what to use instead.
+ */
+#include "stage.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+hd_status hd_refuse(const struct hd_host *host, hd_status status, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = status,
+                                   .rank = UINT32_MAX,
+                                   .channel = UINT32_MAX,
+                                   .text = text};
+    return host->fail != NULL ? host->fail(host->context, &error) : status;
+}
+
+static void fill_defaults(struct hd_stage_spec *spec)
+{
+    spec->key_value_heads = spec->key_value_heads ? spec->key_value_heads : spec->heads;
+    spec->half_batches = spec->half_batches ? spec->half_batches : 1;
+    spec->expert_count = spec->expert_count ? spec->expert_count : spec->experts;
+    spec->rope_theta = spec->rope_theta > 0 ? spec->rope_theta : 1e4;
+    spec->norm_epsilon = spec->norm_epsilon > 0 ? spec->norm_epsilon : 1e-5;
+    spec->init_std = spec->init_std > 0 ? spec->init_std : 0.02;
+}
+
+/* What the contract has and this program does not. */
+static hd_status check_built(const struct hd_host *host, const struct hd_stage_spec *spec)
+{
+    if (spec->precision == HD_PRECISION_MXFP8) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "precision mxfp8 is not built yet: use precision = bf16 or f32");
+    }
+    if (spec->precision > HD_PRECISION_F32) {
+        return hd_refuse(host, HD_UNSUPPORTED, "precision %u is not known: use bf16 or f32",
+                         spec->precision);
+    }
+    if (spec->recompute != HD_RECOMPUTE_NONE) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "recomputation is not built yet: use recompute = none");
+    }
+    if (spec->half_batches != 1) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "half_batches = %u is not built yet: use half_batches = 1",
+                         spec->half_batches);
+    }
+    if (spec->split_backward) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "a split backward (I and W) is not built yet: use a schedule with B");
+    }
+    if (spec->expert_first != 0 || spec->expert_count != spec->experts) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "experts %u..%u of %u: sharded experts are not built yet: use all of them",
+                         spec->expert_first, spec->expert_first + spec->expert_count,
+                         spec->experts);
+    }
+    return HD_OK;
+}
+
+/* What no transformer can be; the core has checked most of it. */
+static hd_status check_shape(const struct hd_host *host, const struct hd_stage_spec *spec)
+{
+    if (spec->width == 0 || spec->layers == 0 || spec->block_count == 0 || spec->sequence == 0 ||
+        spec->batch == 0 || spec->expert_width == 0 || spec->vocabulary == 0) {
+        return hd_refuse(host, HD_INVALID,
+                         "a stage of no width, layers, blocks, tokens or vocabulary: give each at "
+                         "least 1");
+    }
+    if (spec->heads == 0 || spec->width % spec->heads || spec->width / spec->heads % 2) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "width %u over %u heads: a head needs an even, whole width: choose heads "
+                         "so that width / heads is even",
+                         spec->width, spec->heads);
+    }
+    if (spec->heads % spec->key_value_heads) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "%u heads do not share %u key_value_heads evenly: choose a divisor of %u",
+                         spec->heads, spec->key_value_heads, spec->heads);
+    }
+    if (spec->experts &&
+        (spec->experts_per_token == 0 || spec->experts_per_token > spec->experts)) {
+        return hd_refuse(host, HD_UNSUPPORTED, "experts_per_token = %u of %u experts: choose 1..%u",
+                         spec->experts_per_token, spec->experts, spec->experts);
+    }
+    const uint64_t rows =
+        (uint64_t)spec->batch * spec->sequence * (spec->experts ? spec->experts_per_token : 1);
+    if (rows + 32ull * spec->experts > INT32_MAX) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "%llu rows of experts in a microbatch do not fit a 32-bit index: use a "
+                         "smaller microbatch_size",
+                         (unsigned long long)rows);
+    }
+    return HD_OK;
+}
+
+hd_status hd_spec_read(const struct hd_host *host, const struct hd_stage_spec *given,
+                       struct hd_stage_spec *out)
+{
+    struct hd_stage_spec spec = {0};
+    memcpy(&spec, given, given->size < sizeof spec ? given->size : sizeof spec);
+    spec.size = sizeof spec;
+    fill_defaults(&spec);
+    hd_status status = check_built(host, &spec);
+    if (status == HD_OK) {
+        status = check_shape(host, &spec);
+    }
+    if (status == HD_OK) {
+        *out = spec;
+    }
+    return status;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
+    return hash ^ (hash >> 29);
+}
+
+uint64_t hd_spec_hash(const struct hd_stage_spec *spec, const struct hd_ops *ops)
+{
+    const uint32_t words[] = {
+        spec->layers,        spec->width,        spec->heads,       spec->key_value_heads,
+        spec->experts,       spec->expert_width, spec->vocabulary,  spec->experts_per_token,
+        spec->sequence,      spec->batch,        spec->precision,   spec->normalize_gates,
+        spec->stage,         spec->first_block,  spec->block_count, spec->recompute,
+        spec->has_embedding, spec->has_head,     ops->activation,   ops->statistic};
+    uint64_t hash = HD_STAMP_MAGIC;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        hash = mix(hash, words[i]);
+    }
+    return hash;
+}
+
+double hd_spec_forward_flops(const struct hd_stage_spec *spec)
+{
+    const double tokens = (double)spec->batch * spec->sequence;
+    const double width = spec->width;
+    const double shared = width / spec->heads * spec->key_value_heads;
+    const double chosen = spec->experts ? spec->experts_per_token : 1;
+    /* Q and O, K and V, causal attention (half of two full products), router, SwiGLU. */
+    const double block = 2 * width * width + 2 * width * shared + width * spec->sequence +
+                         width * spec->experts + 3 * chosen * width * spec->expert_width;
+    const double head = spec->has_head ? width * spec->vocabulary : 0;
+    return 2 * tokens * (spec->block_count * block + head);
+}
