@@ -93,8 +93,8 @@ struct hd_config {
     } train;
     struct {
         struct hd_config_numbers forward, backward, input_gradient, weight_gradient; /* [stages] */
-        struct hd_config_numbers transfer;                                         /* [boundaries] */
-        uint32_t blocking; /* mode = overlapped | blocking */
+        struct hd_config_numbers transfer; /* [boundaries] */
+        uint32_t blocking;                 /* mode = overlapped | blocking */
         double tick_us;
         char from[HD_CONFIG_TEXT_MAX]; /* "none" or a run directory */
     } cost;

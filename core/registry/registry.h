@@ -25,12 +25,12 @@
 
 /* One file that might be a plugin. */
 struct hd_candidate {
-    uint32_t kind;         /* by its file name; enum hd_plugin_kind */
-    char name[64];         /* by its file name */
+    uint32_t kind; /* by its file name; enum hd_plugin_kind */
+    char name[64]; /* by its file name */
     char path[4096];
-    char reason[1024];     /* why it cannot be used; empty: it can */
-    uint32_t is_loaded;    /* checked to the end: `plugin` is set, or `reason` is */
-    uint32_t is_shadowed;  /* an earlier directory has the same kind and name */
+    char reason[1024];       /* why it cannot be used; empty: it can */
+    uint32_t is_loaded;      /* checked to the end: `plugin` is set, or `reason` is */
+    uint32_t is_shadowed;    /* an earlier directory has the same kind and name */
     struct hd_plugin plugin; /* a copy over zeros; its ops is a copy too, of the full size */
 };
 

@@ -1,0 +1,299 @@
+#include "base/option.h"
+#include "base/text.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PART_BYTES = 128 };
+
+const char *hd_kind_name(uint32_t kind)
+{
+    static const char *const names[] = {"plugin", "schedule", "transport", "kernel"};
+    return kind <= HD_KIND_KERNEL ? names[kind] : names[0];
+}
+
+uint32_t hd_kind_of_name(const char *name)
+{
+    for (uint32_t kind = HD_KIND_SCHEDULE; kind <= HD_KIND_KERNEL; kind++) {
+        if (strcmp(name, hd_kind_name(kind)) == 0) {
+            return kind;
+        }
+    }
+    return 0;
+}
+
+const char *hd_option_type_name(uint32_t type)
+{
+    static const char *const names[] = {"?", "whole number", "number", "flag", "bytes", "text"};
+    return type <= HD_OPTION_TEXT ? names[type] : names[0];
+}
+
+/* A number of the type, exactly; 0: it is none. */
+static int read_number(const char *text, uint32_t type, long double *number)
+{
+    int64_t integer;
+    uint64_t natural;
+    double real;
+    uint32_t flag;
+
+    switch (type) {
+    case HD_OPTION_INTEGER:
+        if (hd_text_to_integer(text, &integer)) {
+            *number = (long double)integer;
+            return 1;
+        }
+        if (hd_text_to_unsigned(text, &natural)) { /* above INT64_MAX: a seed */
+            *number = (long double)natural;
+            return 1;
+        }
+        return 0;
+    case HD_OPTION_NUMBER:
+        if (!hd_text_to_number(text, &real)) {
+            return 0;
+        }
+        *number = (long double)real;
+        return 1;
+    case HD_OPTION_FLAG:
+        if (!hd_text_to_flag(text, &flag)) {
+            return 0;
+        }
+        *number = flag;
+        return 1;
+    case HD_OPTION_BYTES:
+        if (!hd_text_to_bytes(text, &natural)) {
+            return 0;
+        }
+        *number = (long double)natural;
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* One alternative of a range, taken apart. */
+struct part {
+    char text[PART_BYTES];
+    int is_interval, has_upper, is_open_below, is_open_above;
+    long double lower, upper;
+};
+
+/* Takes the next alternative off *range; 0: there is none.  -1: it is longer than any sane one. */
+static int next_part(const char **range, struct part *part)
+{
+    memset(part, 0, sizeof *part);
+    if (*range == NULL || **range == '\0') {
+        return 0;
+    }
+    const size_t length = strcspn(*range, "|");
+    if (length >= PART_BYTES) {
+        return -1;
+    }
+    memcpy(part->text, *range, length);
+    *range += length + ((*range)[length] == '|');
+    char *const trimmed = hd_text_trim(part->text);
+    memmove(part->text, trimmed, strlen(trimmed) + 1);
+    return 1;
+}
+
+/* Understands "0<..1"; 0: not well-formed as numbers of `type`. */
+static int read_interval(struct part *part, uint32_t type)
+{
+    char below[PART_BYTES];
+    char *const dots = strstr(part->text, "..");
+
+    if (dots == NULL) {
+        return 1;
+    }
+    const char *above = dots + 2;
+    size_t length = (size_t)(dots - part->text);
+    memcpy(below, part->text, length);
+    part->is_interval = 1;
+    part->is_open_below = length > 0 && below[length - 1] == '<';
+    length -= (size_t)part->is_open_below;
+    below[length] = '\0';
+    part->is_open_above = above[0] == '<';
+    above += part->is_open_above;
+    part->has_upper = above[0] != '\0';
+    return read_number(below, type, &part->lower) &&
+           (!part->has_upper ||
+            (read_number(above, type, &part->upper) && part->lower <= part->upper));
+}
+
+static int part_holds(struct part *part, const struct hd_quantity *value)
+{
+    long double number;
+
+    if (value->type == HD_OPTION_TEXT) {
+        return strcmp(part->text, value->text) == 0;
+    }
+    if (!read_interval(part, value->type)) {
+        return 0;
+    }
+    if (!part->is_interval) {
+        return read_number(part->text, value->type, &number) && number == value->number;
+    }
+    if (value->number < part->lower || (part->is_open_below && value->number == part->lower)) {
+        return 0;
+    }
+    return !part->has_upper || value->number < part->upper ||
+           (value->number == part->upper && !part->is_open_above);
+}
+
+int hd_range_holds(const char *range, const struct hd_quantity *value)
+{
+    struct part part;
+
+    if (range == NULL || value->type == HD_OPTION_FLAG) {
+        return 1;
+    }
+    while (next_part(&range, &part) > 0) {
+        if (part_holds(&part, value)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int hd_range_has_word(const char *range, const char *word)
+{
+    struct part part;
+
+    while (next_part(&range, &part) > 0) {
+        if (strcmp(part.text, word) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* "one of a | b" for words, "in 1..64" for numbers. */
+static int say_range(const struct hd_option *option, const char *text, char *reason)
+{
+    const int is_words = option->type == HD_OPTION_TEXT || strstr(option->range, "..") == NULL;
+    snprintf(reason, HD_REASON_BYTES, "%.64s is not %s %.120s", text, is_words ? "one of" : "in",
+             option->range);
+    return 0;
+}
+
+int hd_option_read(const struct hd_option *option, const char *text, struct hd_option_value *value,
+                   char reason[HD_REASON_BYTES])
+{
+    struct hd_quantity quantity = {.text = text, .type = option->type};
+    struct hd_option_value read = {.text = text};
+
+    if (option->type != HD_OPTION_TEXT) {
+        if (!read_number(text, option->type, &quantity.number)) {
+            snprintf(reason, HD_REASON_BYTES, "%.64s is not %s%s", text,
+                     option->type == HD_OPTION_BYTES ? "" : "a ",
+                     option->type == HD_OPTION_BYTES  ? "a size in bytes (64, 64K, 3M, 1G)"
+                     : option->type == HD_OPTION_FLAG ? "flag (on or off)"
+                                                      : hd_option_type_name(option->type));
+            return 0;
+        }
+        if (option->type != HD_OPTION_NUMBER && quantity.number > (long double)INT64_MAX) {
+            snprintf(reason, HD_REASON_BYTES, "%.64s is larger than %lld", text,
+                     (long long)INT64_MAX);
+            return 0;
+        }
+        read.number = (double)quantity.number;
+        read.integer = option->type == HD_OPTION_NUMBER ? 0 : (int64_t)quantity.number;
+    }
+    if (!hd_range_holds(option->range, &quantity)) {
+        return say_range(option, text, reason);
+    }
+    *value = read;
+    return 1;
+}
+
+static int range_is_sound(const struct hd_option *option)
+{
+    const char *range = option->range;
+    struct part part;
+    long double number;
+    int more;
+
+    if (option->type == HD_OPTION_TEXT || option->type == HD_OPTION_FLAG) {
+        return 1;
+    }
+    while ((more = next_part(&range, &part)) > 0) {
+        if (!read_interval(&part, option->type) ||
+            (!part.is_interval && !read_number(part.text, option->type, &number))) {
+            return 0;
+        }
+    }
+    return more == 0;
+}
+
+static int has_control(const char *text)
+{
+    while ((unsigned char)*text >= ' ') {
+        text++;
+    }
+    return *text != '\0';
+}
+
+static int option_is_sound(const struct hd_option *option, char reason[HD_REASON_BYTES])
+{
+    struct hd_option_value value;
+    char why[HD_REASON_BYTES];
+
+    if (option->name == NULL || !hd_text_is_name(option->name)) {
+        snprintf(reason, HD_REASON_BYTES, "an option's name is not of a-z, 0-9 and _");
+        return 0;
+    }
+    if (option->type < HD_OPTION_INTEGER || option->type > HD_OPTION_TEXT) {
+        snprintf(reason, HD_REASON_BYTES, "option %s has type %u, which is none", option->name,
+                 option->type);
+        return 0;
+    }
+    if (option->initial == NULL || option->help == NULL) {
+        snprintf(reason, HD_REASON_BYTES, "option %s has no %s", option->name,
+                 option->initial == NULL ? "default" : "help");
+        return 0;
+    }
+    /* All three stand in the output of `heddle config`, which must read back. */
+    if (hd_text_ini_fault(option->initial) != NULL) {
+        snprintf(reason, HD_REASON_BYTES, "option %s: its own default cannot stand in a file: %s",
+                 option->name, hd_text_ini_fault(option->initial));
+        return 0;
+    }
+    if (has_control(option->help) || (option->range != NULL && has_control(option->range))) {
+        snprintf(reason, HD_REASON_BYTES, "option %s: help and range are one line each",
+                 option->name);
+        return 0;
+    }
+    if (!range_is_sound(option)) {
+        snprintf(reason, HD_REASON_BYTES, "option %s: its range %.64s is not well-formed",
+                 option->name, option->range);
+        return 0;
+    }
+    if (!hd_option_read(option, option->initial, &value, why)) {
+        snprintf(reason, HD_REASON_BYTES, "option %s: its own default %.160s", option->name, why);
+        return 0;
+    }
+    return 1;
+}
+
+int hd_option_table_is_sound(const struct hd_option *options, uint32_t option_count,
+                             char reason[HD_REASON_BYTES])
+{
+    if (option_count > HD_OPTION_COUNT_MAX || (option_count > 0 && options == NULL)) {
+        snprintf(reason, HD_REASON_BYTES, "%u options, %s", option_count,
+                 options == NULL ? "but no table" : "more than 64");
+        return 0;
+    }
+    for (uint32_t i = 0; i < option_count; i++) {
+        if (!option_is_sound(&options[i], reason)) {
+            return 0;
+        }
+        for (uint32_t j = 0; j < i; j++) {
+            if (strcmp(options[i].name, options[j].name) == 0) {
+                snprintf(reason, HD_REASON_BYTES, "option %s stands twice in the table",
+                         options[i].name);
+                return 0;
+            }
+        }
+    }
+    return 1;
+}

@@ -1,0 +1,105 @@
+/* config/config_write.c - the effective configuration as an ini that reads back to itself. */
+#include "config/internal.h"
+#include <heddle_build.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* One key as it is to be written, whether of the core or of a plugin. */
+struct row {
+    const char *name, *value, *range, *help, *origin;
+};
+
+struct writer {
+    const struct hd_config *config;
+    FILE *stream;
+    uint32_t only_changed;
+    char section[64]; /* the last one written */
+};
+
+static void write_row(struct writer *writer, const char *section, const struct row *row)
+{
+    FILE *out = writer->stream;
+    const int fits = strlen(row->name) + strlen(row->value) + strlen(row->origin) < 3900;
+
+    if (strcmp(writer->section, section) != 0) {
+        snprintf(writer->section, sizeof writer->section, "%s", section);
+        fprintf(out, "\n[%s]\n", section);
+    }
+    fprintf(out, "; %s%s%s\n", row->help, row->range != NULL ? ": " : "",
+            row->range != NULL ? row->range : "");
+    if (fits) {
+        fprintf(out, "%s = %s ; %s\n", row->name, row->value, row->origin);
+    } else { /* a long list: its origin beside it would make the line too long to read back */
+        fprintf(out, "; %s\n%s = %s\n", row->origin, row->name, row->value);
+    }
+}
+
+static void write_keys(struct writer *writer, const struct hd_config *defaults)
+{
+    for (uint32_t i = 0; i < hd_key_count; i++) {
+        const struct hd_key *key = &hd_keys[i];
+        const struct hd_config_entry *entry =
+            hd_entry_find(writer->config, key->section, key->name);
+        const struct row row = {key->name, entry != NULL ? entry->value : key->initial, key->range,
+                                key->help, entry != NULL ? entry->place : "default"};
+        if (!writer->only_changed || !hd_key_equal(key, writer->config, defaults)) {
+            write_row(writer, key->section, &row);
+        }
+    }
+}
+
+static int is_changed(const struct hd_option *option, const struct hd_config_entry *entry)
+{
+    struct hd_option_value value;
+    struct hd_option_value initial;
+    char reason[HD_REASON_BYTES];
+
+    if (entry == NULL || !hd_option_read(option, entry->value, &value, reason) ||
+        !hd_option_read(option, option->initial, &initial, reason)) {
+        return 0;
+    }
+    if (option->type == HD_OPTION_TEXT) {
+        return strcmp(value.text, initial.text) != 0;
+    }
+    return value.integer != initial.integer ||
+           memcmp(&value.number, &initial.number, sizeof value.number) != 0;
+}
+
+static void write_options(struct writer *writer, const struct hd_plugin *plugin)
+{
+    char section[64];
+
+    snprintf(section, sizeof section, "%s.%s", hd_kind_name(plugin->kind), plugin->name);
+    for (uint32_t i = 0; i < plugin->option_count; i++) {
+        const struct hd_option *option = &plugin->options[i];
+        const struct hd_config_entry *entry = hd_entry_find(writer->config, section, option->name);
+        const struct row row = {option->name, entry != NULL ? entry->value : option->initial,
+                                option->range, option->help,
+                                entry != NULL ? entry->place : "default"};
+        if (!writer->only_changed || is_changed(option, entry)) {
+            write_row(writer, section, &row);
+        }
+    }
+}
+
+hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t only_changed,
+                          uint32_t plugin_count, const struct hd_plugin *const *plugins)
+{
+    struct writer writer = {.config = config, .stream = stream, .only_changed = only_changed};
+    struct hd_config defaults;
+    struct hd_problem none = {.exit_code = 0};
+
+    const hd_status status = hd_config_load(&defaults, NULL, 0, NULL, &none);
+    if (status != HD_OK) {
+        return status;
+    }
+    fprintf(stream, "; heddle %s: %s\n", HD_VERSION,
+            only_changed ? "what is not the default" : "the effective configuration");
+    write_keys(&writer, &defaults);
+    for (uint32_t i = 0; i < plugin_count; i++) {
+        write_options(&writer, plugins[i]);
+    }
+    hd_config_finish(&defaults);
+    return ferror(stream) ? HD_SYSTEM : HD_OK;
+}

@@ -1,0 +1,24 @@
+/*
+ * registry/internal.h - what the files of core/registry share: is this file safe to load, and is
+ * what it exports a plugin.  Not for anybody else. [setup]
+ */
+#ifndef HEDDLE_REGISTRY_INTERNAL_H
+#define HEDDLE_REGISTRY_INTERNAL_H
+
+#include "registry/registry.h"
+
+#define HD_CANDIDATE_REASON_BYTES 1024u
+
+/* A regular ELF64 shared object of this machine with all its segments inside the file?  0 with
+   a reason.  Looks only at the file's bytes; runs none of it. */
+int hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES]);
+
+/* Loads the file and checks what it exports, in the order of plugin.h; fills candidate->plugin, or
+   candidate->reason.  Either way candidate->is_loaded is set. */
+void hd_candidate_load(struct hd_candidate *candidate);
+
+/* Checks a descriptor of which `readable_bytes` may be read (0: not known). */
+int hd_descriptor_check(struct hd_candidate *candidate, const void *symbol,
+                        uint64_t readable_bytes);
+
+#endif /* HEDDLE_REGISTRY_INTERNAL_H */
