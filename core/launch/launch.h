@@ -10,7 +10,9 @@
  *
  * The bootstrap is put/get/fence with deadlines, as hd_host hands it to plugins, plus one
  * gather of equal blocks for the end of a step.  It lives in shared memory made before the fork and
- * has no name anywhere.  Waits sleep on futexes, and hd_bootstrap_abort ends them all.
+ * has no name anywhere.  Waits sleep on futexes, and hd_bootstrap_abort ends them all.  A rank that
+ * dies in any of these calls leaves nothing locked: the others wait until the abort or the
+ * deadline.
  *
  * This file knows no schedule, plugin or tensor.
  */
@@ -29,21 +31,26 @@ struct hd_bootstrap; /* one rank's end of it */
 uint32_t hd_bootstrap_rank(const struct hd_bootstrap *bootstrap);
 uint32_t hd_bootstrap_rank_count(const struct hd_bootstrap *bootstrap);
 
-/* As hd_host's: values are small (64 KiB in all a rank), keys to 127 bytes; what was put before a
-   fence is visible to all after it.  get waits for the key until the deadline: HD_TIMEOUT.
-   A value of another size: HD_PROTOCOL.  After abort every wait returns HD_ABORTED. [any-thread] */
+/* As hd_host's.  A key (1 to 127 bytes) is put once, by one rank; what was put before a fence is
+   visible to all after it.  A rank holds 64 KiB of keys and values: HD_NO_MEMORY beyond, HD_INVALID
+   for a key that is too long or was put by this rank before.  get waits for the key until the
+   deadline (HD_TIMEOUT); a value of another size is HD_PROTOCOL.  After abort every wait returns
+   HD_ABORTED. [any-thread; fence: one at a time] */
 hd_status hd_bootstrap_put(struct hd_bootstrap *bootstrap, const char *key, const void *value,
                            uint64_t bytes);
 hd_status hd_bootstrap_get(struct hd_bootstrap *bootstrap, const char *key, void *value,
                            uint64_t bytes, uint64_t deadline_ns);
 hd_status hd_bootstrap_fence(struct hd_bootstrap *bootstrap, uint64_t deadline_ns);
 
-/* Every rank gives `bytes` (equal everywhere, at most gather_bytes of the launch) and gets all
-   blocks in rank order.  Collective; one thread.  HD_TIMEOUT, HD_ABORTED. */
+/* Every rank gives `bytes` (equal everywhere, else HD_PROTOCOL; above gather_bytes HD_INVALID) and
+   gets all blocks in rank order in `all` [rank_count x bytes].  Collective; one thread. HD_TIMEOUT,
+   HD_ABORTED.  A fence or gather that timed out has given its part: called again, it goes on
+   waiting for the same round, and the block of the first call counts. */
 hd_status hd_bootstrap_gather(struct hd_bootstrap *bootstrap, const void *mine, uint64_t bytes,
                               void *all, uint64_t deadline_ns);
 
-/* Ends every wait of every rank, now and later. [any-thread] of any rank, or the parent's. */
+/* Ends every wait of every rank, now and later; the parent sees it and gives whoever is left
+   grace_ms. [any-thread] of any rank */
 void hd_bootstrap_abort(struct hd_bootstrap *bootstrap);
 
 enum hd_launch_event_kind {
@@ -51,15 +58,16 @@ enum hd_launch_event_kind {
     HD_LAUNCH_KILLED = 2,    /* a rank died of `signal` */
     HD_LAUNCH_STOPPED = 3,   /* a rank was stopped by `signal` */
     HD_LAUNCH_CONTINUED = 4, /* and goes on */
-    HD_LAUNCH_SIGNALLED =
-        5,              /* the parent got SIGINT, SIGTERM or SIGUSR1: the first one only; at the
-                           second the ranks are killed and the run ends with 128 + signal */
-    HD_LAUNCH_TICK = 6, /* every 20 ms or so */
+    /* The parent got SIGINT, SIGTERM or SIGUSR1: the first one only.  At the second the ranks are
+       killed, and the run ends with 128 + the first. */
+    HD_LAUNCH_SIGNALLED = 5,
+    HD_LAUNCH_TICK = 6,  /* every 20 ms or so */
+    HD_LAUNCH_ENDED = 7, /* the last event: every rank is reaped, the region still there */
 };
 
 struct hd_launch_event {
     uint32_t kind; /* enum hd_launch_event_kind */
-    uint32_t rank;
+    uint32_t rank; /* UINT32_MAX: none in particular */
     pid_t pid;
     int32_t exit_code, signal;
     uint64_t at_ns;
@@ -71,11 +79,12 @@ struct hd_launch {
     uint64_t gather_bytes; /* the largest block of a rank */
     void *context;         /* the caller's, first argument of all below */
 
-    /* In the rank's own process; what it returns is the rank's exit code. */
+    /* In the rank's own process; what it returns is the rank's exit code, after stdio is flushed.
+       No function registered with atexit runs. */
     int32_t (*rank_main)(void *context, struct hd_bootstrap *bootstrap, void *shared);
 
-    /* In the parent, one thread.  Returns 1 to abort the run: the bootstrap is aborted, and a
-       second later (grace_ms) whoever is left is killed. */
+    /* In the parent, one thread.  Returns 1 to abort the run: the bootstrap is aborted, and
+       grace_ms later whoever is left, stopped or not, is killed. */
     uint32_t (*on_event)(void *context, void *shared, const struct hd_launch_event *event);
     uint32_t grace_ms;
 };
@@ -83,11 +92,13 @@ struct hd_launch {
 struct hd_launch_outcome {
     int32_t exit_codes[HD_LAUNCH_RANK_MAX]; /* of each rank; 128 + n when it died of signal n */
     uint32_t killed_count;                  /* ranks that the parent had to kill */
-    int32_t signal;                         /* that the parent got; 0: none */
+    int32_t signal;                         /* the first that the parent got; 0: none */
 };
 
 /* Forks, supervises, reaps all.  HD_OK also when ranks failed: the outcome says how.  Fails only if
-   ranks cannot be started (HD_EXIT_FAILED). */
+   ranks cannot be started (HD_EXIT_FAILED); those that were are then killed and reaped.  The caller
+   has one thread, and gets back its signal mask and its SIGCHLD action.  A SIGINT that was ignored
+   at the start (a job in the background of a script) counts all the same. */
 hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome *outcome,
                         struct hd_problem *problem);
 

@@ -1,0 +1,343 @@
+#include "launch/launch.h"
+
+#include "base/clock.h"
+#include "launch/region.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TICK_MS = 20, NO_FD = -1 };
+
+struct child {
+    pid_t pid;
+    uint32_t alive;
+    uint32_t killed; /* by this parent */
+};
+
+struct supervisor {
+    const struct hd_launch *launch;
+    struct hd_launch_outcome *outcome;
+    struct hd_region *region;
+    void *shared;
+    uint64_t shared_bytes;
+    int signal_fd;
+    uint32_t started_count;
+    uint32_t alive_count;
+    uint32_t aborted;
+    uint64_t kill_at_ns; /* once aborted */
+    uint64_t tick_at_ns;
+    sigset_t mask_before;
+    struct sigaction child_before;
+    struct child children[HD_LAUNCH_RANK_MAX];
+};
+
+/* --- signals -------------------------------------------------------------------------------- */
+
+static hd_status signals_take(struct supervisor *supervisor)
+{
+    const struct sigaction plain = {.sa_handler = SIG_DFL};
+    sigset_t watched;
+
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGCHLD);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGTERM);
+    sigaddset(&watched, SIGUSR1);
+    supervisor->signal_fd = signalfd(NO_FD, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (supervisor->signal_fd < 0) {
+        return HD_SYSTEM;
+    }
+    /* An ignored SIGCHLD, which a launcher may hand down, would reap the ranks before we look. */
+    sigaction(SIGCHLD, &plain, &supervisor->child_before);
+    pthread_sigmask(SIG_BLOCK, &watched, &supervisor->mask_before);
+    return HD_OK;
+}
+
+static void signals_give_back(struct supervisor *supervisor)
+{
+    close(supervisor->signal_fd);
+    sigaction(SIGCHLD, &supervisor->child_before, NULL);
+    pthread_sigmask(SIG_SETMASK, &supervisor->mask_before, NULL);
+}
+
+/* The parent relays what the terminal sends to all, so that no rank ends before its step does.
+   Faults keep their actions: a sanitizer has put its own there. */
+static void signals_reset_in_rank(void)
+{
+    static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGPIPE};
+    static const int plain[] = {SIGHUP,  SIGQUIT, SIGUSR2, SIGALRM, SIGCHLD,
+                                SIGTSTP, SIGCONT, SIGTTIN, SIGTTOU, SIGWINCH};
+    sigset_t none;
+
+    for (unsigned i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
+        signal(ignored[i], SIG_IGN);
+    }
+    for (unsigned i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        signal(plain[i], SIG_DFL);
+    }
+    sigemptyset(&none);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+}
+
+/* --- ending a run --------------------------------------------------------------------------- */
+
+static void abort_ranks(struct supervisor *supervisor)
+{
+    if (!supervisor->aborted) {
+        supervisor->aborted = 1;
+        supervisor->kill_at_ns = hd_now_ns() + supervisor->launch->grace_ms * HD_MS_NS;
+        hd_region_abort(supervisor->region);
+    }
+}
+
+/* SIGKILL also ends a stopped process.  A pid is ours until it is reaped, so it cannot name
+   somebody else's process. */
+static void kill_ranks(struct supervisor *supervisor)
+{
+    for (uint32_t rank = 0; rank < supervisor->started_count; rank++) {
+        struct child *const child = &supervisor->children[rank];
+        if (child->alive && !child->killed) {
+            child->killed = 1;
+            kill(child->pid, SIGKILL);
+        }
+    }
+}
+
+static void tell(struct supervisor *supervisor, struct hd_launch_event event)
+{
+    event.at_ns = hd_now_ns();
+    if (supervisor->launch->on_event(supervisor->launch->context, supervisor->shared, &event)) {
+        abort_ranks(supervisor);
+    }
+}
+
+/* --- what is seen of the ranks -------------------------------------------------------------- */
+
+static uint32_t event_kind_of(int code)
+{
+    switch (code) {
+    case CLD_EXITED:
+        return HD_LAUNCH_EXITED;
+    case CLD_STOPPED:
+    case CLD_TRAPPED:
+        return HD_LAUNCH_STOPPED;
+    case CLD_CONTINUED:
+        return HD_LAUNCH_CONTINUED;
+    default:
+        return HD_LAUNCH_KILLED;
+    }
+}
+
+static void note_end(struct supervisor *supervisor, const struct hd_launch_event *event)
+{
+    struct child *const child = &supervisor->children[event->rank];
+    const int died = event->kind == HD_LAUNCH_KILLED;
+
+    child->alive = 0;
+    supervisor->alive_count--;
+    supervisor->outcome->exit_codes[event->rank] = died ? 128 + event->signal : event->exit_code;
+    supervisor->outcome->killed_count += died && event->signal == SIGKILL && child->killed;
+}
+
+/* At most this many news of a rank at once: the kernel keeps only its latest state anyway. */
+enum { NEWS_MAX = 4 };
+
+static void look_at_rank(struct supervisor *supervisor, uint32_t rank)
+{
+    struct child *const child = &supervisor->children[rank];
+
+    for (unsigned i = 0; i < NEWS_MAX && child->alive; i++) {
+        siginfo_t news = {.si_pid = 0};
+        if (waitid(P_PID, (id_t)child->pid, &news, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) !=
+                0 ||
+            news.si_pid == 0) {
+            return;
+        }
+        struct hd_launch_event event = {
+            .kind = event_kind_of(news.si_code), .rank = rank, .pid = child->pid};
+        if (event.kind == HD_LAUNCH_EXITED) {
+            event.exit_code = news.si_status;
+        } else {
+            event.signal = news.si_status;
+        }
+        if (event.kind == HD_LAUNCH_EXITED || event.kind == HD_LAUNCH_KILLED) {
+            note_end(supervisor, &event);
+        }
+        tell(supervisor, event);
+    }
+}
+
+static void relay_signal(struct supervisor *supervisor, int32_t number)
+{
+    if (supervisor->outcome->signal != 0) {
+        abort_ranks(supervisor);
+        kill_ranks(supervisor);
+        return;
+    }
+    supervisor->outcome->signal = number;
+    tell(supervisor, (struct hd_launch_event){
+                         .kind = HD_LAUNCH_SIGNALLED, .rank = UINT32_MAX, .signal = number});
+}
+
+static void read_signals(struct supervisor *supervisor)
+{
+    struct signalfd_siginfo signals[8];
+    const ssize_t read_bytes = read(supervisor->signal_fd, signals, sizeof signals);
+    const size_t signal_count = read_bytes > 0 ? (size_t)read_bytes / sizeof signals[0] : 0;
+
+    for (size_t i = 0; i < signal_count; i++) {
+        if (signals[i].ssi_signo != SIGCHLD) {
+            relay_signal(supervisor, (int32_t)signals[i].ssi_signo);
+        }
+    }
+}
+
+static void supervise(struct supervisor *supervisor)
+{
+    struct pollfd awaited = {.fd = supervisor->signal_fd, .events = POLLIN};
+
+    while (supervisor->alive_count > 0) {
+        poll(&awaited, 1, TICK_MS);
+        read_signals(supervisor);
+        for (uint32_t rank = 0; rank < supervisor->started_count; rank++) {
+            look_at_rank(supervisor, rank);
+        }
+        const uint64_t now_ns = hd_now_ns();
+        if (now_ns >= supervisor->tick_at_ns) {
+            supervisor->tick_at_ns = now_ns + TICK_MS * HD_MS_NS;
+            tell(supervisor, (struct hd_launch_event){.kind = HD_LAUNCH_TICK, .rank = UINT32_MAX});
+        }
+        if (hd_region_is_aborted(supervisor->region)) {
+            abort_ranks(supervisor);
+        }
+        if (supervisor->aborted && now_ns >= supervisor->kill_at_ns) {
+            kill_ranks(supervisor);
+        }
+    }
+    /* One that came at the very end is ours too: unread, it would kill the caller. */
+    read_signals(supervisor);
+    tell(supervisor, (struct hd_launch_event){.kind = HD_LAUNCH_ENDED, .rank = UINT32_MAX});
+}
+
+/* --- starting ------------------------------------------------------------------------------- */
+
+static void run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
+    __attribute__((noreturn));
+
+static void run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
+{
+    const struct hd_launch *const launch = supervisor->launch;
+    struct hd_bootstrap bootstrap;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(128 + SIGKILL); /* it died between the fork and the line above */
+    }
+    close(supervisor->signal_fd);
+    signals_reset_in_rank();
+    hd_bootstrap_init(&bootstrap, supervisor->region, rank);
+    const int32_t exit_code = launch->rank_main(launch->context, &bootstrap, supervisor->shared);
+    fflush(NULL);
+    _exit(exit_code);
+}
+
+static hd_status start_ranks(struct supervisor *supervisor, struct hd_problem *problem)
+{
+    const pid_t parent = getpid();
+
+    fflush(NULL); /* or every rank would write again what is buffered here */
+    for (uint32_t rank = 0; rank < supervisor->launch->rank_count; rank++) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            run_rank(supervisor, rank, parent);
+        }
+        if (pid < 0) {
+            hd_problem_remedy(problem, "allow more processes (ulimit -u) or use fewer ranks");
+            return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
+                                  "rank %u of %u cannot be started: %s", rank,
+                                  supervisor->launch->rank_count, strerror(errno));
+        }
+        supervisor->children[rank] = (struct child){.pid = pid, .alive = 1};
+        supervisor->started_count++;
+        supervisor->alive_count++;
+    }
+    return HD_OK;
+}
+
+/* Nobody has been told of these ranks, so nobody is told of their end. */
+static void reap_started(struct supervisor *supervisor)
+{
+    kill_ranks(supervisor);
+    for (uint32_t rank = 0; rank < supervisor->started_count; rank++) {
+        siginfo_t end;
+        while (waitid(P_PID, (id_t)supervisor->children[rank].pid, &end, WEXITED) != 0 &&
+               errno == EINTR) {
+        }
+    }
+    supervisor->alive_count = 0;
+}
+
+static hd_status take_memory(struct supervisor *supervisor)
+{
+    const struct hd_launch *const launch = supervisor->launch;
+
+    supervisor->shared_bytes = launch->shared_bytes > 0 ? launch->shared_bytes : 1;
+    supervisor->shared = mmap(NULL, supervisor->shared_bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (supervisor->shared == MAP_FAILED) {
+        return HD_NO_MEMORY;
+    }
+    supervisor->region = hd_region_create(launch->rank_count, launch->gather_bytes);
+    if (supervisor->region == NULL) {
+        munmap(supervisor->shared, supervisor->shared_bytes);
+        return HD_NO_MEMORY;
+    }
+    return HD_OK;
+}
+
+static void give_memory(struct supervisor *supervisor)
+{
+    hd_region_destroy(supervisor->region);
+    munmap(supervisor->shared, supervisor->shared_bytes);
+}
+
+hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome *outcome,
+                        struct hd_problem *problem)
+{
+    struct supervisor supervisor = {.launch = launch, .outcome = outcome};
+
+    assert(launch->rank_count > 0 && launch->rank_count <= HD_LAUNCH_RANK_MAX);
+    assert(launch->rank_main != NULL && launch->on_event != NULL);
+    *outcome = (struct hd_launch_outcome){.signal = 0};
+    hd_status status = take_memory(&supervisor);
+    if (status != HD_OK) {
+        return hd_problem_set(problem, status, HD_EXIT_FAILED,
+                              "no memory for what the ranks share (%llu bytes): %s",
+                              (unsigned long long)launch->shared_bytes, strerror(errno));
+    }
+    status = signals_take(&supervisor);
+    if (status != HD_OK) {
+        hd_problem_set(problem, status, HD_EXIT_FAILED, "signals cannot be watched: %s",
+                       strerror(errno));
+        goto give_memory;
+    }
+    status = start_ranks(&supervisor, problem);
+    if (status == HD_OK) {
+        supervise(&supervisor);
+    } else {
+        reap_started(&supervisor);
+    }
+    signals_give_back(&supervisor);
+give_memory:
+    give_memory(&supervisor);
+    return status;
+}

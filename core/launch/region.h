@@ -1,0 +1,79 @@
+/*
+ * launch/region.h - the shared memory under the bootstrap; only this floor and its tests see it.
+ *
+ *   +--------+-------+--------+-----------------+---------------------------+
+ *   | news   | fence | gather | one log a rank  | two sides of blocks       |
+ *   +--------+-------+--------+-----------------+---------------------------+
+ *
+ * A log has one writing rank, which appends an entry and then publishes its end, so a death in
+ * the middle leaves nothing half-read.  Every word that ranks sleep on carries the abort in bit 0
+ * and counts in the bits above: whoever is about to sleep on it sees one value for both, and no
+ * abort is ever missed.
+ *
+ * A gather needs one round of the barrier, not two, because blocks have two sides that take turns.
+ * A rank writes a side again only after the next round, and nobody enters the next round before he
+ * has read this one.
+ */
+#ifndef HEDDLE_LAUNCH_REGION_H
+#define HEDDLE_LAUNCH_REGION_H
+
+#include "launch/launch.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define HD_BOOTSTRAP_LOG_BYTES (64u * 1024u)
+#define HD_BOOTSTRAP_KEY_BYTES 128u /* with the final zero */
+
+/* Bit 0: aborted; above: a count.  Alone on its cache line. */
+struct hd_region_word {
+    _Alignas(64) _Atomic uint32_t value;
+};
+
+struct hd_region_barrier {
+    struct hd_region_word arrived; /* plain count of arrivals since the start, no abort bit */
+    struct hd_region_word opened;  /* rounds that all have reached */
+};
+
+struct hd_region_log {
+    _Alignas(64) _Atomic uint32_t used_bytes;
+    unsigned char entries[HD_BOOTSTRAP_LOG_BYTES];
+};
+
+struct hd_region {
+    uint32_t rank_count;
+    uint64_t gather_bytes;
+    uint64_t block_bytes; /* of one rank on one side, its size word included */
+    uint64_t total_bytes;
+    unsigned char *blocks; /* [2 sides][rank_count][block_bytes] */
+    struct hd_region_word news;
+    struct hd_region_barrier fence, gather;
+    struct hd_region_log logs[]; /* [rank_count] */
+};
+
+/* How far one rank has come at one barrier. */
+struct hd_region_round {
+    uint32_t passed_count;
+    uint32_t waiting; /* 1: arrived at the next one, and timed out there */
+};
+
+struct hd_bootstrap {
+    struct hd_region *region;
+    uint32_t rank;
+    pthread_mutex_t writing; /* threads of this rank that put */
+    struct hd_region_round fence, gather;
+};
+
+/* NULL with errno when there is no memory.  Shared with children forked later. */
+struct hd_region *hd_region_create(uint32_t rank_count, uint64_t gather_bytes);
+void hd_region_destroy(struct hd_region *region); /* takes NULL */
+
+void hd_region_abort(struct hd_region *region);
+int hd_region_is_aborted(const struct hd_region *region);
+
+/* The end of one rank, in its own process (or, in a test, its own thread). */
+void hd_bootstrap_init(struct hd_bootstrap *bootstrap, struct hd_region *region, uint32_t rank);
+void hd_bootstrap_finish(struct hd_bootstrap *bootstrap);
+
+#endif /* HEDDLE_LAUNCH_REGION_H */
