@@ -62,6 +62,18 @@ static hd_status take_turn(struct hd_transport *instance, const struct hd_messag
                     allowed ? "" : ", and not yet allowed");
 }
 
+static hd_status check_stream(struct hd_transport *instance, const struct hd_message *message,
+                              const void *stream)
+{
+    const struct shm_fault fault = {HD_INVALID, SHM_NONE, message->channel, message->sequence};
+
+    if (stream == NULL) {
+        return HD_OK;
+    }
+    return shm_fail(instance, &fault, "channel %u: a stream was given, but shm moves host memory",
+                    message->channel);
+}
+
 /* --- what the peer has done -------------------------------------------------------------- */
 
 /* Is there anything to wait for?  At the source: the next message to reserve, or an older. */
@@ -178,7 +190,10 @@ static hd_status post_send(struct hd_transport *instance, const struct hd_messag
     hd_status status = enter(instance, message, SOURCE, &lane);
 
     if (status == HD_OK) {
-        const int is_reserved = lane->posted_count < lane->reserved_count && stream == NULL;
+        status = check_stream(instance, message, stream);
+    }
+    if (status == HD_OK) {
+        const int is_reserved = lane->posted_count < lane->reserved_count;
         status = take_turn(instance, message, "post_send", lane->posted_count, is_reserved);
     }
     if (status == HD_OK) {
@@ -218,14 +233,17 @@ static hd_status test(struct hd_transport *instance, const struct hd_message *me
 static hd_status wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
                       uint64_t deadline_ns)
 {
-    hd_status status = test(instance, message);
+    struct shm_lane *lane = NULL;
+    hd_status status = enter(instance, message, EITHER, &lane);
 
+    if (status == HD_OK) {
+        status = check_stream(instance, message, stream);
+    }
+    if (status == HD_OK) {
+        status = test(instance, message);
+    }
     if (status != HD_IN_PROGRESS) {
         return status;
-    }
-    const struct shm_lane *lane = &instance->lanes[message->channel];
-    if (stream != NULL) {
-        return take_turn(instance, message, "a stream's wait", message->sequence, 0);
     }
     const struct shm_wait wanted = {.word = shm_news(lane),
                                     .goal = goal_of(lane, message->sequence),
@@ -246,7 +264,10 @@ static hd_status release(struct hd_transport *instance, const struct hd_message 
     hd_status status = enter(instance, message, TARGET, &lane);
 
     if (status == HD_OK) {
-        const int is_leased = lane->released_count < lane->readable_count && stream == NULL;
+        status = check_stream(instance, message, stream);
+    }
+    if (status == HD_OK) {
+        const int is_leased = lane->released_count < lane->readable_count;
         status = take_turn(instance, message, "release", lane->released_count, is_leased);
     }
     if (status == HD_OK) {

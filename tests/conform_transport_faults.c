@@ -1,0 +1,422 @@
+/*
+ * What every transport promises on a bad day (transport.h, G4 to G7), between processes: calls
+ * out of turn, peers that die or stop, aborts, and an open that cannot be.
+ */
+#include "support/check.h"
+#include "support/transport_traffic.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const plugins[] = {"shm", "null"};
+
+enum { PLUGIN_COUNT = sizeof plugins / sizeof plugins[0], LONG_MS = 30000, SHORT_MS = 150 };
+
+static const struct hd_channel both_ways[] = {{3, HD_FORWARD, 0, 1, 2, 1, 64},
+                                              {3, HD_BACKWARD, 1, 0, 2, 1, 64}};
+
+static uint32_t run_pair(const char *name, int (*body)(struct hd_harness_rank *),
+                         const void *argument, const int *exit_codes)
+{
+    const struct hd_harness_job job = {.name = name,
+                                       .rank_count = 2,
+                                       .channel_count = 2,
+                                       .channels = both_ways,
+                                       .body = body,
+                                       .argument = argument,
+                                       .exit_codes = exit_codes};
+    return hd_harness_run(&job);
+}
+
+/* --- out of turn ------------------------------------------------------------------------- */
+
+enum call { RESERVE, SEND, RECV, WAIT, TEST, RELEASE, SEND_STREAM, WAIT_STREAM, RELEASE_STREAM };
+
+struct step {
+    enum call call;
+    uint32_t channel;
+    uint64_t sequence;
+};
+
+/* Calls of rank 0, which sends on channel 0 and receives on channel 1; the last is refused. */
+struct turn_row {
+    const char *name;
+    const char *source;  /* which rule says so */
+    uint32_t everywhere; /* also a transport that looks at no peer refuses it */
+    uint32_t step_count;
+    struct step steps[8];
+};
+
+static const struct turn_row turn_rows[] = {
+    {"the second receive first", "Order", 1, 1, {{RECV, 1, 1}}},
+    {"a receive twice", "Order", 1, 2, {{RECV, 1, 0}, {RECV, 1, 0}}},
+    {"a receive past the window", "post_recv", 1, 3, {{RECV, 1, 0}, {RECV, 1, 1}, {RECV, 1, 2}}},
+    {"a release before its receive", "lease", 1, 1, {{RELEASE, 1, 0}}},
+    {"a release before its wait", "lease", 0, 2, {{RECV, 1, 0}, {RELEASE, 1, 0}}},
+    {"a release that overtakes",
+     "Order",
+     1,
+     5,
+     {{RECV, 1, 0}, {RECV, 1, 1}, {WAIT, 1, 0}, {WAIT, 1, 1}, {RELEASE, 1, 1}}},
+    {"a release twice",
+     "Order",
+     1,
+     4,
+     {{RECV, 1, 0}, {WAIT, 1, 0}, {RELEASE, 1, 0}, {RELEASE, 1, 0}}},
+    {"a wait for what is not posted", "wait", 0, 1, {{WAIT, 1, 0}}},
+    {"a wait that overtakes", "Order", 0, 3, {{RECV, 1, 0}, {RECV, 1, 1}, {WAIT, 1, 1}}},
+    {"a test after the release",
+     "lease",
+     0,
+     4,
+     {{RECV, 1, 0}, {WAIT, 1, 0}, {RELEASE, 1, 0}, {TEST, 1, 0}}},
+    {"the second reserve first", "Order", 0, 1, {{RESERVE, 0, 1}}},
+    {"a post without its reserve", "reserve", 0, 1, {{SEND, 0, 0}}},
+    {"the second post first", "Order", 1, 3, {{RESERVE, 0, 0}, {RESERVE, 0, 1}, {SEND, 0, 1}}},
+    {"a post twice", "Order", 1, 3, {{RESERVE, 0, 0}, {SEND, 0, 0}, {SEND, 0, 0}}},
+    {"a reserve at the target", "reserve", 0, 1, {{RESERVE, 1, 0}}},
+    {"a release at the source", "release", 0, 3, {{RESERVE, 0, 0}, {SEND, 0, 0}, {RELEASE, 0, 0}}},
+    {"a post on a stream of nobody", "HOST", 1, 2, {{RESERVE, 0, 0}, {SEND_STREAM, 0, 0}}},
+    {"a wait on a stream of nobody", "HOST", 0, 2, {{RECV, 1, 0}, {WAIT_STREAM, 1, 0}}},
+    {"a release on a stream of nobody",
+     "HOST",
+     1,
+     3,
+     {{RECV, 1, 0}, {WAIT, 1, 0}, {RELEASE_STREAM, 1, 0}}},
+};
+
+static hd_status do_step(struct hd_harness_rank *rank, const struct step *step)
+{
+    const struct hd_message message = {.sequence = step->sequence, .channel = step->channel};
+    const struct hd_transport_ops *ops = rank->ops;
+    int nobody = 0;
+
+    switch (step->call) {
+    case RESERVE:
+        return ops->reserve(rank->transport, &message);
+    case SEND:
+        return ops->post_send(rank->transport, &message, NULL);
+    case SEND_STREAM:
+        return ops->post_send(rank->transport, &message, &nobody);
+    case RECV:
+        return ops->post_recv(rank->transport, &message);
+    case TEST:
+        return ops->test(rank->transport, &message);
+    case WAIT:
+        return hd_traffic_wait(rank, message, hd_harness_deadline_ns(LONG_MS));
+    case WAIT_STREAM:
+        return ops->wait(rank->transport, &message, &nobody, hd_harness_deadline_ns(LONG_MS));
+    case RELEASE:
+        return ops->release(rank->transport, &message, NULL);
+    case RELEASE_STREAM:
+        return ops->release(rank->transport, &message, &nobody);
+    }
+    return HD_SYSTEM;
+}
+
+/* Rank 1 sends two messages, and is a good peer; rank 0 breaks the rule. */
+static int break_turn(struct hd_harness_rank *rank)
+{
+    const struct turn_row *row = rank->job->argument;
+
+    for (uint64_t sequence = 0; rank->rank == 1 && sequence < 2; sequence++) {
+        const struct hd_message message = {.sequence = sequence, .channel = 1};
+        HD_REQUIRE(rank, hd_traffic_send(rank, message) == HD_OK);
+    }
+    if (rank->rank == 1) {
+        return 0;
+    }
+    for (uint32_t i = 0; i + 1 < row->step_count; i++) {
+        HD_REQUIRE(rank, do_step(rank, &row->steps[i]) == HD_OK);
+    }
+    const struct step *last = &row->steps[row->step_count - 1];
+    HD_REQUIRE(rank, do_step(rank, last) == HD_INVALID);
+    /* G7: it stays, for every call, and is said once. */
+    HD_REQUIRE(rank, do_step(rank, last) == HD_INVALID);
+    HD_REQUIRE(rank, do_step(rank, &(struct step){TEST, 0, 0}) == HD_INVALID);
+    HD_REQUIRE(rank, do_step(rank, &(struct step){RECV, 1, 0}) == HD_INVALID);
+    rank->ops->abort(rank->transport, "too late to matter");
+    HD_REQUIRE(rank, do_step(rank, &(struct step){RESERVE, 0, 0}) == HD_INVALID);
+    if (row->everywhere == 0) {
+        HD_REQUIRE(rank, rank->report.count == 1 && rank->report.status == HD_INVALID);
+        HD_REQUIRE(rank, rank->report.channel == last->channel);
+        HD_REQUIRE(rank, rank->report.sequence == last->sequence);
+    }
+    return 0;
+}
+
+static void test_out_of_turn(void)
+{
+    for (uint32_t i = 0; i < HD_CHECK_COUNT(turn_rows); i++) {
+        for (uint32_t k = 0; k < (turn_rows[i].everywhere ? PLUGIN_COUNT : 1); k++) {
+            const uint32_t wrong = run_pair(plugins[k], break_turn, &turn_rows[i], NULL);
+            CU_ASSERT_EQUAL(wrong, 0);
+            if (wrong > 0) {
+                printf("%s: %s (%s)\n", plugins[k], turn_rows[i].name, turn_rows[i].source);
+            }
+        }
+    }
+}
+
+/* --- dead and stopped peers -------------------------------------------------------------- */
+
+/* Rank 0 waits for rank 1, which ends by `signal`: for its message, or for its release. */
+struct peer_row {
+    const char *name;
+    int signal;
+    uint32_t sent_count;   /* by rank 1 before its end, on channel 1 */
+    uint32_t waits_credit; /* rank 0 waits for a slot of channel 0, else for channel 1 */
+    hd_status wanted;
+};
+
+static const struct peer_row peer_rows[] = {
+    {"killed before its message", SIGKILL, 0, 0, HD_PEER_LOST},
+    {"killed after two messages, which are still read", SIGKILL, 2, 0, HD_PEER_LOST},
+    {"killed before its release", SIGKILL, 0, 1, HD_PEER_LOST},
+    {"stopped before its message", SIGSTOP, 0, 0, HD_TIMEOUT},
+    {"stopped after a message", SIGSTOP, 1, 0, HD_TIMEOUT},
+    {"stopped before its release", SIGSTOP, 0, 1, HD_TIMEOUT},
+};
+
+static int end_early(struct hd_harness_rank *rank, const struct peer_row *row)
+{
+    for (uint64_t sequence = 0; sequence < row->sent_count; sequence++) {
+        const struct hd_message message = {.sequence = sequence, .channel = 1};
+        HD_REQUIRE(rank, hd_traffic_send(rank, message) == HD_OK);
+    }
+    atomic_store(&rank->words[0], 1);
+    kill(getpid(), row->signal);
+    return 1; /* nobody wakes it */
+}
+
+/* Takes what the peer has done, then waits for what it never does. */
+static int lose_peer(struct hd_harness_rank *rank)
+{
+    const struct peer_row *row = rank->job->argument;
+    const uint64_t depth = both_ways[0].depth;
+    struct hd_message message = {.channel = row->waits_credit ? 0 : 1};
+
+    if (rank->rank == 1) {
+        return end_early(rank, row);
+    }
+    const uint64_t done_count = row->waits_credit ? depth : row->sent_count;
+    for (; message.sequence < done_count; message.sequence++) {
+        if (row->waits_credit) {
+            HD_REQUIRE(rank, hd_traffic_send(rank, message) == HD_OK);
+        } else {
+            HD_REQUIRE(rank, hd_traffic_receive(rank, message) == HD_OK);
+            HD_REQUIRE(rank, hd_traffic_release(rank, message) == HD_OK);
+        }
+    }
+    if (!row->waits_credit) {
+        HD_REQUIRE(rank, rank->ops->post_recv(rank->transport, &message) == HD_OK);
+    }
+    /* A death is seen long before this deadline; nothing but it ends the wait for a stopped peer.
+     */
+    const uint64_t limit_ms = row->signal == SIGKILL ? LONG_MS : SHORT_MS;
+    const uint64_t deadline_ns = hd_harness_deadline_ns(limit_ms);
+    HD_REQUIRE(rank, hd_traffic_wait(rank, message, deadline_ns) == row->wanted);
+    HD_REQUIRE(rank, rank->report.count == 1 && rank->report.status == row->wanted);
+    HD_REQUIRE(rank, rank->report.rank == 1 && rank->report.channel == message.channel);
+    HD_REQUIRE(rank, rank->report.sequence == message.sequence);
+    HD_REQUIRE(rank, strstr(rank->report.text, "rank 1") != NULL);
+    HD_REQUIRE(rank, rank->ops->test(rank->transport, &message) == row->wanted);
+
+    /* A dead peer writes no more; a stopped one may wake, and then its target must be there. */
+    const hd_status rest = rank->ops->quiesce(rank->transport, hd_harness_deadline_ns(SHORT_MS));
+    HD_REQUIRE(rank, rest == (row->signal == SIGKILL ? HD_OK : HD_TIMEOUT));
+    HD_REQUIRE(rank, rank->report.count == 1);
+    rank->ops->close(rank->transport, hd_harness_deadline_ns(SHORT_MS));
+    rank->transport = NULL;
+    return kill(atomic_load(&rank->pids[1]), SIGKILL) != 0 && row->signal == SIGSTOP;
+}
+
+static void test_lost_peers(void)
+{
+    static const int exit_codes[2] = {0, HD_HARNESS_KILLED};
+
+    for (uint32_t i = 0; i < HD_CHECK_COUNT(peer_rows); i++) {
+        const uint32_t wrong = run_pair("shm", lose_peer, &peer_rows[i], exit_codes);
+        CU_ASSERT_EQUAL(wrong, 0);
+        if (wrong > 0) {
+            printf("rank 1 %s\n", peer_rows[i].name);
+        }
+    }
+}
+
+/* --- abort ------------------------------------------------------------------------------- */
+
+struct aborter {
+    struct hd_harness_rank *rank;
+    uint64_t pause_count;
+    atomic_int is_waiting;
+};
+
+/* Once, from another thread, sooner or later after the wait has begun. */
+static void *abort_once(void *argument)
+{
+    struct aborter *aborter = argument;
+
+    while (atomic_load(&aborter->is_waiting) == 0) {
+        sched_yield();
+    }
+    for (uint64_t i = 0; i < aborter->pause_count; i++) {
+        sched_yield();
+    }
+    aborter->rank->ops->abort(aborter->rank->transport, "a test");
+    return NULL;
+}
+
+static int abort_a_wait(struct hd_harness_rank *rank)
+{
+    const struct hd_message message = {.sequence = 0, .channel = 1};
+    struct aborter aborter = {.rank = rank, .pause_count = *(const uint64_t *)rank->job->argument};
+    pthread_t thread;
+
+    if (rank->rank == 1) { /* rests at once: nobody has told it of an abort */
+        return 0;
+    }
+    HD_REQUIRE(rank, rank->ops->post_recv(rank->transport, &message) == HD_OK);
+    HD_REQUIRE(rank, pthread_create(&thread, NULL, abort_once, &aborter) == 0);
+    atomic_store(&aborter.is_waiting, 1);
+    const uint64_t deadline_ns = hd_harness_deadline_ns(LONG_MS);
+    HD_REQUIRE(rank, hd_traffic_wait(rank, message, deadline_ns) == HD_ABORTED);
+    HD_REQUIRE(rank, pthread_join(thread, NULL) == 0);
+    HD_REQUIRE(rank, rank->report.count == 0); /* the core knows */
+    rank->ops->abort(rank->transport, "again, as the core does each 10 ms");
+    HD_REQUIRE(rank, rank->ops->post_recv(rank->transport, &message) == HD_ABORTED);
+    HD_REQUIRE(rank, rank->ops->reserve(rank->transport, &message) == HD_ABORTED);
+    return 0;
+}
+
+static void test_abort_ends_a_wait(void)
+{
+    for (uint64_t pause_count = 0; pause_count < 100000; pause_count = pause_count * 4 + 1) {
+        CU_ASSERT_EQUAL(run_pair("shm", abort_a_wait, &pause_count, NULL), 0);
+    }
+}
+
+/* --- open -------------------------------------------------------------------------------- */
+
+struct open_row {
+    const char *name;
+    struct hd_channel channels[2]; /* as rank 0 and rank 1 are told */
+    uint32_t alignment_bytes;
+    uint32_t memory;
+    hd_status wanted; /* at rank 0, which is the source */
+    const char *text; /* in its report */
+};
+
+static const struct open_row open_rows[] = {
+    {"more memory than there is",
+     {{0, 0, 0, 1, 4, 1, 1ull << 42}, {0, 0, 0, 1, 4, 1, 1ull << 42}},
+     64,
+     HD_MEMORY_HOST,
+     HD_NO_MEMORY,
+     "rank 1"},
+    {"more memory than can be counted",
+     {{0, 0, 0, 1, UINT32_MAX, 1, 1ull << 62}, {0, 0, 0, 1, UINT32_MAX, 1, 1ull << 62}},
+     64,
+     HD_MEMORY_HOST,
+     HD_NO_MEMORY,
+     "4611686018427387904"},
+    {"two plans",
+     {{0, 0, 0, 1, 2, 1, 32768}, {0, 0, 0, 1, 2, 1, 16384}},
+     64,
+     HD_MEMORY_HOST,
+     HD_PROTOCOL,
+     "one plan"},
+    {"device memory",
+     {{0, 0, 0, 1, 2, 1, 64}, {0, 0, 0, 1, 2, 1, 64}},
+     64,
+     HD_MEMORY_CUDA,
+     HD_UNSUPPORTED,
+     "host memory"},
+    {"slots aligned past a page",
+     {{0, 0, 0, 1, 2, 1, 64}, {0, 0, 0, 1, 2, 1, 64}},
+     1u << 20,
+     HD_MEMORY_HOST,
+     HD_UNSUPPORTED,
+     "page"},
+    {"a channel to itself",
+     {{0, 0, 0, 0, 2, 1, 64}, {0, 0, 0, 0, 2, 1, 64}},
+     64,
+     HD_MEMORY_HOST,
+     HD_INVALID,
+     "from one rank to another"},
+};
+
+static int fail_to_open(struct hd_harness_rank *rank)
+{
+    const struct open_row *row = rank->job->argument;
+    const struct hd_channel *channel = &row->channels[rank->rank];
+
+    rank->setup.channels = &channel;
+    rank->setup.channel_count = 1;
+    rank->setup.alignment_bytes = row->alignment_bytes;
+    rank->setup.memory = row->memory;
+    const hd_status status = hd_harness_open(rank, LONG_MS);
+    HD_REQUIRE(rank, status < 0 && rank->transport == NULL);
+    HD_REQUIRE(rank, rank->report.count == 1 && rank->report.status == status);
+    if (rank->rank == 0) {
+        HD_REQUIRE(rank, status == row->wanted);
+        HD_REQUIRE(rank, strstr(rank->report.text, row->text) != NULL);
+    }
+    return 0;
+}
+
+static void test_refused_opens(void)
+{
+    for (uint32_t i = 0; i < HD_CHECK_COUNT(open_rows); i++) {
+        const struct hd_harness_job job = {.name = "shm",
+                                           .rank_count = 2,
+                                           .unopened = 1,
+                                           .body = fail_to_open,
+                                           .argument = &open_rows[i]};
+        const uint32_t wrong = hd_harness_run(&job);
+        CU_ASSERT_EQUAL(wrong, 0);
+        if (wrong > 0) {
+            printf("%s\n", open_rows[i].name);
+        }
+    }
+}
+
+/* Rank 1 is killed before it has put its card: open ends at its deadline. */
+static int open_alone(struct hd_harness_rank *rank)
+{
+    if (rank->rank == 1) {
+        kill(getpid(), SIGKILL);
+    }
+    const hd_status status = hd_harness_open(rank, SHORT_MS);
+    HD_REQUIRE(rank, status == HD_TIMEOUT && rank->transport == NULL);
+    return 0;
+}
+
+static void test_open_has_a_deadline(void)
+{
+    static const int exit_codes[2] = {0, HD_HARNESS_KILLED};
+    const struct hd_harness_job job = {.name = "shm",
+                                       .rank_count = 2,
+                                       .channel_count = 2,
+                                       .channels = both_ways,
+                                       .unopened = 1,
+                                       .body = open_alone,
+                                       .exit_codes = exit_codes};
+    CU_ASSERT_EQUAL(hd_harness_run(&job), 0);
+}
+
+int main(void)
+{
+    static const struct hd_check checks[] = {
+        {"a call out of turn is refused, for good, and said once (G7)", test_out_of_turn},
+        {"a killed peer is named at once, a stopped one by the deadline (G6)", test_lost_peers},
+        {"abort from another thread ends a wait (G4)", test_abort_ends_a_wait},
+        {"open says why it cannot be", test_refused_opens},
+        {"open ends at its deadline", test_open_has_a_deadline},
+    };
+    return hd_check_main("conform_transport_faults", checks, HD_CHECK_COUNT(checks));
+}
