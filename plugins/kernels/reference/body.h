@@ -1,0 +1,69 @@
+/*
+ * plugins/kernels/reference/body.h - one op table, for the types that the includer has named.
+ *
+ * Included once by each ops_*.c, after `act`, `stat`, `load`, `store` and the macros
+ * ACT_DTYPE, STAT_DTYPE, OPS_TABLE, EXP, LOG and SQRT; so it has no include guard.
+ */
+#include <assert.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+static stat *own_scratch(const struct hd_ops_device *device)
+{
+    return (stat *)(void *)device->scratch;
+}
+
+#include "body_product.h"
+#include "body_norm.h"
+#include "body_attention.h"
+#include "body_route.h"
+#include "body_rows.h"
+#include "body_head.h"
+#include "body_optimizer.h"
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The largest need of any op, and the panels of the longest sum. */
+static uint64_t scratch_bytes(const struct hd_stage_spec *spec)
+{
+    const uint64_t tokens = (uint64_t)spec->batch * spec->sequence;
+    uint64_t values = attention_values(spec->sequence, spec->width / spec->heads);
+    values = most(values, tokens * spec->experts);
+    values = most(values, spec->width);
+    values = most(values, spec->experts);
+    values = most(values, head_values(tokens, spec->width, spec->vocabulary));
+    return panel_bytes_of(spec) + (values * sizeof(stat) + 63) / 64 * 64;
+}
+
+const struct hd_ops OPS_TABLE = {
+    .size = sizeof OPS_TABLE,
+    .activation = ACT_DTYPE,
+    .statistic = STAT_DTYPE,
+    .scratch_bytes = scratch_bytes,
+    .embed = embed,
+    .embed_backward = embed_backward,
+    .rms_norm = rms_norm,
+    .rms_norm_backward = rms_norm_backward,
+    .gemm = gemm,
+    .rope = rope,
+    .attention = attention,
+    .attention_backward = attention_backward,
+    .route = route,
+    .route_backward = route_backward,
+    .assign = assign,
+    .permute = permute,
+    .permute_backward = permute_backward,
+    .combine = combine,
+    .expert_gemm = expert_gemm,
+    .swiglu = swiglu,
+    .swiglu_backward = swiglu_backward,
+    .head_loss = head_loss,
+    .head_loss_backward = head_loss_backward,
+    .convert = convert,
+    .adamw = adamw,
+    .square_sum = square_sum,
+};

@@ -1,0 +1,222 @@
+/*
+ * plugins/kernels/reference/body_product.h - gemm and expert_gemm (see body.h).
+ *
+ * All three forms are one product, C[i,j] = sum over l of A(i,l) B(l,j), with other
+ * strides:
+ *
+ *            A(i,l)          B(l,j)         rows  columns  depth
+ *   FPROP    a[i,l]          b[j,l]          m      n        k
+ *   DGRAD    a[i,l]          b[l,j]          m      k        n
+ *   WGRAD    a[l,i]          b[l,j]          n      k        m
+ *
+ * Panels of 4 rows of A and of 16 columns of B are packed as `stat`, so that the inner
+ * loop reads both in order.  It runs over 16 results at once and over l ascending: a
+ * result has the same bits wherever its row lies.
+ */
+
+enum { ROW_TILE = 4, COLUMN_TILE = 16, TILES_KEPT = 8, COLUMNS_KEPT = COLUMN_TILE * TILES_KEPT };
+
+/* One operand: the element (free index, depth index) is data[free * step + depth * depth_step]. */
+struct operand {
+    const void *data;
+    uint32_t dtype;
+    size_t step, depth_step;
+};
+
+struct product {
+    struct operand a, b;
+    size_t rows, columns, depth;
+    void *c;
+    uint32_t c_dtype, adds_to_c; /* adds_to_c: C += */
+    const void *add;             /* or NULL; shaped as C */
+    uint32_t add_dtype;
+};
+
+static uint64_t panel_bytes(uint64_t depth)
+{
+    return (depth * (COLUMNS_KEPT + ROW_TILE) * sizeof(stat) + 63) / 64 * 64;
+}
+
+/* For the longest sum of any product of such a stage. */
+static uint64_t panel_bytes_of(const struct hd_stage_spec *spec)
+{
+    const uint64_t tokens = (uint64_t)spec->batch * spec->sequence;
+    const uint64_t rows = tokens * (spec->experts ? spec->experts_per_token : 1);
+    const uint64_t chunk = spec->vocabulary < HD_HEAD_CHUNK ? spec->vocabulary : HD_HEAD_CHUNK;
+    const uint64_t lengths[] = {rows + 31ull * spec->experts, tokens, spec->width,
+                                2ull * spec->expert_width,    chunk,  spec->experts};
+    uint64_t depth = 0;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        depth = lengths[i] > depth ? lengths[i] : depth;
+    }
+    return panel_bytes(depth);
+}
+
+static stat value_at(const void *data, uint32_t dtype, size_t index)
+{
+    return dtype == STAT_DTYPE ? ((const stat *)data)[index] : load(((const act *)data)[index]);
+}
+
+/* Packs `count` <= tile free indices from `first` as panel[depth][tile]; the rest are zeros. */
+static void pack_act(const struct operand *from, size_t first, size_t count, size_t tile,
+                     size_t depth, stat *panel)
+{
+    const act *data = (const act *)from->data + first * from->step;
+    for (size_t l = 0; l < depth; l++) {
+        for (size_t i = 0; i < count; i++) {
+            panel[l * tile + i] = load(data[i * from->step + l * from->depth_step]);
+        }
+    }
+}
+
+static void pack_stat(const struct operand *from, size_t first, size_t count, size_t tile,
+                      size_t depth, stat *panel)
+{
+    const stat *data = (const stat *)from->data + first * from->step;
+    for (size_t l = 0; l < depth; l++) {
+        for (size_t i = 0; i < count; i++) {
+            panel[l * tile + i] = data[i * from->step + l * from->depth_step];
+        }
+    }
+}
+
+static void pack(const struct operand *from, size_t first, size_t limit, size_t tile, size_t depth,
+                 stat *panel)
+{
+    const size_t count = limit - first < tile ? limit - first : tile;
+    if (count < tile) {
+        memset(panel, 0, tile * depth * sizeof(stat));
+    }
+    if (from->dtype == STAT_DTYPE) {
+        pack_stat(from, first, count, tile, depth, panel);
+    } else {
+        pack_act(from, first, count, tile, depth, panel);
+    }
+}
+
+/* sums[i][j] = sum over l, ascending, of rows[l][i] columns[l][j]. */
+static void multiply_tile(const stat *restrict rows, const stat *restrict columns, size_t depth,
+                          stat sums[restrict ROW_TILE][COLUMN_TILE])
+{
+    stat sum[ROW_TILE][COLUMN_TILE] = {{0}};
+    for (size_t l = 0; l < depth; l++) {
+        for (size_t i = 0; i < ROW_TILE; i++) {
+            const stat left = rows[l * ROW_TILE + i];
+            for (size_t j = 0; j < COLUMN_TILE; j++) {
+                sum[i][j] += left * columns[l * COLUMN_TILE + j];
+            }
+        }
+    }
+    memcpy(sums, sum, sizeof sum);
+}
+
+static void put_result(const struct product *p, size_t index, stat sum)
+{
+    if (p->add != NULL) {
+        sum += value_at(p->add, p->add_dtype, index);
+    }
+    if (p->adds_to_c) {
+        ((stat *)p->c)[index] += sum;
+    } else if (p->c_dtype == STAT_DTYPE) {
+        ((stat *)p->c)[index] = sum;
+    } else {
+        ((act *)p->c)[index] = store(sum);
+    }
+}
+
+static void put_tile(const struct product *p, size_t row, size_t column,
+                     stat sums[ROW_TILE][COLUMN_TILE])
+{
+    for (size_t i = 0; i < ROW_TILE && row + i < p->rows; i++) {
+        for (size_t j = 0; j < COLUMN_TILE && column + j < p->columns; j++) {
+            put_result(p, (row + i) * p->columns + column + j, sums[i][j]);
+        }
+    }
+}
+
+static void multiply(const struct hd_ops_device *device, const struct product *p)
+{
+    const uint64_t panels = panel_bytes(p->depth);
+    assert(panels <= device->scratch_bytes);
+    stat *row_panel = (stat *)(void *)(device->scratch + (device->scratch_bytes - panels));
+    stat *column_panels = row_panel + p->depth * ROW_TILE;
+    for (size_t begin = 0; begin < p->columns; begin += COLUMNS_KEPT) {
+        const size_t end = begin + COLUMNS_KEPT < p->columns ? begin + COLUMNS_KEPT : p->columns;
+        for (size_t column = begin; column < end; column += COLUMN_TILE) {
+            pack(&p->b, column, p->columns, COLUMN_TILE, p->depth,
+                 column_panels + (column - begin) * p->depth);
+        }
+        for (size_t row = 0; row < p->rows; row += ROW_TILE) {
+            pack(&p->a, row, p->rows, ROW_TILE, p->depth, row_panel);
+            for (size_t column = begin; column < end; column += COLUMN_TILE) {
+                stat sums[ROW_TILE][COLUMN_TILE];
+                multiply_tile(row_panel, column_panels + (column - begin) * p->depth, p->depth,
+                              sums);
+                put_tile(p, row, column, sums);
+            }
+        }
+    }
+}
+
+/* A product of the rows [begin, end) of a (WGRAD: and of b), with the matrices of one expert. */
+static struct product product_of(const struct hd_gemm_args *args, size_t begin, size_t end)
+{
+    const size_t wide = args->a.columns, other = args->b.columns;
+    struct product p = {.a = {args->a.data, args->a.dtype, wide, 1},
+                        .b = {args->b.data, args->b.dtype, 1, other},
+                        .rows = end - begin,
+                        .columns = other,
+                        .depth = wide,
+                        .c = args->c.data,
+                        .c_dtype = args->c.dtype,
+                        .add = args->add.data,
+                        .add_dtype = args->add.dtype};
+    if (args->form == HD_FPROP) {
+        p.b.step = other;
+        p.b.depth_step = 1;
+        p.columns = args->b.rows;
+        p.depth = other;
+    } else if (args->form == HD_WGRAD) {
+        p.a.step = 1;
+        p.a.depth_step = wide;
+        p.rows = wide;
+        p.depth = end - begin;
+        p.adds_to_c = 1;
+    }
+    return p;
+}
+
+static hd_status gemm(struct hd_ops_device *device, const struct hd_gemm_args *args)
+{
+    const struct product p = product_of(args, 0, args->a.rows);
+    multiply(device, &p);
+    return HD_OK;
+}
+
+static const void *advance(const void *data, uint32_t dtype, size_t count)
+{
+    return (const char *)data + count * (dtype == STAT_DTYPE ? sizeof(stat) : sizeof(act));
+}
+
+static hd_status expert_gemm(struct hd_ops_device *device, const struct hd_gemm_args *args)
+{
+    for (uint32_t expert = 0; expert < args->expert_count; expert++) {
+        const size_t begin = (size_t)args->offsets[expert];
+        const size_t end = (size_t)args->offsets[expert + 1];
+        if (begin == end) {
+            continue; /* rule 3: an idle expert changes nothing */
+        }
+        struct product p = product_of(args, begin, end);
+        p.a.data = advance(p.a.data, p.a.dtype, begin * args->a.columns);
+        if (args->form == HD_WGRAD) {
+            p.b.data = advance(p.b.data, p.b.dtype, begin * args->b.columns);
+            p.c = (stat *)p.c + expert * p.rows * p.columns;
+        } else {
+            p.b.data =
+                advance(p.b.data, p.b.dtype, (size_t)expert * args->b.rows * args->b.columns);
+            p.c = (void *)advance(p.c, p.c_dtype, begin * p.columns);
+        }
+        multiply(device, &p);
+    }
+    return HD_OK;
+}
