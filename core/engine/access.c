@@ -1,0 +1,125 @@
+/* engine/access.c - what train and report ask of an engine between steps. */
+#include "engine/engine.h"
+#include "engine/internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+uint32_t hd_engine_stage_count(const struct hd_engine *engine)
+{
+    return engine->stage_count;
+}
+
+uint32_t hd_engine_stage(const struct hd_engine *engine, uint32_t local)
+{
+    assert(local < engine->stage_count);
+    return engine->stages[local].stage;
+}
+
+const double *hd_engine_terms(const struct hd_engine *engine, uint32_t local)
+{
+    assert(local < engine->stage_count);
+    return engine->stages[local].terms;
+}
+
+static hd_status settle(struct hd_engine *engine, hd_status status, const char *what,
+                        struct hd_problem *problem)
+{
+    if (status != HD_OK) {
+        return hd_engine_fail(engine, status, engine->setup.kernel, what, problem);
+    }
+    return HD_OK;
+}
+
+hd_status hd_engine_tensor(struct hd_engine *engine, uint32_t local, uint32_t index,
+                           struct hd_tensor *tensor, struct hd_problem *problem)
+{
+    assert(local < engine->stage_count && index < engine->stages[local].needs->tensor_count);
+    memset(tensor, 0, sizeof *tensor);
+    tensor->size = sizeof *tensor;
+    return settle(engine, engine->kernel_ops->tensor(engine->stages[local].instance, index, tensor),
+                  "describing a tensor", problem);
+}
+
+hd_status hd_engine_copy(struct hd_engine *engine, uint32_t local, uint32_t index, uint32_t copy,
+                         uint32_t into, void *host, struct hd_problem *problem)
+{
+    assert(local < engine->stage_count);
+    return settle(
+        engine,
+        engine->kernel_ops->tensor_copy(engine->stages[local].instance, index, copy, into, host),
+        "copying a tensor", problem);
+}
+
+hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squared,
+                          struct hd_problem *problem)
+{
+    assert(local < engine->stage_count);
+    if (engine->stages[local].needs->tensor_count == 0) {
+        return HD_OK;
+    }
+    return settle(engine, engine->kernel_ops->norms(engine->stages[local].instance, squared),
+                  "computing norms", problem);
+}
+
+hd_status hd_engine_update(struct hd_engine *engine, const struct hd_update *update,
+                           struct hd_problem *problem)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t local = 0; status == HD_OK && local < engine->stage_count; local++) {
+        if (engine->stages[local].needs->tensor_count > 0) {
+            status = engine->kernel_ops->update(engine->stages[local].instance, update);
+        }
+    }
+    return settle(engine, status, "running the optimizer", problem);
+}
+
+void hd_engine_phase(struct hd_engine *engine, uint32_t phase)
+{
+    engine->state.kind = 0;
+    engine->state.peer = UINT32_MAX;
+    engine->state.channel = UINT32_MAX;
+    hd_engine_enter(engine, phase);
+}
+
+uint32_t hd_engine_is_sound(const struct hd_engine *engine)
+{
+    return !engine->has_failed && !hd_board_is_aborted(engine->setup.board);
+}
+
+const struct hd_recorder *hd_engine_recorder(const struct hd_engine *engine)
+{
+    return &engine->recorder;
+}
+
+const char *hd_engine_device(const struct hd_engine *engine)
+{
+    return engine->device.effective != NULL ? engine->device.effective : "";
+}
+
+uint64_t hd_engine_peak_slots(const struct hd_engine *engine)
+{
+    uint64_t slots = 0;
+
+    for (uint32_t local = 0; local < engine->stage_count; local++) {
+        for (uint32_t pool = 0; pool < HD_ACQUISITION_MAX; pool++) {
+            slots += engine->stages[local].pools[pool].peak_count;
+        }
+    }
+    return slots;
+}
+
+void hd_engine_lane(struct hd_engine *engine, uint32_t channel, char lane[36])
+{
+    struct hd_transport *transport = atomic_load(&engine->transport);
+    struct hd_channel_stats stats = {.size = sizeof stats};
+
+    lane[0] = '\0';
+    if (transport != NULL && engine->transport_ops->stats != NULL) {
+        engine->transport_ops->stats(transport, channel, &stats);
+    }
+    memcpy(lane, stats.lane, sizeof stats.lane);
+    lane[35] = '\0';
+}

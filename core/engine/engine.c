@@ -1,0 +1,442 @@
+#include "engine/engine.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "engine/internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static void abort_waits(void *context, const char *reason)
+{
+    struct hd_engine *engine = context;
+    struct hd_transport *transport = atomic_load(&engine->transport);
+
+    engine->setup.bootstrap.abort(engine->setup.bootstrap.context);
+    if (transport != NULL) {
+        engine->transport_ops->abort(transport, reason);
+    }
+}
+
+static hd_status open_kernel(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_plugin *plugin = engine->setup.kernel;
+    struct hd_device *device = &engine->device;
+
+    device->size = sizeof *device;
+    const hd_status status = engine->kernel_ops->open(
+        &engine->kernel_host.host, engine->setup.ordinal, device, &engine->kernel);
+    if (status != HD_OK) {
+        return hd_engine_fail(engine, status, plugin, "opening the kernel", problem);
+    }
+    if (device->memory != HD_MEMORY_HOST || device->stream != NULL) {
+        hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+                       "%s computes on a device; this engine runs kernels in host memory only",
+                       plugin->name);
+        return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the kernel", problem);
+    }
+    engine->alignment = device->alignment > HD_SEAL_BYTES ? device->alignment : HD_SEAL_BYTES;
+    return HD_OK;
+}
+
+static hd_status take_region(struct hd_engine *engine, uint64_t bytes, const char *tag, void **out,
+                             struct hd_problem *problem)
+{
+    *out = hd_memory_take(bytes, engine->alignment, tag);
+    if (*out == NULL) {
+        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for %llu bytes of %s",
+                       (unsigned long long)bytes, tag);
+        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+    }
+    return HD_OK;
+}
+
+static hd_status take_regions(struct hd_engine *engine, struct hd_local_stage *local,
+                              struct hd_problem *problem)
+{
+    const struct hd_stage_needs *needs = local->needs;
+    struct hd_stage_memory *memory = &local->memory;
+    const struct {
+        uint64_t bytes;
+        const char *tag;
+        void **out;
+    } rows[] = {
+        {needs->parameter_bytes, "parameters", &memory->parameters},
+        {needs->optimizer_bytes, "optimizer", &memory->optimizer},
+        {needs->gradient_bytes[HD_DENSE], "gradients", &memory->gradients[HD_DENSE]},
+        {needs->gradient_bytes[HD_EXPERT], "gradients", &memory->gradients[HD_EXPERT]},
+    };
+
+    memory->size = sizeof *memory;
+    memory->scratch = engine->scratch;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const hd_status status =
+            take_region(engine, rows[i].bytes, rows[i].tag, rows[i].out, problem);
+        if (status != HD_OK) {
+            return status;
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status create_pools(struct hd_engine *engine, struct hd_local_stage *local,
+                              struct hd_problem *problem)
+{
+    const struct hd_pipeline *pipeline = engine->setup.pipeline;
+    const uint32_t *given = engine->setup.payload_slots;
+    const uint32_t slots = given != NULL ? given[local->stage] : pipeline->retention[local->stage];
+
+    local->acquisitions = local->needs->acquisitions;
+    assert(local->acquisitions >= 1 && local->acquisitions <= HD_ACQUISITION_MAX);
+    for (uint32_t i = 0; !pipeline->is_forward_only && i < local->acquisitions; i++) {
+        struct hd_lease_pool *pool = &local->pools[i];
+        pool->stage = local->stage;
+        pool->microbatch_count = pipeline->microbatch_count;
+        pool->poison = engine->setup.poison;
+        const hd_status status = hd_lease_pool_create(pool, slots, local->needs->payload_bytes,
+                                                      engine->alignment, problem);
+        if (status != HD_OK) {
+            return hd_engine_blame(engine, status, "allocating", problem);
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status create_stage(struct hd_engine *engine, uint32_t index, struct hd_problem *problem)
+{
+    struct hd_local_stage *local = &engine->stages[index];
+    const uint64_t microbatches = engine->setup.pipeline->microbatch_count;
+
+    local->stage = engine->program.stages[index];
+    local->needs = &engine->setup.needs[local->stage];
+    local->terms =
+        hd_memory_take((microbatches * local->needs->term_count + 1) * sizeof(double), 64, "terms");
+    if (local->terms == NULL) {
+        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the terms");
+        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+    }
+    hd_status status = take_regions(engine, local, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    status = create_pools(engine, local, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    status =
+        engine->kernel_ops->stage_create(engine->kernel, &engine->setup.model->specs[local->stage],
+                                         &local->memory, &local->instance);
+    if (status != HD_OK) {
+        return hd_engine_fail(engine, status, engine->setup.kernel, "creating a stage", problem);
+    }
+    return HD_OK;
+}
+
+static hd_status create_stages(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_program *program = &engine->program;
+    uint64_t scratch_bytes = 0;
+
+    engine->stages = hd_memory_take(program->stage_count * sizeof engine->stages[0], 64, "stages");
+    if (engine->stages == NULL) {
+        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the stages");
+        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+    }
+    engine->stage_count = program->stage_count;
+    for (uint32_t i = 0; i < program->stage_count; i++) {
+        const uint64_t bytes = engine->setup.needs[program->stages[i]].scratch_bytes;
+        scratch_bytes = bytes > scratch_bytes ? bytes : scratch_bytes;
+    }
+    hd_status status = take_region(engine, scratch_bytes, "scratch", &engine->scratch, problem);
+    for (uint32_t i = 0; status == HD_OK && i < program->stage_count; i++) {
+        status = create_stage(engine, i, problem);
+    }
+    return status;
+}
+
+/* Both ends of a boundary must agree on its bytes; they come from one model, so this is a plugin's
+ * fault. */
+static hd_status check_boundary(struct hd_engine *engine, uint32_t boundary,
+                                struct hd_problem *problem)
+{
+    const struct hd_stage_needs *before = &engine->setup.needs[boundary];
+    const struct hd_stage_needs *after = &engine->setup.needs[boundary + 1];
+
+    if (before->boundary_bytes == after->boundary_bytes &&
+        before->boundary_dtype == after->boundary_dtype && before->boundary_bytes > 0) {
+        return HD_OK;
+    }
+    hd_problem_set(
+        problem, HD_PROTOCOL, HD_EXIT_PLUGIN,
+        "boundary %u to %u: stage %u sends %llu bytes of type %u, stage %u expects %llu of "
+        "type %u",
+        boundary, boundary + 1, boundary, (unsigned long long)before->boundary_bytes,
+        before->boundary_dtype, boundary + 1, (unsigned long long)after->boundary_bytes,
+        after->boundary_dtype);
+    return hd_engine_blame(engine, HD_PROTOCOL, "making the lanes", problem);
+}
+
+/* The transport's channels are the remote ones, in the pipeline's order: equal on all ranks. */
+static hd_status list_channels(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_pipeline *pipeline = engine->setup.pipeline;
+    const uint64_t count = pipeline->channel_count;
+
+    engine->channels = hd_memory_take((count + 1) * sizeof engine->channels[0], 64, "lanes");
+    engine->channel_list =
+        hd_memory_take((count + 1) * sizeof engine->channel_list[0], 64, "lanes");
+    if (engine->channels == NULL || engine->channel_list == NULL) {
+        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the channels");
+        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct hd_pipeline_channel *channel = &pipeline->channels[i];
+        const hd_status status = check_boundary(engine, channel->boundary, problem);
+        if (status != HD_OK) {
+            return status;
+        }
+        if (channel->source != channel->target) {
+            struct hd_channel *remote = &engine->channels[engine->remote_count];
+            *remote = (struct hd_channel){
+                .boundary = channel->boundary,
+                .direction = channel->direction,
+                .source = channel->source,
+                .target = channel->target,
+                .depth = channel->slots,
+                .send_depth = channel->slots > 1 ? 2 : 1,
+                .bytes = engine->setup.needs[channel->boundary].boundary_bytes,
+            };
+            engine->channel_list[engine->remote_count++] = remote;
+        }
+    }
+    return HD_OK;
+}
+
+static uint32_t remote_index(const struct hd_pipeline *pipeline, uint32_t channel)
+{
+    uint32_t index = 0;
+
+    for (uint32_t i = 0; i < channel; i++) {
+        index += pipeline->channels[i].source != pipeline->channels[i].target;
+    }
+    return index;
+}
+
+static hd_status create_lanes(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_pipeline *pipeline = engine->setup.pipeline;
+    const struct hd_program *program = &engine->program;
+    const uint32_t rank = engine->setup.rank;
+    const uint32_t carries_seal =
+        (engine->setup.transport->capabilities & HD_TRANSPORT_SEALED) != 0;
+
+    engine->lanes =
+        hd_memory_take((program->lane_count + 1) * sizeof engine->lanes[0], 64, "lanes");
+    if (engine->lanes == NULL) {
+        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the lanes");
+        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+    }
+    for (uint32_t i = 0; i < program->lane_count; i++) {
+        struct hd_lane *lane = &engine->lanes[i];
+        const struct hd_pipeline_channel *channel = &pipeline->channels[program->lanes[i]];
+        const uint32_t is_local = channel->source == channel->target;
+        *lane = (struct hd_lane){
+            .channel = channel,
+            .index = is_local ? HD_LANE_LOCAL : remote_index(pipeline, program->lanes[i]),
+            .is_source = channel->source == rank,
+            .is_target = channel->target == rank,
+            .is_sealed = is_local || carries_seal,
+            .has_checksum = engine->setup.checksum,
+            .poison = engine->setup.poison,
+            .dtype = engine->setup.needs[channel->boundary].boundary_dtype,
+            .bytes = engine->setup.needs[channel->boundary].boundary_bytes,
+            .ops = engine->transport_ops,
+        };
+        engine->lane_count++;
+        const hd_status status = hd_lane_create(lane, engine->alignment, problem);
+        if (status != HD_OK) {
+            return hd_engine_blame(engine, status, "making the lanes", problem);
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status open_transport(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_plugin *plugin = engine->setup.transport;
+    struct hd_transport *transport = NULL;
+
+    if (!(plugin->capabilities & HD_TRANSPORT_HOST) ||
+        (plugin->capabilities & (HD_TRANSPORT_SERIAL | HD_TRANSPORT_HOOK))) {
+        hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+                       "transport %s asks for what this engine does not serve yet: device memory, "
+                       "serial order (law 7) or an inner transport",
+                       plugin->name);
+        return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the transport", problem);
+    }
+    engine->transport_setup = (struct hd_transport_setup){
+        .size = sizeof engine->transport_setup,
+        .channel_count = engine->remote_count,
+        .channels = engine->channel_list,
+        .host = &engine->transport_host.host,
+        .deadline_ns = hd_now_ns() + engine->setup.board->first_step_timeout_ns,
+        .memory = HD_MEMORY_HOST,
+        .alignment_bytes = (uint32_t)engine->alignment,
+    };
+    const hd_status status = engine->transport_ops->open(&engine->transport_setup, &transport);
+    if (status != HD_OK) {
+        return hd_engine_fail(engine, status, plugin, "opening the transport", problem);
+    }
+    atomic_store(&engine->transport, transport);
+    for (uint32_t i = 0; i < engine->lane_count; i++) {
+        engine->lanes[i].transport = transport;
+    }
+    return HD_OK;
+}
+
+/* A plan with halves needs a kernel that has them. */
+static hd_status check_split(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_kernel_ops *ops = engine->kernel_ops;
+
+    if (!engine->setup.pipeline->is_split ||
+        (ops->backward_input != NULL && ops->backward_weight != NULL)) {
+        return HD_OK;
+    }
+    hd_problem_remedy(problem, "use a schedule with whole backwards, or the kernel synthetic");
+    hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLAN,
+                   "the plan splits backwards into I and W, and kernel %s has only whole ones",
+                   engine->setup.kernel->name);
+    return hd_engine_blame(engine, HD_UNSUPPORTED, "checking the plan", problem);
+}
+
+static hd_status start_watchdog(struct hd_engine *engine, struct hd_problem *problem)
+{
+    engine->watchdog = (struct hd_watchdog){
+        .board = engine->setup.board,
+        .rank = engine->setup.rank,
+        .abort = abort_waits,
+        .context = engine,
+    };
+    const int error = hd_watchdog_start(&engine->watchdog);
+    if (error != 0) {
+        hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no thread for the watchdog: %s",
+                       strerror(error));
+        return hd_engine_blame(engine, HD_SYSTEM, "starting", problem);
+    }
+    return HD_OK;
+}
+
+static hd_status build(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_engine_setup *setup = &engine->setup;
+    hd_status (*const steps[])(struct hd_engine *, struct hd_problem *) = {
+        check_split,   start_watchdog, open_kernel,    create_stages,
+        list_channels, create_lanes,   open_transport,
+    };
+
+    hd_engine_enter(engine, HD_PHASE_OPEN);
+    hd_status status = hd_program_create(setup->pipeline, setup->rank, &engine->program, problem);
+    if (status != HD_OK) {
+        return hd_engine_blame(engine, status, "starting", problem);
+    }
+    status = hd_recorder_create(&engine->recorder, engine->program.instruction_count,
+                                setup->trace_steps, problem);
+    if (status != HD_OK) {
+        return hd_engine_blame(engine, status, "starting", problem);
+    }
+    for (unsigned i = 0; status == HD_OK && i < sizeof steps / sizeof steps[0]; i++) {
+        status = steps[i](engine, problem);
+    }
+    return status;
+}
+
+hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine **out,
+                           struct hd_problem *problem)
+{
+    struct hd_engine *engine = hd_memory_take(sizeof *engine, 64, "engine");
+
+    if (engine == NULL) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the engine");
+    }
+    engine->setup = *setup;
+    engine->kernel_ops = setup->kernel->ops;
+    engine->transport_ops = setup->transport->ops;
+    engine->state.peer = UINT32_MAX;
+    engine->state.channel = UINT32_MAX;
+    pthread_mutex_init(&engine->failure_lock, NULL);
+    hd_engine_host_init(&engine->kernel_host, engine, setup->kernel, setup->kernel_options);
+    hd_engine_host_init(&engine->transport_host, engine, setup->transport,
+                        setup->transport_options);
+    hd_engine_set_rounding();
+    const hd_status status = build(engine, problem);
+    if (status != HD_OK) {
+        engine->has_failed = 1;
+        hd_engine_destroy(engine);
+        return status;
+    }
+    *out = engine;
+    return HD_OK;
+}
+
+/* Nobody may write here any more before the arenas go. */
+static void close_transport(struct hd_engine *engine)
+{
+    const struct hd_transport_ops *ops = engine->transport_ops;
+    const struct hd_engine_bootstrap *bootstrap = &engine->setup.bootstrap;
+    struct hd_transport *transport = atomic_load(&engine->transport);
+    const uint64_t deadline_ns = hd_now_ns() + engine->setup.board->timeout_ns;
+
+    if (ops->quiesce != NULL && ops->quiesce(transport, deadline_ns) != HD_OK) {
+        return; /* leaked: a peer might still write */
+    }
+    if (bootstrap->fence(bootstrap->context, deadline_ns) == HD_OK) {
+        atomic_store(&engine->transport, NULL);
+        ops->close(transport, deadline_ns);
+    }
+}
+
+static void finish_stages(struct hd_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->stage_count; i++) {
+        struct hd_local_stage *local = &engine->stages[i];
+        engine->kernel_ops->stage_destroy(local->instance);
+        for (uint32_t pool = 0; pool < HD_ACQUISITION_MAX; pool++) {
+            hd_lease_pool_finish(&local->pools[pool]);
+        }
+        hd_memory_give(local->memory.parameters);
+        hd_memory_give(local->memory.optimizer);
+        hd_memory_give(local->memory.gradients[HD_DENSE]);
+        hd_memory_give(local->memory.gradients[HD_EXPERT]);
+        hd_memory_give(local->terms);
+    }
+    hd_memory_give(engine->stages);
+    hd_memory_give(engine->scratch);
+}
+
+void hd_engine_destroy(struct hd_engine *engine)
+{
+    if (engine == NULL) {
+        return;
+    }
+    const uint32_t is_clean = !engine->has_failed && hd_engine_is_sound(engine);
+    if (is_clean && atomic_load(&engine->transport) != NULL) {
+        close_transport(engine);
+    }
+    hd_watchdog_stop(&engine->watchdog);
+    if (!is_clean) {
+        return; /* the process ends; what a peer may still write stays mapped until then */
+    }
+    finish_stages(engine);
+    engine->kernel_ops->close(engine->kernel);
+    for (uint32_t i = 0; i < engine->lane_count; i++) {
+        hd_lane_finish(&engine->lanes[i]);
+    }
+    hd_memory_give(engine->lanes);
+    hd_memory_give(engine->channels);
+    hd_memory_give(engine->channel_list);
+    hd_recorder_finish(&engine->recorder);
+    hd_program_finish(&engine->program);
+    pthread_mutex_destroy(&engine->failure_lock);
+    hd_memory_give(engine);
+}

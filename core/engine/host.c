@@ -1,0 +1,204 @@
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+enum { KEY_BYTES = 128, ROUNDING_MASK = 0xffc0, ROUNDING = 0x1f80 };
+
+static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
+{
+    (void)context;
+    return hd_memory_take(bytes, alignment_bytes, tag);
+}
+
+static void host_free(void *context, void *memory)
+{
+    (void)context;
+    hd_memory_give(memory);
+}
+
+static uint64_t host_now_ns(void *context)
+{
+    (void)context;
+    return hd_now_ns();
+}
+
+static void host_log(void *context, uint32_t level, const char *text)
+{
+    const struct hd_engine_host *host = context;
+    hd_log(level, "%s: %s", host->plugin->name, text);
+}
+
+static int32_t exit_code_of(hd_status status)
+{
+    switch (status) {
+    case HD_TIMEOUT:
+    case HD_PEER_LOST:
+        return HD_EXIT_PEER;
+    case HD_UNSUPPORTED:
+    case HD_DEVICE:
+        return HD_EXIT_PLUGIN;
+    default:
+        return HD_EXIT_FAILED;
+    }
+}
+
+static hd_status host_fail(void *context, const struct hd_error *error)
+{
+    const struct hd_engine_host *host = context;
+    struct hd_engine *engine = host->engine;
+    struct hd_board *board = engine->setup.board;
+
+    assert(error->status < 0);
+    pthread_mutex_lock(&engine->failure_lock);
+    hd_problem_set(&engine->failure, error->status, exit_code_of(error->status), "%s: %s",
+                   host->plugin->name, error->text);
+    pthread_mutex_unlock(&engine->failure_lock);
+    if (error->status == HD_PEER_LOST && error->rank < board->rank_count) {
+        atomic_store(&board->rows[error->rank].is_dead, 1u);
+    }
+    return error->status;
+}
+
+/* Keys of different plugins must not meet. */
+static void scoped(const struct hd_engine_host *host, const char *key, char text[KEY_BYTES])
+{
+    snprintf(text, KEY_BYTES, "%s/%s", host->plugin->name, key);
+}
+
+static hd_status host_put(void *context, const char *key, const void *value, uint64_t bytes)
+{
+    const struct hd_engine_host *host = context;
+    const struct hd_engine_bootstrap *bootstrap = &host->engine->setup.bootstrap;
+    char text[KEY_BYTES];
+
+    scoped(host, key, text);
+    return bootstrap->put(bootstrap->context, text, value, bytes);
+}
+
+static hd_status host_get(void *context, const char *key, void *value, uint64_t bytes,
+                          uint64_t deadline_ns)
+{
+    const struct hd_engine_host *host = context;
+    const struct hd_engine_bootstrap *bootstrap = &host->engine->setup.bootstrap;
+    char text[KEY_BYTES];
+
+    scoped(host, key, text);
+    return bootstrap->get(bootstrap->context, text, value, bytes, deadline_ns);
+}
+
+static hd_status host_fence(void *context, uint64_t deadline_ns)
+{
+    const struct hd_engine_host *host = context;
+    const struct hd_engine_bootstrap *bootstrap = &host->engine->setup.bootstrap;
+    return bootstrap->fence(bootstrap->context, deadline_ns);
+}
+
+/* The trace takes transfers from the seals' times; what a transport knows better is logged. */
+static void host_trace(void *context, const struct hd_transfer *transfer)
+{
+    const struct hd_engine_host *host = context;
+    hd_log(HD_LOG_DEBUG, "%s: channel %u, sequence %llu, %llu ns", host->plugin->name,
+           transfer->channel, (unsigned long long)transfer->sequence,
+           (unsigned long long)(transfer->end_ns - transfer->begin_ns));
+}
+
+void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,
+                         const struct hd_plugin *plugin, const struct hd_option_value *options)
+{
+    host->engine = engine;
+    host->plugin = plugin;
+    host->host = (struct hd_host){
+        .size = sizeof host->host,
+        .rank = engine->setup.rank,
+        .rank_count = engine->setup.pipeline->rank_count,
+        .option_count = plugin->option_count,
+        .options = options,
+        .context = host,
+        .alloc = host_alloc,
+        .free = host_free,
+        .now_ns = host_now_ns,
+        .log = host_log,
+        .fail = host_fail,
+        .put = host_put,
+        .get = host_get,
+        .fence = host_fence,
+        .trace_transfer = host_trace,
+    };
+}
+
+hd_status hd_engine_blame(struct hd_engine *engine, hd_status status, const char *what,
+                          struct hd_problem *problem)
+{
+    struct hd_board *board = engine->setup.board;
+
+    assert(problem->exit_code > 0 && status < 0);
+    engine->has_failed = 1;
+    if (problem->place[0] == '\0') {
+        hd_problem_place(problem, "rank %u, %s", engine->setup.rank, what);
+    }
+    if (hd_board_abort(board, problem)) {
+        hd_log(HD_LOG_ERROR, "%s: %s", what, problem->message);
+    }
+    engine->setup.bootstrap.abort(engine->setup.bootstrap.context);
+    return status;
+}
+
+hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struct hd_plugin *plugin,
+                         const char *what, struct hd_problem *problem)
+{
+    struct hd_board *board = engine->setup.board;
+
+    assert(status < 0);
+    if (status == HD_ABORTED && hd_board_is_aborted(board)) {
+        engine->has_failed = 1;
+        *problem = board->cause;
+        return status;
+    }
+    pthread_mutex_lock(&engine->failure_lock);
+    if (engine->failure.exit_code != 0) {
+        *problem = engine->failure;
+    }
+    pthread_mutex_unlock(&engine->failure_lock);
+    if (problem->exit_code == 0) {
+        hd_problem_set(problem, status, exit_code_of(status), "%s returned %s", plugin->name,
+                       hd_status_name(status));
+    }
+    return hd_engine_blame(engine, status, what, problem);
+}
+
+void hd_engine_enter(struct hd_engine *engine, uint32_t phase)
+{
+    engine->state.phase = phase;
+    engine->state.since_ns = hd_now_ns();
+    hd_board_publish(engine->setup.board, engine->setup.rank, &engine->state);
+}
+
+#if defined(__x86_64__)
+void hd_engine_set_rounding(void)
+{
+    _mm_setcsr(ROUNDING);
+}
+
+uint32_t hd_engine_rounding_is_kept(void)
+{
+    return (_mm_getcsr() & ROUNDING_MASK) == ROUNDING;
+}
+#else
+void hd_engine_set_rounding(void)
+{
+}
+
+uint32_t hd_engine_rounding_is_kept(void)
+{
+    return 1;
+}
+#endif

@@ -1,0 +1,83 @@
+/* engine/internal.h - what the files of the engine share; nobody else includes it. */
+#ifndef HEDDLE_ENGINE_INTERNAL_H
+#define HEDDLE_ENGINE_INTERNAL_H
+
+#include "engine/engine.h"
+#include "engine/lane.h"
+#include "engine/lease.h"
+#include "engine/program.h"
+#include "engine/watchdog.h"
+
+/* One stage of this rank. */
+struct hd_local_stage {
+    uint32_t stage;
+    const struct hd_stage_needs *needs;
+    struct hd_stage *instance; /* the kernel's */
+    struct hd_stage_memory memory;
+    uint32_t acquisitions;
+    struct hd_lease_pool pools[HD_ACQUISITION_MAX];
+    double *terms; /* [microbatch_count, term_count] */
+};
+
+/* A plugin's view of the core. */
+struct hd_engine_host {
+    struct hd_engine *engine;
+    const struct hd_plugin *plugin;
+    const char *tag; /* of what it allocates; static */
+    struct hd_host host;
+};
+
+struct hd_engine {
+    struct hd_engine_setup setup;
+    const struct hd_kernel_ops *kernel_ops;
+    const struct hd_transport_ops *transport_ops;
+    struct hd_engine_host kernel_host, transport_host;
+
+    struct hd_program program;
+    struct hd_kernel *kernel;
+    struct hd_device device;
+    uint32_t stage_count;
+    struct hd_local_stage *stages;
+    void *scratch;
+    uint64_t alignment;
+
+    uint32_t lane_count;
+    struct hd_lane *lanes;
+    uint32_t remote_count; /* channels of the whole job that go to the transport */
+    struct hd_channel *channels;
+    const struct hd_channel **channel_list;
+    struct hd_transport_setup transport_setup;
+    struct hd_transport *_Atomic transport; /* the watchdog looks, too */
+
+    struct hd_recorder recorder;
+    struct hd_watchdog watchdog;
+    struct hd_rank_state state;
+    pthread_mutex_t failure_lock;
+    struct hd_problem failure; /* what a plugin reported; the first stays */
+    uint32_t has_failed;
+};
+
+/* engine/host.c */
+void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,
+                         const struct hd_plugin *plugin, const struct hd_option_value *options);
+
+/*
+ * A call of `plugin` returned the negative `status` while the rank did `what` ("running 4B2").
+ * Fills the problem from the plugin's own report, puts it on the board as the run's cause, and
+ * returns the status.  An abort takes the cause that is there.
+ */
+hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struct hd_plugin *plugin,
+                         const char *what, struct hd_problem *problem);
+/* Likewise for what the engine itself found: `problem` is filled already. */
+hd_status hd_engine_blame(struct hd_engine *engine, hd_status status, const char *what,
+                          struct hd_problem *problem);
+
+/* Publishes the engine's state with a new phase, from now on. */
+void hd_engine_enter(struct hd_engine *engine, uint32_t phase);
+
+/* The floating-point control word that every plugin call must leave: no flush to zero, to nearest.
+ */
+void hd_engine_set_rounding(void);
+uint32_t hd_engine_rounding_is_kept(void);
+
+#endif /* HEDDLE_ENGINE_INTERNAL_H */
