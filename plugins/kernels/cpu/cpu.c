@@ -1,0 +1,97 @@
+/*
+ * plugins/kernels/cpu/cpu.c - stages on the processor, with oneDNN.
+ *
+ *   struct hd_ops ---+--> gemm.c, cache.c   every product, by a oneDNN primitive of its shape
+ *                    +--> lanes/            all else, for AVX-512, AVX2 or any processor
+ *
+ * One thread per rank: the pipeline is the parallelism.  Precision bf16 has BF16 operands and
+ * float32 sums; f32 is float32 throughout.
+ */
+#include "device.h"
+
+#include <dnnl.h>
+#include <stdio.h>
+
+static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t precision)
+{
+    (void)host;
+    switch (precision) {
+    case HD_PRECISION_BF16:
+        return &hd_cpu_lane()->bf16;
+    case HD_PRECISION_F32:
+        return &hd_cpu_lane()->f32;
+    default:
+        return NULL;
+    }
+}
+
+static const char *products_of(uint32_t native_bf16)
+{
+#ifdef __x86_64__
+    if ((dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
+        dnnl_cpu_isa_avx512_core_amx) {
+        return "BF16 by AMX";
+    }
+#endif
+    return native_bf16 ? "BF16 by AVX-512" : "BF16 as float32";
+}
+
+static void close_cpu(struct hd_ops_device *device)
+{
+    if (device != NULL) {
+        const struct hd_host *host = device->host;
+        hd_cpu_cache_destroy(device->cache);
+        host->free(host->context, device);
+    }
+}
+
+static hd_status open_cpu(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
+                          struct hd_ops_device **out)
+{
+    (void)ordinal;
+    struct hd_ops_device *made = host->alloc(host->context, sizeof *made, 64, "kernel");
+    if (made == NULL) {
+        return HD_NO_MEMORY;
+    }
+    made->host = host;
+    made->lane = hd_cpu_lane();
+    made->native_bf16 = hd_cpu_native_bf16();
+    made->cache = hd_cpu_cache_create(host);
+    if (made->cache == NULL) {
+        close_cpu(made);
+        return HD_DEVICE;
+    }
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(made->effective, sizeof made->effective, "cpu oneDNN %d.%d.%d, %s, %s", version->major,
+             version->minor, version->patch, products_of(made->native_bf16), made->lane->name);
+    device->memory = HD_MEMORY_HOST;
+    device->alignment = 64;
+    device->effective = made->effective;
+    *out = made;
+    return HD_OK;
+}
+
+static void bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t bytes)
+{
+    device->scratch = (struct hd_cpu_arena){.at = scratch, .left_bytes = bytes};
+}
+
+const struct hd_transformer_backend hd_transformer_backend = {
+    .ops = choose_ops,
+    .open = open_cpu,
+    .close = close_cpu,
+    .prepare = hd_cpu_prepare,
+    .bind = bind_scratch,
+    .private_bytes = hd_cpu_private_bytes,
+};
+
+HD_EXPORT const struct hd_plugin hd_plugin = {
+    HD_PLUGIN_HEAD(HD_KIND_KERNEL),
+    .name = "cpu",
+    .summary = "stages on the processor: BF16 or float32 products by oneDNN, on one thread",
+    .vendor = "heddle",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .source = "oneDNN; Muennighoff et al. 2024 (OLMoE)",
+    .ops = &hd_transformer_kernel_ops,
+};

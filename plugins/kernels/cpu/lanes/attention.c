@@ -1,0 +1,349 @@
+/*
+ * lanes/attention.c - causal attention in tiles of HD_CPU_QUERIES rows.
+ *
+ *            keys 0 .. first + rows - 1
+ *   queries  [ scores of one tile, float32 ]   one product
+ *   first .. [ probabilities, A            ]   zero behind the diagonal
+ *            then times v: one product more
+ *
+ * A tile of a whole row's scores needs no running maximum; T x T is never there.  The backward
+ * makes the probabilities again from lse and adds dk and dv up in float32 over all tiles.
+ */
+#include "lane.h"
+
+#include <math.h>
+
+/* One head of one batch entry, and the scratch of its tiles. */
+struct tiles {
+    const struct hd_attention_args *args;
+    struct hd_cpu_arena arena; /* what is left, for the products */
+    int bf16;
+    uint32_t batch, head, key_head;
+    uint32_t first, rows, keys; /* of this tile */
+    float *scores, *slopes;     /* [HD_CPU_QUERIES, sequence] */
+    void *probability, *dscore; /* A, likewise */
+    float *sums;                /* [HD_CPU_QUERIES, head_width] */
+    float *dk, *dv;             /* [sequence, head_width] */
+    float inverse[HD_CPU_QUERIES];
+};
+
+INLINE uint32_t dtype_of(int bf16)
+{
+    return bf16 ? (uint32_t)HD_BF16 : (uint32_t)HD_F32;
+}
+
+INLINE uint64_t size_of(int bf16)
+{
+    return bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+INLINE float scale_of(const struct hd_attention_args *args)
+{
+    return (float)(1.0 / sqrt(args->head_width));
+}
+
+/* Rows [first ..) of this batch entry, of one head of `heads`. */
+INLINE uint64_t place_of(const struct tiles *tiles, uint32_t heads, uint32_t head, uint32_t first)
+{
+    const uint64_t token = (uint64_t)tiles->batch * tiles->args->sequence + first;
+    return (token * heads + head) * tiles->args->head_width;
+}
+
+INLINE struct hd_cpu_operand queries_of(const struct tiles *tiles, const void *data)
+{
+    const struct hd_attention_args *args = tiles->args;
+    const uint64_t place = place_of(tiles, args->heads, tiles->head, tiles->first);
+    return (struct hd_cpu_operand){.data = (char *)(uintptr_t)data + place * size_of(tiles->bf16),
+                                   .dtype = dtype_of(tiles->bf16),
+                                   .stride = args->heads * args->head_width};
+}
+
+INLINE struct hd_cpu_operand keys_of(const struct tiles *tiles, const void *data)
+{
+    const struct hd_attention_args *args = tiles->args;
+    const uint64_t place = place_of(tiles, args->key_value_heads, tiles->key_head, 0);
+    return (struct hd_cpu_operand){.data = (char *)(uintptr_t)data + place * size_of(tiles->bf16),
+                                   .dtype = dtype_of(tiles->bf16),
+                                   .stride = args->key_value_heads * args->head_width};
+}
+
+INLINE struct hd_cpu_operand floats_of(float *data, uint32_t stride)
+{
+    return (struct hd_cpu_operand){.data = data, .dtype = HD_F32, .stride = stride};
+}
+
+INLINE struct hd_cpu_operand tile_of(const struct tiles *tiles, void *data)
+{
+    return (struct hd_cpu_operand){
+        .data = data, .dtype = dtype_of(tiles->bf16), .stride = tiles->args->sequence};
+}
+
+/* [rows, keys] = queries keys^T. */
+INLINE hd_status score(struct hd_ops_device *device, const struct tiles *tiles, float *target,
+                       struct hd_cpu_operand queries, struct hd_cpu_operand keys)
+{
+    const struct hd_cpu_product product = {.a = queries,
+                                           .b = keys,
+                                           .c = floats_of(target, tiles->args->sequence),
+                                           .m = tiles->rows,
+                                           .n = tiles->keys,
+                                           .k = tiles->args->head_width,
+                                           .transposed = HD_CPU_B};
+    return hd_cpu_multiply(device, tiles->arena, &product);
+}
+
+/* [rows, width] = tile keys. */
+INLINE hd_status mix(struct hd_ops_device *device, const struct tiles *tiles, void *tile,
+                     struct hd_cpu_operand keys)
+{
+    const struct hd_cpu_product product = {.a = tile_of(tiles, tile),
+                                           .b = keys,
+                                           .c = floats_of(tiles->sums, tiles->args->head_width),
+                                           .m = tiles->rows,
+                                           .n = tiles->args->head_width,
+                                           .k = tiles->keys};
+    return hd_cpu_multiply(device, tiles->arena, &product);
+}
+
+/* [keys, width] += tile^T queries. */
+INLINE hd_status spread(struct hd_ops_device *device, const struct tiles *tiles, float *target,
+                        void *tile, struct hd_cpu_operand queries)
+{
+    const struct hd_cpu_product product = {.a = tile_of(tiles, tile),
+                                           .b = queries,
+                                           .c = floats_of(target, tiles->args->head_width),
+                                           .m = tiles->keys,
+                                           .n = tiles->args->head_width,
+                                           .k = tiles->rows,
+                                           .transposed = HD_CPU_A,
+                                           .accumulate = 1};
+    return hd_cpu_multiply(device, tiles->arena, &product);
+}
+
+INLINE void clear(struct view tile, uint64_t first, uint32_t from, uint32_t to)
+{
+    if (tile.bf16) {
+        memset((uint16_t *)tile.data + first + from, 0, (to - from) * sizeof(uint16_t));
+    } else {
+        memset((float *)tile.data + first + from, 0, (to - from) * sizeof(float));
+    }
+}
+
+/* Row `row` of the tile: exp(scale (score - largest)); the sum and the lse of it. */
+INLINE void soften(struct tiles *tiles, uint32_t row)
+{
+    const struct hd_attention_args *args = tiles->args;
+    const uint32_t count = tiles->first + row + 1;
+    const uint64_t first = (uint64_t)row * args->sequence;
+    const float *scores = tiles->scores + first;
+    const struct view probability = view_of(tiles->probability, tiles->bf16);
+    const float scale = scale_of(args);
+    vf top = splat(scores[0]);
+    uint32_t at = 0;
+    for (; at + LANES <= count; at += LANES) {
+        top = larger(load_f32(scores + at, LANES), top);
+    }
+    float largest = max_of(top);
+    for (; at < count; at++) {
+        largest = scores[at] > largest ? scores[at] : largest;
+    }
+    const vf shift = splat(largest), factor = splat(scale);
+    vf sum = {0};
+    for (at = 0; at < count; at += LANES) {
+        const uint32_t step = step_of(at, count);
+        const vf value = exp_of((load_f32(scores + at, step) - shift) * factor);
+        store(probability, first + at, step, value);
+        sum += first_of(value, step);
+    }
+    const float total = sum_of(sum);
+    tiles->inverse[row] = 1.0f / total;
+    ((float *)args->lse)[((uint64_t)tiles->batch * args->heads + tiles->head) * args->sequence +
+                         tiles->first + row] = largest * scale + logf(total);
+    clear(probability, first, count, tiles->keys);
+}
+
+/* The sums of the tile, row by row times `factor`, rounded to A. */
+INLINE void write_rows(const struct tiles *tiles, const float *factor, void *target)
+{
+    const struct hd_cpu_operand to = queries_of(tiles, target);
+    const struct view out = view_of(to.data, tiles->bf16);
+    const uint32_t width = tiles->args->head_width;
+    for (uint32_t row = 0; row < tiles->rows; row++) {
+        for (uint32_t at = 0; at < width; at += LANES) {
+            const uint32_t step = step_of(at, width);
+            const vf value = load_f32(tiles->sums + (uint64_t)row * width + at, step);
+            store(out, (uint64_t)row * to.stride + at, step, value * splat(factor[row]));
+        }
+    }
+}
+
+INLINE hd_status forward_tile(struct hd_ops_device *device, struct tiles *tiles)
+{
+    const struct hd_attention_args *args = tiles->args;
+    hd_status status =
+        score(device, tiles, tiles->scores, queries_of(tiles, args->q), keys_of(tiles, args->k));
+    if (status != HD_OK) {
+        return status;
+    }
+    for (uint32_t row = 0; row < tiles->rows; row++) {
+        soften(tiles, row);
+    }
+    status = mix(device, tiles, tiles->probability, keys_of(tiles, args->v));
+    if (status == HD_OK) {
+        write_rows(tiles, tiles->inverse, args->out);
+    }
+    return status;
+}
+
+/* Row `row`: the probabilities again, and dS = P (dP - D) with D = <dout, out>. */
+INLINE void bend(const struct tiles *tiles, uint32_t row)
+{
+    const struct hd_attention_args *args = tiles->args;
+    const uint32_t count = tiles->first + row + 1, width = args->head_width;
+    const uint64_t first = (uint64_t)row * args->sequence;
+    const struct hd_cpu_operand out_rows = queries_of(tiles, args->out);
+    const struct view out = view_of(out_rows.data, tiles->bf16);
+    const struct view dout = view_of(queries_of(tiles, args->dout).data, tiles->bf16);
+    vf inner = {0};
+    for (uint32_t at = 0; at < width; at += LANES) {
+        const uint32_t step = step_of(at, width);
+        const uint64_t place = (uint64_t)row * out_rows.stride + at;
+        inner = multiply_add(load(out, place, step), load(dout, place, step), inner);
+    }
+    const uint64_t line = ((uint64_t)tiles->batch * args->heads + tiles->head) * args->sequence;
+    const vf shift = splat(((const float *)args->lse)[line + tiles->first + row]);
+    const vf factor = splat(scale_of(args)), mean = splat(sum_of(inner));
+    const struct view probability = view_of(tiles->probability, tiles->bf16);
+    const struct view dscore = view_of(tiles->dscore, tiles->bf16);
+    for (uint32_t at = 0; at < count; at += LANES) {
+        const uint32_t step = step_of(at, count);
+        const vf value = exp_of(load_f32(tiles->scores + first + at, step) * factor - shift);
+        store(probability, first + at, step, value);
+        store(dscore, first + at, step,
+              value * (load_f32(tiles->slopes + first + at, step) - mean));
+    }
+    clear(probability, first, count, tiles->keys);
+    clear(dscore, first, count, tiles->keys);
+}
+
+/* dq is written last: it may lie where q does. */
+INLINE hd_status backward_tile(struct hd_ops_device *device, struct tiles *tiles)
+{
+    const struct hd_attention_args *args = tiles->args;
+    const struct hd_cpu_operand q = queries_of(tiles, args->q), k = keys_of(tiles, args->k);
+    const struct hd_cpu_operand dout = queries_of(tiles, args->dout);
+    hd_status status = score(device, tiles, tiles->scores, q, k);
+    if (status == HD_OK) {
+        status = score(device, tiles, tiles->slopes, dout, keys_of(tiles, args->v));
+    }
+    for (uint32_t row = 0; status == HD_OK && row < tiles->rows; row++) {
+        bend(tiles, row);
+    }
+    if (status == HD_OK) {
+        status = spread(device, tiles, tiles->dv, tiles->probability, dout);
+    }
+    if (status == HD_OK) {
+        status = spread(device, tiles, tiles->dk, tiles->dscore, q);
+    }
+    if (status == HD_OK) {
+        status = mix(device, tiles, tiles->dscore, k);
+    }
+    if (status == HD_OK) {
+        write_rows(tiles, tiles->inverse, args->dq);
+    }
+    return status;
+}
+
+/* All tiles of one head. */
+INLINE hd_status each_tile(struct hd_ops_device *device, struct tiles *tiles, int backward)
+{
+    const uint32_t sequence = tiles->args->sequence;
+    hd_status status = HD_OK;
+    for (uint32_t first = 0; status == HD_OK && first < sequence; first += HD_CPU_QUERIES) {
+        const uint32_t left = sequence - first;
+        tiles->first = first;
+        tiles->rows = left < HD_CPU_QUERIES ? left : HD_CPU_QUERIES;
+        tiles->keys = first + tiles->rows;
+        status = backward ? backward_tile(device, tiles) : forward_tile(device, tiles);
+    }
+    return status;
+}
+
+INLINE struct tiles tiles_of(const struct hd_ops_device *device,
+                             const struct hd_attention_args *args, int bf16)
+{
+    struct tiles tiles = {.args = args, .arena = device->scratch, .bf16 = bf16};
+    const uint64_t count = (uint64_t)HD_CPU_QUERIES * args->sequence;
+    const uint64_t width = args->head_width;
+    tiles.scores = hd_cpu_take(&tiles.arena, count * sizeof(float));
+    tiles.slopes = hd_cpu_take(&tiles.arena, count * sizeof(float));
+    tiles.probability = hd_cpu_take(&tiles.arena, count * sizeof(float));
+    tiles.dscore = hd_cpu_take(&tiles.arena, count * sizeof(float));
+    tiles.sums = hd_cpu_take(&tiles.arena, HD_CPU_QUERIES * width * sizeof(float));
+    tiles.dk = hd_cpu_take(&tiles.arena, args->sequence * width * sizeof(float));
+    tiles.dv = hd_cpu_take(&tiles.arena, args->sequence * width * sizeof(float));
+    return tiles;
+}
+
+INLINE hd_status attention(struct hd_ops_device *device, const struct hd_attention_args *args,
+                           int bf16)
+{
+    struct tiles tiles = tiles_of(device, args, bf16);
+    const uint32_t group = args->heads / args->key_value_heads;
+    hd_status status = HD_OK;
+    for (uint32_t batch = 0; batch < args->batch; batch++) {
+        for (uint32_t head = 0; status == HD_OK && head < args->heads; head++) {
+            tiles.batch = batch;
+            tiles.head = head;
+            tiles.key_head = head / group;
+            status = each_tile(device, &tiles, 0);
+        }
+    }
+    return status;
+}
+
+/* Sums over all queries, rounded to A at the key head's place. */
+INLINE void write_keys(const struct tiles *tiles, const float *sums, void *target, float factor)
+{
+    const struct hd_cpu_operand to = keys_of(tiles, target);
+    const struct view out = view_of(to.data, tiles->bf16);
+    const uint32_t width = tiles->args->head_width;
+    for (uint32_t row = 0; row < tiles->args->sequence; row++) {
+        for (uint32_t at = 0; at < width; at += LANES) {
+            const uint32_t step = step_of(at, width);
+            const vf value = load_f32(sums + (uint64_t)row * width + at, step);
+            store(out, (uint64_t)row * to.stride + at, step, value * splat(factor));
+        }
+    }
+}
+
+INLINE hd_status attention_backward(struct hd_ops_device *device,
+                                    const struct hd_attention_args *args, int bf16)
+{
+    struct tiles tiles = tiles_of(device, args, bf16);
+    const uint32_t group = args->heads / args->key_value_heads;
+    const uint64_t bytes = (uint64_t)args->sequence * args->head_width * sizeof(float);
+    for (uint32_t row = 0; row < HD_CPU_QUERIES; row++) {
+        tiles.inverse[row] = scale_of(args);
+    }
+    hd_status status = HD_OK;
+    for (uint32_t pair = 0; pair < args->batch * args->key_value_heads; pair++) {
+        tiles.batch = pair / args->key_value_heads;
+        tiles.key_head = pair % args->key_value_heads;
+        memset(tiles.dk, 0, bytes);
+        memset(tiles.dv, 0, bytes);
+        for (uint32_t member = 0; status == HD_OK && member < group; member++) {
+            tiles.head = tiles.key_head * group + member;
+            status = each_tile(device, &tiles, 1);
+        }
+        if (status != HD_OK) {
+            return status;
+        }
+        write_keys(&tiles, tiles.dk, args->dk, scale_of(args));
+        write_keys(&tiles, tiles.dv, args->dv, 1.0f);
+    }
+    return HD_OK;
+}
+
+LANE_OP(attention, hd_attention_args)
+LANE_OP(attention_backward, hd_attention_args)

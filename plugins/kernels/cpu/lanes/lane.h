@@ -1,0 +1,58 @@
+/*
+ * plugins/kernels/cpu/lanes/lane.h - how a file of this folder names what it gives.
+ *
+ * HD_LANE is avx512, avx2 or plain.  An op is written once as an inlined body whose last
+ * argument says whether A is BF16, and LANE_OP makes the functions of both tables of it.
+ */
+#ifndef HEDDLE_CPU_LANE_H
+#define HEDDLE_CPU_LANE_H
+
+#include "../device.h"
+#include "simd.h"
+
+#ifndef HD_LANE
+#define HD_LANE plain
+#endif
+#define LANE_PASTE(name, lane)  hd_cpu_##name##_##lane
+#define LANE_EXPAND(name, lane) LANE_PASTE(name, lane)
+#define LANE(name)              LANE_EXPAND(name, HD_LANE)
+
+#define LANE_OP_DECLARE(name, args)                                                           \
+    hd_status LANE(name##_bf16)(struct hd_ops_device * device, const struct args *arguments); \
+    hd_status LANE(name##_f32)(struct hd_ops_device * device, const struct args *arguments);
+
+#define LANE_OP(name, args)                                                                  \
+    hd_status LANE(name##_bf16)(struct hd_ops_device * device, const struct args *arguments) \
+    {                                                                                        \
+        return name(device, arguments, 1);                                                   \
+    }                                                                                        \
+    hd_status LANE(name##_f32)(struct hd_ops_device * device, const struct args *arguments)  \
+    {                                                                                        \
+        return name(device, arguments, 0);                                                   \
+    }
+
+LANE_OP_DECLARE(embed, hd_embed_args)
+LANE_OP_DECLARE(embed_backward, hd_embed_args)
+LANE_OP_DECLARE(rms_norm, hd_norm_args)
+LANE_OP_DECLARE(rms_norm_backward, hd_norm_args)
+LANE_OP_DECLARE(rope, hd_rope_args)
+LANE_OP_DECLARE(attention, hd_attention_args)
+LANE_OP_DECLARE(attention_backward, hd_attention_args)
+LANE_OP_DECLARE(route, hd_route_args)
+LANE_OP_DECLARE(route_backward, hd_route_args)
+LANE_OP_DECLARE(assign, hd_rows_args)
+LANE_OP_DECLARE(permute, hd_rows_args)
+LANE_OP_DECLARE(permute_backward, hd_rows_args)
+LANE_OP_DECLARE(combine, hd_rows_args)
+LANE_OP_DECLARE(swiglu, hd_swiglu_args)
+LANE_OP_DECLARE(swiglu_backward, hd_swiglu_args)
+LANE_OP_DECLARE(head_loss, hd_head_args)
+LANE_OP_DECLARE(head_loss_backward, hd_head_args)
+LANE_OP_DECLARE(convert, hd_optimizer_args)
+LANE_OP_DECLARE(adamw, hd_optimizer_args)
+LANE_OP_DECLARE(square_sum, hd_optimizer_args)
+
+void LANE(widen)(struct hd_cpu_operand from, uint32_t rows, uint32_t columns, float *to);
+void LANE(finish)(const struct hd_cpu_product *product, const float *sums);
+
+#endif /* HEDDLE_CPU_LANE_H */

@@ -1,0 +1,207 @@
+/*
+ * plugins/kernels/cpu/lanes/simd.h - sixteen floats at a time, in the compiler's own vectors.
+ *
+ * The files of this folder are compiled once per instruction set (plugin.cmake) and picked at
+ * open: a vector is always 16 wide, so the tree in which a row is summed is the same on all of
+ * them, and on a processor that is no x86 at all.  What has more than 16 elements goes in steps
+ * of 16; the last step may be partial: its missing elements load as zero and are not stored.
+ */
+#ifndef HEDDLE_CPU_SIMD_H
+#define HEDDLE_CPU_SIMD_H
+
+#include <float.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+#define LANES 16u
+
+/* Inlined for certain: `bf16` is a constant at every place where it is asked. */
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vf __attribute__((vector_size(64)));
+typedef int32_t vi __attribute__((vector_size(64)));
+typedef uint32_t vu __attribute__((vector_size(64)));
+typedef uint16_t vh __attribute__((vector_size(32)));
+typedef double vd __attribute__((vector_size(64)));
+
+/* A tensor of dtype A, read and written as float. */
+struct view {
+    void *data;
+    int bf16; /* else float32 */
+};
+
+INLINE struct view view_of(const void *data, int bf16)
+{
+    return (struct view){.data = (void *)(uintptr_t)data, .bf16 = bf16};
+}
+
+INLINE uint32_t step_of(uint64_t at, uint64_t count)
+{
+    return count - at < LANES ? (uint32_t)(count - at) : LANES;
+}
+
+INLINE vf splat(float value)
+{
+    return value - (vf){0};
+}
+
+INLINE vf load_f32(const float *from, uint32_t count)
+{
+    vf value = {0};
+    if (count == LANES) {
+        memcpy(&value, from, sizeof value);
+        return value;
+    }
+    for (uint32_t lane = 0; lane < count; lane++) {
+        value[lane] = from[lane];
+    }
+    return value;
+}
+
+INLINE void store_f32(float *to, uint32_t count, vf value)
+{
+    if (count == LANES) {
+        memcpy(to, &value, sizeof value);
+        return;
+    }
+    for (uint32_t lane = 0; lane < count; lane++) {
+        to[lane] = value[lane];
+    }
+}
+
+INLINE vf widen(vh bits)
+{
+    return (vf)(__builtin_convertvector(bits, vu) << 16);
+}
+
+/* Nearest even; a NaN stays one. */
+INLINE vh narrow(vf value)
+{
+    const vu word = (vu)value;
+    const vu rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+    const vu nan = (vu)(value != value);
+    return __builtin_convertvector((rounded & ~nan) | (((word >> 16) | 0x40u) & nan), vh);
+}
+
+INLINE vf load(struct view view, uint64_t at, uint32_t count)
+{
+    if (!view.bf16) {
+        return load_f32((const float *)view.data + at, count);
+    }
+    const uint16_t *from = (const uint16_t *)view.data + at;
+    vh bits = {0};
+    if (count == LANES) {
+        memcpy(&bits, from, sizeof bits);
+        return widen(bits);
+    }
+    for (uint32_t lane = 0; lane < count; lane++) {
+        bits[lane] = from[lane];
+    }
+    return widen(bits);
+}
+
+INLINE void store(struct view view, uint64_t at, uint32_t count, vf value)
+{
+    if (!view.bf16) {
+        store_f32((float *)view.data + at, count, value);
+        return;
+    }
+    uint16_t *to = (uint16_t *)view.data + at;
+    const vh bits = narrow(value);
+    if (count == LANES) {
+        memcpy(to, &bits, sizeof bits);
+        return;
+    }
+    for (uint32_t lane = 0; lane < count; lane++) {
+        to[lane] = bits[lane];
+    }
+}
+
+/* a b + c: fused where the lane has it, else two roundings; one machine keeps to one of them. */
+INLINE vf multiply_add(vf a, vf b, vf c)
+{
+#ifdef __AVX512F__
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+    return a * b + c;
+#endif
+}
+
+INLINE vf choose(vi mask, vf yes, vf no)
+{
+    return (vf)(((vu)yes & (vu)mask) | ((vu)no & ~(vu)mask));
+}
+
+/* The larger; a NaN in `value` is passed over (whoever sums afterwards meets it again). */
+INLINE vf larger(vf value, vf than)
+{
+    return choose(value > than, value, than);
+}
+
+/* The first `count` elements, the rest zero. */
+INLINE vf first_of(vf value, uint32_t count)
+{
+    const vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return (vf)((vi)value & (lane < (int32_t)count));
+}
+
+/* Halves added onto halves: one tree for every width. */
+INLINE float sum_of(vf value)
+{
+    float part[LANES];
+    memcpy(part, &value, sizeof part);
+    for (uint32_t half = LANES / 2; half > 0; half /= 2) {
+        for (uint32_t lane = 0; lane < half; lane++) {
+            part[lane] += part[lane + half];
+        }
+    }
+    return part[0];
+}
+
+INLINE float max_of(vf value)
+{
+    float part[LANES];
+    memcpy(part, &value, sizeof part);
+    for (uint32_t half = LANES / 2; half > 0; half /= 2) {
+        for (uint32_t lane = 0; lane < half; lane++) {
+            part[lane] = part[lane + half] > part[lane] ? part[lane + half] : part[lane];
+        }
+    }
+    return part[0];
+}
+
+/*
+ * exp to within 2 units in the last place: x = k ln 2 + r, |r| <= ln 2 / 2, and the series of
+ * e^r to r^7.  Below -87.3 it is 0, above 88.3 infinite; a NaN stays one.  Adding 1.5 x 2^23 rounds
+ * to an integer that then stands in the low bits.
+ */
+INLINE vf exp_of(vf x)
+{
+    const vf magic = splat(12582912.0f);
+    const vf low = splat(-87.3f);
+    const vf high = splat(88.7f);
+    const vi vanish = x < low;
+    x = choose(vanish, low, x);
+    x = choose(x > high, high, x);
+    const vf shifted = multiply_add(x, splat(1.44269504f), magic);
+    const vf whole = shifted - magic;
+    vf r = multiply_add(whole, splat(-0.693359375f), x);
+    r = multiply_add(whole, splat(2.12194440e-4f), r);
+    vf series = splat(1.0f / 5040.0f);
+    series = multiply_add(series, r, splat(1.0f / 720.0f));
+    series = multiply_add(series, r, splat(1.0f / 120.0f));
+    series = multiply_add(series, r, splat(1.0f / 24.0f));
+    series = multiply_add(series, r, splat(1.0f / 6.0f));
+    series = multiply_add(series, r, splat(0.5f));
+    series = multiply_add(series, r, splat(1.0f));
+    series = multiply_add(series, r, splat(1.0f));
+    const vf power = (vf)(((vu)shifted - (vu)magic + 127u) << 23);
+    return (vf)((vu)(series * power) & ~(vu)vanish);
+}
+
+#endif /* HEDDLE_CPU_SIMD_H */

@@ -1,0 +1,231 @@
+/*
+ * plugins/kernels/cpu/prepare.c - every product of a stage, made before its first pass (K2).
+ *
+ * The stage program is walked by shape: the ops that it calls with a matrix, and the tiles of
+ * attention and head, are lowered as in a pass, but with nothing computed.
+ */
+#include "device.h"
+
+#include <stddef.h>
+
+struct plan {
+    struct hd_ops_device *device;
+    const struct hd_stage_spec *spec;
+    uint32_t activation; /* enum hd_dtype */
+    uint32_t tokens, key_width;
+    hd_status status; /* the first that is not OK */
+};
+
+enum addend { NO_ADDEND, OF_ACTIVATION, OF_SUMS };
+
+/* A GEMM over `rows` rows, from `inner` to `outer` columns; addresses are only told apart. */
+struct shape {
+    uint32_t form, rows, inner, outer;
+    uint32_t result; /* enum hd_dtype */
+    enum addend addend;
+};
+
+static void make_gemm(struct plan *plan, struct shape shape)
+{
+    static char places[4];
+    const uint32_t activation = plan->activation;
+    struct hd_gemm_args args = {.form = shape.form,
+                                .a = {&places[0], NULL, activation, shape.rows, shape.inner},
+                                .b = {&places[1], NULL, activation, shape.outer, shape.inner},
+                                .c = {&places[2], NULL, shape.result, shape.rows, shape.outer}};
+    if (shape.form == HD_WGRAD) {
+        args.b = (struct hd_matrix){&places[1], NULL, activation, shape.rows, shape.outer};
+    }
+    if (shape.addend == OF_ACTIVATION) {
+        args.add = (struct hd_matrix){&places[3], NULL, activation, shape.rows, shape.outer};
+    } else if (shape.addend == OF_SUMS) {
+        void *sums = shape.result == HD_F32 ? &places[2] : &places[3];
+        args.add = (struct hd_matrix){sums, NULL, HD_F32, shape.rows, shape.outer};
+    }
+    if (plan->status == HD_OK) {
+        plan->status = hd_cpu_gemm(plan->device, &args);
+    }
+}
+
+static void make_attention_gemms(struct plan *plan)
+{
+    const uint32_t tokens = plan->tokens, width = plan->spec->width, keys = plan->key_width;
+    const uint32_t activation = plan->activation;
+    const struct shape shapes[] = {
+        {HD_FPROP, tokens, width, width, activation, NO_ADDEND},
+        {HD_FPROP, tokens, width, keys, activation, NO_ADDEND},
+        {HD_FPROP, tokens, width, width, activation, OF_ACTIVATION},
+        {HD_DGRAD, tokens, width, width, activation, NO_ADDEND},
+        {HD_DGRAD, tokens, width, width, HD_F32, NO_ADDEND},
+        {HD_DGRAD, tokens, keys, width, HD_F32, OF_SUMS},
+        {HD_DGRAD, tokens, keys, width, activation, OF_SUMS},
+        {HD_WGRAD, tokens, width, width, HD_F32, NO_ADDEND},
+        {HD_WGRAD, tokens, keys, width, HD_F32, NO_ADDEND},
+    };
+    for (uint32_t shape = 0; shape < sizeof shapes / sizeof shapes[0]; shape++) {
+        make_gemm(plan, shapes[shape]);
+    }
+}
+
+static void make_expert_gemms(struct plan *plan, uint32_t rows)
+{
+    const uint32_t width = plan->spec->width, inner = plan->spec->expert_width;
+    const uint32_t activation = plan->activation;
+    const enum addend residual = plan->spec->experts ? NO_ADDEND : OF_ACTIVATION;
+    const struct shape shapes[] = {
+        {HD_FPROP, rows, width, 2 * inner, activation, NO_ADDEND},
+        {HD_FPROP, rows, inner, width, activation, residual},
+        {HD_DGRAD, rows, width, inner, activation, NO_ADDEND},
+        {HD_DGRAD, rows, 2 * inner, width, activation, NO_ADDEND},
+        {HD_WGRAD, rows, width, inner, HD_F32, NO_ADDEND},
+        {HD_WGRAD, rows, 2 * inner, width, HD_F32, NO_ADDEND},
+    };
+    for (uint32_t shape = 0; shape < sizeof shapes / sizeof shapes[0]; shape++) {
+        make_gemm(plan, shapes[shape]);
+    }
+}
+
+static void make(struct plan *plan, const struct hd_cpu_product *product)
+{
+    if (plan->status == HD_OK) {
+        plan->status = hd_cpu_multiply(plan->device, plan->device->scratch, product);
+    }
+}
+
+static struct hd_cpu_operand operand(uint32_t dtype, uint32_t stride)
+{
+    static char place;
+    return (struct hd_cpu_operand){.data = &place, .dtype = dtype, .stride = stride};
+}
+
+/* As lanes/attention.c: scores, their product with keys, and its transpose in the backward. */
+static void make_tiles(struct plan *plan)
+{
+    const struct hd_stage_spec *spec = plan->spec;
+    const uint32_t width = spec->width / spec->heads, dtype = plan->activation;
+    const struct hd_cpu_operand queries = operand(dtype, spec->width);
+    const struct hd_cpu_operand keys = operand(dtype, plan->key_width);
+    for (uint32_t first = 0; first < spec->sequence; first += HD_CPU_QUERIES) {
+        const uint32_t left = spec->sequence - first;
+        const uint32_t rows = left < HD_CPU_QUERIES ? left : HD_CPU_QUERIES;
+        const struct hd_cpu_operand tile = operand(dtype, spec->sequence);
+        const struct hd_cpu_product products[] = {
+            {.a = queries,
+             .b = keys,
+             .c = operand(HD_F32, spec->sequence),
+             .m = rows,
+             .n = first + rows,
+             .k = width,
+             .transposed = HD_CPU_B},
+            {.a = tile,
+             .b = keys,
+             .c = operand(HD_F32, width),
+             .m = rows,
+             .n = width,
+             .k = first + rows},
+            {.a = tile,
+             .b = queries,
+             .c = operand(HD_F32, width),
+             .m = first + rows,
+             .n = width,
+             .k = rows,
+             .transposed = HD_CPU_A,
+             .accumulate = 1},
+        };
+        for (uint32_t product = 0; product < 3; product++) {
+            make(plan, &products[product]);
+        }
+    }
+}
+
+/* As lanes/head.c, for one width of chunk; `later` chunks add to dx. */
+static void make_chunk(struct plan *plan, uint32_t count, uint32_t widest, uint32_t later)
+{
+    const uint32_t tokens = plan->tokens, width = plan->spec->width, dtype = plan->activation;
+    const struct hd_cpu_operand matrix = operand(dtype, width), chunk = operand(dtype, widest);
+    const struct hd_cpu_product products[] = {
+        {.a = matrix,
+         .b = matrix,
+         .c = operand(HD_F32, widest),
+         .m = tokens,
+         .n = count,
+         .k = width,
+         .transposed = HD_CPU_B},
+        {.a = chunk,
+         .b = matrix,
+         .c = operand(HD_F32, width),
+         .m = tokens,
+         .n = width,
+         .k = count,
+         .accumulate = later},
+        {.a = chunk,
+         .b = matrix,
+         .c = operand(HD_F32, width),
+         .m = count,
+         .n = width,
+         .k = tokens,
+         .transposed = HD_CPU_A,
+         .accumulate = 1},
+    };
+    for (uint32_t product = 0; product < 3; product++) {
+        make(plan, &products[product]);
+    }
+}
+
+static void make_head(struct plan *plan)
+{
+    const uint32_t vocabulary = plan->spec->vocabulary;
+    const uint32_t widest = vocabulary < HD_HEAD_CHUNK ? vocabulary : HD_HEAD_CHUNK;
+    make_chunk(plan, widest, widest, 0);
+    if (vocabulary >= 2 * HD_HEAD_CHUNK) {
+        make_chunk(plan, widest, widest, 1);
+    }
+    if (vocabulary > HD_HEAD_CHUNK && vocabulary % HD_HEAD_CHUNK) {
+        make_chunk(plan, vocabulary % HD_HEAD_CHUNK, widest, 1);
+    }
+}
+
+static uint32_t piece_max(const struct hd_stage_spec *spec)
+{
+    const uint64_t tokens = (uint64_t)spec->batch * spec->sequence;
+    const uint64_t rows = (tokens + HD_ROW_BLOCK - 1) / HD_ROW_BLOCK * HD_ROW_BLOCK;
+    return rows < HD_CPU_ROW_PIECE ? (uint32_t)rows : HD_CPU_ROW_PIECE;
+}
+
+hd_status hd_cpu_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
+                         const struct hd_stage_spec *spec)
+{
+    struct plan plan = {.device = device,
+                        .spec = spec,
+                        .activation = ops->activation,
+                        .tokens = spec->batch * spec->sequence,
+                        .key_width = spec->width / spec->heads * spec->key_value_heads};
+    device->only_make = 1;
+    make_attention_gemms(&plan);
+    for (uint32_t rows = HD_ROW_BLOCK; spec->experts && rows <= piece_max(spec);
+         rows += HD_ROW_BLOCK) {
+        make_expert_gemms(&plan, rows);
+    }
+    if (spec->experts == 0) {
+        make_expert_gemms(&plan, plan.tokens);
+    }
+    make_tiles(&plan);
+    if (spec->has_head) {
+        make_head(&plan);
+    }
+    device->only_make = 0;
+    return plan.status;
+}
+
+/* Measured with oneDNN 2.6.3: a primitive and its code; its table and scratchpad. */
+#define PRIMITIVE_BYTES 60000u
+#define TABLE_BYTES     2000000u
+
+uint64_t hd_cpu_private_bytes(const struct hd_ops *ops, const struct hd_stage_spec *spec)
+{
+    (void)ops;
+    const uint64_t tiles = (spec->sequence + HD_CPU_QUERIES - 1) / HD_CPU_QUERIES;
+    const uint64_t pieces = spec->experts ? piece_max(spec) / HD_ROW_BLOCK : 1;
+    const uint64_t primitives = 9 + 6 * pieces + 3 * tiles + (spec->has_head ? 9u : 0u);
+    return TABLE_BYTES + primitives * PRIMITIVE_BYTES;
+}
