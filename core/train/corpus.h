@@ -3,13 +3,14 @@
  *
  * Sample i is tokens i x sequence .. i x sequence + sequence, the last only a label; a corpus of N
  * tokens has floor((N - 1) / sequence) samples.  Step k takes the next microbatches x
- * microbatch_size samples, wrapping. Files are mapped, never copied whole.  INTERFACE.md:
- * "builtin", "auto format".
+ * microbatch_size samples, wrapping: the samples left over at the end open the next round, none is
+ * dropped.  The position is counted in samples, so it means the same for every split of a step into
+ * microbatches.  Files are mapped, never copied whole.  INTERFACE.md: "builtin", "auto format".
  *
  * Errors (HD_EXIT_USAGE, with the file as place): an empty file, a length that is not whole, an id
  * past the vocabulary (with its position), a numpy header that is not a one-dimensional
- * little-endian unsigned (or signed) integer array in C order, fewer samples than one step needs
- * (both numbers).  Ids are checked once, at open.
+ * little-endian unsigned (or signed) integer array in C order, a width that contradicts it, fewer
+ * samples than one step needs (both numbers).  Ids are checked once, at open.
  */
 #ifndef HEDDLE_TRAIN_CORPUS_H
 #define HEDDLE_TRAIN_CORPUS_H
@@ -19,7 +20,7 @@
 
 #include <stdint.h>
 
-struct hd_corpus; /* opaque */
+struct hd_corpus; /* opaque; read-only after open, and inherited by fork */
 
 struct hd_corpus_request {
     const char *path;     /* "builtin", or a file */
@@ -36,15 +37,32 @@ void hd_corpus_close(struct hd_corpus *corpus); /* takes NULL */
 
 uint64_t hd_corpus_sample_count(const struct hd_corpus *corpus); /* builtin: 2^32 */
 uint64_t hd_corpus_bytes(const struct hd_corpus *corpus);        /* of the file; builtin: 0 */
-void hd_corpus_sha256(const struct hd_corpus *corpus,
-                      char text[HD_HASH_TEXT_BYTES]); /* reads it all */
+const char *hd_corpus_path(const struct hd_corpus *corpus);      /* borrowed from the corpus */
+/* Of the whole file; builtin: of the first HD_CORPUS_GRAMMAR_BYTES of the text. */
+void hd_corpus_sha256(const struct hd_corpus *corpus, char text[HD_HASH_TEXT_BYTES]);
 
-/* Entropy of a byte given the byte before, of the whole text, in nats (the yardstick of the demo);
-   NaN for token files.  Reads it all. */
+#define HD_CORPUS_GRAMMAR_BYTES (1u << 20) /* that stand for the endless text */
+
+/* Entropy of an id given the id before, in nats (the yardstick of the demo): of the whole text, or
+   of the first HD_CORPUS_GRAMMAR_BYTES of the builtin one; NaN for token files.  Reads it all. */
 double hd_corpus_bigram_entropy(const struct hd_corpus *corpus);
 
-/* Fills tokens and targets [sequence] of sample `index` (modulo sample_count). [any-thread] */
+/* Fills tokens and targets [sequence] of sample `index` (modulo sample_count); either may be NULL.
+   [any-thread] */
 void hd_corpus_sample(const struct hd_corpus *corpus, uint64_t index, int32_t *tokens,
                       int32_t *targets);
+
+struct hd_corpus_range {
+    uint64_t first; /* sample, counted over the whole job; not reduced modulo sample_count */
+    uint32_t sample_count;
+};
+
+/* All samples of a range, likewise: tokens and targets [sample_count, sequence].  Microbatch j of a
+   job that has drawn `drawn` samples before this step begins at drawn + j x microbatch_size. */
+void hd_corpus_samples(const struct hd_corpus *corpus, struct hd_corpus_range range,
+                       int32_t *tokens, int32_t *targets);
+
+/* 1: the range reaches past the first round of the corpus, which the caller says once. */
+uint32_t hd_corpus_wraps(const struct hd_corpus *corpus, struct hd_corpus_range range);
 
 #endif /* HEDDLE_TRAIN_CORPUS_H */

@@ -20,17 +20,25 @@ struct hd_rundir {
 };
 
 /*
- * Makes `directory` (empty: runs/NAME-YYYYMMDD-HHMMSS, local time, with -2, -3 .. if taken) and
- * log/ in it, and points runs/latest (beside the directory: in its parent) to it, atomically.  A
+ * Makes `directory` (empty or NULL: runs/NAME-YYYYMMDD-HHMMSS, local time, with -2, -3 .. if taken)
+ * and log/ in it, and points runs/latest (beside the directory: in its parent) to it, atomically; a
+ * `latest` that cannot be renamed over, as a directory of that name, stays and is warned about.  A
  * directory that has a run.json is refused unless `overwrite`, which removes what a run leaves and
- * nothing else.  HD_EXIT_USAGE for the refusal, HD_EXIT_OUTPUT else.
+ * nothing else (run.json last).  HD_EXIT_USAGE for the refusal, HD_EXIT_OUTPUT else.
  */
 hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, const char *name,
                            uint32_t overwrite, struct hd_problem *problem);
 
-/* Writes `text` to path/NAME.tmp, syncs, renames.  HD_EXIT_OUTPUT. */
+/* Writes `text` to path/NAME.tmp, syncs, renames.  HD_EXIT_OUTPUT; NAME is then what it was. */
 hd_status hd_rundir_write(const struct hd_rundir *rundir, const char *name, const char *text,
                           uint64_t bytes, struct hd_problem *problem);
+
+/* The same for what is too long to hold: a stream to path/NAME.tmp, which `commit` flushes, syncs,
+   renames and closes, or removes when anything written to it has failed.  HD_EXIT_OUTPUT. */
+hd_status hd_rundir_open(const struct hd_rundir *rundir, const char *name, FILE **stream,
+                         struct hd_problem *problem);
+hd_status hd_rundir_commit(const struct hd_rundir *rundir, const char *name, FILE *stream,
+                           struct hd_problem *problem);
 
 struct hd_metrics {
     uint32_t step;
@@ -42,8 +50,14 @@ struct hd_metrics {
     uint32_t skipped;
 };
 
+#define HD_METRICS_LINE_BYTES 1024u
+
+/* One object and its newline, as in metrics.jsonl; doubles read back to the same bits, a non-finite
+   one is null.  Returns its length. */
+uint32_t hd_metrics_line(const struct hd_metrics *metrics, char line[HD_METRICS_LINE_BYTES]);
+
 /* Appends one object to metrics.jsonl (opened on first use), one write, so that a kill leaves whole
- * lines. */
+ * lines; what a full disk cut short is taken back. */
 hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *metrics,
                             struct hd_problem *problem);
 void hd_rundir_close(struct hd_rundir *rundir);

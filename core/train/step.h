@@ -44,7 +44,7 @@ struct hd_exchange_header {
     uint64_t peak_payload_slots;
 };
 
-/* Computes offsets and sizes; `stages` are copied. */
+/* Computes offsets and sizes; `stages`, in global order, are copied.  HD_NO_MEMORY. */
 hd_status hd_exchange_layout(struct hd_exchange *exchange, uint32_t rank_count,
                              uint32_t stage_count, const struct hd_exchange_stage *stages);
 void hd_exchange_finish(struct hd_exchange *exchange);
@@ -64,10 +64,14 @@ struct hd_step_result {
     double loss, balance_loss,
         z_loss;            /* cross-entropy in nats per label; the weighted auxiliary terms */
     double grad_norm;      /* before clipping */
-    double gradient_scale; /* min(1, clip_norm / grad_norm); clip_norm 0: 1 */
+    double gradient_scale; /* min(1, clip_norm / grad_norm); clip_norm 0: 1; not finite: 0 */
 };
 
-/* From all blocks [rank_count, block_bytes]. */
+/*
+ * From all blocks [rank_count, block_bytes].  Sound takes vote 1 of every rank, for the same step,
+ * whatever clip_norm is; of a step that is not sound no number is worth reading: all are NaN and
+ * is_finite is 0, so look at is_sound first.  A non-finite term or square makes is_finite 0 (K8).
+ */
 void hd_step_judge(const struct hd_exchange *exchange, const void *blocks, double clip_norm,
                    struct hd_step_result *result);
 
@@ -76,8 +80,8 @@ struct hd_rate {
     uint32_t warmup_steps, steps, is_cosine;
 };
 
-/* The rate of `step` (from 1): linear warm-up learning_rate * step / warmup_steps, then flat or
- * cosine. */
+/* The rate of `step` (from 1): linear warm-up learning_rate * step / warmup_steps, whole at step
+   warmup_steps; then flat, or cosine down to final_rate * learning_rate at step `steps`. */
 double hd_rate_at(const struct hd_rate *rate, uint32_t step);
 
 #endif /* HEDDLE_TRAIN_STEP_H */

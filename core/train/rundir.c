@@ -1,0 +1,382 @@
+#include "train/rundir.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = sizeof((struct hd_rundir *)0)->path, TAKEN_MAX = 10000 };
+
+static hd_status fail(struct hd_problem *problem, const char *path, const char *verb, int error)
+{
+    const hd_status status =
+        hd_problem_set(problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be %s: %s", verb,
+                       error != 0 ? strerror(error) : "a write to it has failed");
+    hd_problem_place(problem, "%s", path);
+    hd_problem_key(problem, "output.directory");
+    hd_problem_remedy(problem, "free space there, or set output.directory to where this user may "
+                               "write");
+    return status;
+}
+
+static hd_status refuse(struct hd_problem *problem, const char *path, const char *reason,
+                        const char *remedy)
+{
+    const hd_status status = hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
+    hd_problem_place(problem, "%s", path);
+    hd_problem_key(problem, "output.directory");
+    hd_problem_remedy(problem, "%s", remedy);
+    return status;
+}
+
+/* PATH/NAME followed by `end`; 0 if that is too long. */
+static int join(char out[PATH_BYTES], const char *path, const char *name, const char *end)
+{
+    const int length = snprintf(out, PATH_BYTES, "%s/%s%s", path, name, end);
+    return length > 0 && length < PATH_BYTES;
+}
+
+/* --- making it ----------------------------------------------------------------------------------
+ */
+
+static int make_directory(const char *path)
+{
+    struct stat status;
+
+    if (mkdir(path, 0777) == 0) {
+        return 0;
+    }
+    if (errno != EEXIST) {
+        return errno;
+    }
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
+}
+
+/* All directories above `path`.  0, or errno. */
+static int make_parents(const char *path)
+{
+    char part[PATH_BYTES];
+
+    for (const char *at = strchr(path + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
+        snprintf(part, sizeof part, "%.*s", (int)(at - path), path);
+        const int error = make_directory(part);
+        if (error != 0) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+/* runs/NAME-YYYYMMDD-HHMMSS, the first that nobody has. */
+static hd_status make_dated(struct hd_rundir *rundir, const char *name, struct hd_problem *problem)
+{
+    const time_t now = time(NULL);
+    struct tm local;
+    char stamp[32];
+    char stem[512];
+
+    assert(name != NULL && strchr(name, '/') == NULL && strlen(name) < 256);
+    localtime_r(&now, &local);
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
+    snprintf(stem, sizeof stem, "runs/%s-%s", name, stamp);
+    snprintf(rundir->path, sizeof rundir->path, "%s", stem);
+    int error = make_directory("runs");
+    if (error != 0) {
+        return fail(problem, "runs", "made", error);
+    }
+    for (uint32_t i = 2; mkdir(rundir->path, 0777) != 0; i++) {
+        error = errno;
+        if (error != EEXIST || i > TAKEN_MAX) {
+            return fail(problem, rundir->path, "made", error);
+        }
+        snprintf(rundir->path, sizeof rundir->path, "%s-%u", stem, i);
+    }
+    return HD_OK;
+}
+
+/* --- what --overwrite removes -------------------------------------------------------------------
+ */
+
+static int remove_file(const char *path)
+{
+    return unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR ? 0 : errno;
+}
+
+/* A directory that still holds something else is somebody's: it stays. */
+static int remove_directory(const char *path)
+{
+    return rmdir(path) == 0 || errno == ENOENT || errno == ENOTDIR || errno == ENOTEMPTY ||
+                   errno == EEXIST
+               ? 0
+               : errno;
+}
+
+/* rank-NNNN.log, any number of digits. */
+static int is_log(const char *name)
+{
+    static const char head[] = "rank-";
+    const size_t head_length = sizeof head - 1;
+
+    if (strncmp(name, head, head_length) != 0) {
+        return 0;
+    }
+    const size_t digits = strspn(name + head_length, "0123456789");
+    return digits > 0 && strcmp(name + head_length + digits, ".log") == 0;
+}
+
+static int remove_logs(const char *path)
+{
+    DIR *const directory = opendir(path);
+    int error = 0;
+
+    if (directory == NULL) {
+        return errno == ENOENT || errno == ENOTDIR ? 0 : errno;
+    }
+    for (struct dirent *entry = readdir(directory); entry != NULL && error == 0;
+         entry = readdir(directory)) {
+        if (is_log(entry->d_name) && unlinkat(dirfd(directory), entry->d_name, 0) != 0) {
+            error = errno;
+        }
+    }
+    closedir(directory);
+    return error != 0 ? error : remove_directory(path);
+}
+
+static int remove_left(const char *path)
+{
+    /* run.json goes last: what is half removed is still known as a run. */
+    static const char *const files[] = {"checkpoint/model.safetensors",
+                                        "checkpoint/optimizer.safetensors",
+                                        "checkpoint/state.json",
+                                        "config.ini",
+                                        "metrics.jsonl",
+                                        "trace.json",
+                                        "report.html",
+                                        "hang.json",
+                                        "run.json"};
+    char part[PATH_BYTES];
+    int error = join(part, path, "log", "") ? remove_logs(part) : ENAMETOOLONG;
+
+    for (unsigned i = 0; i < sizeof files / sizeof files[0] && error == 0; i++) {
+        error = join(part, path, files[i], ".tmp") ? remove_file(part) : ENAMETOOLONG;
+        if (error == 0 && join(part, path, files[i], "")) {
+            error = remove_file(part);
+        }
+    }
+    if (error == 0 && join(part, path, "checkpoint", "")) {
+        error = remove_directory(part);
+    }
+    return error;
+}
+
+static hd_status make_named(struct hd_rundir *rundir, uint32_t overwrite,
+                            struct hd_problem *problem)
+{
+    char run[PATH_BYTES];
+    struct stat status;
+    int error = make_parents(rundir->path);
+
+    error = error != 0 ? error : make_directory(rundir->path);
+    if (error != 0) {
+        return fail(problem, rundir->path, "made", error);
+    }
+    if (!join(run, rundir->path, "run.json", "")) {
+        return fail(problem, rundir->path, "made", ENAMETOOLONG);
+    }
+    if (lstat(run, &status) != 0) {
+        return HD_OK;
+    }
+    if (!overwrite) {
+        return refuse(problem, rundir->path, "holds a run already (run.json)",
+                      "give --resume to go on with it, --overwrite to remove it, or another "
+                      "output.directory");
+    }
+    error = remove_left(rundir->path);
+    return error != 0 ? fail(problem, rundir->path, "emptied for --overwrite", error) : HD_OK;
+}
+
+/* --- latest -------------------------------------------------------------------------------------
+ */
+
+/* A link that is made beside and renamed is never absent; failing here ends no run. */
+static void point_latest(const char *path)
+{
+    const char *const slash = strrchr(path, '/');
+    const char *const base = slash != NULL ? slash + 1 : path;
+    const int parent_length = slash == NULL ? 1 : (slash == path ? 1 : (int)(slash - path));
+    char parent[PATH_BYTES], link_path[PATH_BYTES], beside[PATH_BYTES];
+
+    if (strcmp(base, "latest") == 0 || strcmp(base, ".") == 0 || strcmp(base, "..") == 0) {
+        return;
+    }
+    snprintf(parent, sizeof parent, "%.*s", parent_length, slash == NULL ? "." : path);
+    char name[64];
+    snprintf(name, sizeof name, ".latest-%ld", (long)getpid());
+    if (!join(link_path, parent, "latest", "") || !join(beside, parent, name, "")) {
+        return;
+    }
+    unlink(beside); /* of a process of this number that died here */
+    if (symlink(base, beside) != 0 || rename(beside, link_path) != 0) {
+        hd_log(HD_LOG_WARN, "%s does not point to this run: %s", link_path, strerror(errno));
+        unlink(beside);
+    }
+}
+
+/* The directory as given, without slashes at its end. */
+static int set_path(struct hd_rundir *rundir, const char *directory)
+{
+    size_t length = strlen(directory);
+
+    while (length > 1 && directory[length - 1] == '/') {
+        length--;
+    }
+    if (length >= sizeof rundir->path) {
+        return 0;
+    }
+    memcpy(rundir->path, directory, length);
+    rundir->path[length] = '\0';
+    return 1;
+}
+
+hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, const char *name,
+                           uint32_t overwrite, struct hd_problem *problem)
+{
+    char log[PATH_BYTES];
+    hd_status status;
+
+    *rundir = (struct hd_rundir){.metrics = -1};
+    if (directory == NULL || directory[0] == '\0') {
+        status = make_dated(rundir, name, problem);
+    } else if (set_path(rundir, directory)) {
+        status = make_named(rundir, overwrite, problem);
+    } else {
+        status = refuse(problem, "output.directory", "is a path of 4096 bytes or more",
+                        "name a shorter one");
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    const int error = join(log, rundir->path, "log", "") ? make_directory(log) : ENAMETOOLONG;
+    if (error != 0) {
+        return fail(problem, log, "made", error);
+    }
+    point_latest(rundir->path);
+    return HD_OK;
+}
+
+/* --- files, written beside and renamed ----------------------------------------------------------
+ */
+
+hd_status hd_rundir_open(const struct hd_rundir *rundir, const char *name, FILE **stream,
+                         struct hd_problem *problem)
+{
+    char beside[PATH_BYTES];
+
+    if (!join(beside, rundir->path, name, ".tmp")) {
+        return fail(problem, rundir->path, "written", ENAMETOOLONG);
+    }
+    FILE *const opened = fopen(beside, "we");
+    if (opened == NULL) {
+        return fail(problem, beside, "made", errno);
+    }
+    *stream = opened;
+    return HD_OK;
+}
+
+/* Closes the stream, which has failed with `error` or 0, and gives the file its name, or none. */
+static hd_status settle(const struct hd_rundir *rundir, const char *name, FILE *stream, int error,
+                        struct hd_problem *problem)
+{
+    char beside[PATH_BYTES], path[PATH_BYTES];
+    const int fits = join(beside, rundir->path, name, ".tmp") && join(path, rundir->path, name, "");
+    int failed = ferror(stream);
+
+    assert(fits); /* hd_rundir_open has joined the longer one */
+    if (!failed && (fflush(stream) != 0 || fsync(fileno(stream)) != 0)) {
+        failed = 1;
+        error = errno;
+    }
+    if (fclose(stream) != 0 && !failed) {
+        failed = 1;
+        error = errno;
+    }
+    if (!failed && rename(beside, path) == 0) {
+        return HD_OK;
+    }
+    error = failed ? error : errno;
+    unlink(beside);
+    return fail(problem, path, "written", error);
+}
+
+hd_status hd_rundir_commit(const struct hd_rundir *rundir, const char *name, FILE *stream,
+                           struct hd_problem *problem)
+{
+    assert(stream != NULL);
+    return settle(rundir, name, stream, 0, problem);
+}
+
+hd_status hd_rundir_write(const struct hd_rundir *rundir, const char *name, const char *text,
+                          uint64_t bytes, struct hd_problem *problem)
+{
+    FILE *stream = NULL;
+    const hd_status status = hd_rundir_open(rundir, name, &stream, problem);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    const int error = fwrite(text, 1, bytes, stream) == bytes ? 0 : errno;
+    return settle(rundir, name, stream, error, problem);
+}
+
+/* --- metrics.jsonl ------------------------------------------------------------------------------
+ */
+
+static hd_status open_metrics(struct hd_rundir *rundir, const char *path,
+                              struct hd_problem *problem)
+{
+    rundir->metrics = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return rundir->metrics < 0 ? fail(problem, path, "opened", errno) : HD_OK;
+}
+
+hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *metrics,
+                            struct hd_problem *problem)
+{
+    char path[PATH_BYTES], line[HD_METRICS_LINE_BYTES];
+    struct stat before;
+    ssize_t written;
+
+    if (!join(path, rundir->path, "metrics.jsonl", "")) {
+        return fail(problem, rundir->path, "written", ENAMETOOLONG);
+    }
+    if (rundir->metrics < 0 && open_metrics(rundir, path, problem) != HD_OK) {
+        return HD_SYSTEM;
+    }
+    const uint32_t length = hd_metrics_line(metrics, line);
+    if (fstat(rundir->metrics, &before) != 0) {
+        return fail(problem, path, "written", errno);
+    }
+    do {
+        written = write(rundir->metrics, line, length);
+    } while (written < 0 && errno == EINTR);
+    if (written == (ssize_t)length) {
+        return HD_OK;
+    }
+    const int error = written < 0 ? errno : ENOSPC;
+    if (written > 0 && ftruncate(rundir->metrics, before.st_size) != 0) {
+        hd_log(HD_LOG_WARN, "%s ends in half a line: %s", path, strerror(errno));
+    }
+    return fail(problem, path, "written", error);
+}
+
+void hd_rundir_close(struct hd_rundir *rundir)
+{
+    if (rundir->metrics >= 0) {
+        close(rundir->metrics);
+        rundir->metrics = -1;
+    }
+}
