@@ -171,4 +171,10 @@ void hd_config_each(const struct hd_config *config,
                                   const char *value, const char *origin),
                     void *context);
 
+/* 1: the key's value is not its default, however it is written. */
+int hd_config_is_changed(const struct hd_config *config, const char *section, const char *key);
+/* The effective text of a plugin's option `index`; borrowed from the config or the table. */
+const char *hd_config_option_text(const struct hd_config *config, const struct hd_plugin *plugin,
+                                  uint32_t index);
+
 #endif /* HEDDLE_CONFIG_CONFIG_H */

@@ -2,6 +2,7 @@
 #include "config/internal.h"
 #include <heddle_build.h>
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,7 +69,7 @@ static int is_changed(const struct hd_option *option, const struct hd_config_ent
 
 static void write_options(struct writer *writer, const struct hd_plugin *plugin)
 {
-    char section[64];
+    char section[HD_SECTION_BYTES];
 
     snprintf(section, sizeof section, "%s.%s", hd_kind_name(plugin->kind), plugin->name);
     for (uint32_t i = 0; i < plugin->option_count; i++) {
@@ -102,4 +103,32 @@ hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t
     }
     hd_config_finish(&defaults);
     return ferror(stream) ? HD_SYSTEM : HD_OK;
+}
+
+int hd_config_is_changed(const struct hd_config *config, const char *section, const char *key)
+{
+    struct hd_config defaults;
+    struct hd_problem none = {.exit_code = 0};
+    const struct hd_key *row = hd_key_find(section, key);
+
+    assert(row != NULL);
+    if (hd_entry_find(config, section, key) == NULL ||
+        hd_config_load(&defaults, NULL, 0, NULL, &none) != HD_OK) {
+        return 0;
+    }
+    const int is_equal = hd_key_equal(row, config, &defaults);
+    hd_config_finish(&defaults);
+    return !is_equal;
+}
+
+const char *hd_config_option_text(const struct hd_config *config, const struct hd_plugin *plugin,
+                                  uint32_t index)
+{
+    char section[HD_SECTION_BYTES];
+
+    assert(index < plugin->option_count);
+    snprintf(section, sizeof section, "%s.%s", hd_kind_name(plugin->kind), plugin->name);
+    const struct hd_config_entry *entry =
+        hd_entry_find(config, section, plugin->options[index].name);
+    return entry != NULL ? entry->value : plugin->options[index].initial;
 }

@@ -12,6 +12,7 @@
 
 #define HD_LINE_BYTES_MAX  4095u      /* of an ini line, without its end */
 #define HD_FILE_BYTES_MAX  (1u << 20) /* of an ini file */
+#define HD_SECTION_BYTES   64u        /* "transport." and a name of 48, and more */
 #define HD_ENTRY_COUNT_MAX 4096u      /* keys and plugin sections of one configuration */
 
 /* How a key's text becomes the member at `offset`.  A word of the range ("auto", "none") that is no

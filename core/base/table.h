@@ -1,0 +1,29 @@
+/*
+ * base/table.h - aligned text tables for people.
+ *
+ * Cells are added one after the other and rows fill by themselves; columns in which every cell
+ * under the title is a number (or "-" or empty) are aligned to the right.  Two spaces lie between
+ * columns, nothing after the last.  Widths count characters, not bytes.  Out of memory asserts.
+ */
+#ifndef HEDDLE_BASE_TABLE_H
+#define HEDDLE_BASE_TABLE_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#define HD_TABLE_COLUMN_MAX 32u
+
+struct hd_table;
+
+/* `titles` [column_count] are copied; NULL: a table without a first line. */
+struct hd_table *hd_table_create(uint32_t column_count, const char *const *titles);
+void hd_table_destroy(struct hd_table *table); /* takes NULL */
+
+/* The next cell, printf's; a newline in it would break the table and becomes a space. */
+void hd_table_cell(struct hd_table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Every line begins with `indent` spaces. */
+void hd_table_print(const struct hd_table *table, uint32_t indent, FILE *stream);
+
+#endif /* HEDDLE_BASE_TABLE_H */

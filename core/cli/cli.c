@@ -1,0 +1,133 @@
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *hd_cli_option(const struct hd_cli *cli, const char *name, uint32_t index)
+{
+    for (uint32_t i = 0; i < cli->choice_count; i++) {
+        if (strcmp(cli->choices[i].name, name) == 0 && index-- == 0) {
+            return cli->choices[i].value != NULL ? cli->choices[i].value : "";
+        }
+    }
+    return NULL;
+}
+
+int hd_cli_refuse(struct hd_cli *cli, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    hd_problem_place(&cli->problem, "command line");
+    hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE, "%s", text);
+    return cli->problem.exit_code;
+}
+
+hd_status hd_cli_words_max(struct hd_cli *cli, uint32_t count_max)
+{
+    if (cli->word_count <= count_max) {
+        return HD_OK;
+    }
+    hd_problem_remedy(&cli->problem,
+                      "write section.key=value for a key, a name that ends in .ini for a file");
+    hd_cli_refuse(cli, "%s does not know what to do with %.200s", cli->command->verb,
+                  cli->words[count_max]);
+    return HD_INVALID;
+}
+
+hd_status hd_cli_config(struct hd_cli *cli, struct hd_config *config)
+{
+    return hd_config_load(config, cli->file, cli->override_count, cli->overrides, &cli->problem);
+}
+
+static int is_csv(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 4 && strcmp(name + length - 4, ".csv") == 0;
+}
+
+static int is_known(void *context, const char *kind, const char *name)
+{
+    return hd_registry_knows(context, kind, name);
+}
+
+/* What one plugin of the configuration is called, and where it is said. */
+struct wanted {
+    uint32_t kind;
+    const char *section, *key, *name;
+};
+
+static hd_status take_plugin(struct hd_cli *cli, struct hd_config *config,
+                             const struct wanted *wanted, const struct hd_candidate **found,
+                             struct hd_option_value **options)
+{
+    hd_status status =
+        hd_registry_find(cli->registry, wanted->kind, wanted->name, found, &cli->problem);
+
+    if (status != HD_OK) {
+        hd_problem_place(&cli->problem, "%s",
+                         hd_config_place(config, wanted->section, wanted->key));
+        hd_problem_key(&cli->problem, "%s.%s", wanted->section, wanted->key);
+        return status;
+    }
+    const struct hd_plugin *plugin = &(*found)->plugin;
+    *options = calloc(plugin->option_count + 1, sizeof **options);
+    if (*options == NULL) {
+        return hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+    }
+    return hd_config_options(config, plugin, *options, &cli->problem);
+}
+
+hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
+                         struct hd_cli_plugins *plugins)
+{
+    const struct wanted schedule = {HD_KIND_SCHEDULE, "pipeline", "schedule",
+                                    config->pipeline.schedule};
+    const struct wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
+                                     config->transport.name};
+    const struct wanted kernel = {HD_KIND_KERNEL, "kernels", "name", config->kernels.name};
+    hd_status status = HD_OK;
+
+    memset(plugins, 0, sizeof *plugins);
+    if (!is_csv(config->pipeline.schedule)) {
+        status =
+            take_plugin(cli, config, &schedule, &plugins->schedule, &plugins->schedule_options);
+    }
+    if (status == HD_OK) {
+        status =
+            take_plugin(cli, config, &transport, &plugins->transport, &plugins->transport_options);
+    }
+    if (status == HD_OK) {
+        status = take_plugin(cli, config, &kernel, &plugins->kernel, &plugins->kernel_options);
+    }
+    if (status == HD_OK) {
+        status = hd_config_check_sections(config, is_known, cli->registry, &cli->problem);
+    }
+    if (status != HD_OK) {
+        hd_cli_plugins_finish(plugins);
+    }
+    return status;
+}
+
+void hd_cli_plugins_finish(struct hd_cli_plugins *plugins)
+{
+    free(plugins->schedule_options);
+    free(plugins->transport_options);
+    free(plugins->kernel_options);
+    memset(plugins, 0, sizeof *plugins);
+}
+
+const char *hd_cli_bold(const struct hd_cli *cli)
+{
+    return cli->has_color ? "\033[1m" : "";
+}
+
+const char *hd_cli_plain(const struct hd_cli *cli)
+{
+    return cli->has_color ? "\033[0m" : "";
+}

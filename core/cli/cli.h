@@ -1,0 +1,101 @@
+/*
+ * cli/cli.h - what a command is, and what main has prepared for it.
+ *
+ * main sorts the words of INTERFACE.md: one with = is an override, one that ends in .ini is the
+ * file, common options are its own, an option of the command is looked up in the command's
+ * table (with its value: the next word, or what follows =), any other word is the command's.
+ * A command fills cli->problem on failure and returns cli->problem.exit_code; main then prints
+ * the one error line, or completes and prints the one JSON object.  With --json a command adds its
+ * members to cli->json and prints nothing on stdout.
+ *
+ * To add a command: cmd_<verb>.c with `const struct hd_command hd_command_<verb>`, its line here
+ * and its line in main.c.
+ */
+#ifndef HEDDLE_CLI_CLI_H
+#define HEDDLE_CLI_CLI_H
+
+#include "base/json.h"
+#include "base/problem.h"
+#include "config/config.h"
+#include "registry/registry.h"
+
+#include <stdint.h>
+
+struct hd_cli;
+
+/* One option of one command; the table ends with a NULL name. */
+struct hd_cli_option {
+    const char *name;    /* "--ticks" */
+    const char *value;   /* "asap|drawn|costed" or "OUT", for the help; NULL: takes none */
+    const char *help;    /* one sentence */
+    const char *missing; /* why it is refused today ("... is not built yet"); NULL: it is built */
+};
+
+struct hd_command {
+    const char *verb;
+    const char *words;   /* its own words, for the usage line: "[schedule|transport|kernel]" */
+    const char *summary; /* one line, without a full stop */
+    const struct hd_cli_option *options; /* NULL: none */
+    int (*run)(struct hd_cli *cli);      /* the exit code */
+};
+
+/* An option as it was given. */
+struct hd_cli_choice {
+    const char *name, *value; /* value NULL: takes none; borrowed from argv */
+};
+
+struct hd_cli {
+    const struct hd_command *command;
+    int argument_count; /* of the whole command line, for run.json */
+    char **arguments;
+
+    const char *file; /* the ini, or NULL */
+    uint32_t override_count;
+    const char **overrides;
+    uint32_t word_count; /* the command's own */
+    const char **words;
+    uint32_t choice_count;
+    struct hd_cli_choice *choices;
+    uint32_t directory_count; /* of --plugin-dir */
+    const char **directories;
+
+    int is_json, is_quiet;
+    int has_color;                /* stdout may be coloured */
+    struct hd_registry *registry; /* listed, nothing loaded */
+    struct cJSON *json;           /* begun with "heddle" and "command"; printed by main */
+    struct hd_problem problem;
+};
+
+/* The value of the `index`th use of an option; "" where it takes none; NULL: not so often given. */
+const char *hd_cli_option(const struct hd_cli *cli, const char *name, uint32_t index);
+
+/* Refuses words that the command does not take; HD_OK when there are at most `count_max`. */
+hd_status hd_cli_words_max(struct hd_cli *cli, uint32_t count_max);
+
+/* Fills cli->problem for a wrong word of the command line; returns the exit code, 2. */
+int hd_cli_refuse(struct hd_cli *cli, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The three plugins of one configuration, with their options in the order of their tables. */
+struct hd_cli_plugins {
+    const struct hd_candidate *schedule; /* NULL: pipeline.schedule is a CSV file */
+    const struct hd_candidate *transport, *kernel;
+    struct hd_option_value *schedule_options, *transport_options, *kernel_options; /* owned */
+};
+
+/* Loads the configuration of this command line into `config`. */
+hd_status hd_cli_config(struct hd_cli *cli, struct hd_config *config);
+/* Finds the plugins that it names, reads their options, and checks all sections of plugins. */
+hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
+                         struct hd_cli_plugins *plugins);
+void hd_cli_plugins_finish(struct hd_cli_plugins *plugins);
+
+/* How a name is shown on stdout: bold where colour is on. */
+const char *hd_cli_bold(const struct hd_cli *cli);  /* the sequence, or "" */
+const char *hd_cli_plain(const struct hd_cli *cli); /* back again, or "" */
+
+extern const struct hd_command hd_command_config;
+extern const struct hd_command hd_command_list;
+extern const struct hd_command hd_command_inspect;
+
+#endif /* HEDDLE_CLI_CLI_H */

@@ -1,0 +1,317 @@
+/* cli/cmd_inspect.c - heddle inspect: one plugin in full. */
+#include "base/option.h"
+#include "base/table.h"
+#include "cli/cli.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A bit of hd_plugin.capabilities, in words. */
+struct words {
+    uint32_t kind;
+    uint64_t bit;
+    const char *text;
+};
+
+static const struct words capabilities[] = {
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_HOST, "slots in host memory"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_CUDA, "slots in device memory; takes streams"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_SEALED, "the seal before a slot crosses with it"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_IN_PLACE, "the source writes the target's slot: no copy"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_NO_RESIDENT, "no kernel holds the device to wait"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_PEER_DEATH, "sees a death before the deadline"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_UNBLOCKS, "abort ends waits on the device too"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_SHARED_DEVICE, "ranks may share one device"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_MANY_HOSTS, "ranks may live on several hosts"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_SERIAL, "needs posts in plan order, in groups (law 7)"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_PROGRESS, "moves only while progress is called"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_TARGET_PROGRESS, "and only while the peer calls it too"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_HOOK, "wraps another transport (transport.inner)"},
+    {HD_KIND_KERNEL, HD_KERNEL_STREAM, "runs behind a stream, asynchronously"},
+    {HD_KIND_KERNEL, HD_KERNEL_PEER_OUTPUT, "writes its output straight into a peer"},
+    {HD_KIND_KERNEL, HD_KERNEL_RECOMPUTE, "can recompute rather than retain"},
+    {HD_KIND_KERNEL, HD_KERNEL_MXFP8_NATIVE, "MXFP8 products of the device"},
+    {HD_KIND_KERNEL, HD_KERNEL_MXFP8_EMULATED, "MXFP8 dequantised to BF16"},
+};
+
+/* What follows from optional members of the table, in words, by whether they are there. */
+struct member {
+    uint32_t kind;
+    size_t offset;
+    const char *present, *missing;
+};
+
+static const struct member members[] = {
+    {HD_KIND_SCHEDULE, offsetof(struct hd_schedule_ops, refuse), "refuses shapes by name",
+     "accepts every shape"},
+    {HD_KIND_SCHEDULE, offsetof(struct hd_schedule_ops, replica_of), "several replicas",
+     "one replica"},
+    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, wait), "waits itself",
+     "the core waits for it"},
+    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, progress), "has work for the host",
+     "needs no progress"},
+    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, quiesce), "comes to rest with its peers",
+     "no peer writes here"},
+    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, stats), "counts per channel",
+     "counts nothing"},
+    {HD_KIND_KERNEL, offsetof(struct hd_kernel_ops, backward_input),
+     "split backward (I and W): yes", "split backward (I and W): no"},
+    {HD_KIND_KERNEL, offsetof(struct hd_kernel_ops, allocate), "memory of its own device",
+     "works in host memory"},
+};
+
+enum {
+    CAPABILITY_COUNT = sizeof capabilities / sizeof capabilities[0],
+    MEMBER_COUNT = sizeof members / sizeof members[0],
+    CHECK_RANKS = 4,
+    CHECK_MICROBATCHES = 8
+};
+
+static const char *member_text(const struct hd_plugin *plugin, const struct member *member)
+{
+    void (*function)(void);
+    memcpy(&function, (const char *)plugin->ops + member->offset, sizeof function);
+    return function != NULL ? member->present : member->missing;
+}
+
+/* Asks a schedule for one small plan, twice: the same counts, and a rank of its own range. */
+static int check_schedule(const struct hd_plugin *plugin, const struct hd_option_value *options,
+                          char text[512])
+{
+    const struct hd_schedule_ops *ops = plugin->ops;
+    const uint32_t per_rank = ops->stages_per_rank > 0 ? ops->stages_per_rank : 1;
+    const struct hd_shape shape = {.size = sizeof shape,
+                                   .rank_count = CHECK_RANKS,
+                                   .stage_count = CHECK_RANKS * per_rank,
+                                   .microbatch_count = CHECK_MICROBATCHES,
+                                   .option_count = plugin->option_count,
+                                   .options = options};
+    struct hd_plan storage[2][CHECK_RANKS];
+    struct hd_plan *plans[2][CHECK_RANKS];
+    char reason[256] = "";
+    uint64_t total[2] = {0, 0};
+
+    if (ops->refuse != NULL && ops->refuse(&shape, reason, sizeof reason) > 0) {
+        snprintf(text, 512, "refuses %u ranks, %u stages, %u microbatches: %s", shape.rank_count,
+                 shape.stage_count, shape.microbatch_count, reason);
+        return 1;
+    }
+    const uint64_t scratch_bytes = ops->scratch_bytes != NULL ? ops->scratch_bytes(&shape) : 0;
+    void *scratch = aligned_alloc(64, (scratch_bytes + 127) / 64 * 64);
+    for (int run = 0; run < 2 && scratch != NULL; run++) {
+        for (uint32_t rank = 0; rank < CHECK_RANKS; rank++) {
+            storage[run][rank] = (struct hd_plan){.size = sizeof storage[run][rank]};
+            plans[run][rank] = &storage[run][rank];
+        }
+        ops->plan(&shape, scratch, plans[run]);
+        for (uint32_t rank = 0; rank < CHECK_RANKS; rank++) {
+            total[run] += storage[run][rank].count;
+        }
+    }
+    free(scratch);
+    const int is_good = total[0] == total[1] && total[0] > 0;
+    snprintf(text, 512, "plans %u ranks, %u stages, %u microbatches with %llu actions%s",
+             shape.rank_count, shape.stage_count, shape.microbatch_count,
+             (unsigned long long)total[0], is_good ? "" : ", and not the same twice");
+    return is_good;
+}
+
+static int self_check(struct hd_cli *cli, const struct hd_plugin *plugin, char text[512])
+{
+    struct hd_config config;
+    int is_good = 0;
+    struct hd_option_value *options = calloc(plugin->option_count + 1, sizeof *options);
+
+    if (options != NULL && hd_cli_config(cli, &config) == HD_OK) {
+        if (hd_config_options(&config, plugin, options, &cli->problem) == HD_OK) {
+            is_good = 1;
+            snprintf(text, 512, "loads; its descriptor, options and table are sound");
+            if (plugin->kind == HD_KIND_SCHEDULE) {
+                is_good = check_schedule(plugin, options, text);
+            }
+        }
+        hd_config_finish(&config);
+    }
+    free(options);
+    return is_good;
+}
+
+static void show_options(const struct hd_plugin *plugin)
+{
+    static const char *const titles[] = {"OPTION", "DEFAULT", "RANGE", "HELP"};
+
+    if (plugin->option_count == 0) {
+        printf("\nno options\n");
+        return;
+    }
+    printf("\noptions, in [%s.%s]:\n", hd_kind_name(plugin->kind), plugin->name);
+    struct hd_table *table = hd_table_create(4, titles);
+    for (uint32_t i = 0; i < plugin->option_count; i++) {
+        const struct hd_option *option = &plugin->options[i];
+        hd_table_cell(table, "%s", option->name);
+        hd_table_cell(table, "%s", option->initial);
+        hd_table_cell(table, "%s",
+                      option->range != NULL ? option->range : hd_option_type_name(option->type));
+        hd_table_cell(table, "%s", option->help);
+    }
+    hd_table_print(table, 2, stdout);
+    hd_table_destroy(table);
+}
+
+static void show_text(const struct hd_cli *cli, const struct hd_candidate *candidate,
+                      const char *check)
+{
+    const struct hd_plugin *plugin = &candidate->plugin;
+    const struct {
+        const char *name, *value;
+    } rows[] = {
+        {"kind", hd_kind_name(plugin->kind)},
+        {"summary", plugin->summary},
+        {"path", candidate->path},
+        {"version", plugin->version},
+        {"vendor", plugin->vendor},
+        {"licence", plugin->licence},
+        {"source", plugin->source},
+    };
+
+    printf("%s%s.%s%s\n", hd_cli_bold(cli), hd_kind_name(plugin->kind), plugin->name,
+           hd_cli_plain(cli));
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        printf("  %-10s  %s\n", rows[i].name, rows[i].value[0] != '\0' ? rows[i].value : "-");
+    }
+    printf("  %-10s  %u.%u\n", "abi", plugin->abi_major, plugin->abi_minor);
+    printf("\ncan do:\n");
+    for (unsigned i = 0; i < CAPABILITY_COUNT; i++) {
+        if (capabilities[i].kind == plugin->kind && (plugin->capabilities & capabilities[i].bit)) {
+            printf("  %s\n", capabilities[i].text);
+        }
+    }
+    for (unsigned i = 0; i < MEMBER_COUNT; i++) {
+        if (members[i].kind == plugin->kind) {
+            printf("  %s\n", member_text(plugin, &members[i]));
+        }
+    }
+    show_options(plugin);
+    printf("\nself-check: %s\n", check);
+}
+
+static void show_json(struct hd_cli *cli, const struct hd_candidate *candidate, const char *check,
+                      int is_good)
+{
+    const struct hd_plugin *plugin = &candidate->plugin;
+    struct cJSON *root = cli->json;
+
+    hd_json_text(root, "kind", hd_kind_name(plugin->kind));
+    hd_json_text(root, "name", plugin->name);
+    hd_json_text(root, "path", candidate->path);
+    hd_json_text(root, "summary", plugin->summary);
+    hd_json_text(root, "version", plugin->version);
+    hd_json_text(root, "vendor", plugin->vendor);
+    hd_json_text(root, "licence", plugin->licence);
+    hd_json_text(root, "source", plugin->source);
+    hd_json_u64(root, "abi_major", plugin->abi_major);
+    hd_json_u64(root, "abi_minor", plugin->abi_minor);
+    struct cJSON *list = hd_json_array(root, "capabilities");
+    for (unsigned i = 0; i < CAPABILITY_COUNT; i++) {
+        if (capabilities[i].kind == plugin->kind && (plugin->capabilities & capabilities[i].bit)) {
+            hd_json_text(list, NULL, capabilities[i].text);
+        }
+    }
+    for (unsigned i = 0; i < MEMBER_COUNT; i++) {
+        if (members[i].kind == plugin->kind) {
+            hd_json_text(list, NULL, member_text(plugin, &members[i]));
+        }
+    }
+    list = hd_json_array(root, "options");
+    for (uint32_t i = 0; i < plugin->option_count; i++) {
+        struct cJSON *item = hd_json_object(list, NULL);
+        hd_json_text(item, "name", plugin->options[i].name);
+        hd_json_text(item, "type", hd_option_type_name(plugin->options[i].type));
+        hd_json_text(item, "default", plugin->options[i].initial);
+        hd_json_text(item, "range", plugin->options[i].range);
+        hd_json_text(item, "help", plugin->options[i].help);
+    }
+    struct cJSON *result = hd_json_object(root, "self_check");
+    hd_json_flag(result, "passed", is_good);
+    hd_json_text(result, "text", check);
+}
+
+/* NAME, where it may be of several kinds; the kind, or 0 with a problem. */
+static uint32_t kind_of(struct hd_cli *cli, const char *name)
+{
+    uint32_t found = 0;
+
+    for (uint32_t kind = HD_KIND_SCHEDULE; kind <= HD_KIND_KERNEL; kind++) {
+        if (!hd_registry_knows(cli->registry, hd_kind_name(kind), name)) {
+            continue;
+        }
+        if (found != 0) {
+            hd_problem_remedy(&cli->problem, "write %s.%s or %s.%s", hd_kind_name(found), name,
+                              hd_kind_name(kind), name);
+            hd_cli_refuse(cli, "%s is the name of plugins of several kinds", name);
+            return 0;
+        }
+        found = kind;
+    }
+    if (found == 0) {
+        hd_problem_place(&cli->problem, "command line");
+        hd_problem_remedy(&cli->problem, "`heddle list --all` shows those that there are");
+        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "there is no plugin %.200s",
+                       name);
+    }
+    return found;
+}
+
+/* NAME, KIND.NAME or FILE. */
+static hd_status find(struct hd_cli *cli, const char *word, const struct hd_candidate **found)
+{
+    char kind_name[64] = "";
+    const char *dot = strchr(word, '.');
+    const size_t length = strlen(word);
+
+    if (strchr(word, '/') != NULL || (length > 3 && strcmp(word + length - 3, ".so") == 0)) {
+        return hd_registry_find(cli->registry, 0, word, found, &cli->problem);
+    }
+    if (dot != NULL && (size_t)(dot - word) < sizeof kind_name) {
+        memcpy(kind_name, word, (size_t)(dot - word));
+    }
+    uint32_t kind = hd_kind_of_name(kind_name);
+    const char *name = kind != 0 ? dot + 1 : word;
+    if (kind == 0) {
+        kind = kind_of(cli, name);
+    }
+    return kind == 0 ? HD_INVALID
+                     : hd_registry_find(cli->registry, kind, name, found, &cli->problem);
+}
+
+static int cmd_inspect(struct hd_cli *cli)
+{
+    const struct hd_candidate *found;
+    char check[512] = "";
+
+    if (hd_cli_words_max(cli, 1) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (cli->word_count == 0) {
+        hd_problem_remedy(&cli->problem, "`heddle list` shows those that there are");
+        return hd_cli_refuse(cli, "inspect needs the name of a plugin, or its file");
+    }
+    if (find(cli, cli->words[0], &found) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    const int is_good = self_check(cli, &found->plugin, check);
+    if (cli->problem.exit_code != 0) {
+        return cli->problem.exit_code;
+    }
+    if (cli->is_json) {
+        show_json(cli, found, check, is_good);
+    } else {
+        show_text(cli, found, check);
+    }
+    return is_good ? HD_EXIT_OK : HD_EXIT_PLUGIN;
+}
+
+const struct hd_command hd_command_inspect = {
+    "inspect", "NAME|KIND.NAME|FILE", "shows one plugin in full", NULL, cmd_inspect,
+};

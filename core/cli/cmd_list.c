@@ -1,0 +1,114 @@
+/* cli/cmd_list.c - heddle list: every plugin found. */
+#include "base/option.h"
+#include "base/table.h"
+#include "cli/cli.h"
+
+#include <string.h>
+
+static const struct hd_cli_option options[] = {
+    {"--all", NULL, "also what was rejected, and why", NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
+static int is_wanted(const struct hd_candidate *candidate, uint32_t kind, int is_rejected)
+{
+    const int was_rejected = candidate->reason[0] != '\0' || candidate->is_shadowed;
+    return (kind == 0 || candidate->kind == kind) && was_rejected == is_rejected;
+}
+
+static const char *reason_of(const struct hd_candidate *candidate)
+{
+    return candidate->reason[0] != '\0' ? candidate->reason
+                                        : "an earlier directory has one of the same name";
+}
+
+static void list_json(struct hd_cli *cli, uint32_t kind, int is_rejected)
+{
+    struct cJSON *list = hd_json_array(cli->json, is_rejected ? "rejected" : "plugins");
+
+    for (uint32_t i = 0; i < hd_registry_count(cli->registry); i++) {
+        const struct hd_candidate *candidate = hd_registry_at(cli->registry, i);
+        if (!is_wanted(candidate, kind, is_rejected)) {
+            continue;
+        }
+        struct cJSON *item = hd_json_object(list, NULL);
+        hd_json_text(item, "kind", hd_kind_name(candidate->kind));
+        hd_json_text(item, "name", candidate->name);
+        if (is_rejected) {
+            hd_json_text(item, "reason", reason_of(candidate));
+        } else {
+            hd_json_text(item, "version", candidate->plugin.version);
+            hd_json_text(item, "summary", candidate->plugin.summary);
+        }
+        hd_json_text(item, "path", candidate->path);
+    }
+}
+
+static uint32_t list_text(const struct hd_cli *cli, uint32_t kind, int is_rejected)
+{
+    static const char *const found[] = {"KIND", "NAME", "VERSION", "SUMMARY", "PATH"};
+    static const char *const rejected[] = {"KIND", "NAME", "REASON", "PATH"};
+    struct hd_table *table = hd_table_create(is_rejected ? 4 : 5, is_rejected ? rejected : found);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < hd_registry_count(cli->registry); i++) {
+        const struct hd_candidate *candidate = hd_registry_at(cli->registry, i);
+        if (!is_wanted(candidate, kind, is_rejected)) {
+            continue;
+        }
+        hd_table_cell(table, "%s", hd_kind_name(candidate->kind));
+        hd_table_cell(table, "%s", candidate->name);
+        if (is_rejected) {
+            hd_table_cell(table, "%s", reason_of(candidate));
+        } else {
+            hd_table_cell(table, "%s", candidate->plugin.version);
+            hd_table_cell(table, "%s", candidate->plugin.summary);
+        }
+        hd_table_cell(table, "%s", candidate->path);
+        count++;
+    }
+    if (count > 0) {
+        hd_table_print(table, 0, stdout);
+    }
+    hd_table_destroy(table);
+    return count;
+}
+
+static int cmd_list(struct hd_cli *cli)
+{
+    const int is_all = hd_cli_option(cli, "--all", 0) != NULL;
+    uint32_t kind = 0;
+
+    if (hd_cli_words_max(cli, 1) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (cli->word_count == 1) {
+        kind = hd_kind_of_name(cli->words[0]);
+        if (kind == 0) {
+            hd_problem_remedy(&cli->problem, "say schedule, transport or kernel");
+            return hd_cli_refuse(cli, "%.100s is no kind of plugin", cli->words[0]);
+        }
+    }
+    hd_registry_load_all(cli->registry);
+    if (cli->is_json) {
+        list_json(cli, kind, 0);
+        if (is_all) {
+            list_json(cli, kind, 1);
+        }
+        return 0;
+    }
+    if (list_text(cli, kind, 0) == 0) {
+        printf("no plugin is found\n");
+    }
+    if (is_all) {
+        printf("\nrejected:\n");
+        if (list_text(cli, kind, 1) == 0) {
+            printf("none\n");
+        }
+    }
+    return 0;
+}
+
+const struct hd_command hd_command_list = {
+    "list", "[schedule|transport|kernel]", "shows every plugin found", options, cmd_list,
+};
