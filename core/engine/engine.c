@@ -83,8 +83,7 @@ static hd_status create_pools(struct hd_engine *engine, struct hd_local_stage *l
                               struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
-    const uint32_t *given = engine->setup.payload_slots;
-    const uint32_t slots = given != NULL ? given[local->stage] : pipeline->retention[local->stage];
+    const uint32_t slots = pipeline->payload_slots[local->stage];
 
     local->acquisitions = local->needs->acquisitions;
     assert(local->acquisitions >= 1 && local->acquisitions <= HD_ACQUISITION_MAX);

@@ -38,7 +38,6 @@ struct hd_engine_setup {
     const struct hd_pipeline *pipeline;
     const struct hd_model *model;
     const struct hd_stage_needs *needs; /* [stage_count] */
-    const uint32_t *payload_slots;      /* [stage_count] or NULL: H_s; in microbatches */
     uint32_t rank;
     uint32_t ordinal; /* of the device: the local rank */
     const struct hd_plugin *kernel, *transport;

@@ -1,0 +1,292 @@
+#include "run/job.h"
+#include "base/memory.h"
+#include "plan/csv.h"
+
+#include <assert.h>
+#include <string.h>
+
+static int is_csv(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 4 && strcmp(name + length - 4, ".csv") == 0;
+}
+
+static hd_status contradicts(const struct hd_config *config, const char *key, uint32_t asked,
+                             uint32_t found, struct hd_problem *problem)
+{
+    const char *place = hd_config_place(config, "pipeline", key);
+
+    if (strcmp(place, "default") == 0 || asked == found) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%s", place);
+    hd_problem_key(problem, "pipeline.%s", key);
+    hd_problem_remedy(problem, "leave the key out: the file says it");
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u, but %s has %u", asked,
+                          config->pipeline.schedule, found);
+}
+
+/* P, S and m come from the file; keys that contradict it are refused. */
+static hd_status plan_from_csv(struct hd_config *config, struct hd_pipeline **pipeline,
+                               struct hd_problem *problem)
+{
+    struct hd_pipeline_source source = {0};
+
+    hd_status status = hd_csv_read(config->pipeline.schedule, &source, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    const uint32_t ranks = source.rank_count;
+    const uint32_t stages_per_rank = source.stage_count / ranks;
+    const uint32_t microbatches = source.microbatch_count;
+    status = hd_pipeline_from_actions(&source, pipeline, problem);
+    if (status == HD_OK) {
+        status = contradicts(config, "ranks", config->pipeline.ranks, ranks, problem);
+    }
+    if (status == HD_OK) {
+        status = contradicts(config, "microbatches", config->pipeline.microbatches, microbatches,
+                             problem);
+    }
+    if (status == HD_OK && config->pipeline.stages_per_rank > 0) {
+        status = contradicts(config, "stages_per_rank", config->pipeline.stages_per_rank,
+                             stages_per_rank, problem);
+    }
+    config->pipeline.ranks = ranks;
+    config->pipeline.stages_per_rank = stages_per_rank;
+    config->pipeline.microbatches = microbatches;
+    return status;
+}
+
+static hd_status plan_from_schedule(const struct hd_config *config,
+                                    const struct hd_job_plugins *plugins,
+                                    struct hd_pipeline **pipeline, struct hd_problem *problem)
+{
+    const struct hd_schedule_ops *ops = plugins->schedule->plugin.ops;
+    const uint32_t usual = ops->stages_per_rank > 0 ? ops->stages_per_rank : 1;
+    const uint32_t stages_per_rank =
+        config->pipeline.stages_per_rank > 0 ? config->pipeline.stages_per_rank : usual;
+    const uint64_t stage_count = (uint64_t)config->pipeline.ranks * stages_per_rank;
+
+    if (stage_count > HD_STAGE_MAX) {
+        hd_problem_key(problem, "pipeline.stages_per_rank");
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN,
+                              "%u ranks with %u stages each are more than %u stages",
+                              config->pipeline.ranks, stages_per_rank, HD_STAGE_MAX);
+    }
+    const struct hd_shape shape = {
+        .size = sizeof shape,
+        .rank_count = config->pipeline.ranks,
+        .stage_count = (uint32_t)stage_count,
+        .microbatch_count = config->pipeline.microbatches,
+        .option_count = plugins->schedule->plugin.option_count,
+        .options = plugins->schedule_options,
+    };
+    return hd_pipeline_from_schedule(plugins->schedule->name, ops, &shape, pipeline, problem);
+}
+
+hd_status hd_job_plan(struct hd_config *config, const struct hd_job_plugins *plugins,
+                      struct hd_pipeline **pipeline, struct hd_problem *problem)
+{
+    const struct hd_slot_request request = {
+        .transfer_count = config->pipeline.transfer_slots.count,
+        .transfer = config->pipeline.transfer_slots.values,
+        .payload_count = config->pipeline.payload_slots.count,
+        .payload = config->pipeline.payload_slots.values,
+    };
+
+    *pipeline = NULL;
+    hd_status status = is_csv(config->pipeline.schedule)
+                           ? plan_from_csv(config, pipeline, problem)
+                           : plan_from_schedule(config, plugins, pipeline, problem);
+    if (status == HD_OK) {
+        status = hd_pipeline_give_slots(*pipeline, &request, problem);
+    }
+    if (status != HD_OK) {
+        hd_pipeline_destroy(*pipeline);
+        *pipeline = NULL;
+    }
+    return status;
+}
+
+/* For a kernel that is only asked what it needs: no device, no peers. */
+static struct hd_host pure_host(const struct hd_job_plugins *plugins)
+{
+    return (struct hd_host){
+        .size = sizeof(struct hd_host),
+        .rank_count = 1,
+        .option_count = plugins->kernel->plugin.option_count,
+        .options = plugins->kernel_options,
+    };
+}
+
+static hd_status size_stages(struct hd_job *job, struct hd_problem *problem)
+{
+    const struct hd_pipeline *pipeline = job->pipeline;
+    const struct hd_host host = pure_host(&job->plugins);
+    const double budget_bytes = job->config->memory.budget_gb * 1e9;
+    struct hd_stage_bytes *bytes = hd_memory_take(pipeline->stage_count * sizeof *bytes, 64, "job");
+
+    job->needs = hd_memory_take(pipeline->stage_count * sizeof job->needs[0], 64, "job");
+    job->footprints = hd_memory_take(pipeline->rank_count * sizeof job->footprints[0], 64, "job");
+    if (bytes == NULL || job->needs == NULL || job->footprints == NULL) {
+        hd_memory_give(bytes);
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the plan");
+    }
+    const hd_status status =
+        hd_model_needs(&job->model, &job->plugins.kernel->plugin, &host, job->needs, problem);
+    for (uint32_t stage = 0; status == HD_OK && stage < pipeline->stage_count; stage++) {
+        const struct hd_stage_needs *needs = &job->needs[stage];
+        bytes[stage] = (struct hd_stage_bytes){
+            .state = needs->parameter_bytes + needs->optimizer_bytes +
+                     needs->gradient_bytes[HD_DENSE] + needs->gradient_bytes[HD_EXPERT],
+            .payload = needs->payload_bytes * needs->acquisitions,
+            .scratch = needs->scratch_bytes,
+            .boundary = needs->boundary_bytes,
+        };
+    }
+    if (status == HD_OK) {
+        hd_footprint_fill(pipeline, bytes, pipeline->payload_slots,
+                          budget_bytes > 0 ? (uint64_t)budget_bytes : 0, job->footprints);
+    }
+    hd_memory_give(bytes);
+    return status;
+}
+
+/* What a kernel computes may depend on the instruction set, so ranks of different ones must differ.
+ */
+static const char *instruction_set(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512bf16") ? "x86-64 avx512_bf16"
+           : __builtin_cpu_supports("avx512f")  ? "x86-64 avx512"
+           : __builtin_cpu_supports("avx2")     ? "x86-64 avx2"
+                                                : "x86-64";
+#else
+    return "generic";
+#endif
+}
+
+static void add_plugin(struct hd_hash *hash, const struct hd_candidate *candidate,
+                       const struct hd_option_value *options)
+{
+    if (candidate == NULL) {
+        hd_hash_add_text(hash, "none");
+        return;
+    }
+    hd_hash_add_text(hash, candidate->plugin.name);
+    hd_hash_add_text(hash, candidate->plugin.version != NULL ? candidate->plugin.version : "");
+    for (uint32_t i = 0; i < candidate->plugin.option_count; i++) {
+        hd_hash_add_u64(hash, (uint64_t)options[i].integer);
+        hd_hash_add(hash, &options[i].number, sizeof options[i].number);
+        hd_hash_add_text(hash, options[i].text != NULL ? options[i].text : "");
+    }
+}
+
+static void digest(struct hd_job *job)
+{
+    uint8_t bytes[HD_HASH_BYTES];
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    hd_pipeline_hash(job->pipeline, &hash);
+    add_plugin(&hash, job->plugins.schedule, job->plugins.schedule_options);
+    add_plugin(&hash, job->plugins.transport, job->plugins.transport_options);
+    add_plugin(&hash, job->plugins.kernel, job->plugins.kernel_options);
+    for (uint32_t stage = 0; stage < job->pipeline->stage_count; stage++) {
+        const struct hd_stage_needs *needs = &job->needs[stage];
+        hd_hash_add_u64(&hash, job->model.specs[stage].block_count);
+        hd_hash_add_u64(&hash, needs->boundary_bytes);
+        hd_hash_add_u64(&hash, needs->boundary_dtype);
+        hd_hash_add_u64(&hash, needs->parameter_bytes);
+        hd_hash_add_u64(&hash, needs->payload_bytes);
+    }
+    hd_hash_add_text(&hash, instruction_set());
+    hd_hash_end(&hash, bytes);
+    hd_hash_text(bytes, job->hash);
+}
+
+hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
+                        const struct hd_job_plugins *plugins, struct hd_problem *problem)
+{
+    *job = (struct hd_job){.config = config, .plugins = *plugins};
+    hd_status status = hd_job_plan(config, plugins, &job->pipeline, problem);
+    if (status == HD_OK) {
+        status = hd_model_create(config, job->pipeline, &job->model, problem);
+    }
+    if (status == HD_OK) {
+        status = size_stages(job, problem);
+    }
+    if (status == HD_OK) {
+        digest(job);
+    } else {
+        hd_job_finish(job);
+    }
+    return status;
+}
+
+void hd_job_finish(struct hd_job *job)
+{
+    hd_pipeline_destroy(job->pipeline);
+    hd_model_finish(&job->model);
+    hd_memory_give(job->needs);
+    hd_memory_give(job->footprints);
+    *job = (struct hd_job){0};
+}
+
+/* A list of one number holds for all; `values` has room for `count`. */
+static hd_status spread(const struct hd_config *config, const struct hd_config_numbers *numbers,
+                        const char *key, uint32_t count, double *values, struct hd_problem *problem)
+{
+    if (numbers->count != 1 && numbers->count != count) {
+        hd_problem_place(problem, "%s", hd_config_place(config, "cost", key));
+        hd_problem_key(problem, "cost.%s", key);
+        hd_problem_remedy(problem, "give one number, or %u", count);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u numbers where %u are needed",
+                              numbers->count, count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        values[i] = numbers->values[numbers->count == 1 ? 0 : i];
+    }
+    return HD_OK;
+}
+
+hd_status hd_job_costed(const struct hd_config *config, const struct hd_pipeline *pipeline,
+                        struct hd_timeline **timeline, struct hd_problem *problem)
+{
+    const uint32_t stage_count = pipeline->stage_count;
+    double *values = hd_memory_take(5ull * stage_count * sizeof *values, 64, "job");
+    const struct {
+        const struct hd_config_numbers *numbers;
+        const char *key;
+        uint32_t count;
+    } rows[] = {
+        {&config->cost.forward, "forward", stage_count},
+        {&config->cost.backward, "backward", stage_count},
+        {&config->cost.input_gradient, "input_gradient", stage_count},
+        {&config->cost.weight_gradient, "weight_gradient", stage_count},
+        {&config->cost.transfer, "transfer", stage_count - 1},
+    };
+    hd_status status = HD_OK;
+
+    if (values == NULL) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the costs");
+    }
+    for (unsigned i = 0; status == HD_OK && i < sizeof rows / sizeof rows[0]; i++) {
+        status = spread(config, rows[i].numbers, rows[i].key, rows[i].count,
+                        values + (uint64_t)i * stage_count, problem);
+    }
+    if (status == HD_OK) {
+        const struct hd_timeline_costs costs = {
+            .forward = values,
+            .backward = values + stage_count,
+            .input_gradient = values + 2ull * stage_count,
+            .weight_gradient = values + 3ull * stage_count,
+            .transfer = values + 4ull * stage_count,
+            .mode = config->cost.blocking ? HD_TRANSFER_BLOCKING : HD_TRANSFER_OVERLAPPED,
+        };
+        status = hd_timeline_create(pipeline, HD_TIMELINE_COSTED, &costs, timeline, problem);
+    }
+    hd_memory_give(values);
+    return status;
+}

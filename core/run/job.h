@@ -1,0 +1,54 @@
+/*
+ * run/job.h - from a configuration to everything that is fixed before a rank starts.
+ *
+ * The one way through the house up to the engine: schedule -> pipeline (verified, slots given) ->
+ * model cut into stages -> what each stage needs -> bytes per rank -> the digest that all ranks
+ * must agree on.  The floor `run` stands between report and cli: it is what `heddle run` and
+ * `heddle bench` share, and it meets engine, launch and train, which do not know each other.
+ */
+#ifndef HEDDLE_RUN_JOB_H
+#define HEDDLE_RUN_JOB_H
+
+#include "base/hash.h"
+#include "base/problem.h"
+#include "config/config.h"
+#include "engine/model.h"
+#include "plan/footprint.h"
+#include "plan/pipeline.h"
+#include "plan/timeline.h"
+#include "registry/registry.h"
+
+/* The plugins of one configuration, with their options in the order of their tables; borrowed. */
+struct hd_job_plugins {
+    const struct hd_candidate *schedule; /* NULL: pipeline.schedule is a CSV file */
+    const struct hd_candidate *transport, *kernel;
+    const struct hd_option_value *schedule_options, *transport_options, *kernel_options;
+};
+
+struct hd_job {
+    struct hd_config *config; /* borrowed */
+    struct hd_job_plugins plugins;
+    struct hd_pipeline *pipeline;
+    struct hd_model model;
+    struct hd_stage_needs *needs;    /* [stage_count] */
+    struct hd_footprint *footprints; /* [rank_count] */
+    char hash[HD_HASH_TEXT_BYTES];   /* what all ranks must agree on */
+};
+
+/*
+ * Makes all of it.  `config` and `plugins` are borrowed until finish; a CSV sets the config's
+ * ranks, stages_per_rank and microbatches.  On failure the job is finished already.
+ */
+hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
+                        const struct hd_job_plugins *plugins, struct hd_problem *problem);
+void hd_job_finish(struct hd_job *job);
+
+/* The pipeline alone, with its slots: what `create` begins with. */
+hd_status hd_job_plan(struct hd_config *config, const struct hd_job_plugins *plugins,
+                      struct hd_pipeline **pipeline, struct hd_problem *problem);
+
+/* The costed timeline of [cost], for this pipeline.  A list of a wrong length: HD_EXIT_USAGE. */
+hd_status hd_job_costed(const struct hd_config *config, const struct hd_pipeline *pipeline,
+                        struct hd_timeline **timeline, struct hd_problem *problem);
+
+#endif /* HEDDLE_RUN_JOB_H */
