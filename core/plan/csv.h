@@ -12,15 +12,17 @@
 
 #include <stdio.h>
 
-/* Unreadable cells: HD_EXIT_USAGE with "FILE: row R, column C";
-   SEND/RECV/UNSHARD/RESHARD/REDUCE_GRAD/OVERLAP cells are refused by name.  Laws are
-   hd_pipeline_from_actions' to judge. */
+/* Fills what hd_pipeline_from_actions takes.  Unreadable cells: HD_EXIT_USAGE with "FILE: row R,
+   column C", both from 1; SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD cells are refused by name, a
+   row without any action too.  "(7F4;0B0)OVERLAP_F_B" is two actions, the first HD_PAIRED.  LF and
+   CRLF end lines; a lone "" is csv.writer's blank cell.  Laws are hd_pipeline_from_actions' to
+   judge. */
 hd_status hd_csv_read(const char *path, struct hd_pipeline_source *source,
                       struct hd_problem *problem);
 
-/* Writes the timeline's grid: a cell a tick for asap and drawn (a B's second tick is no cell of its
-   own: PyTorch's B is one cell), else the bare order.  Bytes equal those of PyTorch's _dump_csv
-   where it has the same table (CRLF line ends). */
+/* Writes the plan as hd_csv_read reads it: every action one cell (PyTorch's B is one cell too),
+   every idle tick that the schedule draws an empty one, CRLF line ends.  Bytes equal those of
+   PyTorch's _dump_csv where it has the same table; blanks at a row's end are left out. */
 hd_status hd_csv_write(const struct hd_pipeline *pipeline, FILE *stream,
                        struct hd_problem *problem);
 

@@ -1,0 +1,424 @@
+/* Tables in PyTorch's compute-only form: cells to actions, and back. */
+#include "plan/csv.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define FILE_BYTES_MAX (1ull << 30)
+#define CELL_BYTES_MAX 64u
+
+/* A file being read: where we are, and what its rows have given so far. */
+struct reader {
+    const char *path;
+    char *text;      /* [length], owned */
+    uint64_t length; /* bytes */
+    uint64_t offset; /* of the next byte */
+    uint32_t row;    /* from 1 */
+    uint32_t column; /* from 1 */
+    uint32_t last_microbatch, last_stage;
+    uint32_t has_backward;
+    uint64_t action_count;
+    struct hd_action *actions;  /* owned; one a cell at most, two for a pair */
+    uint64_t *rank_begin;       /* [HD_RANK_MAX + 1], owned */
+    struct hd_problem *problem; /* borrowed */
+};
+
+static hd_status out_of_memory(struct hd_problem *problem, const char *path)
+{
+    hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory to read the table");
+    hd_problem_place(problem, "%s", path);
+    return HD_NO_MEMORY;
+}
+
+static hd_status refuse_file(struct reader *reader, const char *reason, const char *remedy)
+{
+    hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
+    hd_problem_place(reader->problem, "%s", reader->path);
+    hd_problem_remedy(reader->problem, "%s", remedy);
+    return HD_INVALID;
+}
+
+static hd_status refuse_cell(struct reader *reader, const char *cell, const char *reason,
+                             const char *remedy)
+{
+    char printable[CELL_BYTES_MAX];
+    snprintf(printable, sizeof printable, "%.40s", cell);
+    for (char *byte = printable; *byte != '\0'; byte++) {
+        *byte = *byte < ' ' || *byte > '~' ? '?' : *byte;
+    }
+    hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "\"%s\" %s", printable, reason);
+    hd_problem_place(reader->problem, "%s: row %u, column %u", reader->path, reader->row,
+                     reader->column);
+    hd_problem_remedy(reader->problem, "%s", remedy);
+    return HD_INVALID;
+}
+
+/* Reads the whole file; a table of the largest plan has some hundred megabytes. */
+static hd_status load(struct reader *reader)
+{
+    FILE *stream = fopen(reader->path, "rb");
+    if (stream == NULL) {
+        return refuse_file(reader, strerror(errno), "name a readable table in pipeline.schedule");
+    }
+    hd_status status = HD_OK;
+    long bytes = fseek(stream, 0, SEEK_END) == 0 ? ftell(stream) : -1;
+    if (bytes < 0 || (uint64_t)bytes > FILE_BYTES_MAX || fseek(stream, 0, SEEK_SET) != 0) {
+        status = refuse_file(reader, "is no regular file of at most 1 GiB",
+                             "write the table to a file of its own");
+        goto close_stream;
+    }
+    reader->text = hd_memory_take((uint64_t)bytes, 64, "csv");
+    if (reader->text == NULL) {
+        status = out_of_memory(reader->problem, reader->path);
+        goto close_stream;
+    }
+    reader->length = fread(reader->text, 1, (uint64_t)bytes, stream);
+    if (ferror(stream)) {
+        status = refuse_file(reader, strerror(errno), "name a readable table in pipeline.schedule");
+    }
+close_stream:
+    fclose(stream);
+    return status;
+}
+
+/* Room for every cell as an action, and for both halves of a pair. */
+static hd_status make_room(struct reader *reader)
+{
+    uint64_t cells = 1;
+    for (uint64_t i = 0; i < reader->length; i++) {
+        const char byte = reader->text[i];
+        cells += byte == ',' || byte == ';' || byte == '\n' ? 1 : 0;
+    }
+    reader->actions = hd_memory_take(cells * sizeof *reader->actions, 64, "csv");
+    reader->rank_begin = hd_memory_take((HD_RANK_MAX + 1) * sizeof *reader->rank_begin, 64, "csv");
+    if (reader->actions == NULL || reader->rank_begin == NULL) {
+        return out_of_memory(reader->problem, reader->path);
+    }
+    return HD_OK;
+}
+
+/* Cuts the next cell out of the row, trimmed, without the quotes of csv.writer's lone blank. */
+static hd_status next_cell(struct reader *reader, char cell[CELL_BYTES_MAX])
+{
+    uint64_t begin = reader->offset;
+    uint64_t end = begin;
+    while (end < reader->length && reader->text[end] != ',' && reader->text[end] != '\n') {
+        end++;
+    }
+    reader->offset = end;
+    while (begin < end && (reader->text[begin] == ' ' || reader->text[begin] == '\t')) {
+        begin++;
+    }
+    while (end > begin && (reader->text[end - 1] == ' ' || reader->text[end - 1] == '\t' ||
+                           reader->text[end - 1] == '\r')) {
+        end--;
+    }
+    if (end - begin >= 2 && reader->text[begin] == '"' && reader->text[end - 1] == '"') {
+        begin++;
+        end--;
+    }
+    const uint64_t bytes = end - begin < CELL_BYTES_MAX - 1 ? end - begin : CELL_BYTES_MAX - 1;
+    memcpy(cell, reader->text + begin, bytes);
+    cell[bytes] = '\0';
+    if (bytes < end - begin || memchr(cell, '\0', bytes) != NULL) {
+        return refuse_cell(reader, cell, "is no action", "write cells as 4F2, 4B2, 4I2 or 4W2");
+    }
+    return HD_OK;
+}
+
+/* The digits at *text as a number, at most `limit`, which stands for all beyond; 0: no digit. */
+static uint32_t read_number(const char **text, uint32_t limit, uint32_t *number)
+{
+    const char *const begin = *text;
+    uint64_t value = 0;
+    for (; **text >= '0' && **text <= '9'; (*text)++) {
+        value = value * 10 + (uint64_t)(**text - '0');
+        value = value < limit ? value : limit;
+    }
+    *number = (uint32_t)value;
+    return *text != begin;
+}
+
+static hd_status refuse_word(struct reader *reader, const char *cell, const char *word)
+{
+    static const char *const foreign[] = {"SEND_F",  "RECV_F",  "SEND_B",     "RECV_B",
+                                          "UNSHARD", "RESHARD", "REDUCE_GRAD"};
+    for (uint32_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        if (strncmp(word, foreign[i], strlen(foreign[i])) == 0) {
+            return refuse_cell(reader, cell, "is communication, which heddle derives by itself",
+                               "export the compute-only table (PyTorch: _dump_csv(file, "
+                               "\"compute_only\"))");
+        }
+    }
+    if (strncmp(word, "BW", 2) == 0) {
+        return refuse_cell(reader, cell, "is of PyTorch before 2.6, where B meant half a backward",
+                           "rewrite B as I, then BW as B");
+    }
+    return refuse_cell(reader, cell, "is no action", "write cells as 4F2, 4B2, 4I2 or 4W2");
+}
+
+/* Reads one "4B2" that must end at `end`, and appends it. */
+static hd_status read_simple(struct reader *reader, const char *cell, const char *text, char end)
+{
+    struct hd_action action = {0};
+    uint32_t has_stage = read_number(&text, HD_STAGE_MAX, &action.stage);
+    const char *const word = text;
+
+    if (!has_stage || *text == '\0' || strchr("FBIW", *text) == NULL) {
+        return refuse_word(reader, cell, word);
+    }
+    action.kind = (uint8_t)*text;
+    text++;
+    if (!read_number(&text, HD_MICROBATCH_MAX, &action.microbatch) || *text != end) {
+        return refuse_word(reader, cell, word);
+    }
+    if (action.stage == HD_STAGE_MAX || action.microbatch == HD_MICROBATCH_MAX) {
+        return refuse_cell(reader, cell, "is beyond stage 16383 or microbatch 65535",
+                           "count stages and microbatches from 0");
+    }
+    reader->last_stage = action.stage > reader->last_stage ? action.stage : reader->last_stage;
+    if (action.microbatch > reader->last_microbatch) {
+        reader->last_microbatch = action.microbatch;
+    }
+    reader->has_backward |= action.kind != HD_FORWARD;
+    reader->actions[reader->action_count] = action;
+    reader->action_count++;
+    return HD_OK;
+}
+
+/* "(7F4;0B0)OVERLAP_F_B": two actions, of which the first may overlap with the second. */
+static hd_status read_pair(struct reader *reader, const char *cell)
+{
+    const char *const second = strchr(cell, ';');
+    const char *const close = strchr(cell, ')');
+
+    if (second == NULL || close == NULL || second > close || strcmp(close, ")OVERLAP_F_B") != 0) {
+        return refuse_cell(reader, cell, "is no pair of actions",
+                           "write pairs as (7F4;0B0)OVERLAP_F_B");
+    }
+    hd_status status = read_simple(reader, cell, cell + 1, ';');
+    if (status != HD_OK) {
+        return status;
+    }
+    reader->actions[reader->action_count - 1].flags = HD_PAIRED;
+    return read_simple(reader, cell, second + 1, ')');
+}
+
+static void append_idle(struct reader *reader)
+{
+    struct hd_action *last = reader->actions + reader->action_count;
+    const uint64_t begin = reader->rank_begin[reader->row - 1];
+
+    if (reader->action_count > begin && last[-1].kind == HD_IDLE) {
+        last[-1].ticks++;
+        return;
+    }
+    *last = (struct hd_action){.kind = HD_IDLE, .ticks = 1};
+    reader->action_count++;
+}
+
+static hd_status read_row(struct reader *reader)
+{
+    char cell[CELL_BYTES_MAX];
+    uint32_t has_action = 0;
+
+    reader->rank_begin[reader->row - 1] = reader->action_count;
+    for (reader->column = 1;; reader->column++) {
+        hd_status status = next_cell(reader, cell);
+        if (status == HD_OK && cell[0] == '\0') {
+            append_idle(reader);
+        } else if (status == HD_OK) {
+            status =
+                cell[0] == '(' ? read_pair(reader, cell) : read_simple(reader, cell, cell, '\0');
+            has_action = 1;
+        }
+        if (status != HD_OK) {
+            return status;
+        }
+        const int is_row_over =
+            reader->offset == reader->length || reader->text[reader->offset] == '\n';
+        reader->offset += reader->offset < reader->length ? 1 : 0;
+        if (is_row_over) {
+            break;
+        }
+    }
+    if (!has_action) {
+        hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "the row has no action");
+        hd_problem_place(reader->problem, "%s: row %u", reader->path, reader->row);
+        hd_problem_remedy(reader->problem, "give every rank at least one stage");
+        return HD_INVALID;
+    }
+    reader->rank_begin[reader->row] = reader->action_count;
+    return HD_OK;
+}
+
+/* Cuts blank lines at the end and the byte order mark at the start, which editors leave. */
+static void trim(struct reader *reader)
+{
+    if (reader->length >= 3 && memcmp(reader->text, "\xef\xbb\xbf", 3) == 0) {
+        reader->offset = 3;
+    }
+    while (reader->length > reader->offset &&
+           (reader->text[reader->length - 1] == '\n' || reader->text[reader->length - 1] == '\r')) {
+        reader->length--;
+    }
+}
+
+static hd_status read_rows(struct reader *reader)
+{
+    trim(reader);
+    if (reader->offset == reader->length) {
+        return refuse_file(reader, "the table is empty", "write one row a rank, as 0F0,0B0");
+    }
+    while (reader->offset < reader->length) {
+        if (reader->row == HD_RANK_MAX) {
+            return refuse_file(reader, "the table has more than 4096 rows", "write one row a rank");
+        }
+        reader->row++;
+        const hd_status status = read_row(reader);
+        if (status != HD_OK) {
+            return status;
+        }
+    }
+    const uint64_t passes = (uint64_t)(reader->last_stage + 1) * (reader->last_microbatch + 1);
+    if (reader->action_count > HD_PLAN_ACTION_MAX || passes > HD_PLAN_ACTION_MAX) {
+        return refuse_file(reader, "the table names more than 67108864 actions",
+                           "use fewer stages or microbatches");
+    }
+    return HD_OK;
+}
+
+/* A stage's home is the row with most of its actions, of equals the first.  One pass over the
+   actions; `counts` [stages] is zero before and after each row. */
+static void find_homes(const struct reader *reader, uint32_t *homes, uint64_t *best,
+                       uint64_t *counts)
+{
+    for (uint32_t row = 0; row < reader->row; row++) {
+        const uint64_t begin = reader->rank_begin[row];
+        const uint64_t end = reader->rank_begin[row + 1];
+        for (uint64_t i = begin; i < end; i++) {
+            counts[reader->actions[i].stage] += reader->actions[i].kind != HD_IDLE;
+        }
+        for (uint64_t i = begin; i < end; i++) {
+            const uint32_t stage = reader->actions[i].stage;
+            if (counts[stage] > best[stage]) {
+                best[stage] = counts[stage];
+                homes[stage] = row;
+            }
+            counts[stage] = 0;
+        }
+    }
+}
+
+static hd_status place_stages(struct reader *reader, uint32_t **stage_rank)
+{
+    const uint64_t stage_count = (uint64_t)reader->last_stage + 1;
+    uint32_t *homes = hd_memory_take(stage_count * sizeof *homes, 64, "plan");
+    uint64_t *counts = hd_memory_take(2 * stage_count * sizeof *counts, 64, "csv");
+    hd_status status = HD_OK;
+
+    if (homes == NULL || counts == NULL) {
+        hd_memory_give(homes);
+        status = out_of_memory(reader->problem, reader->path);
+    } else {
+        find_homes(reader, homes, counts, counts + stage_count);
+        *stage_rank = homes;
+    }
+    hd_memory_give(counts);
+    return status;
+}
+
+hd_status hd_csv_read(const char *path, struct hd_pipeline_source *source,
+                      struct hd_problem *problem)
+{
+    struct reader reader = {.path = path, .problem = problem};
+    uint32_t *stage_rank = NULL;
+
+    assert(path != NULL && source != NULL);
+    hd_status status = load(&reader);
+    if (status == HD_OK) {
+        status = make_room(&reader);
+    }
+    if (status == HD_OK) {
+        status = read_rows(&reader);
+    }
+    if (status == HD_OK) {
+        status = place_stages(&reader, &stage_rank);
+    }
+    hd_memory_give(reader.text);
+    if (status != HD_OK) {
+        hd_memory_give(reader.actions);
+        hd_memory_give(reader.rank_begin);
+        return status;
+    }
+    *source = (struct hd_pipeline_source){
+        .rank_count = reader.row,
+        .stage_count = reader.last_stage + 1,
+        .microbatch_count = reader.last_microbatch + 1,
+        .replica_count = 1,
+        .is_forward_only = !reader.has_backward,
+        .stage_rank = stage_rank,
+        .rank_begin = reader.rank_begin,
+        .actions = reader.actions,
+    };
+    snprintf(source->name, sizeof source->name, "%s", path);
+    return HD_OK;
+}
+
+/* One action, or a pair with the one after it; returns how many it wrote. */
+static uint64_t write_cell(const struct hd_pipeline *pipeline, uint64_t index, uint64_t end,
+                           FILE *stream)
+{
+    const struct hd_action *action = &pipeline->actions[index];
+    const struct hd_action *after = action + 1;
+    const int is_pair = (action->flags & HD_PAIRED) && index + 1 < end &&
+                        (pipeline->idle_before == NULL || pipeline->idle_before[index + 1] == 0);
+
+    if (!is_pair) {
+        fprintf(stream, "%u%c%u", action->stage, action->kind, action->microbatch);
+        return 1;
+    }
+    fprintf(stream, "(%u%c%u;%u%c%u)OVERLAP_F_B", action->stage, action->kind, action->microbatch,
+            after->stage, after->kind, after->microbatch);
+    return 2;
+}
+
+static void write_row(const struct hd_pipeline *pipeline, uint32_t rank, FILE *stream)
+{
+    const uint64_t begin = pipeline->rank_begin[rank];
+    const uint64_t end = pipeline->rank_begin[rank + 1];
+
+    for (uint64_t index = begin; index < end;) {
+        const uint32_t idle = pipeline->idle_before != NULL ? pipeline->idle_before[index] : 0;
+        if (index > begin) {
+            fputc(',', stream);
+        }
+        for (uint32_t tick = 0; tick < idle; tick++) {
+            fputc(',', stream);
+        }
+        index += write_cell(pipeline, index, end, stream);
+    }
+    fputs("\r\n", stream);
+}
+
+hd_status hd_csv_write(const struct hd_pipeline *pipeline, FILE *stream, struct hd_problem *problem)
+{
+    assert(pipeline != NULL && stream != NULL);
+    if (pipeline->replica_count > 1) {
+        return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                              "a table holds one chain of stages, %s runs %u", pipeline->schedule,
+                              pipeline->replica_count);
+    }
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        write_row(pipeline, rank, stream);
+    }
+    if (fflush(stream) != 0 || ferror(stream)) {
+        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot write the table: %s",
+                              strerror(errno));
+    }
+    return HD_OK;
+}
