@@ -3,11 +3,18 @@
  *
  *   asap     dependencies only, free transfers, unlimited slots: the default
  *   drawn    the rank's idle ticks are kept, actions otherwise follow each other: start = previous
- * end + idle_before; refused, naming the place, where that breaks a dependency; a plan without idle
- * ticks is drawn as asap costed   times per stage, transfers that take time, credits with the slots
- * given. overlapped: a transfer holds nobody; it starts when its producer ends (a channel moves one
- * message at a time) and the consumer waits for it.  blocking: it holds both ranks: the source from
- * its action's end, the target just before its consumer, together
+ *            end + idle_before; refused, naming the place, where that breaks a dependency; a plan
+ *            without idle ticks is drawn as asap, and the kind says so
+ *   costed   times per stage, transfers that take time, credits with the slots given
+ *
+ * Costed transfers, over a boundary that costs c:
+ *   overlapped  hold nobody: one starts when its producer has ended and the one before it on its
+ *               channel has arrived; the consumer waits for its arrival
+ *   blocking    hold both ranks for c: the source from its action's end, the target just before its
+ *               consumer, and not before the source has begun
+ *   serial      as overlapped, but each rank is in one transfer at a time, in law 7's order
+ * A local handoff costs nothing.  A source starts only when its channel has a slot: it takes it at
+ * its start and gets it back at the last reader's end.
  *
  * A class (hidden, exposed) belongs to asap and drawn; under costs the quantity is time:
  * exposed = max(0, arrival - max(producer's end, end of the receiver's previous action)).
@@ -20,9 +27,14 @@
 #include "plan/pipeline.h"
 
 enum hd_timeline_kind { HD_TIMELINE_ASAP = 0, HD_TIMELINE_DRAWN = 1, HD_TIMELINE_COSTED = 2 };
-enum hd_transfer_mode { HD_TRANSFER_OVERLAPPED = 0, HD_TRANSFER_BLOCKING = 1 };
+enum hd_transfer_mode {
+    HD_TRANSFER_OVERLAPPED = 0,
+    HD_TRANSFER_BLOCKING = 1,
+    HD_TRANSFER_SERIAL = 2
+};
 
-/* What things cost, in ticks; each array borrowed. */
+/* What things cost, in ticks, none below 0; each array borrowed for the call.  An array that no
+   action of the plan needs (W of an unsplit plan) may be NULL. */
 struct hd_timeline_costs {
     const double *forward, *backward, *input_gradient, *weight_gradient; /* [stage_count] */
     const double *transfer;                                              /* [stage_count - 1] */
@@ -37,14 +49,14 @@ struct hd_timeline {
     double total, busy;       /* rank_count x length; the sum of all actions */
     double empty;             /* total - busy */
     double bubble;            /* empty / total */
-    double bubble_over_ideal; /* length / (the mean busy time of a rank) - 1; uneven stages: of the
-                                 busiest? see .c */
-    struct hd_pipeline_handoffs handoffs; /* asap and drawn */
-    double transfer_ticks,
-        exposed_ticks;  /* costed: all transfers, and what of them was waited for */
-    uint32_t straggler; /* costed: the rank with the most busy time; the lowest of equals */
+    double bubble_over_ideal; /* empty / busy: (P - 1) / (V m) where all stages are alike */
+    struct hd_pipeline_handoffs handoffs; /* asap and drawn; costed: local only */
+    double transfer_ticks, exposed_ticks; /* costed: all transfers, and what was waited for them */
+    uint32_t straggler; /* the rank with the most busy time; the lowest of equals */
 };
 
+/* `costs` only for costed.  Drawn may be refused (HD_EXIT_PLAN), costed where the slots given do
+   not end under law 7 in serial mode. */
 hd_status hd_timeline_create(const struct hd_pipeline *pipeline, uint32_t kind,
                              const struct hd_timeline_costs *costs, struct hd_timeline **timeline,
                              struct hd_problem *problem);

@@ -1,0 +1,158 @@
+/* The symbolic timelines, asap and drawn, and what is summed over any of them. */
+#include "plan/timeline.h"
+
+#include "base/memory.h"
+#include "plan/cost.h"
+#include "plan/derive.h"
+#include "plan/flow.h"
+
+#include <assert.h>
+
+void hd_timeline_destroy(struct hd_timeline *timeline)
+{
+    if (timeline == NULL) {
+        return;
+    }
+    hd_memory_give(timeline->start);
+    hd_memory_give(timeline->end);
+    hd_memory_give(timeline);
+}
+
+/* Actions follow each other after the idle ticks that the schedule draws. */
+static void draw(const struct hd_pipeline *pipeline, uint32_t *start)
+{
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        uint32_t tick = 0;
+        for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
+            start[i] = tick + pipeline->idle_before[i];
+            tick = start[i] + hd_action_ticks(pipeline->actions[i].kind);
+        }
+    }
+}
+
+static hd_status refuse_drawn(const struct hd_pipeline *pipeline, const uint32_t *start,
+                              uint32_t index, uint32_t producer, struct hd_problem *problem)
+{
+    const uint32_t ready = start[producer] + hd_action_ticks(pipeline->actions[producer].kind);
+    const uint32_t rank = hd_pipeline_rank_of(pipeline, index);
+    char texts[2][32];
+
+    hd_action_text(&pipeline->actions[index], texts[0]);
+    hd_action_text(&pipeline->actions[producer], texts[1]);
+    hd_problem_place(problem, "rank %u", rank);
+    hd_problem_remedy(problem, "use timeline asap: the order itself is legal");
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN,
+                          "drawn, %s starts at tick %u, but %s on rank %u ends at tick %u",
+                          texts[0], start[index], texts[1], hd_pipeline_rank_of(pipeline, producer),
+                          ready);
+}
+
+/* Names the earliest place, as a reader meets it. */
+static hd_status check_drawn(const struct hd_pipeline *pipeline, const uint32_t *start,
+                             struct hd_problem *problem)
+{
+    uint32_t first = HD_NO_ACTION;
+
+    for (uint32_t i = 0; i < pipeline->action_count; i++) {
+        const uint32_t producer = hd_flow_producer(pipeline, &pipeline->actions[i]);
+        if (producer == HD_NO_ACTION) {
+            continue;
+        }
+        const uint32_t ready = start[producer] + hd_action_ticks(pipeline->actions[producer].kind);
+        if (start[i] < ready && (first == HD_NO_ACTION || start[i] < start[first])) {
+            first = i;
+        }
+    }
+    if (first == HD_NO_ACTION) {
+        return HD_OK;
+    }
+    return refuse_drawn(pipeline, start, first,
+                        hd_flow_producer(pipeline, &pipeline->actions[first]), problem);
+}
+
+static void fill_symbolic(const struct hd_pipeline *pipeline, const uint32_t *start,
+                          struct hd_timeline *timeline)
+{
+    for (uint64_t i = 0; i < pipeline->action_count; i++) {
+        timeline->start[i] = start[i];
+        timeline->end[i] = start[i] + hd_action_ticks(pipeline->actions[i].kind);
+    }
+    hd_derive_handoffs(pipeline, start, &timeline->handoffs);
+}
+
+static hd_status fill_drawn(const struct hd_pipeline *pipeline, struct hd_timeline *timeline,
+                            struct hd_problem *problem)
+{
+    uint32_t *const start = hd_plan_take(pipeline->action_count, sizeof *start, problem);
+
+    if (start == NULL) {
+        return HD_NO_MEMORY;
+    }
+    draw(pipeline, start);
+    const hd_status status = check_drawn(pipeline, start, problem);
+    if (status == HD_OK) {
+        fill_symbolic(pipeline, start, timeline);
+    }
+    hd_memory_give(start);
+    return status;
+}
+
+static void sum(const struct hd_pipeline *pipeline, struct hd_timeline *timeline)
+{
+    double busiest = -1;
+
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        double busy = 0;
+        for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
+            busy += timeline->end[i] - timeline->start[i];
+            if (timeline->end[i] > timeline->length) {
+                timeline->length = timeline->end[i];
+            }
+        }
+        timeline->busy += busy;
+        if (busy > busiest * (1 + 1e-12)) { /* sums of equal costs may differ in the last bit */
+            busiest = busy;
+            timeline->straggler = rank;
+        }
+    }
+    timeline->total = pipeline->rank_count * timeline->length;
+    timeline->empty = timeline->total - timeline->busy;
+    if (timeline->busy > 0) {
+        timeline->bubble = timeline->empty / timeline->total;
+        timeline->bubble_over_ideal = timeline->empty / timeline->busy;
+    }
+}
+
+hd_status hd_timeline_create(const struct hd_pipeline *pipeline, uint32_t kind,
+                             const struct hd_timeline_costs *costs, struct hd_timeline **timeline,
+                             struct hd_problem *problem)
+{
+    struct hd_timeline *const made = hd_plan_take(1, sizeof *made, problem);
+    hd_status status = HD_NO_MEMORY;
+
+    assert(kind <= HD_TIMELINE_COSTED);
+    assert(kind != HD_TIMELINE_COSTED || costs != NULL);
+    if (made == NULL) {
+        return HD_NO_MEMORY;
+    }
+    made->kind = kind == HD_TIMELINE_DRAWN && !pipeline->has_idle ? HD_TIMELINE_ASAP : kind;
+    made->start = hd_plan_take(pipeline->action_count, sizeof(double), problem);
+    made->end = hd_plan_take(pipeline->action_count, sizeof(double), problem);
+    if (made->start != NULL && made->end != NULL) {
+        status = HD_OK;
+        if (made->kind == HD_TIMELINE_COSTED) {
+            status = hd_cost_fill(pipeline, costs, made, problem);
+        } else if (made->kind == HD_TIMELINE_DRAWN) {
+            status = fill_drawn(pipeline, made, problem);
+        } else {
+            fill_symbolic(pipeline, pipeline->asap_start, made);
+        }
+    }
+    if (status != HD_OK) {
+        hd_timeline_destroy(made);
+        return status;
+    }
+    sum(pipeline, made);
+    *timeline = made;
+    return HD_OK;
+}
