@@ -94,20 +94,27 @@ static void pack(const struct operand *from, size_t first, size_t limit, size_t 
     }
 }
 
-/* sums[i][j] = sum over l, ascending, of rows[l][i] columns[l][j]. */
+/* sums[i][j] = sum over l, ascending, of rows[l][i] columns[l][j].  Four sums by name and not one
+   array of four: so the compilers keep them in registers. */
 static void multiply_tile(const stat *restrict rows, const stat *restrict columns, size_t depth,
                           stat sums[restrict ROW_TILE][COLUMN_TILE])
 {
-    stat sum[ROW_TILE][COLUMN_TILE] = {{0}};
+    stat sum0[COLUMN_TILE] = {0}, sum1[COLUMN_TILE] = {0};
+    stat sum2[COLUMN_TILE] = {0}, sum3[COLUMN_TILE] = {0};
     for (size_t l = 0; l < depth; l++) {
-        for (size_t i = 0; i < ROW_TILE; i++) {
-            const stat left = rows[l * ROW_TILE + i];
-            for (size_t j = 0; j < COLUMN_TILE; j++) {
-                sum[i][j] += left * columns[l * COLUMN_TILE + j];
-            }
+        const stat *left = rows + l * ROW_TILE, *right = columns + l * COLUMN_TILE;
+        const stat left0 = left[0], left1 = left[1], left2 = left[2], left3 = left[3];
+        for (size_t j = 0; j < COLUMN_TILE; j++) {
+            sum0[j] += left0 * right[j];
+            sum1[j] += left1 * right[j];
+            sum2[j] += left2 * right[j];
+            sum3[j] += left3 * right[j];
         }
     }
-    memcpy(sums, sum, sizeof sum);
+    memcpy(sums[0], sum0, sizeof sum0);
+    memcpy(sums[1], sum1, sizeof sum1);
+    memcpy(sums[2], sum2, sizeof sum2);
+    memcpy(sums[3], sum3, sizeof sum3);
 }
 
 static void put_result(const struct product *p, size_t index, stat sum)
