@@ -40,6 +40,7 @@ enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 struct request {
     int is_help, is_version;
     const char *color;
+    const char *verb; /* as it was given, whether there is such a command or not */
 };
 
 static void print_options(const struct hd_cli_option *options)
@@ -215,6 +216,7 @@ static int take_words(struct hd_cli *cli, struct request *request)
         if (word[0] == '-') {
             code = take_option(cli, request, &i);
         } else if (cli->command == NULL) {
+            request->verb = word;
             code = take_verb(cli, word);
         } else if (strchr(word, '=') != NULL) {
             cli->overrides[cli->override_count++] = word;
@@ -366,7 +368,7 @@ int main(int argument_count, char **arguments)
     cli.is_json = is_json_wanted(argument_count, arguments);
     int code = take_words(&cli, &request);
     cli.has_color = !cli.is_json && choose_color(request.color);
-    cli.json = hd_json_begin(cli.command != NULL ? cli.command->verb : NULL);
+    cli.json = hd_json_begin(cli.command != NULL ? cli.command->verb : request.verb);
     if (code == 0) {
         code = perform(&cli, &request);
     }

@@ -27,8 +27,11 @@ static void write_row(struct writer *writer, const char *section, const struct r
         snprintf(writer->section, sizeof writer->section, "%s", section);
         fprintf(out, "\n[%s]\n", section);
     }
-    fprintf(out, "; %s%s%s\n", row->help, row->range != NULL ? ": " : "",
-            row->range != NULL ? row->range : "");
+    if (row->range != NULL) {
+        fprintf(out, "; %s [%s]\n", row->help, row->range);
+    } else {
+        fprintf(out, "; %s\n", row->help);
+    }
     if (fits) {
         fprintf(out, "%s = %s ; %s\n", row->name, row->value, row->origin);
     } else { /* a long list: its origin beside it would make the line too long to read back */
