@@ -330,6 +330,9 @@ hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome
                        strerror(errno));
         goto give_memory;
     }
+    if (launch->prepare != NULL) {
+        launch->prepare(launch->context, supervisor.shared);
+    }
     status = start_ranks(&supervisor, problem);
     if (status == HD_OK) {
         supervise(&supervisor);

@@ -79,6 +79,9 @@ struct hd_launch {
     uint64_t gather_bytes; /* the largest block of a rank */
     void *context;         /* the caller's, first argument of all below */
 
+    /* In the parent, before the first fork: what the region must hold then.  NULL: zeros. */
+    void (*prepare)(void *context, void *shared);
+
     /* In the rank's own process; what it returns is the rank's exit code, after stdio is flushed.
        No function registered with atexit runs. */
     int32_t (*rank_main)(void *context, struct hd_bootstrap *bootstrap, void *shared);

@@ -42,6 +42,8 @@ struct hd_exchange_header {
     double compute_seconds, exposed_wait_seconds, launch_seconds; /* of the step, this rank's */
     double credit_wait_seconds, local_seconds;
     uint64_t peak_payload_slots;
+    uint64_t begin_ns, end_ns; /* of this rank's actions, on the one clock of a node */
+    int64_t stop_signal;       /* that this rank knows of: rank 0's word is the one that counts */
 };
 
 /* Computes offsets and sizes; `stages`, in global order, are copied.  HD_NO_MEMORY. */

@@ -1,0 +1,343 @@
+/* run/rank.c - the main of a rank: engine, parameters, steps, results. */
+#include "run/rank.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "train/initial.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static hd_status bridge_put(void *context, const char *key, const void *value, uint64_t bytes)
+{
+    return hd_bootstrap_put(context, key, value, bytes);
+}
+
+static hd_status bridge_get(void *context, const char *key, void *value, uint64_t bytes,
+                            uint64_t deadline_ns)
+{
+    return hd_bootstrap_get(context, key, value, bytes, deadline_ns);
+}
+
+static hd_status bridge_fence(void *context, uint64_t deadline_ns)
+{
+    return hd_bootstrap_fence(context, deadline_ns);
+}
+
+static void bridge_abort(void *context)
+{
+    hd_bootstrap_abort(context);
+}
+
+hd_status hd_rank_leave(struct hd_rank *rank, hd_status status, const char *what,
+                        struct hd_problem *problem)
+{
+    if (hd_board_is_aborted(rank->board) && rank->board->cause.exit_code != 0) {
+        *problem = rank->board->cause;
+        return status;
+    }
+    hd_problem_place(problem, "rank %u", rank->rank);
+    hd_problem_set(problem, status, status == HD_TIMEOUT ? HD_EXIT_PEER : HD_EXIT_FAILED, "%s: %s",
+                   what, hd_status_name(status));
+    hd_board_abort(rank->board, problem);
+    hd_bootstrap_abort(rank->bootstrap);
+    return status;
+}
+
+static hd_status no_memory(struct hd_rank *rank, struct hd_problem *problem)
+{
+    return hd_rank_leave(rank, HD_NO_MEMORY, "allocating", problem);
+}
+
+static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
+{
+    const struct hd_job *job = rank->session->job;
+    const struct hd_config *config = job->config;
+    const struct hd_engine_setup setup = {
+        .pipeline = job->pipeline,
+        .model = &job->model,
+        .needs = job->needs,
+        .rank = rank->rank,
+        .ordinal = rank->rank,
+        .kernel = &job->plugins.kernel->plugin,
+        .transport = &job->plugins.transport->plugin,
+        .kernel_options = job->plugins.kernel_options,
+        .transport_options = job->plugins.transport_options,
+        .bootstrap = {rank->bootstrap, bridge_put, bridge_get, bridge_fence, bridge_abort},
+        .board = rank->board,
+        .overlap = config->pipeline.overlap,
+        .poison = config->debug.poison,
+        .checksum = config->debug.checksum,
+        .trace_steps = config->output.trace ? config->output.trace_steps : 0,
+    };
+    return hd_engine_create(&setup, &rank->engine, problem);
+}
+
+/* Ranks that disagree on the plan would exchange the wrong messages; they cannot here, after a
+ * fork. */
+static hd_status agree(struct hd_rank *rank, struct hd_problem *problem)
+{
+    const uint32_t rank_count = hd_bootstrap_rank_count(rank->bootstrap);
+    char(*all)[HD_HASH_TEXT_BYTES] = hd_memory_take(rank_count * sizeof *all, 64, "exchange");
+
+    if (all == NULL) {
+        return no_memory(rank, problem);
+    }
+    const char *mine = rank->session->job->hash;
+    hd_status status =
+        hd_bootstrap_gather(rank->bootstrap, mine, HD_HASH_TEXT_BYTES, all, HD_RANK_FAR_NS);
+    for (uint32_t other = 0; status == HD_OK && other < rank_count; other++) {
+        if (memcmp(all[other], mine, HD_HASH_TEXT_BYTES) != 0) {
+            hd_problem_set(
+                problem, HD_PROTOCOL, HD_EXIT_USAGE,
+                "rank %u has plan %.12s, rank %u has %.12s: plan, sizes, plugins, options "
+                "or instruction set differ",
+                rank->rank, mine, other, all[other]);
+            status = HD_PROTOCOL;
+        }
+    }
+    hd_memory_give(all);
+    return status != HD_OK ? hd_rank_leave(rank, status, "comparing plans", problem) : HD_OK;
+}
+
+static hd_status draw_stage(struct hd_rank *rank, uint32_t local, struct hd_problem *problem)
+{
+    const struct hd_config *config = hd_rank_config(rank);
+    const uint32_t stage = hd_engine_stage(rank->engine, local);
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < rank->session->job->needs[stage].tensor_count;
+         i++) {
+        struct hd_tensor tensor;
+        status = hd_engine_tensor(rank->engine, local, i, &tensor, problem);
+        if (status != HD_OK) {
+            return status;
+        }
+        void *values = hd_memory_take(hd_tensor_count(&tensor) * sizeof(double), 64, "initial");
+        if (values == NULL) {
+            return no_memory(rank, problem);
+        }
+        hd_initial_fill(&tensor, config->train.seed, config->model.initial_deviation, values);
+        status = hd_engine_copy(rank->engine, local, i, HD_MASTER, 1, values, problem);
+        hd_memory_give(values);
+    }
+    return status;
+}
+
+static hd_status draw_parameters(struct hd_rank *rank, struct hd_problem *problem)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t local = 0; status == HD_OK && local < hd_engine_stage_count(rank->engine);
+         local++) {
+        status = draw_stage(rank, local, problem);
+    }
+    return status;
+}
+
+/* Room for what this rank's stages read of the corpus, and for the exchange. */
+static hd_status take_buffers(struct hd_rank *rank, struct hd_problem *problem)
+{
+    const struct hd_session *session = rank->session;
+    const struct hd_config *config = session->job->config;
+    const uint64_t microbatches = config->pipeline.microbatches;
+    const uint64_t tokens = (uint64_t)config->data.microbatch_size * config->model.sequence;
+    const uint64_t block_bytes = session->exchange.block_bytes;
+
+    rank->block = hd_memory_take(block_bytes, 64, "exchange");
+    rank->blocks = hd_memory_take(block_bytes * session->exchange.rank_count, 64, "exchange");
+    rank->token_list = hd_memory_take(microbatches * sizeof(int32_t *), 64, "tokens");
+    rank->target_list = hd_memory_take(microbatches * sizeof(int32_t *), 64, "tokens");
+    rank->tokens = hd_memory_take(microbatches * tokens * sizeof(int32_t), 64, "tokens");
+    rank->targets = hd_memory_take(microbatches * tokens * sizeof(int32_t), 64, "tokens");
+    if (!rank->block || !rank->blocks || !rank->token_list || !rank->target_list || !rank->tokens ||
+        !rank->targets) {
+        return no_memory(rank, problem);
+    }
+    for (uint64_t i = 0; i < microbatches; i++) {
+        rank->token_list[i] = rank->tokens + i * tokens;
+        rank->target_list[i] = rank->targets + i * tokens;
+    }
+    return HD_OK;
+}
+
+/* One digest a tensor, then one of all digests in global order (stage, then index). */
+static hd_status digest_stage(struct hd_rank *rank, uint32_t local,
+                              uint8_t (*digests)[HD_HASH_BYTES], struct hd_problem *problem)
+{
+    const uint32_t stage = hd_engine_stage(rank->engine, local);
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < rank->session->job->needs[stage].tensor_count;
+         i++) {
+        struct hd_tensor tensor;
+        struct hd_hash hash;
+        status = hd_engine_tensor(rank->engine, local, i, &tensor, problem);
+        if (status != HD_OK) {
+            return status;
+        }
+        const uint64_t item_bytes = tensor.dtype == HD_F64 ? sizeof(double) : sizeof(float);
+        const uint64_t bytes = hd_tensor_count(&tensor) * item_bytes;
+        void *values = hd_memory_take(bytes, 64, "hash");
+        if (values == NULL) {
+            return no_memory(rank, problem);
+        }
+        status = hd_engine_copy(rank->engine, local, i, HD_MASTER, 0, values, problem);
+        hd_hash_begin(&hash);
+        hd_hash_add_text(&hash, tensor.name);
+        hd_hash_add(&hash, values, bytes);
+        hd_hash_end(&hash, digests[i]);
+        hd_memory_give(values);
+    }
+    return status;
+}
+
+/* Where the digests of `stage` begin in the block of its rank. */
+static uint32_t digest_offset(const struct hd_session *session, uint32_t stage)
+{
+    uint32_t offset = 0;
+
+    for (uint32_t i = 0; i < stage; i++) {
+        if (session->exchange.stages[i].rank == session->exchange.stages[stage].rank) {
+            offset += session->exchange.stages[i].tensor_count;
+        }
+    }
+    return offset;
+}
+
+static void join_digests(struct hd_rank *rank, const uint8_t (*all)[HD_HASH_BYTES],
+                         uint64_t row_count)
+{
+    const struct hd_session *session = rank->session;
+    struct hd_results *results = hd_session_results(session, rank->region);
+    uint8_t digest[HD_HASH_BYTES];
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    for (uint32_t stage = 0; stage < session->exchange.stage_count; stage++) {
+        const struct hd_exchange_stage *row = &session->exchange.stages[stage];
+        hd_hash_add(&hash, all[row->rank * row_count + digest_offset(session, stage)],
+                    (uint64_t)row->tensor_count * HD_HASH_BYTES);
+    }
+    hd_hash_end(&hash, digest);
+    hd_hash_text(digest, results->parameters_hash);
+    results->has_hash = 1;
+}
+
+static hd_status hash_parameters(struct hd_rank *rank, struct hd_problem *problem)
+{
+    const struct hd_session *session = rank->session;
+    const uint64_t row_count = session->digest_count;
+    const uint32_t rank_count = session->exchange.rank_count;
+    uint8_t(*mine)[HD_HASH_BYTES] = hd_memory_take(row_count * HD_HASH_BYTES, 64, "hash");
+    uint8_t(*all)[HD_HASH_BYTES] =
+        hd_memory_take(rank_count * row_count * HD_HASH_BYTES, 64, "hash");
+    hd_status status = mine != NULL && all != NULL ? HD_OK : no_memory(rank, problem);
+
+    for (uint32_t local = 0; status == HD_OK && local < hd_engine_stage_count(rank->engine);
+         local++) {
+        const uint32_t offset = digest_offset(session, hd_engine_stage(rank->engine, local));
+        status = digest_stage(rank, local, mine + offset, problem);
+    }
+    if (status == HD_OK) {
+        hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
+        status = hd_bootstrap_gather(rank->bootstrap, mine, row_count * HD_HASH_BYTES, all,
+                                     HD_RANK_FAR_NS);
+        status = status != HD_OK ? hd_rank_leave(rank, status, "hashing the parameters", problem)
+                                 : HD_OK;
+    }
+    if (status == HD_OK && rank->rank == 0) {
+        join_digests(rank, (const uint8_t(*)[HD_HASH_BYTES])all, row_count);
+    }
+    hd_memory_give(mine);
+    hd_memory_give(all);
+    return status;
+}
+
+/* Everything of run.json that only this process knows. */
+static void leave_results(struct hd_rank *rank)
+{
+    const struct hd_session *session = rank->session;
+    const struct hd_recorder *recorder = hd_engine_recorder(rank->engine);
+    struct hd_rank_result *result = hd_session_rank(session, rank->region, rank->rank);
+    struct hd_record *records = hd_session_records(session, rank->region, rank->rank);
+    struct hd_memory_use uses[HD_MEMORY_TAG_MAX];
+    const uint32_t use_count = hd_memory_report(uses, HD_MEMORY_TAG_MAX);
+
+    for (uint32_t i = 0; i < use_count; i++) {
+        result->peak_bytes += uses[i].peak_bytes;
+        if (result->tag_count < HD_SESSION_TAG_MAX) {
+            snprintf(result->tags[result->tag_count].tag, sizeof result->tags[0].tag, "%s",
+                     uses[i].tag);
+            result->tags[result->tag_count++].peak_bytes = uses[i].peak_bytes;
+        }
+    }
+    result->peak_payload_slots = hd_engine_peak_slots(rank->engine);
+    snprintf(result->device, sizeof result->device, "%s", hd_engine_device(rank->engine));
+    for (uint32_t i = 0; i < session->remote_count; i++) {
+        char lane[36];
+        hd_engine_lane(rank->engine, i, lane);
+        if (lane[0] != '\0') {
+            memcpy(hd_session_lane(session, rank->region, i), lane, sizeof lane);
+        }
+    }
+    for (uint32_t step = 1; step <= recorder->step; step++) {
+        const struct hd_record *rows = hd_recorder_step(recorder, step);
+        if (rows != NULL) {
+            const uint64_t row = (uint64_t)((step - 1) % recorder->step_max);
+            memcpy(records + row * session->actions_max, rows,
+                   recorder->action_count * sizeof *rows);
+        }
+    }
+}
+
+static hd_status run(struct hd_rank *rank, struct hd_problem *problem)
+{
+    hd_status (*const parts[])(struct hd_rank *, struct hd_problem *) = {
+        create_engine, agree, draw_parameters, take_buffers, hd_rank_train, hash_parameters,
+    };
+    hd_status status = HD_OK;
+
+    for (unsigned i = 0; status == HD_OK && i < sizeof parts / sizeof parts[0]; i++) {
+        status = parts[i](rank, problem);
+    }
+    if (status == HD_OK) {
+        leave_results(rank);
+        hd_engine_phase(rank->engine, HD_PHASE_DONE);
+    }
+    hd_engine_destroy(rank->engine);
+    return status;
+}
+
+int32_t hd_session_rank_main(void *context, struct hd_bootstrap *bootstrap, void *region)
+{
+    struct hd_session *session = context;
+    struct hd_rank rank = {
+        .session = session,
+        .bootstrap = bootstrap,
+        .region = region,
+        .board = hd_session_board(region),
+        .rank = hd_bootstrap_rank(bootstrap),
+    };
+    struct hd_problem problem = {0};
+    char path[sizeof session->rundir.path + 32];
+
+    snprintf(path, sizeof path, "%s/log/rank-%04u.log", session->rundir.path, rank.rank);
+    const int error = hd_log_rank(rank.rank, session->request.has_files ? path : NULL);
+    if (error != 0) {
+        hd_problem_place(&problem, "%s", path);
+        hd_problem_set(&problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be opened: %s",
+                       strerror(error));
+        hd_board_abort(rank.board, &problem);
+        return HD_EXIT_OUTPUT;
+    }
+    const hd_status status = run(&rank, &problem);
+    if (status != HD_OK) {
+        hd_log(HD_LOG_INFO, "leaves: %s", problem.message);
+        return problem.exit_code > 0 ? problem.exit_code : HD_EXIT_FAILED;
+    }
+    return rank.signal > 0 ? 128 + rank.signal : HD_EXIT_OK;
+}

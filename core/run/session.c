@@ -1,0 +1,419 @@
+#include "run/session.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LANE_BYTES = 36 };
+
+struct hd_board *hd_session_board(void *region)
+{
+    return region;
+}
+
+static void *at(void *region, uint64_t offset)
+{
+    return (unsigned char *)region + offset;
+}
+
+struct hd_results *hd_session_results(const struct hd_session *session, void *region)
+{
+    return at(region, session->results_offset);
+}
+
+static double *step_numbers(const struct hd_session *session, void *region, uint32_t row)
+{
+    return (double *)at(region, session->steps_offset) +
+           (uint64_t)row * session->job->config->train.steps;
+}
+
+double *hd_session_losses(const struct hd_session *session, void *region)
+{
+    return step_numbers(session, region, 0);
+}
+
+double *hd_session_norms(const struct hd_session *session, void *region)
+{
+    return step_numbers(session, region, 1);
+}
+
+double *hd_session_step_seconds(const struct hd_session *session, void *region)
+{
+    return step_numbers(session, region, 2);
+}
+
+struct hd_rank_result *hd_session_rank(const struct hd_session *session, void *region,
+                                       uint32_t rank)
+{
+    assert(rank < session->job->pipeline->rank_count);
+    return (struct hd_rank_result *)at(region, session->ranks_offset) + rank;
+}
+
+char *hd_session_lane(const struct hd_session *session, void *region, uint32_t channel)
+{
+    return (char *)at(region, session->lanes_offset) + (uint64_t)channel * LANE_BYTES;
+}
+
+struct hd_record *hd_session_records(const struct hd_session *session, void *region, uint32_t rank)
+{
+    return (struct hd_record *)at(region, session->records_offset) + rank * session->record_count;
+}
+
+static uint64_t place(uint64_t *end, uint64_t bytes)
+{
+    const uint64_t offset = (*end + 63) / 64 * 64;
+
+    *end = offset + bytes;
+    return offset;
+}
+
+static void lay_out(struct hd_session *session)
+{
+    const struct hd_job *job = session->job;
+    const struct hd_pipeline *pipeline = job->pipeline;
+    const uint64_t rank_count = pipeline->rank_count;
+    uint64_t end = hd_board_bytes(pipeline->rank_count);
+
+    for (uint32_t rank = 0; rank < rank_count; rank++) {
+        const uint64_t actions = pipeline->rank_begin[rank + 1] - pipeline->rank_begin[rank];
+        session->actions_max = actions > session->actions_max ? actions : session->actions_max;
+    }
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        session->remote_count += pipeline->channels[i].source != pipeline->channels[i].target;
+    }
+    if (job->config->output.trace) {
+        session->record_count = session->actions_max * job->config->output.trace_steps;
+    }
+    session->results_offset = place(&end, sizeof(struct hd_results));
+    session->steps_offset = place(&end, 3ull * job->config->train.steps * sizeof(double));
+    session->ranks_offset = place(&end, rank_count * sizeof(struct hd_rank_result));
+    session->lanes_offset = place(&end, (uint64_t)session->remote_count * LANE_BYTES);
+    session->records_offset =
+        place(&end, rank_count * session->record_count * sizeof(struct hd_record));
+    session->region_bytes = end;
+}
+
+static hd_status lay_out_exchange(struct hd_session *session, struct hd_problem *problem)
+{
+    const struct hd_job *job = session->job;
+    const struct hd_pipeline *pipeline = job->pipeline;
+    struct hd_exchange_stage *rows =
+        hd_memory_take(pipeline->stage_count * sizeof *rows, 64, "exchange");
+    uint64_t *tensors = hd_memory_take(pipeline->rank_count * sizeof *tensors, 64, "exchange");
+    hd_status status = rows != NULL && tensors != NULL ? HD_OK : HD_NO_MEMORY;
+
+    session->digest_count = 1;
+    for (uint32_t stage = 0; status == HD_OK && stage < pipeline->stage_count; stage++) {
+        const uint32_t rank = pipeline->stage_rank[stage];
+        rows[stage] = (struct hd_exchange_stage){
+            .rank = rank,
+            .tensor_count = job->needs[stage].tensor_count,
+            .term_count = job->needs[stage].term_count,
+            .has_head = job->model.specs[stage].has_head && job->needs[stage].term_count > 0,
+        };
+        tensors[rank] += rows[stage].tensor_count;
+        session->digest_count =
+            tensors[rank] > session->digest_count ? tensors[rank] : session->digest_count;
+    }
+    if (status == HD_OK) {
+        status = hd_exchange_layout(&session->exchange, pipeline->rank_count, pipeline->stage_count,
+                                    rows);
+    }
+    hd_memory_give(rows);
+    hd_memory_give(tensors);
+    return status != HD_OK ? hd_problem_set(problem, status, HD_EXIT_FAILED,
+                                            "no memory for the exchange of the ranks")
+                           : HD_OK;
+}
+
+/* A kernel without terms (synthetic) reads no tokens that matter, and trains nothing. */
+static uint32_t has_loss(const struct hd_job *job)
+{
+    return job->needs[job->pipeline->stage_count - 1].term_count > 0;
+}
+
+static hd_status open_corpus(struct hd_session *session, struct hd_problem *problem)
+{
+    const struct hd_config *config = session->job->config;
+    const struct hd_corpus_request request = {
+        .path = config->data.corpus,
+        .format = config->data.format,
+        .token_bytes = config->data.token_bytes,
+        .vocabulary = config->model.vocabulary,
+        .sequence = config->model.sequence,
+        .samples_per_step = session->samples_per_step,
+    };
+
+    if (!has_loss(session->job)) {
+        return HD_OK;
+    }
+    return hd_corpus_open(&request, &session->corpus, problem);
+}
+
+static hd_status check_replicas(const struct hd_job *job, struct hd_problem *problem)
+{
+    if (job->pipeline->replica_count == 1) {
+        return HD_OK;
+    }
+    hd_problem_remedy(problem, "use a schedule with one chain of stages");
+    return hd_problem_set(
+        problem, HD_UNSUPPORTED, HD_EXIT_PLAN,
+        "the plan holds two replicas of every stage; the gradients of the two are "
+        "not yet added together, so it plans but does not run");
+}
+
+hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
+                            const struct hd_session_request *request, struct hd_problem *problem)
+{
+    const struct hd_config *config = job->config;
+    const time_t now = time(NULL);
+    struct tm local;
+
+    *session = (struct hd_session){.job = job, .request = *request, .started_ns = hd_now_ns()};
+    session->rundir.metrics = -1;
+    session->samples_per_step =
+        (uint64_t)config->pipeline.microbatches * config->data.microbatch_size;
+    localtime_r(&now, &local);
+    strftime(session->started, sizeof session->started, "%Y-%m-%dT%H:%M:%S%z", &local);
+    hd_status status = check_replicas(job, problem);
+    if (status == HD_OK && has_loss(job)) {
+        status = hd_model_check(&job->model, config, problem);
+    }
+    if (status == HD_OK) {
+        status = open_corpus(session, problem);
+    }
+    if (status == HD_OK) {
+        status = lay_out_exchange(session, problem);
+    }
+    if (status == HD_OK && request->has_files) {
+        status = hd_rundir_create(&session->rundir, config->output.directory, config->name,
+                                  request->overwrite, problem);
+    }
+    lay_out(session);
+    if (status != HD_OK) {
+        hd_session_finish(session);
+    }
+    return status;
+}
+
+void hd_session_finish(struct hd_session *session)
+{
+    hd_corpus_close(session->corpus);
+    session->corpus = NULL;
+    hd_exchange_finish(&session->exchange);
+    hd_rundir_close(&session->rundir);
+    free(session->report);
+    session->report = NULL;
+}
+
+static const char *signal_word(int signal)
+{
+    const char *word = strsignal(signal);
+    return word != NULL ? word : "an unknown signal";
+}
+
+/* "rank 2 died of signal 9 (Killed) at 2F3": the row says where it was. */
+static void blame_death(struct hd_session *session, struct hd_board *board,
+                        const struct hd_launch_event *event)
+{
+    struct hd_problem problem = {0};
+    char line[512];
+
+    (void)session;
+    atomic_store(&board->rows[event->rank].is_dead, 1u);
+    if (hd_board_is_aborted(board)) {
+        return;
+    }
+    hd_board_line(board, event->rank, hd_now_ns(), line, sizeof line);
+    if (event->kind == HD_LAUNCH_KILLED) {
+        hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "%s, killed by signal %d (%s)", line,
+                       event->signal, signal_word(event->signal));
+    } else {
+        hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_FAILED, "%s, with exit code %d", line,
+                       event->exit_code);
+    }
+    hd_board_abort(board, &problem);
+}
+
+static void blame_stop(struct hd_board *board, uint64_t now_ns)
+{
+    for (uint32_t rank = 0; rank < board->rank_count; rank++) {
+        const struct hd_rank_row *row = &board->rows[rank];
+        struct hd_rank_state state;
+        hd_board_read(board, rank, &state);
+        const uint64_t limit_ns = hd_board_timeout_ns(board, state.step);
+        const uint64_t stopped_ns = atomic_load(&row->stopped_ns);
+        if (atomic_load(&row->is_stopped) && now_ns > stopped_ns &&
+            now_ns - stopped_ns >= limit_ns) {
+            struct hd_problem problem = {0};
+            char line[512];
+            hd_board_line(board, rank, now_ns, line, sizeof line);
+            hd_problem_remedy(&problem, "continue it with SIGCONT before the deadline");
+            hd_problem_set(&problem, HD_TIMEOUT, HD_EXIT_PEER, "%s, longer than %.1f s", line,
+                           (double)limit_ns * 1e-9);
+            hd_board_abort(board, &problem);
+        }
+    }
+}
+
+/* A signal asks for the end of the step; if that does not come in time, the run ends as it is. */
+static void blame_signal(struct hd_session *session, struct hd_board *board, uint64_t now_ns)
+{
+    struct hd_problem problem = {0};
+
+    if (session->signal == 0 || now_ns - session->signalled_ns < board->timeout_ns) {
+        return;
+    }
+    hd_problem_set(&problem, HD_TIMEOUT, 128 + session->signal,
+                   "signal %d (%s): the step did not end within %.1f s", session->signal,
+                   signal_word(session->signal), (double)board->timeout_ns * 1e-9);
+    hd_board_abort(board, &problem);
+}
+
+static void tick(struct hd_session *session, struct hd_board *board, uint64_t now_ns)
+{
+    /* A tick this late: the parent itself was stopped, so what it saw before counts anew. */
+    if (session->last_tick_ns > 0 && now_ns - session->last_tick_ns > HD_S_NS) {
+        for (uint32_t rank = 0; rank < board->rank_count; rank++) {
+            atomic_store(&board->rows[rank].stopped_ns, now_ns);
+        }
+        session->signalled_ns = now_ns;
+    }
+    session->last_tick_ns = now_ns;
+    if (!hd_board_is_aborted(board)) {
+        blame_stop(board, now_ns);
+        blame_signal(session, board, now_ns);
+    }
+}
+
+/* All ranks are gone: whatever the region holds is read now. */
+static void end(struct hd_session *session, void *region)
+{
+    struct hd_board *board = hd_session_board(region);
+    struct hd_problem late = {0};
+
+    if (hd_board_is_aborted(board)) {
+        session->problem = board->cause;
+        session->report = strndup(board->report, sizeof board->report);
+    }
+    const int32_t exit_code = session->problem.exit_code != 0
+                                  ? session->problem.exit_code
+                                  : (session->signal != 0 ? 128 + session->signal : 0);
+    if (session->on_end != NULL) {
+        session->on_end(session->on_end_context, session, region);
+    }
+    if (!session->request.has_files) {
+        return;
+    }
+    hd_status status = hd_session_write_run(session, region, exit_code, &late);
+    if (status == HD_OK && session->job->config->output.trace) {
+        status = hd_session_write_trace(session, region, &late);
+    }
+    if (status != HD_OK && session->problem.exit_code == 0) {
+        session->problem = late;
+    }
+}
+
+static uint32_t on_event(void *context, void *region, const struct hd_launch_event *event)
+{
+    struct hd_session *session = context;
+    struct hd_board *board = hd_session_board(region);
+
+    switch (event->kind) {
+    case HD_LAUNCH_EXITED:
+        if (event->exit_code == 0 || event->exit_code == 128 + session->signal) {
+            break;
+        }
+        blame_death(session, board, event);
+        break;
+    case HD_LAUNCH_KILLED:
+        blame_death(session, board, event);
+        break;
+    case HD_LAUNCH_STOPPED:
+        atomic_store(&board->rows[event->rank].stopped_ns, event->at_ns);
+        atomic_store(&board->rows[event->rank].is_stopped, 1u);
+        hd_log(HD_LOG_WARN, "rank %u (pid %d) was stopped by signal %d", event->rank,
+               (int)event->pid, event->signal);
+        break;
+    case HD_LAUNCH_CONTINUED:
+        atomic_store(&board->rows[event->rank].is_stopped, 0u);
+        break;
+    case HD_LAUNCH_SIGNALLED:
+        session->signal = event->signal;
+        session->signalled_ns = event->at_ns;
+        atomic_store(&board->stop_signal, event->signal);
+        break;
+    case HD_LAUNCH_TICK:
+        tick(session, board, event->at_ns);
+        break;
+    case HD_LAUNCH_ENDED:
+        end(session, region);
+        break;
+    default:
+        break;
+    }
+    return hd_board_is_aborted(board);
+}
+
+static void prepare_region(void *context, void *region)
+{
+    const struct hd_session *session = context;
+    const struct hd_config *config = session->job->config;
+    struct hd_board *board = hd_session_board(region);
+
+    hd_board_init(board, session->job->pipeline->rank_count);
+    board->timeout_ns = (uint64_t)(config->transport.timeout_s * 1e9);
+    board->first_step_timeout_ns = (uint64_t)(config->transport.first_step_timeout_s * 1e9);
+}
+
+hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem)
+{
+    const uint64_t digest_bytes = session->digest_count * HD_HASH_BYTES;
+    const uint64_t block_bytes = session->exchange.block_bytes;
+    uint64_t gather_bytes = block_bytes > digest_bytes ? block_bytes : digest_bytes;
+    struct hd_launch_outcome outcome;
+
+    if (gather_bytes < HD_HASH_TEXT_BYTES) {
+        gather_bytes = HD_HASH_TEXT_BYTES;
+    }
+    const struct hd_launch launch = {
+        .rank_count = session->job->pipeline->rank_count,
+        .shared_bytes = session->region_bytes,
+        .gather_bytes = gather_bytes,
+        .context = session,
+        .prepare = prepare_region,
+        .rank_main = hd_session_rank_main,
+        .on_event = on_event,
+        .grace_ms = 700,
+    };
+    if (launch.rank_count > HD_LAUNCH_RANK_MAX) {
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "%u ranks are more than the %u that one machine starts",
+                              launch.rank_count, HD_LAUNCH_RANK_MAX);
+    }
+    if (session->request.has_files) {
+        const hd_status status = hd_session_write_run(session, NULL, -1, problem);
+        if (status != HD_OK) {
+            return status;
+        }
+    }
+    const hd_status status = hd_launch_run(&launch, &outcome, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    if (session->problem.exit_code == 0 && outcome.signal != 0) {
+        hd_problem_set(&session->problem, HD_ABORTED, 128 + outcome.signal,
+                       "ended by signal %d (%s)", outcome.signal, signal_word(outcome.signal));
+    }
+    if (session->problem.exit_code != 0) {
+        *problem = session->problem;
+        return HD_ABORTED;
+    }
+    return HD_OK;
+}

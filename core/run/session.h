@@ -1,0 +1,114 @@
+/*
+ * run/session.h - one run: what parent and ranks share, and who does what in it.
+ *
+ *   parent   makes the directory and opens the corpus, forks, supervises, writes run.json and
+ *            trace.json from what the ranks left in the region
+ *   rank     opens its engine, draws its parameters, runs the steps, leaves its results
+ *
+ * The region is the launcher's shared memory: the board, then the results, then the records of
+ * the last steps.  Rank 0 alone writes losses, norms and times of the steps; every rank its own
+ * row.
+ */
+#ifndef HEDDLE_RUN_SESSION_H
+#define HEDDLE_RUN_SESSION_H
+
+#include "engine/board.h"
+#include "engine/recorder.h"
+#include "launch/launch.h"
+#include "run/job.h"
+#include "train/corpus.h"
+#include "train/rundir.h"
+#include "train/step.h"
+
+#define HD_SESSION_TAG_MAX  16u
+#define HD_SESSION_LANE_MAX 4096u /* remote channels whose lane is kept */
+
+/* What one rank leaves behind. */
+struct hd_rank_result {
+    double compute_seconds, exposed_wait_seconds, credit_wait_seconds, launch_seconds; /* sums */
+    uint64_t engine_cpu_ns; /* CPU time of the step's thread inside hd_engine_step */
+    uint64_t action_count;  /* run in that time */
+    uint64_t peak_payload_slots;
+    uint64_t peak_bytes;
+    uint32_t counted_steps; /* the sums are over these: from step 3 on, or all if there are fewer */
+    uint32_t tag_count;
+    struct {
+        char tag[24];
+        uint64_t peak_bytes;
+    } tags[HD_SESSION_TAG_MAX];
+    char device[160];
+};
+
+struct hd_results {
+    uint32_t steps_done; /* losses and so on up to here are valid */
+    uint32_t skipped;
+    uint32_t has_hash;
+    char parameters_hash[HD_HASH_TEXT_BYTES];
+    double measured_bubble;       /* mean over the counted steps; NaN: none */
+    double measured_span_seconds; /* mean: from the first action's begin to the last one's end */
+    double balance_loss, z_loss;  /* of the last step */
+};
+
+/* What a command asks of a run. */
+struct hd_session_request {
+    uint32_t overwrite, is_quiet, is_terminal; /* is_terminal: stderr is one */
+    uint32_t has_files;                        /* 0: no directory at all (bench) */
+    int argument_count;
+    char *const *arguments; /* for run.json */
+};
+
+struct hd_session {
+    struct hd_job *job;
+    struct hd_session_request request;
+    struct hd_corpus *corpus; /* NULL: no stage reads tokens */
+    struct hd_rundir rundir;
+    struct hd_exchange exchange;
+    uint64_t samples_per_step, started_ns;
+    char started[40]; /* ISO 8601 */
+
+    /* Offsets into the region. */
+    uint64_t results_offset, steps_offset, ranks_offset, lanes_offset, records_offset, region_bytes;
+    uint64_t actions_max;  /* of a rank */
+    uint64_t record_count; /* of one rank: trace_steps x actions_max */
+    uint64_t digest_count; /* tensors of a rank, at most; at least 1 */
+    uint32_t remote_count;
+
+    /* The parent's. */
+    uint64_t signalled_ns;
+    int32_t signal;
+    uint64_t last_tick_ns;
+    struct hd_problem problem; /* the cause, when it ended badly */
+    char *report;              /* who was where, when it ended badly; owned; NULL: none */
+    void (*on_end)(void *context, struct hd_session *session,
+                   void *region); /* before the region goes */
+    void *on_end_context;
+};
+
+/* Views of the region. */
+struct hd_board *hd_session_board(void *region);
+struct hd_results *hd_session_results(const struct hd_session *session, void *region);
+double *hd_session_losses(const struct hd_session *session, void *region);       /* [steps] */
+double *hd_session_norms(const struct hd_session *session, void *region);        /* [steps] */
+double *hd_session_step_seconds(const struct hd_session *session, void *region); /* [steps] */
+struct hd_rank_result *hd_session_rank(const struct hd_session *session, void *region,
+                                       uint32_t rank);
+char *hd_session_lane(const struct hd_session *session, void *region, uint32_t channel); /* [36] */
+struct hd_record *hd_session_records(const struct hd_session *session, void *region, uint32_t rank);
+
+/* Opens corpus and directory and lays out the region; nothing runs yet. */
+hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
+                            const struct hd_session_request *request, struct hd_problem *problem);
+/* Forks, trains, writes the files.  HD_OK: every step was done; else the problem says the cause. */
+hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem);
+void hd_session_finish(struct hd_session *session);
+
+/* run/rank.c: the main of a rank. */
+int32_t hd_session_rank_main(void *context, struct hd_bootstrap *bootstrap, void *region);
+
+/* run/files.c: run.json (exit < 0: still running) and trace.json. */
+hd_status hd_session_write_run(const struct hd_session *session, void *region, int32_t exit_code,
+                               struct hd_problem *problem);
+hd_status hd_session_write_trace(const struct hd_session *session, void *region,
+                                 struct hd_problem *problem);
+
+#endif /* HEDDLE_RUN_SESSION_H */

@@ -1,0 +1,301 @@
+/* run/steps.c - the training loop of one rank. */
+#include "run/rank.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Steps that warm caches and kernels up are left out of the means, if there are others. */
+enum { COUNTED_FROM = 3 };
+
+static uint32_t reads_corpus(const struct hd_rank *rank)
+{
+    uint32_t reads = 0;
+
+    for (uint32_t local = 0; local < hd_engine_stage_count(rank->engine); local++) {
+        const struct hd_stage_spec *spec =
+            &rank->session->job->model.specs[hd_engine_stage(rank->engine, local)];
+        reads |= spec->has_embedding | spec->has_head;
+    }
+    return reads && rank->session->corpus != NULL;
+}
+
+/* Runs the step's actions; leaves this rank's block filled. */
+static hd_status compute(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
+{
+    const struct hd_session *session = rank->session;
+    const struct hd_config *config = session->job->config;
+    const double labels = (double)session->samples_per_step * config->model.sequence;
+    const struct hd_step_input input = {
+        .step = step,
+        .tokens = rank->token_list,
+        .targets = rank->target_list,
+        .label_scale = 1.0 / labels,
+        .auxiliary_scale = 1.0 / config->pipeline.microbatches,
+    };
+
+    if (reads_corpus(rank)) {
+        const struct hd_corpus_range range = {
+            .first = (uint64_t)(step - 1) * session->samples_per_step,
+            .sample_count = (uint32_t)session->samples_per_step,
+        };
+        hd_corpus_samples(session->corpus, range, rank->tokens, rank->targets);
+    }
+    const uint64_t cpu_ns = hd_thread_cpu_ns();
+    const hd_status status = hd_engine_step(rank->engine, &input, problem);
+    struct hd_rank_result *result = hd_session_rank(session, rank->region, rank->rank);
+    result->engine_cpu_ns += hd_thread_cpu_ns() - cpu_ns;
+    result->action_count += hd_engine_recorder(rank->engine)->action_count;
+    return status;
+}
+
+static hd_status fill_block(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
+{
+    const struct hd_exchange *exchange = &rank->session->exchange;
+    const uint32_t microbatches = hd_rank_config(rank)->pipeline.microbatches;
+    const struct hd_step_times *times = &hd_engine_recorder(rank->engine)->times;
+    double *values = hd_exchange_values(rank->block);
+    hd_status status = HD_OK;
+
+    for (uint32_t local = 0; status == HD_OK && local < hd_engine_stage_count(rank->engine);
+         local++) {
+        const struct hd_exchange_stage *stage =
+            &exchange->stages[hd_engine_stage(rank->engine, local)];
+        hd_exchange_sum_terms(hd_engine_terms(rank->engine, local), microbatches, stage->term_count,
+                              values + stage->term_offset);
+        status = hd_engine_norms(rank->engine, local, values + stage->square_offset, problem);
+    }
+    const struct hd_exchange_header header = {
+        .vote = status == HD_OK && hd_engine_is_sound(rank->engine),
+        .step = step,
+        .compute_seconds = (double)times->compute_ns * 1e-9,
+        .exposed_wait_seconds = (double)times->wait_ns * 1e-9,
+        .launch_seconds = (double)times->launch_ns * 1e-9,
+        .credit_wait_seconds = (double)times->credit_ns * 1e-9,
+        .peak_payload_slots = hd_engine_peak_slots(rank->engine),
+        .begin_ns = times->begin_ns,
+        .end_ns = times->end_ns,
+        .stop_signal = atomic_load(&rank->board->stop_signal),
+    };
+    memcpy(rank->block, &header, sizeof header);
+    return status;
+}
+
+static const struct hd_exchange_header *header_of(const struct hd_rank *rank, uint32_t other)
+{
+    return (const struct hd_exchange_header *)(rank->blocks +
+                                               other * rank->session->exchange.block_bytes);
+}
+
+/* All ranks meet; from equal blocks they come to equal verdicts. */
+static hd_status meet(struct hd_rank *rank, struct hd_problem *problem)
+{
+    const struct hd_exchange *exchange = &rank->session->exchange;
+
+    hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
+    const hd_status status = hd_bootstrap_gather(
+        rank->bootstrap, rank->block, exchange->block_bytes, rank->blocks, HD_RANK_FAR_NS);
+    if (status != HD_OK) {
+        return hd_rank_leave(rank, status, "meeting the other ranks at the end of the step",
+                             problem);
+    }
+    hd_engine_phase(rank->engine, HD_PHASE_UPDATE);
+    hd_step_judge(exchange, rank->blocks, hd_rank_config(rank)->train.clip_norm, &rank->result);
+    rank->signal = (int32_t)header_of(rank, 0)->stop_signal;
+    if (!rank->result.is_sound) {
+        return hd_rank_leave(rank, HD_ABORTED, "a rank did not vote for the step", problem);
+    }
+    return HD_OK;
+}
+
+/* A step that is not finite changes nothing, anywhere. */
+static hd_status update(struct hd_rank *rank, uint32_t step, double rate,
+                        struct hd_problem *problem)
+{
+    const struct hd_config *config = hd_rank_config(rank);
+    const struct hd_update update = {
+        .size = sizeof update,
+        .step = step - rank->skipped,
+        .learning_rate = rate,
+        .beta1 = config->train.beta1,
+        .beta2 = config->train.beta2,
+        .epsilon = config->train.epsilon,
+        .weight_decay = config->train.weight_decay,
+        .gradient_scale = rank->result.gradient_scale,
+    };
+
+    if (!rank->result.is_finite) {
+        rank->skipped++;
+        return HD_OK;
+    }
+    return hd_engine_update(rank->engine, &update, problem);
+}
+
+/* More of them than train.skip_max end the run, with the parameters of the last good step. */
+static hd_status judge_nonfinite(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
+{
+    const uint32_t skip_max = hd_rank_config(rank)->train.skip_max;
+
+    if (rank->result.is_finite || rank->skipped <= skip_max) {
+        return HD_OK;
+    }
+    hd_problem_remedy(problem, "lower train.learning_rate, or allow skips with train.skip_max");
+    hd_problem_place(problem, "step %u", step);
+    hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_NONFINITE,
+                   "the loss is %g and the gradient norm %g; parameters are those of step %u, %u "
+                   "steps were skipped and train.skip_max is %u",
+                   rank->result.loss, rank->result.grad_norm, step - 1, rank->skipped - 1,
+                   skip_max);
+    hd_board_abort(rank->board, problem);
+    return HD_PROTOCOL;
+}
+
+/* Sums for run.json, from the third step on. */
+static void count(struct hd_rank *rank, uint32_t step)
+{
+    const uint32_t steps = hd_rank_config(rank)->train.steps;
+    struct hd_rank_result *result = hd_session_rank(rank->session, rank->region, rank->rank);
+    const struct hd_exchange_header *mine = header_of(rank, rank->rank);
+    uint64_t begin_ns = UINT64_MAX, end_ns = 0;
+    double compute = 0;
+
+    if (step < COUNTED_FROM && steps >= COUNTED_FROM) {
+        return;
+    }
+    result->counted_steps++;
+    result->compute_seconds += mine->compute_seconds;
+    result->exposed_wait_seconds += mine->exposed_wait_seconds;
+    result->credit_wait_seconds += mine->credit_wait_seconds;
+    result->launch_seconds += mine->launch_seconds;
+    for (uint32_t other = 0; other < rank->session->exchange.rank_count; other++) {
+        const struct hd_exchange_header *header = header_of(rank, other);
+        begin_ns = header->begin_ns < begin_ns ? header->begin_ns : begin_ns;
+        end_ns = header->end_ns > end_ns ? header->end_ns : end_ns;
+        compute += header->compute_seconds;
+    }
+    rank->span_sum += (double)(end_ns - begin_ns) * 1e-9;
+    rank->compute_sum += compute;
+    rank->span_count++;
+}
+
+/* Rank 0 keeps the numbers of the step, on disk and in the region. */
+static hd_status keep(struct hd_rank *rank, struct hd_progress *progress,
+                      const struct hd_metrics *metrics, struct hd_problem *problem)
+{
+    struct hd_session *session = rank->session;
+    struct hd_results *results = hd_session_results(session, rank->region);
+    hd_status status = HD_OK;
+
+    hd_session_losses(session, rank->region)[metrics->step - 1] = metrics->result.loss;
+    hd_session_norms(session, rank->region)[metrics->step - 1] = metrics->result.grad_norm;
+    hd_session_step_seconds(session, rank->region)[metrics->step - 1] = metrics->step_seconds;
+    results->steps_done = metrics->step;
+    results->balance_loss = metrics->result.balance_loss;
+    results->z_loss = metrics->result.z_loss;
+    if (rank->span_count > 0) {
+        const double total = rank->span_sum * session->exchange.rank_count;
+        results->measured_span_seconds = rank->span_sum / rank->span_count;
+        results->measured_bubble = total > 0 ? 1 - rank->compute_sum / total : 0;
+    }
+    if (session->request.has_files) {
+        status = hd_rundir_metrics(&session->rundir, metrics, problem);
+    }
+    hd_progress_step(progress, metrics);
+    if (status != HD_OK) {
+        hd_board_abort(rank->board, problem);
+        hd_bootstrap_abort(rank->bootstrap);
+    }
+    return status;
+}
+
+static hd_status train_step(struct hd_rank *rank, struct hd_progress *progress, uint32_t step,
+                            struct hd_problem *problem)
+{
+    const struct hd_config *config = hd_rank_config(rank);
+    const struct hd_rate rate = {
+        .learning_rate = config->train.learning_rate,
+        .final_rate = config->train.final_rate,
+        .warmup_steps = config->train.warmup_steps,
+        .steps = config->train.steps,
+        .is_cosine = config->train.cosine,
+    };
+    const uint64_t tokens = rank->session->samples_per_step * config->model.sequence;
+    const uint64_t begin_ns = hd_now_ns();
+
+    hd_status status = compute(rank, step, problem);
+    if (status == HD_OK) {
+        status = fill_block(rank, step, problem);
+    }
+    if (status == HD_OK) {
+        status = meet(rank, problem);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    const double learning_rate = hd_rate_at(&rate, step);
+    status = update(rank, step, learning_rate, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    count(rank, step);
+    if (rank->rank == 0) {
+        const double seconds = (double)(hd_now_ns() - begin_ns) * 1e-9;
+        const struct hd_metrics metrics = {
+            .step = step,
+            .time_s = (double)(hd_now_ns() - rank->session->started_ns) * 1e-9,
+            .result = rank->result,
+            .learning_rate = learning_rate,
+            .tokens = tokens,
+            .step_seconds = seconds,
+            .tokens_per_second = (double)tokens / seconds,
+            .skipped = !rank->result.is_finite,
+        };
+        status = keep(rank, progress, &metrics, problem);
+        hd_session_results(rank->session, rank->region)->skipped = rank->skipped;
+    }
+    return status == HD_OK ? judge_nonfinite(rank, step, problem) : status;
+}
+
+/* Rank 0 says once that the corpus begins again. */
+static void say_wrap(const struct hd_rank *rank, uint32_t step)
+{
+    const struct hd_session *session = rank->session;
+    const uint64_t count = session->samples_per_step;
+    const uint64_t first = (uint64_t)(step - 1) * count;
+
+    if (rank->rank != 0 || session->corpus == NULL) {
+        return;
+    }
+    const struct hd_corpus_range now = {first, (uint32_t)count};
+    const struct hd_corpus_range before = {first - count, (uint32_t)count};
+    if (hd_corpus_wraps(session->corpus, now) &&
+        (step == 1 || !hd_corpus_wraps(session->corpus, before))) {
+        hd_log(HD_LOG_WARN, "step %u: %s has been read once (%llu samples) and begins again", step,
+               hd_corpus_path(session->corpus),
+               (unsigned long long)hd_corpus_sample_count(session->corpus));
+    }
+}
+
+hd_status hd_rank_train(struct hd_rank *rank, struct hd_problem *problem)
+{
+    const struct hd_config *config = hd_rank_config(rank);
+    struct hd_progress progress = {
+        .is_quiet = rank->session->request.is_quiet || rank->rank != 0,
+        .is_terminal = rank->session->request.is_terminal,
+        .steps = config->train.steps,
+        .begin_ns = hd_now_ns(),
+    };
+    hd_status status = HD_OK;
+
+    for (uint32_t step = 1; status == HD_OK && step <= config->train.steps && rank->signal == 0;
+         step++) {
+        say_wrap(rank, step);
+        status = train_step(rank, &progress, step, problem);
+    }
+    if (rank->rank == 0) {
+        hd_progress_end(&progress);
+    }
+    return status;
+}
