@@ -233,41 +233,78 @@ static void a_split_backward_holds_its_input_until_the_weight_pass(void)
     hd_pipeline_destroy(pipeline);
 }
 
-/* Two chains in opposite directions over two ranks; microbatch 0 runs in chain 0, 1 in chain 1. */
-static void make_two_replicas(struct hd_pipeline_source *source)
+/* DualPipe over four ranks, four microbatches each way.  Stages 4 to 7 of the text are stages 0 to
+   3 of the other chain, which runs from rank 3 to rank 0. */
+static void make_dual_pipe(struct hd_pipeline_source *source)
 {
-    static const uint32_t homes[] = {0, 1, 1, 0};
+    static const uint32_t homes[] = {0, 1, 2, 3, 3, 2, 1, 0};
 
-    hd_schedule_parse("0F0 1F1 1B1 0B0; 0F1 1F0 1B0 0B1", 4, 2, homes, source);
-    source->stage_count = 2;
+    hd_schedule_parse(
+        "0F0 0F1 0F2 7F0 7I0 7W0 7F1 0F3 7B1 7F2 0B0 7B2 7F3 0B1 7B3 0I2 0W2 0I3 0W3; "
+        "1F0 6F0 1F1 6F1 1F2 6B0 6F2 1B0 1F3 6B1 6F3 1B1 6B2 1B2 6I3 1I3 6W3 1W3; "
+        "5F0 2F0 5F1 2F1 5F2 2B0 2F2 5B0 5F3 2B1 2F3 5B1 2B2 5B2 2I3 5I3 2W3 5W3; "
+        "4F0 4F1 4F2 3F0 3I0 3W0 3F1 4F3 3B1 3F2 4B0 3B2 3F3 4B1 3B3 4I2 4W2 4I3 4W3",
+        8, 8, homes, source);
+    source->stage_count = 4;
     source->replica_count = 2;
-    source->replica_of[1] = 1;
-    for (uint64_t i = 0; i < source->rank_begin[2]; i++) {
-        source->actions[i].replica = (uint8_t)source->actions[i].microbatch;
+    memset(&source->replica_of[4], 1, 4);
+    for (uint64_t i = 0; i < source->rank_begin[4]; i++) {
+        struct hd_action *const action = &source->actions[i];
+        if (action->stage >= 4) {
+            action->stage -= 4;
+            action->microbatch += 4;
+            action->replica = 1;
+        }
     }
 }
 
+/* golden/peers, DeepSeekDualPipe_P4_bidir_m8: five copies on every rank; 26 ticks if both halves of
+   a pair end together, 25 if each ends when it is done, as here. */
 static void plans_two_replicas(void)
 {
+    static const uint32_t copies[] = {5, 5, 5, 5};
     struct hd_pipeline_source source;
     struct hd_pipeline *pipeline = NULL;
     struct hd_problem problem = {0};
     char text[32];
 
-    make_two_replicas(&source);
+    make_dual_pipe(&source);
     CU_ASSERT_EQUAL_FATAL(hd_pipeline_from_actions(&source, &pipeline, &problem), HD_OK);
-    CU_ASSERT_EQUAL(pipeline->channel_count, 4);
-    CU_ASSERT_EQUAL(pipeline->loss_ranks[0], 1);
+    CU_ASSERT_EQUAL(pipeline->asap_ticks, 25);
+    CU_ASSERT_EQUAL(pipeline->is_split, 1);
+    check_values("DualPipe", "copies of rank", pipeline->peak_copies, copies, 4);
+    CU_ASSERT_EQUAL(pipeline->channel_count, 12);
+    CU_ASSERT_EQUAL(pipeline->loss_ranks[0], 3);
     CU_ASSERT_EQUAL(pipeline->loss_ranks[1], 0);
-    CU_ASSERT_EQUAL(pipeline->channels[2].source, 1);
-    CU_ASSERT_EQUAL(pipeline->channels[2].target, 0);
-    CU_ASSERT_EQUAL(pipeline->channels[2].message_count, 1);
-    CU_ASSERT_EQUAL(pipeline->asap_ticks, 6);
-    CU_ASSERT_EQUAL(pipeline->retention[0], 1);
-    CU_ASSERT_EQUAL(pipeline->peak_copies[0], 2);
-    CU_ASSERT_STRING_EQUAL(hd_action_text(&pipeline->actions[1], text), "1F1'");
+    const uint32_t reverse = hd_pipeline_channel(pipeline, 0, HD_FORWARD, 1);
+    CU_ASSERT_EQUAL(reverse, 6);
+    CU_ASSERT_EQUAL(pipeline->channels[reverse].source, 3);
+    CU_ASSERT_EQUAL(pipeline->channels[reverse].target, 2);
+    CU_ASSERT_EQUAL(pipeline->channels[reverse].message_count, 4);
+    CU_ASSERT_STRING_EQUAL(hd_action_text(&pipeline->actions[3], text), "3F4'");
     CU_ASSERT_EQUAL(hd_pipeline_verify_serial(pipeline, &problem), HD_OK);
     hd_pipeline_destroy(pipeline);
+}
+
+/* Whatever is wrong with a replica is told in its own words. */
+static void refuses_a_microbatch_in_the_wrong_replica(void)
+{
+    struct hd_pipeline_source source;
+    struct hd_pipeline *pipeline = NULL;
+    struct hd_problem problem = {0};
+
+    make_dual_pipe(&source);
+    source.replica_of[4] = 0;
+    CU_ASSERT_TRUE(hd_pipeline_from_actions(&source, &pipeline, &problem) < 0);
+    CU_ASSERT_EQUAL(problem.law, 1);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(problem.message, "is of replica 1, but microbatch 4 runs in replica 0"));
+    problem = (struct hd_problem){0};
+    make_dual_pipe(&source);
+    source.replica_of[4] = 2;
+    CU_ASSERT_TRUE(hd_pipeline_from_actions(&source, &pipeline, &problem) < 0);
+    CU_ASSERT_STRING_EQUAL(problem.message, "microbatch 4 runs in replica 2, and there are 2");
+    CU_ASSERT_PTR_NULL(pipeline);
 }
 
 /* --- refusals, memory, hash ------------------------------------------------------------------ */
@@ -385,6 +422,7 @@ static const struct hd_check checks[] = {
     {"a split backward holds its input until W",
      a_split_backward_holds_its_input_until_the_weight_pass},
     {"plans two replicas", plans_two_replicas},
+    {"refuses a microbatch in the wrong replica", refuses_a_microbatch_in_the_wrong_replica},
     {"refuses what the schedule refuses", refuses_what_the_schedule_refuses},
     {"refuses what is past the limits", refuses_what_is_past_the_limits},
     {"predicts memory by rank", predicts_memory_by_rank},

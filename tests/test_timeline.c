@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { VALUE_MAX = 16, TABLE_MAX = 64 };
 
@@ -80,6 +81,22 @@ static void refuses_a_drawing_that_breaks_a_dependency(void)
     CU_ASSERT_STRING_EQUAL(problem.place, "rank 1");
     CU_ASSERT_STRING_EQUAL(problem.message,
                            "drawn, 1F0 starts at tick 0, but 0F0 on rank 0 ends at tick 1");
+    hd_pipeline_destroy(pipeline);
+}
+
+/* DESIGN section 4: the drawn tables for m = P break a dependency; the order itself is legal. */
+static void refuses_the_drawing_of_as_many_microbatches_as_ranks(void)
+{
+    const struct hd_schedule_case wanted = {"interleaved_1f1b", 4, 2, 4, 0, NULL};
+    struct hd_pipeline *const pipeline = hd_schedule_must_plan(&wanted);
+    struct hd_timeline *timeline = NULL;
+    struct hd_problem problem = {0};
+
+    CU_ASSERT_EQUAL(pipeline->asap_ticks, 33);
+    CU_ASSERT_TRUE(hd_timeline_create(pipeline, HD_TIMELINE_DRAWN, NULL, &timeline, &problem) < 0);
+    CU_ASSERT_EQUAL(problem.exit_code, HD_EXIT_PLAN);
+    CU_ASSERT_STRING_EQUAL(problem.place, "rank 0");
+    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "4B0 starts at tick 15"));
     hd_pipeline_destroy(pipeline);
 }
 
@@ -303,6 +320,8 @@ static void one_slot_more_than_the_depth_never_delays(void)
 static const struct hd_check checks[] = {
     {"draws the figures of the report", draws_the_figures_of_the_report},
     {"refuses a drawing that breaks a dependency", refuses_a_drawing_that_breaks_a_dependency},
+    {"refuses the drawing of as many microbatches as ranks",
+     refuses_the_drawing_of_as_many_microbatches_as_ranks},
     {"costs what the cases say", costs_what_the_cases_say},
     {"counts credits in costed plans", counts_credits_in_costed_plans},
     {"one slot more than the depth never delays", one_slot_more_than_the_depth_never_delays},
