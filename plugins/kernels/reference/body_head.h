@@ -18,18 +18,36 @@ static uint64_t head_values(uint64_t tokens, uint64_t width, uint64_t vocabulary
     return tokens * (2 * chunk + (width > 3 ? width : 3));
 }
 
-/* The logits of the columns [first, first + count), as [T, count]. */
-static void make_logits(const struct hd_ops_device *device, const struct hd_head_args *args,
-                        size_t first, size_t count, stat *logits)
+/* Some columns of the vocabulary, and what is alive of them. */
+struct chunk {
+    size_t first, count;
+    stat *logits; /* [T, count] */
+    act *dl;      /* [T, count]; backward */
+    stat *dx;     /* [T, d], the sum over the chunks so far; backward */
+};
+
+static struct chunk chunk_at(const struct hd_ops_device *device, const struct hd_head_args *args,
+                             size_t first)
 {
-    const struct product p = {
-        .a = {args->x, ACT_DTYPE, args->width, 1},
-        .b = {(const act *)args->weight + first * args->width, ACT_DTYPE, args->width, 1},
-        .rows = args->token_count,
-        .columns = count,
-        .depth = args->width,
-        .c = logits,
-        .c_dtype = STAT_DTYPE};
+    const size_t most_columns = chunk_of(args->vocabulary), left = args->vocabulary - first;
+    struct chunk chunk = {.first = first, .logits = own_scratch(device)};
+    chunk.count = left < most_columns ? left : most_columns;
+    chunk.dx = chunk.logits + args->token_count * most_columns;
+    chunk.dl = (act *)(void *)(chunk.dx + (size_t)args->token_count * args->width);
+    return chunk;
+}
+
+static void make_logits(const struct hd_ops_device *device, const struct hd_head_args *args,
+                        const struct chunk *chunk)
+{
+    const act *weight = (const act *)args->weight + chunk->first * args->width;
+    const struct product p = {.a = {args->x, ACT_DTYPE, args->width, 1},
+                              .b = {weight, ACT_DTYPE, args->width, 1},
+                              .rows = args->token_count,
+                              .columns = chunk->count,
+                              .depth = args->width,
+                              .c = chunk->logits,
+                              .c_dtype = STAT_DTYPE};
     multiply(device, &p);
 }
 
@@ -48,47 +66,62 @@ static void extend_sum(const stat *logits, size_t count, stat *greatest, stat *s
     *sum = total;
 }
 
-static hd_status head_loss(struct hd_ops_device *device, const struct hd_head_args *args)
+/* The running maximum and sum of every token, and the logit of its target; forward only. */
+struct running {
+    stat *greatest, *sum, *wanted; /* [T] */
+};
+
+static void take_chunk(const struct hd_head_args *args, const struct chunk *chunk,
+                       const struct running *running)
 {
-    const size_t tokens = args->token_count, chunk = chunk_of(args->vocabulary);
-    stat *logits = own_scratch(device), *greatest = logits + tokens * chunk;
-    stat *sum = greatest + tokens, *wanted = sum + tokens, *lse = args->lse;
-    double loss = 0;
-    for (size_t t = 0; t < tokens; t++) {
-        greatest[t] = -(stat)INFINITY;
-        sum[t] = wanted[t] = 0;
-        assert(args->targets[t] < 0 || (uint32_t)args->targets[t] < args->vocabulary);
-    }
-    for (size_t first = 0; first < args->vocabulary; first += chunk) {
-        const size_t left = args->vocabulary - first, count = left < chunk ? left : chunk;
-        make_logits(device, args, first, count, logits);
-        for (size_t t = 0; t < tokens; t++) {
-            const int64_t column = args->targets[t] - (int64_t)first;
-            extend_sum(logits + t * count, count, &greatest[t], &sum[t]);
-            if (column >= 0 && column < (int64_t)count) {
-                wanted[t] = logits[t * count + (size_t)column];
-            }
+    for (size_t t = 0; t < args->token_count; t++) {
+        const stat *logits = chunk->logits + t * chunk->count;
+        const int64_t column = args->targets[t] - (int64_t)chunk->first;
+        extend_sum(logits, chunk->count, &running->greatest[t], &running->sum[t]);
+        if (column >= 0 && column < (int64_t)chunk->count) {
+            running->wanted[t] = logits[column];
         }
     }
+}
+
+static hd_status head_loss(struct hd_ops_device *device, const struct hd_head_args *args)
+{
+    const size_t tokens = args->token_count, columns = chunk_of(args->vocabulary);
+    struct running running = {.greatest = own_scratch(device) + tokens * columns};
+    running.sum = running.greatest + tokens;
+    running.wanted = running.sum + tokens;
+    stat *lse = args->lse;
+    double loss = 0;
     for (size_t t = 0; t < tokens; t++) {
-        lse[t] = greatest[t] + LOG(sum[t]);
-        loss += args->targets[t] >= 0 ? (double)lse[t] - (double)wanted[t] : 0;
+        running.greatest[t] = -(stat)INFINITY;
+        running.sum[t] = running.wanted[t] = 0;
+        assert(args->targets[t] < 0 || (uint32_t)args->targets[t] < args->vocabulary);
+    }
+    for (size_t first = 0; first < args->vocabulary; first += columns) {
+        const struct chunk chunk = chunk_at(device, args, first);
+        make_logits(device, args, &chunk);
+        take_chunk(args, &chunk, &running);
+    }
+    for (size_t t = 0; t < tokens; t++) {
+        lse[t] = running.greatest[t] + LOG(running.sum[t]);
+        loss += args->targets[t] >= 0 ? (double)lse[t] - (double)running.wanted[t] : 0;
     }
     *args->loss = args->label_scale * loss;
     return HD_OK;
 }
 
-/* dl of one token's chunk; zero where it has no label. */
-static void make_dlogits(const struct hd_head_args *args, size_t token, size_t first, size_t count,
-                         const stat *logits, act *dl)
+/* dl of one token; zero where it has no label. */
+static void make_dlogits(const struct hd_head_args *args, const struct chunk *chunk, size_t token)
 {
-    const int64_t column = args->targets[token] - (int64_t)first;
+    const stat *logits = chunk->logits + token * chunk->count;
+    act *dl = chunk->dl + token * chunk->count;
+    const int64_t column = args->targets[token] - (int64_t)chunk->first;
     const stat lse = ((const stat *)args->lse)[token], scale = (stat)args->label_scale;
     if (args->targets[token] < 0) {
-        memset(dl, 0, count * sizeof(act));
+        memset(dl, 0, chunk->count * sizeof(act));
         return;
     }
-    for (size_t v = 0; v < count; v++) {
+    for (size_t v = 0; v < chunk->count; v++) {
         const stat one = (int64_t)v == column ? 1 : 0;
         dl[v] = store(scale * (EXP(logits[v] - lse) - one));
     }
@@ -96,23 +129,24 @@ static void make_dlogits(const struct hd_head_args *args, size_t token, size_t f
 
 /* dx += dl W and dW += dl^T x of one chunk. */
 static void spread_dlogits(const struct hd_ops_device *device, const struct hd_head_args *args,
-                           size_t first, size_t count, const act *dl, stat *dx)
+                           const struct chunk *chunk)
 {
+    const size_t begin = chunk->first * args->width;
     const struct product input = {
-        .a = {dl, ACT_DTYPE, count, 1},
-        .b = {(const act *)args->weight + first * args->width, ACT_DTYPE, 1, args->width},
+        .a = {chunk->dl, ACT_DTYPE, chunk->count, 1},
+        .b = {(const act *)args->weight + begin, ACT_DTYPE, 1, args->width},
         .rows = args->token_count,
         .columns = args->width,
-        .depth = count,
-        .c = dx,
+        .depth = chunk->count,
+        .c = chunk->dx,
         .c_dtype = STAT_DTYPE,
         .adds_to_c = 1};
-    const struct product weight = {.a = {dl, ACT_DTYPE, 1, count},
+    const struct product weight = {.a = {chunk->dl, ACT_DTYPE, 1, chunk->count},
                                    .b = {args->x, ACT_DTYPE, 1, args->width},
-                                   .rows = count,
+                                   .rows = chunk->count,
                                    .columns = args->width,
                                    .depth = args->token_count,
-                                   .c = (stat *)args->dweight + first * args->width,
+                                   .c = (stat *)args->dweight + begin,
                                    .c_dtype = STAT_DTYPE,
                                    .adds_to_c = 1};
     multiply(device, &input);
@@ -121,18 +155,18 @@ static void spread_dlogits(const struct hd_ops_device *device, const struct hd_h
 
 static hd_status head_loss_backward(struct hd_ops_device *device, const struct hd_head_args *args)
 {
-    const size_t tokens = args->token_count, chunk = chunk_of(args->vocabulary);
-    stat *logits = own_scratch(device), *dx = logits + tokens * chunk;
-    act *dl = (act *)(void *)(dx + tokens * args->width);
-    memset(dx, 0, tokens * args->width * sizeof(stat));
-    for (size_t first = 0; first < args->vocabulary; first += chunk) {
-        const size_t left = args->vocabulary - first, count = left < chunk ? left : chunk;
-        make_logits(device, args, first, count, logits);
+    const size_t tokens = args->token_count, values = tokens * args->width;
+    const size_t columns = chunk_of(args->vocabulary);
+    stat *dx = chunk_at(device, args, 0).dx;
+    memset(dx, 0, values * sizeof(stat));
+    for (size_t first = 0; first < args->vocabulary; first += columns) {
+        const struct chunk chunk = chunk_at(device, args, first);
+        make_logits(device, args, &chunk);
         for (size_t t = 0; t < tokens; t++) {
-            make_dlogits(args, t, first, count, logits + t * count, dl + t * count);
+            make_dlogits(args, &chunk, t);
         }
-        spread_dlogits(device, args, first, count, dl, dx);
+        spread_dlogits(device, args, &chunk);
     }
-    store_row(dx, tokens * args->width, args->dx);
+    store_row(dx, values, args->dx);
     return HD_OK;
 }

@@ -89,12 +89,17 @@ static hd_status rms_norm_backward(struct hd_ops_device *device, const struct hd
 }
 
 /* The pairs (i, i + c/2) of one head of one token. */
-static void rotate_head(const act *x, act *y, const stat *cosine, const stat *sine, size_t pairs,
-                        stat sign)
+static void rotate_head(const struct hd_rope_args *args, size_t token, size_t head)
 {
+    const size_t pairs = args->head_width / 2, position = token % args->sequence;
+    const size_t at = (token * args->heads + head) * args->head_width;
+    const act *x = (const act *)args->x + at;
+    const stat *cosine = (const stat *)args->cosine + position * pairs;
+    const stat *sine = (const stat *)args->sine + position * pairs;
+    act *y = (act *)args->y + at;
     for (size_t i = 0; i < pairs; i++) {
         const stat first = load(x[i]), second = load(x[i + pairs]);
-        const stat c = cosine[i], s = sign * sine[i];
+        const stat c = cosine[i], s = args->inverse ? -sine[i] : sine[i];
         y[i] = store(first * c - second * s);
         y[i + pairs] = store(second * c + first * s);
     }
@@ -102,16 +107,10 @@ static void rotate_head(const act *x, act *y, const stat *cosine, const stat *si
 
 static hd_status rope(struct hd_ops_device *device, const struct hd_rope_args *args)
 {
-    const size_t pairs = args->head_width / 2;
     (void)device;
     for (size_t token = 0; token < (size_t)args->batch * args->sequence; token++) {
-        const size_t position = token % args->sequence;
         for (size_t head = 0; head < args->heads; head++) {
-            const size_t at = (token * args->heads + head) * args->head_width;
-            rotate_head((const act *)args->x + at, (act *)args->y + at,
-                        (const stat *)args->cosine + position * pairs,
-                        (const stat *)args->sine + position * pairs, pairs,
-                        (stat)(args->inverse ? -1 : 1));
+            rotate_head(args, token, head);
         }
     }
     return HD_OK;

@@ -57,40 +57,43 @@ static stat value_at(const void *data, uint32_t dtype, size_t index)
     return dtype == STAT_DTYPE ? ((const stat *)data)[index] : load(((const act *)data)[index]);
 }
 
-/* Packs `count` <= tile free indices from `first` as panel[depth][tile]; the rest are zeros. */
-static void pack_act(const struct operand *from, size_t first, size_t count, size_t tile,
-                     size_t depth, stat *panel)
+/* Where an operand is packed: values[depth][tile]. */
+struct panel {
+    stat *values;
+    size_t tile, depth;
+};
+
+/* Packs `count` <= tile free indices from `first`; the rest are zeros already. */
+static void pack_act(const struct operand *from, size_t first, size_t count, struct panel panel)
 {
     const act *data = (const act *)from->data + first * from->step;
-    for (size_t l = 0; l < depth; l++) {
+    for (size_t l = 0; l < panel.depth; l++) {
         for (size_t i = 0; i < count; i++) {
-            panel[l * tile + i] = load(data[i * from->step + l * from->depth_step]);
+            panel.values[l * panel.tile + i] = load(data[i * from->step + l * from->depth_step]);
         }
     }
 }
 
-static void pack_stat(const struct operand *from, size_t first, size_t count, size_t tile,
-                      size_t depth, stat *panel)
+static void pack_stat(const struct operand *from, size_t first, size_t count, struct panel panel)
 {
     const stat *data = (const stat *)from->data + first * from->step;
-    for (size_t l = 0; l < depth; l++) {
+    for (size_t l = 0; l < panel.depth; l++) {
         for (size_t i = 0; i < count; i++) {
-            panel[l * tile + i] = data[i * from->step + l * from->depth_step];
+            panel.values[l * panel.tile + i] = data[i * from->step + l * from->depth_step];
         }
     }
 }
 
-static void pack(const struct operand *from, size_t first, size_t limit, size_t tile, size_t depth,
-                 stat *panel)
+static void pack(const struct operand *from, size_t first, size_t limit, struct panel panel)
 {
-    const size_t count = limit - first < tile ? limit - first : tile;
-    if (count < tile) {
-        memset(panel, 0, tile * depth * sizeof(stat));
+    const size_t count = limit - first < panel.tile ? limit - first : panel.tile;
+    if (count < panel.tile) {
+        memset(panel.values, 0, panel.tile * panel.depth * sizeof(stat));
     }
     if (from->dtype == STAT_DTYPE) {
-        pack_stat(from, first, count, tile, depth, panel);
+        pack_stat(from, first, count, panel);
     } else {
-        pack_act(from, first, count, tile, depth, panel);
+        pack_act(from, first, count, panel);
     }
 }
 
@@ -141,6 +144,15 @@ static void put_tile(const struct product *p, size_t row, size_t column,
     }
 }
 
+/* Packs the columns [begin, end) of B, tile after tile. */
+static void pack_columns(const struct product *p, size_t begin, size_t end, stat *panels)
+{
+    for (size_t column = begin; column < end; column += COLUMN_TILE) {
+        stat *values = panels + (column - begin) * p->depth;
+        pack(&p->b, column, p->columns, (struct panel){values, COLUMN_TILE, p->depth});
+    }
+}
+
 static void multiply(const struct hd_ops_device *device, const struct product *p)
 {
     const uint64_t panels = panel_bytes(p->depth);
@@ -149,16 +161,13 @@ static void multiply(const struct hd_ops_device *device, const struct product *p
     stat *column_panels = row_panel + p->depth * ROW_TILE;
     for (size_t begin = 0; begin < p->columns; begin += COLUMNS_KEPT) {
         const size_t end = begin + COLUMNS_KEPT < p->columns ? begin + COLUMNS_KEPT : p->columns;
-        for (size_t column = begin; column < end; column += COLUMN_TILE) {
-            pack(&p->b, column, p->columns, COLUMN_TILE, p->depth,
-                 column_panels + (column - begin) * p->depth);
-        }
+        pack_columns(p, begin, end, column_panels);
         for (size_t row = 0; row < p->rows; row += ROW_TILE) {
-            pack(&p->a, row, p->rows, ROW_TILE, p->depth, row_panel);
+            pack(&p->a, row, p->rows, (struct panel){row_panel, ROW_TILE, p->depth});
             for (size_t column = begin; column < end; column += COLUMN_TILE) {
                 stat sums[ROW_TILE][COLUMN_TILE];
-                multiply_tile(row_panel, column_panels + (column - begin) * p->depth, p->depth,
-                              sums);
+                const stat *columns = column_panels + (column - begin) * p->depth;
+                multiply_tile(row_panel, columns, p->depth, sums);
                 put_tile(p, row, column, sums);
             }
         }
