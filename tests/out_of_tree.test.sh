@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# A plugin is built from an installation alone, by make and by CMake, and works there.
+set -uo pipefail
+
+world=$(mktemp -d)
+trap 'rm -rf "$world"' EXIT
+prefix=$world/prefix
+name=heddle_schedule_eager_1f1b.so
+
+fail() {
+    echo "out_of_tree: $*"
+    exit 1
+}
+
+cmake --install "$HD_BUILD_DIR" --prefix "$prefix" >"$world/install.log" || fail "the installation fails"
+for file in bin/heddle lib/heddle/abi1/heddle_schedule_1f1b.so include/heddle/plugin.h \
+    lib/pkgconfig/heddle.pc lib/cmake/heddle/heddle-config.cmake; do
+    [ -e "$prefix/$file" ] || fail "no $file in the installation"
+done
+
+# A copy, so that no header of the source tree is within reach.
+cp -r "$HD_SOURCE_DIR/examples/schedule" "$world/example"
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+make -C "$world/example" CC="$HD_CC" CFLAGS="-O2 -Wall -Wextra -Wpedantic -Wconversion -Werror" ||
+    fail "the example cannot be made"
+cmake -S "$world/example" -B "$world/cmake" -DCMAKE_C_COMPILER="$HD_CC" \
+    -DCMAKE_PREFIX_PATH="$prefix" >"$world/cmake.log" 2>&1 && cmake --build "$world/cmake" ||
+    { cat "$world/cmake.log"; fail "the example cannot be built with CMake"; }
+
+inspect() { # FILE
+    "$prefix/bin/heddle" inspect "$1" >"$world/inspect.txt" || fail "inspect refuses $1"
+    grep -q 'eager-1F1B' "$world/inspect.txt" || fail "inspect does not say what $1 is"
+}
+# The numbers that the opening comment of the example promises: P = 4, m = 8.
+plan() { # SCHEDULE
+    "$prefix/bin/heddle" plan --json pipeline.schedule="$1" pipeline.ranks=4 \
+        pipeline.microbatches=8 >"$world/plan.json" || { cat "$world/plan.json"; fail "$1 is not planned"; }
+    tr -d ' \n' <"$world/plan.json" >"$world/plan.txt"
+    grep -q '"ticks":33,' "$world/plan.txt" || fail "$1 does not last 33 ticks"
+    grep -q '"peak_copies":\[7,5,3,1\]' "$world/plan.txt" || fail "$1 does not retain 7 5 3 1 payloads"
+}
+for folder in example cmake; do
+    inspect "$world/$folder/$name"
+    plan "$world/$folder/$name"
+done
+
+# Installed beside the others it is found by its name.
+make -C "$world/example" CC="$HD_CC" install >/dev/null || fail "make install fails"
+plan eager_1f1b
