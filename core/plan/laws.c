@@ -119,9 +119,10 @@ static hd_status refuse_foreign(const struct hd_pipeline *pipeline, uint32_t ran
                          place);
 }
 
-static hd_status refuse_double(const struct hd_pipeline *pipeline, uint32_t rank, uint32_t first,
-                               uint64_t second, struct hd_problem *problem)
+static hd_status refuse_double(const struct hd_pipeline *pipeline, uint32_t first, uint64_t second,
+                               struct hd_problem *problem)
 {
+    const uint32_t rank = hd_pipeline_rank_of(pipeline, first);
     char texts[2][32];
 
     hd_action_text(&pipeline->actions[first], texts[0]);
@@ -148,7 +149,7 @@ static hd_status fill_index(struct hd_pipeline *pipeline, struct hd_problem *pro
             uint32_t *const entry =
                 &pipeline->index_of[row * pipeline->microbatch_count + action->microbatch];
             if (*entry != HD_NO_ACTION) {
-                return refuse_double(pipeline, rank, *entry, i, problem);
+                return refuse_double(pipeline, *entry, i, problem);
             }
             *entry = (uint32_t)i;
             pipeline->is_split |= pass == HD_PASS_WEIGHT || action->kind == HD_BACKWARD_INPUT;
@@ -185,11 +186,9 @@ static hd_status check_halves(const struct hd_pipeline *pipeline, uint32_t stage
 {
     const uint32_t backward = hd_pipeline_find(pipeline, HD_PASS_BACKWARD, stage, microbatch);
     const uint32_t weight = hd_pipeline_find(pipeline, HD_PASS_WEIGHT, stage, microbatch);
-    const uint32_t rank = hd_flow_home(pipeline, pipeline->replica_of[microbatch], stage);
 
     if (pipeline->actions[backward].kind == HD_BACKWARD) {
-        return weight == HD_NO_ACTION ? HD_OK
-                                      : refuse_double(pipeline, rank, backward, weight, problem);
+        return weight == HD_NO_ACTION ? HD_OK : refuse_double(pipeline, backward, weight, problem);
     }
     return weight != HD_NO_ACTION
                ? HD_OK
@@ -257,9 +256,10 @@ hd_status hd_laws_causal(const struct hd_pipeline *pipeline, struct hd_problem *
     return HD_OK;
 }
 
-static hd_status refuse_match(const struct hd_pipeline *pipeline, uint32_t rank, uint64_t index,
-                              uint32_t expected, struct hd_problem *problem)
+static hd_status refuse_match(const struct hd_pipeline *pipeline, uint64_t index, uint32_t expected,
+                              struct hd_problem *problem)
 {
+    const uint32_t rank = hd_pipeline_rank_of(pipeline, index);
     const struct hd_action *const action = &pipeline->actions[index];
     const uint32_t channel_index = hd_flow_in_channel(pipeline, action);
     const struct hd_pipeline_channel *const channel = &pipeline->channels[channel_index];
@@ -293,7 +293,7 @@ hd_status hd_laws_matched(const struct hd_pipeline *pipeline, struct hd_problem 
             }
             const uint32_t expected = met[channel]++;
             if (pipeline->sequence[hd_flow_producer(pipeline, action)] != expected) {
-                status = refuse_match(pipeline, rank, i, expected, problem);
+                status = refuse_match(pipeline, i, expected, problem);
             }
         }
     }

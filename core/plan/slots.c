@@ -26,18 +26,24 @@ static uint32_t count_remote(const struct hd_pipeline *pipeline)
     return remote_count;
 }
 
-static hd_status check_list(const char *key, uint32_t count, uint32_t wanted, const char *what,
-                            const uint32_t *values, struct hd_problem *problem)
+/* What stands under one key of the ini file. */
+struct slot_list {
+    const char *key, *what;
+    uint32_t count, wanted;
+    const uint32_t *values;
+};
+
+static hd_status check_list(const struct slot_list *list, struct hd_problem *problem)
 {
-    if (count > 1 && count != wanted) {
-        hd_problem_key(problem, "%s", key);
-        hd_problem_remedy(problem, "give auto, one number for all, or %u numbers", wanted);
-        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u numbers for %u %s", count,
-                              wanted, what);
+    if (list->count > 1 && list->count != list->wanted) {
+        hd_problem_key(problem, "%s", list->key);
+        hd_problem_remedy(problem, "give auto, one number for all, or %u numbers", list->wanted);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u numbers for %u %s",
+                              list->count, list->wanted, list->what);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        if (values[i] == 0) {
-            hd_problem_key(problem, "%s", key);
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (list->values[i] == 0) {
+            hd_problem_key(problem, "%s", list->key);
             hd_problem_remedy(problem, "give at least 1, or auto");
             return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                                   "number %u is 0, and nothing moves without a slot", i + 1);
@@ -125,27 +131,32 @@ static hd_status give_transfer(struct hd_pipeline *pipeline, const struct hd_slo
     return status;
 }
 
-/* The forward that finds no slot on `rank`, and the pass of its own rank that would give one. */
-static int find_full_pool(const struct hd_pipeline *pipeline, uint32_t rank, uint32_t stage,
-                          uint32_t slots, uint64_t wait[2])
+/* The forward that finds no slot on `rank`, and the pass of the same rank that would give one. */
+struct full_pool {
+    uint32_t rank, stage, slots;
+    uint64_t forward, release; /* action indices */
+};
+
+static int find_full_pool(const struct hd_pipeline *pipeline, struct full_pool *pool)
 {
+    const uint64_t end = pipeline->rank_begin[pool->rank + 1];
     uint32_t held = 0;
     int is_full = 0;
 
-    for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
+    for (uint64_t i = pipeline->rank_begin[pool->rank]; i < end; i++) {
         const struct hd_action *const action = &pipeline->actions[i];
-        if (action->stage != stage) {
+        if (action->stage != pool->stage) {
             continue;
         }
-        if (action->kind == HD_FORWARD && held == slots && !is_full) {
-            wait[0] = i;
+        if (action->kind == HD_FORWARD && held == pool->slots && !is_full) {
+            pool->forward = i;
             is_full = 1;
         } else if (action->kind == HD_FORWARD) {
             held++;
         }
-        if (i == hd_flow_payload_end(pipeline, stage, action->microbatch)) {
+        if (i == hd_flow_payload_end(pipeline, pool->stage, action->microbatch)) {
             if (is_full) {
-                wait[1] = i;
+                pool->release = i;
                 return 1;
             }
             held--;
@@ -157,26 +168,27 @@ static int find_full_pool(const struct hd_pipeline *pipeline, uint32_t rank, uin
 static hd_status refuse_pool(const struct hd_pipeline *pipeline, uint32_t stage, uint32_t slots,
                              struct hd_problem *problem)
 {
-    uint64_t wait[2] = {0, 0};
-    uint32_t rank = hd_flow_home(pipeline, 0, stage);
+    struct full_pool pool = {
+        .rank = hd_flow_home(pipeline, 0, stage), .stage = stage, .slots = slots};
     uint32_t replica = 0;
     char texts[2][32];
 
-    while (!find_full_pool(pipeline, rank, stage, slots, wait)) {
+    while (!find_full_pool(pipeline, &pool)) {
         replica++;
         assert(replica < pipeline->replica_count);
-        rank = hd_flow_home(pipeline, replica, stage);
+        pool.rank = hd_flow_home(pipeline, replica, stage);
     }
-    hd_action_text(&pipeline->actions[wait[0]], texts[0]);
-    hd_action_text(&pipeline->actions[wait[1]], texts[1]);
+    const uint64_t begin = pipeline->rank_begin[pool.rank];
+    hd_action_text(&pipeline->actions[pool.forward], texts[0]);
+    hd_action_text(&pipeline->actions[pool.release], texts[1]);
     problem->cycle[0] = '\0';
     hd_text_append(problem->cycle, sizeof problem->cycle,
-                   "rank %u at %s, action %llu, waits %s, its action %llu", rank, texts[0],
-                   (unsigned long long)(wait[0] - pipeline->rank_begin[rank] + 1), texts[1],
-                   (unsigned long long)(wait[1] - pipeline->rank_begin[rank] + 1));
+                   "rank %u at %s, action %llu, waits %s, its action %llu", pool.rank, texts[0],
+                   (unsigned long long)(pool.forward - begin + 1), texts[1],
+                   (unsigned long long)(pool.release - begin + 1));
     hd_problem_key(problem, "pipeline.payload_slots");
     hd_problem_remedy(problem, "give auto, or at least %u", pipeline->retention[stage]);
-    return hd_law_refuse(problem, 6, rank, "stage %u needs %u slots, has %u", stage,
+    return hd_law_refuse(problem, 6, pool.rank, "stage %u needs %u slots, has %u", stage,
                          pipeline->retention[stage], slots);
 }
 
@@ -195,13 +207,15 @@ static hd_status check_pools(const struct hd_pipeline *pipeline,
 hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
                                  const struct hd_slot_request *request, struct hd_problem *problem)
 {
-    hd_status status =
-        check_list("pipeline.transfer_slots", request->transfer_count, count_remote(pipeline),
-                   "remote channels", request->transfer, problem);
+    const struct slot_list transfer = {"pipeline.transfer_slots", "remote channels",
+                                       request->transfer_count, count_remote(pipeline),
+                                       request->transfer};
+    const struct slot_list payload = {"pipeline.payload_slots", "stages", request->payload_count,
+                                      pipeline->stage_count, request->payload};
+    hd_status status = check_list(&transfer, problem);
 
     if (status == HD_OK) {
-        status = check_list("pipeline.payload_slots", request->payload_count, pipeline->stage_count,
-                            "stages", request->payload, problem);
+        status = check_list(&payload, problem);
     }
     if (status == HD_OK) {
         status = check_pools(pipeline, request, problem);

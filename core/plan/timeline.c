@@ -31,8 +31,9 @@ static void draw(const struct hd_pipeline *pipeline, uint32_t *start)
 }
 
 static hd_status refuse_drawn(const struct hd_pipeline *pipeline, const uint32_t *start,
-                              uint32_t index, uint32_t producer, struct hd_problem *problem)
+                              uint32_t index, struct hd_problem *problem)
 {
+    const uint32_t producer = hd_flow_producer(pipeline, &pipeline->actions[index]);
     const uint32_t ready = start[producer] + hd_action_ticks(pipeline->actions[producer].kind);
     const uint32_t rank = hd_pipeline_rank_of(pipeline, index);
     char texts[2][32];
@@ -66,8 +67,7 @@ static hd_status check_drawn(const struct hd_pipeline *pipeline, const uint32_t 
     if (first == HD_NO_ACTION) {
         return HD_OK;
     }
-    return refuse_drawn(pipeline, start, first,
-                        hd_flow_producer(pipeline, &pipeline->actions[first]), problem);
+    return refuse_drawn(pipeline, start, first, problem);
 }
 
 static void fill_symbolic(const struct hd_pipeline *pipeline, const uint32_t *start,
