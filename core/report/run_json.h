@@ -1,0 +1,91 @@
+/*
+ * report/run_json.h - run.json: what a run was, on what, and how it went (INTERFACE.md, "What a run
+ * leaves").
+ *
+ * Written before step 1 with `"exit": null`, and replaced whole at the end.  What is not known yet,
+ * or is not finite, is null.  The writer adds what the binary and the process know themselves:
+ * version, commit (HD_COMMIT where the build defines it), compiler, libraries, environment.
+ * All pointers are borrowed for the call; [setup] and after the last step, one thread.
+ */
+#ifndef HEDDLE_REPORT_RUN_JSON_H
+#define HEDDLE_REPORT_RUN_JSON_H
+
+#include "base/hash.h"
+#include "base/memory.h"
+#include "train/rundir.h"
+
+#include <stdint.h>
+
+#define HD_RUN_STEP_FIRST 3u /* steps 1 and 2 warm caches; times count from this one */
+
+struct hd_run_library {
+    const char *name, *version;
+};
+
+struct hd_run_plugin {
+    const char *kind, *name, *path, *version;
+};
+
+struct hd_run_channel {
+    uint32_t boundary, direction; /* HD_FORWARD or HD_BACKWARD */
+    uint32_t source, target;      /* ranks */
+    const char *lane;             /* what it goes over, in the transport's words; "local" */
+};
+
+/* Of one rank; seconds are means a step. */
+struct hd_run_rank {
+    double compute_seconds, exposed_wait_seconds, launch_seconds;
+    uint64_t peak_payload_slots, peak_bytes;
+    uint32_t memory_count;
+    const struct hd_memory_use *memory; /* [memory_count], by tag */
+};
+
+struct hd_run_record {
+    const char *command_line; /* as a shell takes it */
+    const char *started;      /* ISO 8601 */
+    const char *cpu;
+    const char *const *hosts; /* [host_count] */
+    const char *const *devices;
+    const struct hd_run_library *libraries; /* beside the core's own */
+    uint32_t host_count, device_count, library_count;
+
+    const char *corpus_path;
+    uint64_t corpus_bytes;
+    const char *corpus_sha256; /* hex */
+
+    uint32_t plugin_count, channel_count, rank_count;
+    const struct hd_run_plugin *plugins;
+    const struct hd_run_channel *channels;
+    const struct hd_run_rank *ranks; /* [rank_count]; NULL: not run yet */
+    const char *plan_hash;           /* hex */
+
+    uint32_t step_count;                                   /* finished */
+    const double *losses, *grad_norms, *step_seconds;      /* [step_count] */
+    uint64_t step_tokens;                                  /* tokens of one step */
+    const char *parameters_hash;                           /* hex; NULL: not known yet */
+    double bubble_planned, bubble_costed, bubble_measured; /* of the total; NaN: not known */
+
+    uint32_t is_finished; /* 0: "exit" is null */
+    int32_t exit_code;
+};
+
+/* Writes run.json into the directory.  HD_EXIT_OUTPUT. */
+hd_status hd_run_json_write(const struct hd_rundir *rundir, const struct hd_run_record *record,
+                            struct hd_problem *problem);
+
+/* Steps HD_RUN_STEP_FIRST and later; NaN where there is none. */
+struct hd_run_speed {
+    double median, p90, min;  /* seconds; p90 by nearest rank */
+    double tokens_per_second; /* all their tokens over all their seconds */
+};
+void hd_run_speed(const double *step_seconds, uint32_t step_count, uint64_t step_tokens,
+                  struct hd_run_speed *speed);
+
+/* What goes into the record: now as ISO 8601 with its offset; the processor's name by
+   /proc/cpuinfo, or "unknown"; argv as a shell takes it, cut at the capacity. */
+#define HD_RUN_STARTED_BYTES 32u
+void hd_run_started(char text[HD_RUN_STARTED_BYTES]);
+void hd_run_cpu(char *text, uint32_t capacity);
+void hd_run_command_line(int argc, const char *const *argv, char *text, uint32_t capacity);
+
+#endif /* HEDDLE_REPORT_RUN_JSON_H */

@@ -1,0 +1,232 @@
+#include "report/trace_json.h"
+
+#include <heddle/schedule.h>
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* One row of the picture: a track, or a further one where its spans overlap. */
+struct lane {
+    uint64_t end_ns; /* of the last span on it */
+    uint32_t thread; /* the format's tid */
+};
+
+struct writer {
+    FILE *stream;
+    const struct hd_trace *trace;
+    uint64_t origin_ns;
+    struct lane *lanes; /* [record_count], of the track being written */
+    uint32_t lane_count;
+    uint32_t thread_count; /* of the rank being written */
+    uint32_t event_count;
+};
+
+/* 0 is the rank's own, then one per channel. */
+static uint32_t track_of(const struct hd_trace_record *record)
+{
+    return record->kind == HD_TRACE_TRANSFER ? record->channel + 1 : 0;
+}
+
+static uint64_t end_of(const struct hd_trace_record *record)
+{
+    return record->end_ns > record->begin_ns ? record->end_ns : record->begin_ns;
+}
+
+static int order(uint64_t left, uint64_t right)
+{
+    return (left > right) - (left < right);
+}
+
+/* By rank, track, begin, end, then as given: one order for equal input. */
+static int compare_records(const void *left, const void *right)
+{
+    const struct hd_trace_record *const first = *(const struct hd_trace_record *const *)left;
+    const struct hd_trace_record *const second = *(const struct hd_trace_record *const *)right;
+    const int orders[] = {
+        order(first->rank, second->rank), order(track_of(first), track_of(second)),
+        order(first->begin_ns, second->begin_ns), order(end_of(first), end_of(second)),
+        order((uintptr_t)first, (uintptr_t)second)};
+
+    for (unsigned i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        if (orders[i] != 0) {
+            return orders[i];
+        }
+    }
+    return 0;
+}
+
+static void begin_event(struct writer *writer)
+{
+    fputs(writer->event_count++ == 0 ? "\n" : ",\n", writer->stream);
+}
+
+/* {"ph": "M", ..} that names a process, or a thread of it; sorted as they are numbered. */
+static void write_name(struct writer *writer, uint32_t rank, const struct lane *lane,
+                       const char *name)
+{
+    const char *const what = lane != NULL ? "thread" : "process";
+    const uint32_t thread = lane != NULL ? lane->thread : 0;
+    const uint32_t place = lane != NULL ? thread : rank;
+
+    begin_event(writer);
+    fprintf(writer->stream,
+            "{\"ph\": \"M\", \"pid\": %u, \"tid\": %u, \"name\": \"%s_name\", \"args\": {\"name\": "
+            "\"%s\"}}",
+            rank, thread, what, name);
+    begin_event(writer);
+    fprintf(writer->stream,
+            "{\"ph\": \"M\", \"pid\": %u, \"tid\": %u, \"name\": \"%s_sort_index\", \"args\": "
+            "{\"sort_index\": %u}}",
+            rank, thread, what, place);
+}
+
+static void name_track(const struct writer *writer, uint32_t track, char text[64])
+{
+    const uint32_t number = writer->lane_count; /* of this lane on its track, from 1 */
+    char more[16] = "";
+
+    if (number > 1) {
+        snprintf(more, sizeof more, " (%u)", number);
+    }
+    if (track == 0) {
+        snprintf(text, 64, "compute%s", more);
+        return;
+    }
+    assert(track <= writer->trace->channel_count);
+    const struct hd_trace_channel *const channel = &writer->trace->channels[track - 1];
+    snprintf(text, 64, "boundary %u %s%s", channel->boundary,
+             channel->direction == HD_FORWARD ? "forward" : "backward", more);
+}
+
+/* The first lane of the track that is free again; a new one if none is. */
+static struct lane *lane_for(struct writer *writer, const struct hd_trace_record *record)
+{
+    char name[64];
+
+    for (uint32_t i = 0; i < writer->lane_count; i++) {
+        if (writer->lanes[i].end_ns <= record->begin_ns) {
+            return &writer->lanes[i];
+        }
+    }
+    struct lane *const lane = &writer->lanes[writer->lane_count++];
+    lane->thread = ++writer->thread_count;
+    name_track(writer, track_of(record), name);
+    write_name(writer, record->rank, lane, name);
+    return lane;
+}
+
+static void name_span(const struct hd_trace_record *record, char text[64])
+{
+    static const char *const heads[] = {[HD_TRACE_COMPUTE] = "",
+                                        [HD_TRACE_EXPOSED_WAIT] = "wait ",
+                                        [HD_TRACE_CREDIT_WAIT] = "credit ",
+                                        [HD_TRACE_TRANSFER] = ""};
+
+    if (record->kind == HD_TRACE_COLLECTIVE || record->kind == HD_TRACE_OPTIMIZER) {
+        snprintf(text, 64, "%s", record->kind == HD_TRACE_OPTIMIZER ? "optimizer" : "collective");
+    } else {
+        snprintf(text, 64, "%s%u%c%u", heads[record->kind], record->stage, record->action,
+                 record->microbatch);
+    }
+}
+
+/* Nanoseconds as the format's microseconds. */
+static void write_time(struct writer *writer, const char *key, uint64_t time_ns)
+{
+    fprintf(writer->stream, ", \"%s\": %llu.%03u", key, (unsigned long long)(time_ns / 1000),
+            (unsigned)(time_ns % 1000));
+}
+
+static void write_span(struct writer *writer, const struct hd_trace_record *record)
+{
+    static const char *const categories[] = {"compute",  "exposed_wait", "credit_wait",
+                                             "transfer", "collective",   "optimizer"};
+    struct lane *const lane = lane_for(writer, record);
+    char name[64];
+
+    lane->end_ns = end_of(record);
+    name_span(record, name);
+    begin_event(writer);
+    fprintf(writer->stream,
+            "{\"ph\": \"X\", \"pid\": %u, \"tid\": %u, \"name\": \"%s\", \"cat\": \"%s\"",
+            record->rank, lane->thread, name, categories[record->kind]);
+    write_time(writer, "ts", record->begin_ns - writer->origin_ns);
+    write_time(writer, "dur", end_of(record) - record->begin_ns);
+    fprintf(writer->stream, ", \"args\": {\"step\": %u", record->step);
+    if (record->kind < HD_TRACE_COLLECTIVE) {
+        fprintf(writer->stream, ", \"stage\": %u, \"microbatch\": %u, \"bytes\": %llu",
+                record->stage, record->microbatch, (unsigned long long)record->bytes);
+    }
+    fputs("}}", writer->stream);
+}
+
+static void write_events(struct writer *writer, const struct hd_trace_record *const *sorted)
+{
+    char name[64];
+
+    for (uint32_t rank = 0; rank < writer->trace->rank_count; rank++) {
+        snprintf(name, sizeof name, "rank %u", rank);
+        write_name(writer, rank, NULL, name);
+    }
+    for (uint32_t i = 0; i < writer->trace->record_count; i++) {
+        const int is_new_rank = i == 0 || sorted[i]->rank != sorted[i - 1]->rank;
+        if (is_new_rank) {
+            writer->thread_count = 0;
+        }
+        if (is_new_rank || track_of(sorted[i]) != track_of(sorted[i - 1])) {
+            writer->lane_count = 0;
+        }
+        write_span(writer, sorted[i]);
+    }
+}
+
+/* Checks what the writer relies on, and finds the earliest begin. */
+static uint64_t index_records(const struct hd_trace *trace, const struct hd_trace_record **sorted)
+{
+    uint64_t origin_ns = UINT64_MAX;
+
+    for (uint32_t i = 0; i < trace->record_count; i++) {
+        const struct hd_trace_record *const record = &trace->records[i];
+        assert(record->rank < trace->rank_count && record->kind <= HD_TRACE_OPTIMIZER);
+        assert(record->kind != HD_TRACE_TRANSFER || record->channel < trace->channel_count);
+        sorted[i] = record;
+        origin_ns = record->begin_ns < origin_ns ? record->begin_ns : origin_ns;
+    }
+    qsort(sorted, trace->record_count, sizeof *sorted, compare_records);
+    return origin_ns;
+}
+
+static hd_status write_file(const struct hd_rundir *rundir, struct writer *writer,
+                            const struct hd_trace_record *const *sorted, struct hd_problem *problem)
+{
+    const hd_status status = hd_rundir_open(rundir, "trace.json", &writer->stream, problem);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [", writer->stream);
+    write_events(writer, sorted);
+    fputs("\n]}\n", writer->stream);
+    return hd_rundir_commit(rundir, "trace.json", writer->stream, problem);
+}
+
+hd_status hd_trace_json_write(const struct hd_rundir *rundir, const struct hd_trace *trace,
+                              struct hd_problem *problem)
+{
+    const size_t capacity = (size_t)trace->record_count + 1;
+    const struct hd_trace_record **const sorted = malloc(capacity * sizeof *sorted);
+    struct writer writer = {.trace = trace, .lanes = malloc(capacity * sizeof *writer.lanes)};
+    hd_status status;
+
+    if (sorted != NULL && writer.lanes != NULL) {
+        writer.origin_ns = index_records(trace, sorted);
+        status = write_file(rundir, &writer, sorted, problem);
+    } else {
+        status =
+            hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
+                           "no memory to sort the %u records of the trace", trace->record_count);
+    }
+    free(writer.lanes);
+    free(sorted);
+    return status;
+}
