@@ -42,7 +42,7 @@ static void check_round_trip(void)
     uint64_t state = 7;
     char text[HD_NUMBER_TEXT_BYTES];
 
-    for (int i = 0; i < 200000; i++) {
+    for (int i = 0; i < 50000; i++) {
         double value;
         double back = 0;
         state = state * 6364136223846793005ull + 1442695040888963407ull;

@@ -158,24 +158,33 @@ static const char *reason_of(const char *path)
     return reason;
 }
 
+/* Where the last segment ends; what lies behind it (symbols for a debugger) may be missing. */
+static size_t loaded_bytes(const unsigned char *bytes)
+{
+    Elf64_Ehdr header;
+    size_t end = 0;
+
+    memcpy(&header, bytes, sizeof header);
+    for (uint32_t i = 0; i < header.e_phnum; i++) {
+        Elf64_Phdr segment;
+        memcpy(&segment, bytes + header.e_phoff + i * sizeof segment, sizeof segment);
+        if (segment.p_type == PT_LOAD && segment.p_offset + segment.p_filesz > end) {
+            end = segment.p_offset + segment.p_filesz;
+        }
+    }
+    CU_ASSERT_FATAL(end > 1024);
+    return end;
+}
+
 static void check_broken_files(void)
 {
     char path[4200];
     size_t count;
     unsigned char *bytes = sound_bytes(&count);
-    Elf64_Ehdr header;
 
     snprintf(path, sizeof path, "%s/heddle_schedule_cut.so", made_directory);
-    memcpy(&header, bytes, sizeof header);
-    uint64_t needed = 0; /* where the last segment ends */
-    for (uint32_t i = 0; i < header.e_phnum; i++) {
-        Elf64_Phdr segment;
-        memcpy(&segment, bytes + header.e_phoff + i * sizeof segment, sizeof segment);
-        if (segment.p_type == PT_LOAD && segment.p_offset + segment.p_filesz > needed) {
-            needed = segment.p_offset + segment.p_filesz;
-        }
-    }
-    const size_t cuts[] = {0, 1, 63, 64, 100, count / 4, count / 2, needed - 1};
+    const size_t needed = loaded_bytes(bytes);
+    const size_t cuts[] = {0, 1, 63, 64, 100, needed / 4, needed / 2, needed - 1};
     for (unsigned i = 0; i < HD_CHECK_COUNT(cuts); i++) {
         make_file(path, bytes, cuts[i]);
         CU_ASSERT_PTR_NOT_NULL(strstr(reason_of(path), "truncated"));
@@ -238,7 +247,7 @@ static void check_search(void)
     hd_registry_destroy(registry);
 
     /* No fallback: a broken first one is an error that names both. */
-    make_file(path, bytes, count / 2);
+    make_file(path, bytes, loaded_bytes(bytes) / 2);
     CU_ASSERT_EQUAL_FATAL(hd_registry_create(2, both, &registry, &problem), HD_OK);
     CU_ASSERT_NOT_EQUAL(hd_registry_find(registry, HD_KIND_SCHEDULE, "sound", &found, &problem),
                         HD_OK);
