@@ -97,5 +97,6 @@ const char *hd_cli_plain(const struct hd_cli *cli); /* back again, or "" */
 extern const struct hd_command hd_command_config;
 extern const struct hd_command hd_command_list;
 extern const struct hd_command hd_command_inspect;
+extern const struct hd_command hd_command_plan;
 
 #endif /* HEDDLE_CLI_CLI_H */

@@ -16,6 +16,7 @@
 extern char **environ;
 
 static const struct hd_command *const commands[] = {
+    &hd_command_plan,
     &hd_command_config,
     &hd_command_list,
     &hd_command_inspect,

@@ -1,0 +1,224 @@
+/* cli/cmd_plan.c - heddle plan: verifies and prints the plan. */
+#include "cli/plan.h"
+#include "plan/csv.h"
+#include "report/plan_json.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { COLUMNS_USUAL = 80, COLUMNS_LEAST = 20, COLUMNS_MOST = 1 << 20, PATH_BYTES = 4096 };
+
+static const struct hd_cli_option options[] = {
+    {"--ticks", NULL, "draws every tick: one row a rank", NULL},
+    {"--timeline", "asap|drawn|costed",
+     "dependencies alone, the idle ticks of the paper's figure, or the times of [cost]", NULL},
+    {"--sweep", "KEY=V1:V2", "one row for each value of a key; repeated, for each combination",
+     NULL},
+    {"--csv", "OUT", "also writes the plan as a table, which pipeline.schedule=OUT.csv reads",
+     NULL},
+    {"--svg", "OUT", "also draws it", "this is not built yet; --ticks draws in text"},
+    {"--html", "OUT", "also draws it as a page", "this is not built yet; --ticks draws in text"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static hd_status choose_timeline(struct hd_cli *cli, uint32_t *kind)
+{
+    const char *name = hd_cli_option(cli, "--timeline", 0);
+
+    *kind = HD_TIMELINE_ASAP;
+    if (name == NULL) {
+        return HD_OK;
+    }
+    for (*kind = HD_TIMELINE_ASAP; *kind <= HD_TIMELINE_COSTED; (*kind)++) {
+        if (strcmp(name, hd_plan_timeline_name(*kind)) == 0) {
+            return HD_OK;
+        }
+    }
+    hd_cli_refuse(cli, "--timeline is asap, drawn or costed, not %.100s", name);
+    return HD_INVALID;
+}
+
+/* A plan needs no transport and no kernel: where the ones nobody asked for are not there, only
+   what they would say is missing. */
+static hd_status take_plugins(struct hd_cli *cli, struct hd_cli_plan *plan)
+{
+    hd_status status = hd_cli_plugins(cli, &plan->config, &plan->plugins);
+    const int is_kernel = strcmp(cli->problem.key, "kernels.name") == 0;
+    const int is_transport = strcmp(cli->problem.key, "transport.name") == 0;
+
+    if (status == HD_OK || cli->problem.exit_code != HD_EXIT_PLUGIN ||
+        !(is_kernel || is_transport) ||
+        strcmp(hd_config_place(&plan->config, is_kernel ? "kernels" : "transport", "name"),
+               "default") != 0) {
+        return status;
+    }
+    snprintf(plan->missing, sizeof plan->missing, "%.*s", (int)sizeof plan->missing - 1,
+             cli->problem.message);
+    memset(&cli->problem, 0, sizeof cli->problem);
+    const size_t length = strlen(plan->config.pipeline.schedule);
+    if (length > 4 && strcmp(plan->config.pipeline.schedule + length - 4, ".csv") == 0) {
+        return HD_OK;
+    }
+    status = hd_registry_find(cli->registry, HD_KIND_SCHEDULE, plan->config.pipeline.schedule,
+                              &plan->plugins.schedule, &cli->problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    const struct hd_plugin *schedule = &plan->plugins.schedule->plugin;
+    plan->plugins.schedule_options =
+        calloc(schedule->option_count + 1, sizeof *plan->plugins.schedule_options);
+    assert(plan->plugins.schedule_options != NULL);
+    return hd_config_options(&plan->config, schedule, plan->plugins.schedule_options,
+                             &cli->problem);
+}
+
+hd_status hd_cli_plan(struct hd_cli *cli, uint32_t override_count, const char *const *overrides,
+                      struct hd_cli_plan *plan)
+{
+    struct hd_planning_request request = {.missing_reason = plan->missing};
+
+    memset(plan, 0, sizeof *plan);
+    hd_status status = choose_timeline(cli, &request.timeline);
+    if (status != HD_OK) {
+        return status;
+    }
+    status = hd_config_load(&plan->config, cli->file, override_count, overrides, &cli->problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    status = take_plugins(cli, plan);
+    if (status != HD_OK) {
+        goto finish_config;
+    }
+    request.plugins = (struct hd_job_plugins){
+        .schedule = plan->plugins.schedule,
+        .transport = plan->plugins.transport,
+        .kernel = plan->plugins.kernel,
+        .schedule_options = plan->plugins.schedule_options,
+        .transport_options = plan->plugins.transport_options,
+        .kernel_options = plan->plugins.kernel_options,
+    };
+    status = hd_planning_create(&plan->planning, &plan->config, &request, &cli->problem);
+    if (status == HD_OK) {
+        return HD_OK;
+    }
+    hd_cli_plugins_finish(&plan->plugins);
+finish_config:
+    hd_config_finish(&plan->config);
+    return status;
+}
+
+void hd_cli_plan_finish(struct hd_cli_plan *plan)
+{
+    hd_planning_finish(&plan->planning);
+    hd_cli_plugins_finish(&plan->plugins);
+    hd_config_finish(&plan->config);
+}
+
+static hd_status refuse_output(struct hd_cli *cli, const char *path)
+{
+    hd_problem_set(&cli->problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be written: %s",
+                   strerror(errno));
+    hd_problem_place(&cli->problem, "%s", path);
+    return HD_SYSTEM;
+}
+
+/* Beside its place and renamed, so that nobody reads half a table; a device is written as it is. */
+static hd_status write_csv(struct hd_cli *cli, const struct hd_pipeline *pipeline, const char *path)
+{
+    char beside[PATH_BYTES];
+    struct stat known;
+    const int is_special = stat(path, &known) == 0 && !S_ISREG(known.st_mode);
+
+    if ((size_t)snprintf(beside, sizeof beside, "%s%s", path, is_special ? "" : ".part") >=
+        sizeof beside) {
+        errno = ENAMETOOLONG;
+        return refuse_output(cli, path);
+    }
+    FILE *stream = fopen(beside, "w");
+    if (stream == NULL) {
+        return refuse_output(cli, path);
+    }
+    hd_status status = hd_csv_write(pipeline, stream, &cli->problem);
+    if (fclose(stream) != 0 && status == HD_OK) {
+        status = refuse_output(cli, path);
+    }
+    if (status == HD_OK && !is_special && rename(beside, path) != 0) {
+        status = refuse_output(cli, path);
+    }
+    if (status != HD_OK && !is_special) {
+        unlink(beside);
+    }
+    return status;
+}
+
+/* COLUMNS, or the terminal's, or 80. */
+static uint32_t choose_columns(void)
+{
+    const char *text = getenv("COLUMNS");
+    struct winsize size;
+    long columns = text != NULL ? strtol(text, NULL, 10) : 0;
+
+    if (columns <= 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
+        columns = size.ws_col;
+    }
+    if (columns <= 0) {
+        columns = COLUMNS_USUAL;
+    }
+    return columns < COLUMNS_LEAST  ? COLUMNS_LEAST
+           : columns > COLUMNS_MOST ? COLUMNS_MOST
+                                    : (uint32_t)columns;
+}
+
+static void show(struct hd_cli *cli, const struct hd_plan_facts *facts, const char *csv)
+{
+    const struct hd_plan_style style = {choose_columns(), hd_cli_bold(cli), hd_cli_plain(cli)};
+    const int has_ticks = hd_cli_option(cli, "--ticks", 0) != NULL;
+
+    if (cli->is_json) {
+        hd_plan_json(facts, has_ticks, cli->json);
+        if (csv != NULL) {
+            hd_json_text(cli->json, "csv", csv);
+        }
+        return;
+    }
+    if (has_ticks) {
+        hd_plan_ticks(facts, &style, stdout);
+        printf("\n");
+    }
+    hd_plan_text(facts, &style, stdout);
+}
+
+static int cmd_plan(struct hd_cli *cli)
+{
+    const char *csv = hd_cli_option(cli, "--csv", 0);
+    struct hd_cli_plan plan;
+
+    if (hd_cli_words_max(cli, 0) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (hd_cli_option(cli, "--sweep", 0) != NULL) {
+        if (csv != NULL || hd_cli_option(cli, "--ticks", 0) != NULL) {
+            return hd_cli_refuse(cli, "--sweep prints one row a plan and goes with neither --ticks "
+                                      "nor --csv");
+        }
+        return hd_cli_plan_sweep(cli);
+    }
+    if (hd_cli_plan(cli, cli->override_count, cli->overrides, &plan) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (csv == NULL || write_csv(cli, plan.planning.job.pipeline, csv) == HD_OK) {
+        show(cli, &plan.planning.facts, csv);
+    }
+    hd_cli_plan_finish(&plan);
+    return cli->problem.exit_code;
+}
+
+const struct hd_command hd_command_plan = {
+    "plan", NULL, "verifies and prints the plan", options, cmd_plan,
+};

@@ -1,0 +1,46 @@
+/* Names for what a plan is. */
+#include "report/plan_facts.h"
+
+#include <assert.h>
+
+static int is_loop(const struct hd_pipeline *pipeline)
+{
+    for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
+        if (pipeline->stage_rank[stage] != stage % pipeline->rank_count) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Down the ranks and up again, as often as there are stages. */
+static int is_folded(const struct hd_pipeline *pipeline)
+{
+    for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
+        const uint32_t lap = stage / pipeline->rank_count;
+        const uint32_t step = stage % pipeline->rank_count;
+        if (pipeline->stage_rank[stage] !=
+            (lap % 2 == 0 ? step : pipeline->rank_count - 1 - step)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+const char *hd_plan_placement(const struct hd_pipeline *pipeline)
+{
+    if (pipeline->replica_count > 1) {
+        return "bidirectional";
+    }
+    if (is_loop(pipeline)) {
+        return "loop";
+    }
+    return is_folded(pipeline) ? "v" : "custom";
+}
+
+const char *hd_plan_timeline_name(uint32_t kind)
+{
+    static const char *const names[] = {"asap", "drawn", "costed"};
+    assert(kind < sizeof names / sizeof *names);
+    return names[kind];
+}

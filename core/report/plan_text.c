@@ -1,0 +1,275 @@
+/* The summary of a plan. */
+#include "report/plan_text.h"
+
+#include "base/table.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { LABEL_COLUMNS = 12, WORD_BYTES = 64 };
+
+/* A page being written: the stream, its style, and where the line stands. */
+struct page {
+    FILE *stream;
+    const struct hd_plan_style *style;
+    uint32_t column;
+};
+
+static void begin_line(struct page *page, const char *label)
+{
+    fprintf(page->stream, "%s%-*s%s", page->style->bold, LABEL_COLUMNS, label, page->style->plain);
+    page->column = LABEL_COLUMNS;
+}
+
+static void end_line(struct page *page)
+{
+    fputc('\n', page->stream);
+}
+
+/* One word of a list, on a new line where it does not fit. */
+static void put_word(struct page *page, const char *word)
+{
+    const uint32_t length = (uint32_t)strlen(word);
+    if (page->column > LABEL_COLUMNS) {
+        if (page->column + 1 + length > page->style->columns) {
+            fprintf(page->stream, "\n%*s", LABEL_COLUMNS, "");
+            page->column = LABEL_COLUMNS;
+        } else {
+            fputc(' ', page->stream);
+            page->column++;
+        }
+    }
+    fputs(word, page->stream);
+    page->column += length;
+}
+
+static void put_words(struct page *page, const char *words)
+{
+    char word[WORD_BYTES];
+    while (*words != '\0') {
+        const size_t length = strcspn(words, " ");
+        snprintf(word, sizeof word, "%.*s", (int)length, words);
+        put_word(page, word);
+        words += length + strspn(words + length, " ");
+    }
+}
+
+static void put_list(struct page *page, const uint32_t *values, uint32_t count)
+{
+    char word[WORD_BYTES];
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(word, sizeof word, "%u", values[i]);
+        put_word(page, word);
+    }
+}
+
+/* "122 GB", "1.84 MB": decimal units, as [memory] counts, three digits. */
+static void bytes_text(uint64_t bytes, char text[WORD_BYTES])
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    uint32_t unit = 0;
+    while (value >= 999.5 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1000;
+        unit++;
+    }
+    const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    snprintf(text, WORD_BYTES, "%.*f %s", digits, value, units[unit]);
+}
+
+static void put_shape(struct page *page, const struct hd_plan_facts *facts)
+{
+    const struct hd_pipeline *pipeline = facts->pipeline;
+
+    begin_line(page, "schedule");
+    fprintf(page->stream, "%s, %s placement", pipeline->schedule, hd_plan_placement(pipeline));
+    fprintf(page->stream, ", loss on rank %u%s%s\n", pipeline->loss_ranks[0],
+            pipeline->is_forward_only ? ", forward only" : "",
+            pipeline->is_split ? ", backward split in two" : "");
+    begin_line(page, "shape");
+    fprintf(page->stream, "%u rank%s, %u stage%s, %u microbatch%s\n", pipeline->rank_count,
+            pipeline->rank_count == 1 ? "" : "s", pipeline->stage_count,
+            pipeline->stage_count == 1 ? "" : "s", pipeline->microbatch_count,
+            pipeline->microbatch_count == 1 ? "" : "es");
+    if (facts->layers != NULL) {
+        begin_line(page, "layers");
+        put_words(page, facts->layers);
+        put_words(page, "by stage");
+        end_line(page);
+    }
+}
+
+static void put_times(struct page *page, const struct hd_plan_facts *facts)
+{
+    const struct hd_timeline *timeline = facts->timeline;
+    char length[HD_NUMBER_TEXT_BYTES];
+    char total[HD_NUMBER_TEXT_BYTES];
+    char empty[HD_NUMBER_TEXT_BYTES];
+    char exposed[HD_NUMBER_TEXT_BYTES];
+
+    hd_text_from_number(timeline->length, length);
+    hd_text_from_number(timeline->total, total);
+    hd_text_from_number(timeline->empty, empty);
+    begin_line(page, "timeline");
+    fprintf(page->stream, "%s: %s ticks; %s of all ranks, %s of them empty\n",
+            hd_plan_timeline_name(timeline->kind), length, total, empty);
+    begin_line(page, "bubble");
+    fprintf(page->stream, "%.2f%% of the total, %.2f%% over ideal (%s, not measured)\n",
+            100 * timeline->bubble, 100 * timeline->bubble_over_ideal,
+            timeline->kind == HD_TIMELINE_COSTED ? "from costs" : "symbolic");
+    if (timeline->kind == HD_TIMELINE_COSTED) {
+        hd_text_from_number(timeline->exposed_ticks, exposed);
+        hd_text_from_number(timeline->transfer_ticks, total);
+        begin_line(page, "costs");
+        fprintf(page->stream, "transfers %s ticks, %s of them exposed; straggler rank %u\n", total,
+                exposed, timeline->straggler);
+    }
+}
+
+static void put_copies(struct page *page, const struct hd_plan_facts *facts)
+{
+    const struct hd_pipeline *pipeline = facts->pipeline;
+    char words[WORD_BYTES];
+
+    begin_line(page, "copies");
+    put_list(page, pipeline->peak_copies, pipeline->rank_count);
+    put_words(page, "by rank");
+    if (facts->steady_from == 0) {
+        put_words(page, "(they grow with m)");
+    } else if (facts->steady_from != UINT32_MAX) {
+        snprintf(words, sizeof words, "(more microbatches add none from m = %u on)",
+                 facts->steady_from);
+        put_words(page, words);
+    }
+    end_line(page);
+    begin_line(page, "retention");
+    put_list(page, pipeline->retention, pipeline->stage_count);
+    put_words(page, "by stage");
+    end_line(page);
+}
+
+static void put_handoffs(struct page *page, const struct hd_plan_facts *facts)
+{
+    const struct hd_pipeline_handoffs *handoffs = &facts->timeline->handoffs;
+    char bytes[WORD_BYTES];
+
+    begin_line(page, "handoffs");
+    if (facts->timeline->kind == HD_TIMELINE_COSTED) {
+        fprintf(page->stream, "%" PRIu64 " local, %" PRIu64 " between ranks\n", handoffs->local,
+                facts->transfer_count);
+    } else {
+        fprintf(page->stream, "%" PRIu64 " local, %" PRIu64 " hidden, %" PRIu64 " exposed\n",
+                handoffs->local, handoffs->hidden, handoffs->exposed);
+    }
+    bytes_text(facts->transfer_bytes, bytes);
+    begin_line(page, "transfers");
+    fprintf(page->stream, "%" PRIu64 " a step, %s (%" PRIu64 " bytes)\n", facts->transfer_count,
+            bytes, facts->transfer_bytes);
+}
+
+/* Depth and slots of one direction, by boundary; only what crosses between ranks. */
+static void put_channels(struct page *page, const struct hd_pipeline *pipeline, uint32_t direction)
+{
+    char word[WORD_BYTES];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        const struct hd_pipeline_channel *channel = &pipeline->channels[i];
+        if (channel->direction != direction || hd_plan_is_local(channel)) {
+            continue;
+        }
+        if (count == 0) {
+            begin_line(page, direction == HD_FORWARD ? "forward" : "backward");
+        }
+        snprintf(word, sizeof word, "%u/%u", channel->depth, channel->slots);
+        put_word(page, word);
+        count++;
+    }
+    if (count > 0) {
+        put_words(page, "depth/slots by remote boundary");
+        end_line(page);
+    }
+}
+
+static int is_same_print(const struct hd_footprint *left, const struct hd_footprint *right)
+{
+    return left->state_bytes == right->state_bytes && left->payload_bytes == right->payload_bytes &&
+           left->transfer_bytes == right->transfer_bytes &&
+           left->scratch_bytes == right->scratch_bytes && left->fits == right->fits;
+}
+
+static void add_cell(struct hd_table *table, uint64_t bytes)
+{
+    char text[WORD_BYTES];
+    bytes_text(bytes, text);
+    hd_table_cell(table, "%s", text);
+}
+
+/* Neighbours that hold the same share a row: "4-7". */
+static void put_memory(struct page *page, const struct hd_plan_facts *facts)
+{
+    static const char *const titles[] = {"rank",    "state", "payload", "transfer",
+                                         "scratch", "total", "budget"};
+    const uint32_t rank_count = facts->pipeline->rank_count;
+    char budget[WORD_BYTES];
+
+    begin_line(page, "memory");
+    put_words(page, facts->memory_source);
+    end_line(page);
+    if (facts->footprints == NULL) {
+        return;
+    }
+    bytes_text(facts->budget_bytes, budget);
+    struct hd_table *table = hd_table_create(facts->budget_bytes > 0 ? 7 : 6, titles);
+    for (uint32_t first = 0, last; first < rank_count; first = last + 1) {
+        const struct hd_footprint *print = &facts->footprints[first];
+        for (last = first; last + 1 < rank_count; last++) {
+            if (!is_same_print(print, &facts->footprints[last + 1])) {
+                break;
+            }
+        }
+        if (last > first) {
+            hd_table_cell(table, "%u-%u", first, last);
+        } else {
+            hd_table_cell(table, "%u", first);
+        }
+        add_cell(table, print->state_bytes);
+        add_cell(table, print->payload_bytes);
+        add_cell(table, print->transfer_bytes);
+        add_cell(table, print->scratch_bytes);
+        add_cell(table, print->total_bytes);
+        if (facts->budget_bytes > 0) {
+            hd_table_cell(table, print->fits ? "fits %s" : "OVER %s", budget);
+        }
+    }
+    hd_table_print(table, LABEL_COLUMNS, page->stream);
+    hd_table_destroy(table);
+}
+
+void hd_plan_text(const struct hd_plan_facts *facts, const struct hd_plan_style *style,
+                  FILE *stream)
+{
+    struct page page = {.stream = stream, .style = style};
+
+    put_shape(&page, facts);
+    put_times(&page, facts);
+    put_copies(&page, facts);
+    put_handoffs(&page, facts);
+    put_channels(&page, facts->pipeline, HD_FORWARD);
+    put_channels(&page, facts->pipeline, HD_BACKWARD);
+    put_memory(&page, facts);
+    if (!facts->pipeline->is_ascending) {
+        begin_line(&page, "order");
+        put_words(&page, "law 8 is broken: microbatches do not ascend on every stage, so results "
+                         "are outside the bitwise oracle");
+        end_line(&page);
+    }
+    for (uint32_t i = 0; i < facts->note_count; i++) {
+        begin_line(&page, "note");
+        put_words(&page, facts->notes[i]);
+        end_line(&page);
+    }
+    begin_line(&page, "hash");
+    fprintf(stream, "%s\n", facts->hash);
+}

@@ -1,0 +1,172 @@
+/* The ticks of a plan as a grid of text. */
+#include "report/plan_text.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CELL_COLUMNS = 4, MARK_TICKS = 5, LABEL_BYTES = 32 };
+
+#define NOTHING UINT32_MAX
+
+/* The part of the grid being drawn, [first, end), one rank at a time. */
+struct grid {
+    const struct hd_plan_facts *facts;
+    uint32_t tick_count, cell_columns, label_columns, hidden_count;
+    uint32_t first, end;
+    uint64_t *next;  /* [rank_count]: the rank's first action that is not over before `first` */
+    uint32_t *row;   /* [part]: an action's index, or NOTHING */
+    uint8_t *onward; /* [part]: it began in an earlier tick */
+};
+
+/* Sums of fractions may miss a whole number by their last bits. */
+static uint32_t tick_of(double time)
+{
+    return (uint32_t)floor(time + 1e-9);
+}
+
+/* What begins in a tick is drawn over what goes on in it; of two that begin, the first. */
+static void fill_action(struct grid *grid, uint64_t index)
+{
+    const uint32_t start = tick_of(grid->facts->timeline->start[index]);
+
+    if (start >= grid->first) {
+        const uint32_t cell = start - grid->first;
+        if (start >= grid->end || (grid->row[cell] != NOTHING && !grid->onward[cell])) {
+            grid->hidden_count++;
+            return;
+        }
+        grid->row[cell] = (uint32_t)index;
+        grid->onward[cell] = 0;
+    }
+    uint32_t tick = start >= grid->first ? start + 1 : grid->first;
+    for (; tick < grid->end && (double)tick + 1e-9 < grid->facts->timeline->end[index]; tick++) {
+        grid->row[tick - grid->first] = (uint32_t)index;
+        grid->onward[tick - grid->first] = 1;
+    }
+}
+
+static void fill_row(struct grid *grid, uint32_t rank)
+{
+    const struct hd_timeline *timeline = grid->facts->timeline;
+    const uint64_t rank_end = grid->facts->pipeline->rank_begin[rank + 1];
+    const uint32_t is_last = grid->end == grid->tick_count;
+
+    for (uint32_t cell = 0; cell < grid->end - grid->first; cell++) {
+        grid->row[cell] = NOTHING;
+        grid->onward[cell] = 0;
+    }
+    uint64_t index = grid->next[rank];
+    for (; index < rank_end; index++) {
+        if (!is_last && tick_of(timeline->start[index]) >= grid->end) {
+            break;
+        }
+        fill_action(grid, index);
+    }
+    /* The last may go on in the next part. */
+    if (index > grid->next[rank] && timeline->end[index - 1] > (double)grid->end + 1e-9) {
+        index--;
+    }
+    grid->next[rank] = index;
+}
+
+/* Labels are as wide as the widest, and a blank. */
+static uint32_t cell_columns(const struct hd_pipeline *pipeline)
+{
+    char text[LABEL_BYTES];
+    const struct hd_action widest = {.stage = pipeline->stage_count - 1,
+                                     .microbatch = pipeline->microbatch_count - 1,
+                                     .kind = HD_FORWARD,
+                                     .replica = (uint8_t)(pipeline->replica_count - 1)};
+    const uint32_t columns = (uint32_t)strlen(hd_action_text(&widest, text)) + 1;
+    return columns > CELL_COLUMNS ? columns : CELL_COLUMNS;
+}
+
+static void put_cell(const struct grid *grid, uint32_t tick, FILE *stream)
+{
+    char text[LABEL_BYTES];
+    const char *cell = " .";
+    const uint32_t index = grid->row[tick - grid->first];
+    if (index != NOTHING) {
+        cell = grid->onward[tick - grid->first]
+                   ? " --"
+                   : hd_action_text(&grid->facts->pipeline->actions[index], text);
+    }
+    fprintf(stream, "%-*s", (int)grid->cell_columns, cell);
+}
+
+static void put_numbers(const struct grid *grid, FILE *stream)
+{
+    fprintf(stream, "%-*s", (int)grid->label_columns, "tick");
+    for (uint32_t tick = grid->first; tick < grid->end; tick++) {
+        if (tick == grid->first || tick % MARK_TICKS == 0) {
+            fprintf(stream, "%-*u", (int)grid->cell_columns, tick);
+        } else {
+            fprintf(stream, "%-*s", (int)grid->cell_columns, "");
+        }
+    }
+    fputc('\n', stream);
+}
+
+static void put_part(struct grid *grid, FILE *stream)
+{
+    char label[LABEL_BYTES];
+
+    put_numbers(grid, stream);
+    for (uint32_t rank = 0; rank < grid->facts->pipeline->rank_count; rank++) {
+        fill_row(grid, rank);
+        snprintf(label, sizeof label, "rank %u", rank);
+        fprintf(stream, "%-*s", (int)grid->label_columns, label);
+        for (uint32_t tick = grid->first; tick < grid->end; tick++) {
+            put_cell(grid, tick, stream);
+        }
+        fputc('\n', stream);
+    }
+}
+
+static void put_grid(struct grid *grid, uint32_t part, FILE *stream)
+{
+    for (uint32_t first = 0; first < grid->tick_count; first += part) {
+        const uint32_t rest = grid->tick_count - first;
+        grid->first = first;
+        grid->end = first + (rest < part ? rest : part);
+        if (first > 0) {
+            fputc('\n', stream);
+        }
+        put_part(grid, stream);
+    }
+    if (grid->hidden_count > 0) {
+        fprintf(stream, "%u action%s not drawn: another begins in the same tick\n",
+                grid->hidden_count, grid->hidden_count == 1 ? " is" : "s are");
+    }
+}
+
+void hd_plan_ticks(const struct hd_plan_facts *facts, const struct hd_plan_style *style,
+                   FILE *stream)
+{
+    const struct hd_pipeline *pipeline = facts->pipeline;
+    const double length = ceil(facts->timeline->length - 1e-9);
+    char label[LABEL_BYTES];
+    struct grid grid = {.facts = facts,
+                        .tick_count = length > 0 ? (uint32_t)length : 0,
+                        .cell_columns = cell_columns(pipeline)};
+
+    snprintf(label, sizeof label, "rank %u", pipeline->rank_count - 1);
+    grid.label_columns = (uint32_t)strlen(label) + 2;
+    const uint32_t room =
+        style->columns > grid.label_columns ? style->columns - grid.label_columns : 0;
+    const uint32_t fitting = room / grid.cell_columns;
+    const uint32_t part = fitting > 0 ? fitting : 1;
+    grid.next = calloc(pipeline->rank_count, sizeof *grid.next);
+    grid.row = calloc(part, sizeof *grid.row);
+    grid.onward = calloc(part, 1);
+    assert(grid.next != NULL && grid.row != NULL && grid.onward != NULL);
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        grid.next[rank] = pipeline->rank_begin[rank];
+    }
+    put_grid(&grid, part, stream);
+    free(grid.next);
+    free(grid.row);
+    free(grid.onward);
+}
