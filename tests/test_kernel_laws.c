@@ -170,11 +170,15 @@ static void test_stale_stamp_is_refused(void)
     const uint64_t before = hd_chain_hash(chain, HD_GRADIENT);
 
     chain->stages[0].generation = 3;
+    CU_ASSERT_EQUAL(hd_chain_backward(chain), HD_PROTOCOL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fixture.harness.failure, "stage 0, microbatch 2"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fixture.harness.failure, "expected the payload of generation 3"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fixture.harness.failure, "generation 4 of microbatch 2"));
+
+    chain->stages[0].generation = 4;
     chain->microbatch = 1;
     CU_ASSERT_EQUAL(hd_chain_backward(chain), HD_PROTOCOL);
     CU_ASSERT_PTR_NOT_NULL(strstr(fixture.harness.failure, "stage 0, microbatch 1"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(fixture.harness.failure, "expected the payload of generation 3"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(fixture.harness.failure, "generation 4 of microbatch 2"));
     CU_ASSERT_EQUAL(hd_chain_hash(chain, HD_GRADIENT), before);
 
     memset(chain->stages[0].payload, 0xff, 256); /* a released slot, poisoned */
