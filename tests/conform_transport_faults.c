@@ -393,6 +393,7 @@ static int open_alone(struct hd_harness_rank *rank)
     }
     const hd_status status = hd_harness_open(rank, SHORT_MS);
     HD_REQUIRE(rank, status == HD_TIMEOUT && rank->transport == NULL);
+    HD_REQUIRE(rank, rank->report.count == 1 && strstr(rank->report.text, "cards") != NULL);
     return 0;
 }
 

@@ -83,7 +83,7 @@ static hd_status host_fail(void *context, const struct hd_error *error)
     return error->status;
 }
 
-static struct entry *find(struct table *table, const char *key)
+static const struct entry *find(const struct table *table, const char *key)
 {
     const uint32_t count = atomic_load(&table->count);
 
@@ -99,19 +99,17 @@ static hd_status host_put(void *context, const char *key, const void *value, uin
 {
     const struct hd_harness_rank *rank = context;
     struct table *table = &rank->region->tables[rank->rank];
-    struct entry *entry = find(table, key);
     const uint32_t count = atomic_load(&table->count);
+    struct entry *entry = &table->entries[count];
 
-    assert(strlen(key) < KEY_BYTES && bytes <= VALUE_BYTES && count < ENTRY_MAX);
-    if (entry == NULL) {
-        entry = &table->entries[count];
-        snprintf(entry->key, sizeof entry->key, "%s", key);
+    if (find(table, key) != NULL) {
+        return HD_INVALID;
     }
+    assert(strlen(key) < KEY_BYTES && bytes <= VALUE_BYTES && count < ENTRY_MAX);
+    snprintf(entry->key, sizeof entry->key, "%s", key);
     entry->bytes = bytes;
     memcpy(entry->value, value, bytes);
-    if (entry == &table->entries[count]) {
-        atomic_store(&table->count, count + 1);
-    }
+    atomic_store(&table->count, count + 1);
     return HD_OK;
 }
 

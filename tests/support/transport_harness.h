@@ -7,8 +7,9 @@
  *            then quiesces, meets the others in a fence, closes, and must hold no memory then
  *
  * The ranks' struct hd_host is served from memory that is shared since before the fork: put
- * replaces what this rank has put under that key, get finds what any rank has put, fence sleeps
- * on a futex until its deadline.  host->fail keeps the last report and counts them.
+ * refuses a key that this rank has used (HD_INVALID, as the core's bootstrap), get finds what any
+ * rank has put, fence sleeps on a futex until its deadline.  host->fail keeps the last report and
+ * counts them.
  *
  * In a body, HD_REQUIRE(rank, condition) says where and why it fails and ends the rank with exit
  * code 1; so a body is `int body(struct hd_harness_rank *rank)` and returns 0 at its end.

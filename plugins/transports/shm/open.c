@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KEY_BYTES = 32, TEXT_BYTES = 512 };
+enum { KEY_BYTES = 48, TEXT_BYTES = 512, GENERATION_MAX = 1000 };
 
 #define WARM_UP_SEQUENCE UINT64_MAX
 
@@ -140,6 +140,31 @@ static hd_status fence(struct hd_transport *instance, uint64_t deadline_ns)
     return instance->host->fence(instance->host->context, deadline_ns);
 }
 
+/* "shm.rank.3.0": the card of rank 3, of the first instance that these processes opened. */
+static void name_card(char key[KEY_BYTES], const char *kind, uint32_t number,
+                      const struct hd_transport *instance)
+{
+    snprintf(key, KEY_BYTES, "shm.%s.%u.%u", kind, number, instance->generation);
+}
+
+/*
+ * A bootstrap may refuse a key that is taken, by an older instance: then the next number is
+ * this one's.  Open is collective, so all ranks come to the same number.
+ */
+static hd_status put_rank_card(struct hd_transport *instance, const struct shm_rank_card *card)
+{
+    const struct hd_host *host = instance->host;
+    hd_status status = HD_INVALID;
+    char key[KEY_BYTES];
+
+    for (uint32_t i = 0; status == HD_INVALID && i < GENERATION_MAX; i++) {
+        instance->generation = i;
+        name_card(key, "rank", host->rank, instance);
+        status = host->put(host->context, key, card, sizeof *card);
+    }
+    return status;
+}
+
 static hd_status put_channel_card(struct hd_transport *instance, uint32_t channel)
 {
     const struct hd_host *host = instance->host;
@@ -152,28 +177,23 @@ static hd_status put_channel_card(struct hd_transport *instance, uint32_t channe
                                   .descriptor = lane->descriptor};
     char key[KEY_BYTES];
 
-    snprintf(key, sizeof key, "shm.channel.%u", channel);
+    name_card(key, "channel", channel, instance);
     return host->put(host->context, key, &card, sizeof card);
 }
 
 /* A rank without memory says so too: the others would else wait for their deadline. */
 static hd_status put_cards(struct hd_transport *instance, hd_status made)
 {
-    const struct hd_host *host = instance->host;
     struct shm_rank_card card;
-    char key[KEY_BYTES];
 
-    for (uint32_t i = 0; made == HD_OK && i < instance->channel_count; i++) {
+    shm_peer_introduce(&card, made);
+    hd_status status = put_rank_card(instance, &card);
+    for (uint32_t i = 0; made == HD_OK && status == HD_OK && i < instance->channel_count; i++) {
         if (is_target(instance, &instance->lanes[i])) {
-            const hd_status status = put_channel_card(instance, i);
-            if (status != HD_OK) {
-                return status;
-            }
+            status = put_channel_card(instance, i);
         }
     }
-    shm_peer_introduce(&card, made);
-    snprintf(key, sizeof key, "shm.rank.%u", host->rank);
-    return host->put(host->context, key, &card, sizeof card);
+    return status;
 }
 
 static hd_status get_rank_cards(struct hd_transport *instance, struct shm_rank_card *cards,
@@ -184,7 +204,7 @@ static hd_status get_rank_cards(struct hd_transport *instance, struct shm_rank_c
     char key[KEY_BYTES];
 
     for (uint32_t rank = 0; status == HD_OK && rank < host->rank_count; rank++) {
-        snprintf(key, sizeof key, "shm.rank.%u", rank);
+        name_card(key, "rank", rank, instance);
         status = host->get(host->context, key, &cards[rank], sizeof cards[rank], deadline_ns);
         if (status == HD_OK && cards[rank].magic != SHM_MAGIC) {
             const struct shm_fault fault = {HD_PROTOCOL, rank, SHM_NONE, 0};
@@ -217,7 +237,7 @@ static hd_status connect_lane(struct hd_transport *instance, uint32_t channel,
     if (status != HD_OK || !lane->is_source) {
         return status;
     }
-    snprintf(key, sizeof key, "shm.channel.%u", channel);
+    name_card(key, "channel", channel, instance);
     status = host->get(host->context, key, &card, sizeof card, deadline_ns);
     return status == HD_OK ? shm_arena_open(instance, lane, &card) : status;
 }
@@ -227,11 +247,13 @@ static hd_status connect_all(struct hd_transport *instance, uint64_t deadline_ns
     const struct hd_host *host = instance->host;
     struct shm_rank_card *cards =
         host->alloc(host->context, host->rank_count * sizeof *cards, 64, "shm");
-    hd_status status = HD_NO_MEMORY;
+    hd_status status = HD_OK;
 
-    if (cards != NULL) {
-        status = get_rank_cards(instance, cards, deadline_ns);
+    if (cards == NULL) {
+        const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, SHM_NONE, 0};
+        return shm_fail(instance, &fault, "no memory for the cards of %u ranks", host->rank_count);
     }
+    status = get_rank_cards(instance, cards, deadline_ns);
     for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
         const struct shm_lane *lane = &instance->lanes[i];
         if (lane->is_source || is_target(instance, lane)) {
@@ -354,39 +376,65 @@ static void reset_words(struct hd_transport *instance)
     }
 }
 
-hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transport **out)
+/* The whole of open; `*phase` says where it has come to. */
+static hd_status go_through(struct hd_transport *instance, const struct hd_transport_setup *setup,
+                            const char **phase)
 {
-    struct hd_transport *instance = create(setup);
+    const uint64_t deadline_ns = setup->deadline_ns;
 
-    if (instance == NULL) {
-        return HD_NO_MEMORY;
-    }
+    *phase = "publishing its cards";
     hd_status made = check_setup(instance, setup);
     if (made == HD_OK) {
         made = make_arenas(instance);
     }
     hd_status status = put_cards(instance, made);
     if (status == HD_OK) {
-        status = fence(instance, setup->deadline_ns);
+        *phase = "waiting for the cards of all ranks";
+        status = fence(instance, deadline_ns);
     }
     status = made != HD_OK ? made : status;
     if (status == HD_OK) {
-        status = connect_all(instance, setup->deadline_ns);
+        *phase = "reading the cards of all ranks";
+        status = connect_all(instance, deadline_ns);
     }
     if (status == HD_OK) {
-        status = warm_up(instance, setup->deadline_ns);
+        *phase = "waiting for the warm-up of all ranks";
+        status = warm_up(instance, deadline_ns);
     }
     if (status == HD_OK) {
-        status = fence(instance, setup->deadline_ns);
+        status = fence(instance, deadline_ns);
     }
     if (status == HD_OK) {
         reset_words(instance);
-        status = fence(instance, setup->deadline_ns);
+        status = fence(instance, deadline_ns);
     }
-    if (status != HD_OK) {
-        shm_close_all(instance, setup->deadline_ns);
-        return status;
+    return status;
+}
+
+hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transport **out)
+{
+    const struct hd_host *host = setup->host;
+    struct hd_transport *instance = create(setup);
+    const char *phase = NULL;
+
+    if (instance == NULL) {
+        const struct hd_error error = {sizeof error,
+                                       HD_NO_MEMORY,
+                                       SHM_NONE,
+                                       SHM_NONE,
+                                       0,
+                                       "no memory for the books of the channels"};
+        return host->fail(host->context, &error);
     }
-    *out = instance;
-    return HD_OK;
+    const hd_status status = go_through(instance, setup, &phase);
+    if (status == HD_OK) {
+        *out = instance;
+        return HD_OK;
+    }
+    /* What shm has decided is said already; what is left is the bootstrap's. */
+    const struct shm_fault fault = {status, SHM_NONE, SHM_NONE, 0};
+    shm_fail(instance, &fault, "open: rank %u was %s when the bootstrap gave status %d%s",
+             host->rank, phase, status, status == HD_TIMEOUT ? " (the deadline has passed)" : "");
+    shm_close_all(instance, setup->deadline_ns);
+    return status;
 }

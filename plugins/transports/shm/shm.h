@@ -41,7 +41,7 @@ struct shm_words {
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t target_asleep;
 };
 
-/* What a target publishes of a channel, under "shm.channel.N". */
+/* What a target publishes of a channel, under "shm.channel.N.GENERATION". */
 struct shm_card {
     uint64_t magic;
     uint64_t nonce;
@@ -51,7 +51,7 @@ struct shm_card {
     int32_t descriptor;
 };
 
-/* What every rank publishes of itself, under "shm.rank.N". */
+/* What every rank publishes of itself, under "shm.rank.N.GENERATION". */
 struct shm_rank_card {
     uint64_t magic;
     int32_t pid;
@@ -87,6 +87,7 @@ struct hd_transport {
     const struct hd_channel *const *channels; /* borrowed */
     atomic_int failed; /* the first negative status: the abort word of this rank */
     uint32_t channel_count;
+    uint32_t generation; /* of its cards: 0 for the first instance of these processes */
     uint64_t alignment_bytes;
     uint64_t spin_ns;
     struct shm_peer *peers;  /* [host->rank_count] */
