@@ -115,81 +115,88 @@ static uint32_t check_schema(const cJSON *root)
     return span_count;
 }
 
+static const struct {
+    const char *name, *category, *track;
+    struct hd_trace_record record;
+    double begin_us, length_us;
+} kinds[] = {
+    {"wait 4B2",
+     "exposed_wait",
+     "compute",
+     {1, HD_TRACE_EXPOSED_WAIT, 3, 4, 2, 'B', 0, 0, 5000, 6001},
+     0,
+     1.001},
+    {"credit 4B2",
+     "credit_wait",
+     "compute",
+     {1, HD_TRACE_CREDIT_WAIT, 3, 4, 2, 'B', 0, 0, 6001, 6500},
+     1.001,
+     0.499},
+    {"4B2",
+     "compute",
+     "compute",
+     {1, HD_TRACE_COMPUTE, 3, 4, 2, 'B', 0, 0, 6500, 1006500},
+     1.5,
+     1000},
+    {"4B2",
+     "transfer",
+     "boundary 1 backward",
+     {1, HD_TRACE_TRANSFER, 3, 4, 2, 'B', 3, 65536, 1006500, 1007000},
+     1001.5,
+     0.5},
+    {"0F17",
+     "transfer",
+     "boundary 0 forward",
+     {1, HD_TRACE_TRANSFER, 3, 0, 17, 'F', 0, 65536, 1006500, 1007000},
+     1001.5,
+     0.5},
+    {"collective",
+     "collective",
+     "compute",
+     {1, HD_TRACE_COLLECTIVE, 3, 9, 9, 0, 0, 0, 1007000, 1008000},
+     1002,
+     1},
+    {"optimizer",
+     "optimizer",
+     "compute",
+     {1, HD_TRACE_OPTIMIZER, 3, 9, 9, 0, 0, 0, 1008000, 1008000},
+     1003,
+     0},
+};
+
+static const cJSON *find_span(const cJSON *root, const char *name, const char *category)
+{
+    for (const cJSON *event = events_of(root); event != NULL; event = event->next) {
+        if (is_span(event) && strcmp(text_of(event, "name"), name) == 0 &&
+            strcmp(text_of(event, "cat"), category) == 0) {
+            return event;
+        }
+    }
+    return NULL;
+}
+
 static void one_of_each(void)
 {
-    static const struct {
-        const char *name, *category, *track;
-        struct hd_trace_record record;
-        double begin_us, length_us;
-    } rows[] = {
-        {"wait 4B2",
-         "exposed_wait",
-         "compute",
-         {1, HD_TRACE_EXPOSED_WAIT, 3, 4, 2, 'B', 0, 0, 5000, 6001},
-         0,
-         1.001},
-        {"credit 4B2",
-         "credit_wait",
-         "compute",
-         {1, HD_TRACE_CREDIT_WAIT, 3, 4, 2, 'B', 0, 0, 6001, 6500},
-         1.001,
-         0.499},
-        {"4B2",
-         "compute",
-         "compute",
-         {1, HD_TRACE_COMPUTE, 3, 4, 2, 'B', 0, 0, 6500, 1006500},
-         1.5,
-         1000},
-        {"4B2",
-         "transfer",
-         "boundary 1 backward",
-         {1, HD_TRACE_TRANSFER, 3, 4, 2, 'B', 3, 65536, 1006500, 1007000},
-         1001.5,
-         0.5},
-        {"0F17",
-         "transfer",
-         "boundary 0 forward",
-         {1, HD_TRACE_TRANSFER, 3, 0, 17, 'F', 0, 65536, 1006500, 1007000},
-         1001.5,
-         0.5},
-        {"collective",
-         "collective",
-         "compute",
-         {1, HD_TRACE_COLLECTIVE, 3, 9, 9, 0, 0, 0, 1007000, 1008000},
-         1002,
-         1},
-        {"optimizer",
-         "optimizer",
-         "compute",
-         {1, HD_TRACE_OPTIMIZER, 3, 9, 9, 0, 0, 0, 1008000, 1008000},
-         1003,
-         0},
-    };
-    struct hd_trace_record records[HD_CHECK_COUNT(rows)];
-    for (unsigned i = 0; i < HD_CHECK_COUNT(rows); i++) {
-        records[i] = rows[i].record;
+    struct hd_trace_record records[HD_CHECK_COUNT(kinds)];
+    for (unsigned i = 0; i < HD_CHECK_COUNT(kinds); i++) {
+        records[i] = kinds[i].record;
     }
-    cJSON *const root = written(2, records, HD_CHECK_COUNT(rows));
+    cJSON *const root = written(2, records, HD_CHECK_COUNT(kinds));
 
-    CU_ASSERT(check_schema(root) == HD_CHECK_COUNT(rows));
-    for (unsigned i = 0; i < HD_CHECK_COUNT(rows); i++) {
-        const cJSON *event = events_of(root);
-        while (event != NULL &&
-               !(is_span(event) && strcmp(text_of(event, "name"), rows[i].name) == 0 &&
-                 strcmp(text_of(event, "cat"), rows[i].category) == 0)) {
-            event = event->next;
-        }
+    CU_ASSERT(check_schema(root) == HD_CHECK_COUNT(kinds));
+    for (unsigned i = 0; i < HD_CHECK_COUNT(kinds); i++) {
+        const cJSON *const event = find_span(root, kinds[i].name, kinds[i].category);
         CU_ASSERT_FATAL(event != NULL);
-        CU_ASSERT(fabs(number_of(event, "ts") - rows[i].begin_us) < 1e-9);
-        CU_ASSERT(fabs(number_of(event, "dur") - rows[i].length_us) < 1e-9);
+        CU_ASSERT(fabs(number_of(event, "ts") - kinds[i].begin_us) < 1e-9);
+        CU_ASSERT(fabs(number_of(event, "dur") - kinds[i].length_us) < 1e-9);
         CU_ASSERT(number_of(event, "pid") == 1);
-        CU_ASSERT_STRING_EQUAL(name_of(root, 1, number_of(event, "tid")), rows[i].track);
+        CU_ASSERT_STRING_EQUAL(name_of(root, 1, number_of(event, "tid")), kinds[i].track);
         const cJSON *const arguments = cJSON_GetObjectItem(event, "args");
         CU_ASSERT(number_of(arguments, "step") == 3);
-        if (rows[i].record.action != 0) {
-            CU_ASSERT(number_of(arguments, "stage") == rows[i].record.stage);
-            CU_ASSERT(number_of(arguments, "microbatch") == rows[i].record.microbatch);
-            CU_ASSERT(number_of(arguments, "bytes") == (double)rows[i].record.bytes);
+        if (kinds[i].record.action != 0) {
+            CU_ASSERT(number_of(arguments, "stage") == kinds[i].record.stage);
+            CU_ASSERT(number_of(arguments, "microbatch") == kinds[i].record.microbatch);
+            CU_ASSERT(number_of(arguments, "bytes") == (double)kinds[i].record.bytes);
         }
     }
     CU_ASSERT_STRING_EQUAL(name_of(root, 0, -1), "rank 0");
@@ -270,6 +277,9 @@ static void many_records(void)
     }
     cJSON *const root = written(3, records, 1000);
     CU_ASSERT(check_schema(root) == 1000);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        CU_ASSERT_STRING_EQUAL(name_of(root, rank, 1), "compute");
+    }
     cJSON_Delete(root);
 }
 
