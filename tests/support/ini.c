@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct hd_option options[] = {
     {"pull_ahead", "off", NULL, "a flag", HD_OPTION_FLAG, 0},
@@ -29,6 +30,7 @@ const char *hd_ini_path(void)
 
 void hd_ini_write(const char *text, size_t bytes)
 {
+    unlink(hd_ini_path()); /* a file that is truncated and written is flushed to disk at once */
     FILE *file = fopen(hd_ini_path(), "wb");
     CU_ASSERT_PTR_NOT_NULL_FATAL(file);
     CU_ASSERT_EQUAL_FATAL(fwrite(text, 1, bytes, file), bytes);
