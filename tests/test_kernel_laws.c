@@ -156,6 +156,134 @@ static void test_backward_adds(void)
     close_fixture(&fixture);
 }
 
+/* --- memory: K2 and K6 ---------------------------------------------------------------------------
+ */
+
+static uint32_t allocation_count;
+
+static void *refuse_to_allocate(void *context, uint64_t bytes, uint64_t alignment, const char *tag)
+{
+    (void)context;
+    (void)bytes;
+    (void)alignment;
+    (void)tag;
+    allocation_count++;
+    return NULL;
+}
+
+static void test_passes_allocate_nothing(void)
+{
+    const struct hd_update update = {
+        .size = sizeof update, .step = 1, .learning_rate = 1e-3, .gradient_scale = 1};
+    struct fixture fixture;
+    double norms[64];
+    open_fixture(&fixture, HD_PRECISION_BF16);
+    fixture.harness.host.alloc = refuse_to_allocate;
+    allocation_count = 0;
+    CU_ASSERT_EQUAL(hd_chain_forward(&fixture.chain, 0), HD_OK);
+    CU_ASSERT_EQUAL(hd_chain_backward(&fixture.chain), HD_OK);
+    CU_ASSERT_FATAL(fixture.chain.tensor_count <= 64);
+    CU_ASSERT_EQUAL(fixture.harness.ops->norms(fixture.chain.stages[0].stage, norms), HD_OK);
+    CU_ASSERT_EQUAL(fixture.harness.ops->update(fixture.chain.stages[0].stage, &update), HD_OK);
+    CU_ASSERT_EQUAL(allocation_count, 0);
+    close_fixture(&fixture);
+}
+
+/* What a pass reads only is as it was; what it writes does not depend on what was there. */
+static void test_boundaries_are_read_or_written(void)
+{
+    struct hd_harness harness;
+    struct hd_chain chain;
+    uint64_t gradients[2];
+    const struct hd_stage_spec model = wider_model(HD_PRECISION_BF16);
+    CU_ASSERT_EQUAL_FATAL(hd_harness_open(&harness, "reference", NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(hd_chain_open(&chain, &harness, &model, each_block, 2), HD_OK);
+    hd_chain_draw(&chain, 3);
+    struct hd_chain_stage *last = &chain.stages[1];
+    const uint64_t bytes = last->needs.boundary_bytes;
+    char *input = malloc(bytes), *gradient = malloc(bytes);
+    CU_ASSERT_FATAL(input != NULL && gradient != NULL);
+    for (unsigned i = 0; i < 2; i++) {
+        memset(last->input, i ? 0xff : 0, bytes);
+        memset(last->input_gradient, i ? 0xff : 0, bytes);
+        hd_chain_zero_gradients(&chain);
+        CU_ASSERT_EQUAL(hd_chain_forward(&chain, 0), HD_OK);
+        CU_ASSERT_EQUAL(hd_chain_backward(&chain), HD_OK);
+        gradients[i] = hd_chain_hash(&chain, HD_GRADIENT);
+        CU_ASSERT(i == 0 || memcmp(input, last->input, bytes) == 0);
+        CU_ASSERT(i == 0 || memcmp(gradient, last->input_gradient, bytes) == 0);
+        memcpy(input, last->input, bytes);
+        memcpy(gradient, last->input_gradient, bytes);
+    }
+    CU_ASSERT_EQUAL(gradients[0], gradients[1]);
+    free(input);
+    free(gradient);
+    hd_chain_close(&chain);
+    hd_harness_close(&harness);
+}
+
+/* --- the update
+ * ------------------------------------------------------------------------------------ */
+
+static void check_updated(struct hd_chain *chain, uint32_t tensor, const struct hd_update *u,
+                          const double *before)
+{
+    struct hd_tensor about;
+    double after[48 * 32], gradient[48 * 32];
+    const uint64_t count = hd_chain_tensor(chain, tensor, &about);
+    hd_chain_read(chain, tensor, HD_MASTER, after);
+    hd_chain_read(chain, tensor, HD_GRADIENT, gradient);
+    for (uint64_t i = 0; i < count; i++) {
+        /* The first step: moments over their bias are the gradient and its square. */
+        const double g = gradient[i] * u->gradient_scale;
+        const double decay = about.decays ? u->learning_rate * u->weight_decay * before[i] : 0;
+        const double wanted = before[i] - decay - u->learning_rate * g / (fabs(g) + u->epsilon);
+        CU_ASSERT_DOUBLE_EQUAL(after[i], wanted, 1e-6);
+    }
+}
+
+static void test_update_is_adamw(void)
+{
+    const struct hd_update update = {.size = sizeof update,
+                                     .step = 1,
+                                     .learning_rate = 0.01,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .epsilon = 1e-4,
+                                     .weight_decay = 0.5,
+                                     .gradient_scale = 0.25};
+    struct fixture fixture;
+    open_fixture(&fixture, HD_PRECISION_BF16);
+    struct hd_chain *chain = &fixture.chain;
+    static double before[64][64 * 32];
+    CU_ASSERT_FATAL(chain->tensor_count <= 64);
+    CU_ASSERT_EQUAL(hd_chain_forward(chain, 0), HD_OK);
+    CU_ASSERT_EQUAL(hd_chain_backward(chain), HD_OK);
+    const uint64_t gradients = hd_chain_hash(chain, HD_GRADIENT);
+    for (uint32_t tensor = 0; tensor < chain->tensor_count; tensor++) {
+        hd_chain_read(chain, tensor, HD_MASTER, before[tensor]);
+    }
+    CU_ASSERT_EQUAL(fixture.harness.ops->update(chain->stages[0].stage, &update), HD_OK);
+    CU_ASSERT_EQUAL(hd_chain_hash(chain, HD_GRADIENT), gradients);
+    for (uint32_t tensor = 0; tensor < chain->tensor_count; tensor++) {
+        struct hd_tensor about;
+        if (hd_chain_tensor(chain, tensor, &about) <= 48 * 32) {
+            check_updated(chain, tensor, &update, before[tensor]);
+        }
+    }
+
+    /* An update renews what derives from the masters, as writing them does. */
+    CU_ASSERT_EQUAL(hd_chain_forward(chain, 1), HD_OK);
+    const double loss = chain->loss;
+    for (uint32_t tensor = 0; tensor < chain->tensor_count; tensor++) {
+        hd_chain_read(chain, tensor, HD_MASTER, before[tensor]);
+        hd_chain_write(chain, tensor, HD_MASTER, before[tensor]);
+    }
+    CU_ASSERT_EQUAL(hd_chain_forward(chain, 1), HD_OK);
+    CU_ASSERT_EQUAL(chain->loss, loss);
+    close_fixture(&fixture);
+}
+
 /* --- stamps -------------------------------------------------------------------------------------
  */
 
@@ -322,6 +450,9 @@ static const struct hd_check checks[] = {
     {"K3: slot, rubbish and microbatch number change no bit", test_slot_changes_no_bit},
     {"an evaluation gives the bits of a forward", test_evaluation_gives_the_same_bits},
     {"K5: a second backward doubles the gradients", test_backward_adds},
+    {"K2: no pass allocates", test_passes_allocate_nothing},
+    {"K6: boundaries are read or written, never both", test_boundaries_are_read_or_written},
+    {"an update is AdamW, and renews the copies", test_update_is_adamw},
     {"K7: a stale or foreign stamp is refused by name", test_stale_stamp_is_refused},
     {"K8: an overwritten routing is refused", test_overwritten_routing_is_refused},
     {"a microbatch without labels has no loss and no gradient", test_missing_labels},

@@ -52,11 +52,6 @@ static uint64_t panel_bytes_of(const struct hd_stage_spec *spec)
     return panel_bytes(depth);
 }
 
-static stat value_at(const void *data, uint32_t dtype, size_t index)
-{
-    return dtype == STAT_DTYPE ? ((const stat *)data)[index] : load(((const act *)data)[index]);
-}
-
 /* Where an operand is packed: values[depth][tile]. */
 struct panel {
     stat *values;
@@ -120,27 +115,49 @@ static void multiply_tile(const stat *restrict rows, const stat *restrict column
     memcpy(sums[3], sum3, sizeof sum3);
 }
 
-static void put_result(const struct product *p, size_t index, stat sum)
+/* sums[j] += add[index + j]. */
+static void add_row(const struct product *p, size_t index, size_t count, stat *sums)
 {
+    const stat *as_stat = (const stat *)p->add + index;
+    const act *as_act = (const act *)p->add + index;
+    if (p->add_dtype == STAT_DTYPE) {
+        for (size_t j = 0; j < count; j++) {
+            sums[j] += as_stat[j];
+        }
+    } else {
+        for (size_t j = 0; j < count; j++) {
+            sums[j] += load(as_act[j]);
+        }
+    }
+}
+
+/* `count` results of one row, the first of them at `index` of C. */
+static void put_row(const struct product *p, size_t index, size_t count, stat *sums)
+{
+    stat *as_stat = (stat *)p->c + index;
+    act *as_act = (act *)p->c + index;
     if (p->add != NULL) {
-        sum += value_at(p->add, p->add_dtype, index);
+        add_row(p, index, count, sums);
     }
     if (p->adds_to_c) {
-        ((stat *)p->c)[index] += sum;
+        for (size_t j = 0; j < count; j++) {
+            as_stat[j] += sums[j];
+        }
     } else if (p->c_dtype == STAT_DTYPE) {
-        ((stat *)p->c)[index] = sum;
+        memcpy(as_stat, sums, count * sizeof(stat));
     } else {
-        ((act *)p->c)[index] = store(sum);
+        for (size_t j = 0; j < count; j++) {
+            as_act[j] = store(sums[j]);
+        }
     }
 }
 
 static void put_tile(const struct product *p, size_t row, size_t column,
                      stat sums[ROW_TILE][COLUMN_TILE])
 {
+    const size_t left = p->columns - column, count = left < COLUMN_TILE ? left : COLUMN_TILE;
     for (size_t i = 0; i < ROW_TILE && row + i < p->rows; i++) {
-        for (size_t j = 0; j < COLUMN_TILE && column + j < p->columns; j++) {
-            put_result(p, (row + i) * p->columns + column + j, sums[i][j]);
-        }
+        put_row(p, (row + i) * p->columns + column, count, sums[i]);
     }
 }
 

@@ -36,7 +36,12 @@ static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struc
     struct hd_ops_device *opened = host->alloc(host->context, sizeof *opened, 64, "reference");
     (void)ordinal;
     if (opened == NULL) {
-        return HD_NO_MEMORY;
+        const struct hd_error error = {.size = sizeof error,
+                                       .status = HD_NO_MEMORY,
+                                       .rank = UINT32_MAX,
+                                       .channel = UINT32_MAX,
+                                       .text = "no memory to open the reference kernel"};
+        return host->fail(host->context, &error);
     }
     opened->host = host;
     device->memory = HD_MEMORY_HOST;
