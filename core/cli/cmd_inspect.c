@@ -75,7 +75,18 @@ static const char *member_text(const struct hd_plugin *plugin, const struct memb
     return function != NULL ? member->present : member->missing;
 }
 
-/* Asks a schedule for one small plan, twice: the same counts, and a rank of its own range. */
+/* Does every stage lie on a rank that there is? */
+static int is_placed(const struct hd_schedule_ops *ops, const struct hd_shape *shape)
+{
+    int is_good = 1;
+    for (uint32_t stage = 0; stage < shape->stage_count; stage++) {
+        is_good = is_good && ops->rank_of(shape, stage, 0) < shape->rank_count;
+    }
+    return is_good;
+}
+
+/* Asks a schedule for the length of one small plan, twice, and for its placement.  Whether the plan
+   keeps the laws is for `heddle plan` to say. */
 static int check_schedule(const struct hd_plugin *plugin, const struct hd_option_value *options,
                           char text[512])
 {
@@ -110,10 +121,14 @@ static int check_schedule(const struct hd_plugin *plugin, const struct hd_option
         }
     }
     free(scratch);
-    const int is_good = total[0] == total[1] && total[0] > 0;
+    const char *fault = total[0] == 0             ? ", which is no plan"
+                        : total[0] != total[1]    ? ", and with another number when asked again"
+                        : !is_placed(ops, &shape) ? ", but places a stage on no rank"
+                                                  : "";
+    const int is_good = fault[0] == '\0';
     snprintf(text, 512, "plans %u ranks, %u stages, %u microbatches with %llu actions%s",
              shape.rank_count, shape.stage_count, shape.microbatch_count,
-             (unsigned long long)total[0], is_good ? "" : ", and not the same twice");
+             (unsigned long long)total[0], fault);
     return is_good;
 }
 
