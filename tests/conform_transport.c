@@ -14,16 +14,16 @@ static const char *const plugins[] = {"shm", "null"};
 enum { PLUGIN_COUNT = sizeof plugins / sizeof plugins[0] };
 
 /* Runs `job` on every plugin that has all of `capabilities`; at least one must. */
-static void run_where(uint64_t capabilities, struct hd_harness_job job)
+static void run_where(uint64_t capabilities, struct hd_testbed_job job)
 {
     uint32_t run_count = 0;
 
     for (uint32_t i = 0; i < PLUGIN_COUNT; i++) {
-        const struct hd_plugin *plugin = hd_harness_load(plugins[i]);
+        const struct hd_plugin *plugin = hd_testbed_load(plugins[i]);
         CU_ASSERT_FATAL(plugin != NULL);
         if ((plugin->capabilities & capabilities) == capabilities) {
             job.name = plugins[i];
-            CU_ASSERT_EQUAL(hd_harness_run(&job), 0);
+            CU_ASSERT_EQUAL(hd_testbed_run(&job), 0);
             run_count++;
         }
     }
@@ -32,7 +32,7 @@ static void run_where(uint64_t capabilities, struct hd_harness_job job)
 
 /* --- whole, ordered, exactly once -------------------------------------------------------- */
 
-static int mix(struct hd_harness_rank *rank)
+static int mix(struct hd_testbed_rank *rank)
 {
     const uint64_t *counts = rank->job->argument;
 
@@ -58,7 +58,7 @@ static void test_every_size_and_depth(void)
                                           .send_depth = 1,
                                           .bytes = sizes[i % SIZE_COUNT]};
     }
-    run_where(0, (struct hd_harness_job){.rank_count = 2,
+    run_where(0, (struct hd_testbed_job){.rank_count = 2,
                                          .channel_count = SIZE_COUNT * DEPTH_COUNT,
                                          .channels = channels,
                                          .body = mix,
@@ -74,7 +74,7 @@ static void test_same_pair_shares_nothing(void)
         {1, HD_BACKWARD, 0, 1, 2, 1, 520}, {2, HD_BACKWARD, 1, 0, 1, 1, 520}};
     const uint64_t counts[2] = {3, 150};
 
-    run_where(0, (struct hd_harness_job){.rank_count = 2,
+    run_where(0, (struct hd_testbed_job){.rank_count = 2,
                                          .channel_count = 6,
                                          .channels = channels,
                                          .body = mix,
@@ -104,7 +104,7 @@ static void test_ring_of_four(void)
     const uint64_t counts[2] = {3, 40};
 
     fill_ring(channels, 4, 4, 10000);
-    run_where(0, (struct hd_harness_job){.rank_count = 4,
+    run_where(0, (struct hd_testbed_job){.rank_count = 4,
                                          .channel_count = 8,
                                          .channels = channels,
                                          .body = mix,
@@ -112,7 +112,7 @@ static void test_ring_of_four(void)
 }
 
 /* A token goes round; everybody else waits, and must not keep the few cores from it. */
-static int pass_token(struct hd_harness_rank *rank)
+static int pass_token(struct hd_testbed_rank *rank)
 {
     const uint32_t rank_count = rank->job->rank_count;
     const uint32_t before = (rank->rank + rank_count - 1) % rank_count;
@@ -138,13 +138,13 @@ static void test_more_ranks_than_cores(void)
 
     fill_ring(channels, 24, 1, 64);
     run_where(0,
-              (struct hd_harness_job){
+              (struct hd_testbed_job){
                   .rank_count = 24, .channel_count = 48, .channels = channels, .body = pass_token});
 }
 
 /* --- many messages, over many steps ------------------------------------------------------ */
 
-static int ping_pong(struct hd_harness_rank *rank)
+static int ping_pong(struct hd_testbed_rank *rank)
 {
     const uint64_t count = *(const uint64_t *)rank->job->argument;
 
@@ -176,7 +176,7 @@ static void test_ten_thousand_small_messages(void)
 {
     const uint64_t count = 10000;
 
-    run_where(0, (struct hd_harness_job){.rank_count = 2,
+    run_where(0, (struct hd_testbed_job){.rank_count = 2,
                                          .channel_count = 2,
                                          .channels = both_ways,
                                          .body = ping_pong,
@@ -192,7 +192,7 @@ static void test_every_wait_sleeps(void)
     const uint64_t count = 8000;
     const struct hd_option_value options[] = {{.integer = 0}};
 
-    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_harness_job){.rank_count = 2,
+    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
                                                              .channel_count = 2,
                                                              .channels = both_ways,
                                                              .options = options,
@@ -205,7 +205,7 @@ static void test_every_wait_sleeps(void)
 /* --- leases ------------------------------------------------------------------------------ */
 
 /* The source sends whatever it may; the target holds all leases and looks at them again. */
-static int hold_leases(struct hd_harness_rank *rank)
+static int hold_leases(struct hd_testbed_rank *rank)
 {
     const uint64_t depth = rank->job->channels[0].depth;
     struct hd_message message = {.sequence = 0, .channel = 0};
@@ -217,13 +217,13 @@ static int hold_leases(struct hd_harness_rank *rank)
             HD_REQUIRE(rank, hd_traffic_receive(rank, message) == HD_OK);
         }
     }
-    HD_REQUIRE(rank, hd_harness_fence(rank) == HD_OK);
+    HD_REQUIRE(rank, hd_testbed_fence(rank) == HD_OK);
     if (rank->rank == 0) { /* asked twice, because a refusal must have taken nothing */
         HD_REQUIRE(rank, rank->ops->reserve(rank->transport, &message) == HD_BUSY);
         HD_REQUIRE(rank, rank->ops->reserve(rank->transport, &message) == HD_BUSY);
         HD_REQUIRE(rank, rank->ops->test(rank->transport, &message) == HD_IN_PROGRESS);
     }
-    HD_REQUIRE(rank, hd_harness_fence(rank) == HD_OK);
+    HD_REQUIRE(rank, hd_testbed_fence(rank) == HD_OK);
     for (message.sequence = 0; rank->rank == 1 && message.sequence < depth; message.sequence++) {
         HD_REQUIRE(rank, hd_traffic_is_whole(rank, message));
     }
@@ -231,7 +231,7 @@ static int hold_leases(struct hd_harness_rank *rank)
     if (rank->rank == 1) {
         HD_REQUIRE(rank, hd_traffic_release(rank, message) == HD_OK);
     }
-    HD_REQUIRE(rank, hd_harness_fence(rank) == HD_OK);
+    HD_REQUIRE(rank, hd_testbed_fence(rank) == HD_OK);
     message.sequence = depth;
     if (rank->rank == 0) {
         HD_REQUIRE(rank, hd_traffic_send(rank, message) == HD_OK);
@@ -250,7 +250,7 @@ static void test_leased_slots_stay(void)
 {
     for (uint32_t depth = 1; depth <= 4; depth++) {
         const struct hd_channel channel = {0, HD_FORWARD, 0, 1, depth, 1, 3000};
-        run_where(HD_TRANSPORT_IN_PLACE, (struct hd_harness_job){.rank_count = 2,
+        run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
                                                                  .channel_count = 1,
                                                                  .channels = &channel,
                                                                  .body = hold_leases});
@@ -258,7 +258,7 @@ static void test_leased_slots_stay(void)
 }
 
 /* What the source writes is in the target's slot before anything is posted: nothing is copied. */
-static int look_in_place(struct hd_harness_rank *rank)
+static int look_in_place(struct hd_testbed_rank *rank)
 {
     const struct hd_message message = {.sequence = 0, .channel = 0};
     volatile uint64_t *word = rank->ops->slot(rank->transport, &message);
@@ -268,7 +268,7 @@ static int look_in_place(struct hd_harness_rank *rank)
         HD_REQUIRE(rank, rank->ops->reserve(rank->transport, &message) == HD_OK);
         *word = 0x5107;
     }
-    HD_REQUIRE(rank, hd_harness_fence(rank) == HD_OK);
+    HD_REQUIRE(rank, hd_testbed_fence(rank) == HD_OK);
     HD_REQUIRE(rank, *word == 0x5107);
     return 0;
 }
@@ -277,7 +277,7 @@ static void test_in_place(void)
 {
     const struct hd_channel channel = {0, HD_FORWARD, 0, 1, 2, 1, 64};
 
-    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_harness_job){.rank_count = 2,
+    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
                                                              .channel_count = 1,
                                                              .channels = &channel,
                                                              .body = look_in_place});
@@ -285,13 +285,13 @@ static void test_in_place(void)
 
 /* --- instances --------------------------------------------------------------------------- */
 
-static int two_instances(struct hd_harness_rank *rank)
+static int two_instances(struct hd_testbed_rank *rank)
 {
     struct hd_transport *first = rank->transport;
     struct hd_transport *second = NULL;
 
     rank->transport = NULL;
-    HD_REQUIRE(rank, hd_harness_open(rank, 20000) == HD_OK);
+    HD_REQUIRE(rank, hd_testbed_open(rank, 20000) == HD_OK);
     second = rank->transport;
     HD_REQUIRE(rank, second != first);
     for (uint64_t step = 0; step < 3; step++) {
@@ -300,7 +300,7 @@ static int two_instances(struct hd_harness_rank *rank)
         rank->transport = second;
         HD_REQUIRE(rank, hd_traffic_mix(rank, step * 30, 30) == 0);
     }
-    HD_REQUIRE(rank, hd_harness_close(rank) == HD_OK);
+    HD_REQUIRE(rank, hd_testbed_close(rank) == HD_OK);
     rank->transport = first;
     HD_REQUIRE(rank, hd_traffic_mix(rank, 60, 20) == 0);
     return 0;
@@ -309,7 +309,7 @@ static int two_instances(struct hd_harness_rank *rank)
 static void test_two_instances(void)
 {
     run_where(
-        0, (struct hd_harness_job){
+        0, (struct hd_testbed_job){
                .rank_count = 2, .channel_count = 2, .channels = both_ways, .body = two_instances});
 }
 
@@ -329,20 +329,20 @@ static uint32_t mapping_count(void)
     return count;
 }
 
-static int leave_nothing(struct hd_harness_rank *rank)
+static int leave_nothing(struct hd_testbed_rank *rank)
 {
     HD_REQUIRE(rank, mapping_count() == 2);
     HD_REQUIRE(rank, hd_traffic_mix(rank, 0, 10) == 0);
-    HD_REQUIRE(rank, hd_harness_close(rank) == HD_OK);
+    HD_REQUIRE(rank, hd_testbed_close(rank) == HD_OK);
     HD_REQUIRE(rank, mapping_count() == 0);
     rank->ops->close(NULL, 0);
-    HD_REQUIRE(rank, hd_harness_open(rank, 20000) == HD_OK); /* and it can be had again */
+    HD_REQUIRE(rank, hd_testbed_open(rank, 20000) == HD_OK); /* and it can be had again */
     return hd_traffic_mix(rank, 0, 10);
 }
 
 static void test_close_leaves_nothing(void)
 {
-    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_harness_job){.rank_count = 2,
+    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
                                                              .channel_count = 2,
                                                              .channels = both_ways,
                                                              .body = leave_nothing});

@@ -19,17 +19,17 @@ enum { PLUGIN_COUNT = sizeof plugins / sizeof plugins[0], LONG_MS = 30000, SHORT
 static const struct hd_channel both_ways[] = {{3, HD_FORWARD, 0, 1, 2, 1, 64},
                                               {3, HD_BACKWARD, 1, 0, 2, 1, 64}};
 
-static uint32_t run_pair(const char *name, int (*body)(struct hd_harness_rank *),
+static uint32_t run_pair(const char *name, int (*body)(struct hd_testbed_rank *),
                          const void *argument, const int *exit_codes)
 {
-    const struct hd_harness_job job = {.name = name,
+    const struct hd_testbed_job job = {.name = name,
                                        .rank_count = 2,
                                        .channel_count = 2,
                                        .channels = both_ways,
                                        .body = body,
                                        .argument = argument,
                                        .exit_codes = exit_codes};
-    return hd_harness_run(&job);
+    return hd_testbed_run(&job);
 }
 
 /* --- out of turn ------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static const struct turn_row turn_rows[] = {
      {{RECV, 1, 0}, {WAIT, 1, 0}, {RELEASE_STREAM, 1, 0}}},
 };
 
-static hd_status do_step(struct hd_harness_rank *rank, const struct step *step)
+static hd_status do_step(struct hd_testbed_rank *rank, const struct step *step)
 {
     const struct hd_message message = {.sequence = step->sequence, .channel = step->channel};
     const struct hd_transport_ops *ops = rank->ops;
@@ -107,9 +107,9 @@ static hd_status do_step(struct hd_harness_rank *rank, const struct step *step)
     case TEST:
         return ops->test(rank->transport, &message);
     case WAIT:
-        return hd_traffic_wait(rank, message, hd_harness_deadline_ns(LONG_MS));
+        return hd_traffic_wait(rank, message, hd_testbed_deadline_ns(LONG_MS));
     case WAIT_STREAM:
-        return ops->wait(rank->transport, &message, &nobody, hd_harness_deadline_ns(LONG_MS));
+        return ops->wait(rank->transport, &message, &nobody, hd_testbed_deadline_ns(LONG_MS));
     case RELEASE:
         return ops->release(rank->transport, &message, NULL);
     case RELEASE_STREAM:
@@ -119,7 +119,7 @@ static hd_status do_step(struct hd_harness_rank *rank, const struct step *step)
 }
 
 /* Rank 1 sends two messages, and is a good peer; rank 0 breaks the rule. */
-static int break_turn(struct hd_harness_rank *rank)
+static int break_turn(struct hd_testbed_rank *rank)
 {
     const struct turn_row *row = rank->job->argument;
 
@@ -182,7 +182,7 @@ static const struct peer_row peer_rows[] = {
     {"stopped before its release", SIGSTOP, 0, 1, HD_TIMEOUT},
 };
 
-static int end_early(struct hd_harness_rank *rank, const struct peer_row *row)
+static int end_early(struct hd_testbed_rank *rank, const struct peer_row *row)
 {
     for (uint64_t sequence = 0; sequence < row->sent_count; sequence++) {
         const struct hd_message message = {.sequence = sequence, .channel = 1};
@@ -194,7 +194,7 @@ static int end_early(struct hd_harness_rank *rank, const struct peer_row *row)
 }
 
 /* Takes what the peer has done, then waits for what it never does. */
-static int lose_peer(struct hd_harness_rank *rank)
+static int lose_peer(struct hd_testbed_rank *rank)
 {
     const struct peer_row *row = rank->job->argument;
     const uint64_t depth = both_ways[0].depth;
@@ -218,7 +218,7 @@ static int lose_peer(struct hd_harness_rank *rank)
     /* A death is seen long before this deadline; nothing but it ends the wait for a stopped peer.
      */
     const uint64_t limit_ms = row->signal == SIGKILL ? LONG_MS : SHORT_MS;
-    const uint64_t deadline_ns = hd_harness_deadline_ns(limit_ms);
+    const uint64_t deadline_ns = hd_testbed_deadline_ns(limit_ms);
     HD_REQUIRE(rank, hd_traffic_wait(rank, message, deadline_ns) == row->wanted);
     HD_REQUIRE(rank, rank->report.count == 1 && rank->report.status == row->wanted);
     HD_REQUIRE(rank, rank->report.rank == 1 && rank->report.channel == message.channel);
@@ -227,17 +227,17 @@ static int lose_peer(struct hd_harness_rank *rank)
     HD_REQUIRE(rank, rank->ops->test(rank->transport, &message) == row->wanted);
 
     /* A dead peer writes no more; a stopped one may wake, and then its target must be there. */
-    const hd_status rest = rank->ops->quiesce(rank->transport, hd_harness_deadline_ns(SHORT_MS));
+    const hd_status rest = rank->ops->quiesce(rank->transport, hd_testbed_deadline_ns(SHORT_MS));
     HD_REQUIRE(rank, rest == (row->signal == SIGKILL ? HD_OK : HD_TIMEOUT));
     HD_REQUIRE(rank, rank->report.count == 1);
-    rank->ops->close(rank->transport, hd_harness_deadline_ns(SHORT_MS));
+    rank->ops->close(rank->transport, hd_testbed_deadline_ns(SHORT_MS));
     rank->transport = NULL;
     return kill(atomic_load(&rank->pids[1]), SIGKILL) != 0 && row->signal == SIGSTOP;
 }
 
 static void test_lost_peers(void)
 {
-    static const int exit_codes[2] = {0, HD_HARNESS_KILLED};
+    static const int exit_codes[2] = {0, HD_TESTBED_KILLED};
 
     for (uint32_t i = 0; i < HD_CHECK_COUNT(peer_rows); i++) {
         const uint32_t wrong = run_pair("shm", lose_peer, &peer_rows[i], exit_codes);
@@ -251,7 +251,7 @@ static void test_lost_peers(void)
 /* --- abort ------------------------------------------------------------------------------- */
 
 struct aborter {
-    struct hd_harness_rank *rank;
+    struct hd_testbed_rank *rank;
     uint64_t pause_count;
     atomic_int is_waiting;
 };
@@ -271,7 +271,7 @@ static void *abort_once(void *argument)
     return NULL;
 }
 
-static int abort_a_wait(struct hd_harness_rank *rank)
+static int abort_a_wait(struct hd_testbed_rank *rank)
 {
     const struct hd_message message = {.sequence = 0, .channel = 1};
     struct aborter aborter = {.rank = rank, .pause_count = *(const uint64_t *)rank->job->argument};
@@ -283,7 +283,7 @@ static int abort_a_wait(struct hd_harness_rank *rank)
     HD_REQUIRE(rank, rank->ops->post_recv(rank->transport, &message) == HD_OK);
     HD_REQUIRE(rank, pthread_create(&thread, NULL, abort_once, &aborter) == 0);
     atomic_store(&aborter.is_waiting, 1);
-    const uint64_t deadline_ns = hd_harness_deadline_ns(LONG_MS);
+    const uint64_t deadline_ns = hd_testbed_deadline_ns(LONG_MS);
     HD_REQUIRE(rank, hd_traffic_wait(rank, message, deadline_ns) == HD_ABORTED);
     HD_REQUIRE(rank, pthread_join(thread, NULL) == 0);
     HD_REQUIRE(rank, rank->report.count == 0); /* the core knows */
@@ -350,7 +350,7 @@ static const struct open_row open_rows[] = {
      "from one rank to another"},
 };
 
-static int fail_to_open(struct hd_harness_rank *rank)
+static int fail_to_open(struct hd_testbed_rank *rank)
 {
     const struct open_row *row = rank->job->argument;
     const struct hd_channel *channel = &row->channels[rank->rank];
@@ -359,7 +359,7 @@ static int fail_to_open(struct hd_harness_rank *rank)
     rank->setup.channel_count = 1;
     rank->setup.alignment_bytes = row->alignment_bytes;
     rank->setup.memory = row->memory;
-    const hd_status status = hd_harness_open(rank, LONG_MS);
+    const hd_status status = hd_testbed_open(rank, LONG_MS);
     HD_REQUIRE(rank, status < 0 && rank->transport == NULL);
     HD_REQUIRE(rank, rank->report.count == 1 && rank->report.status == status);
     if (rank->rank == 0) {
@@ -372,12 +372,12 @@ static int fail_to_open(struct hd_harness_rank *rank)
 static void test_refused_opens(void)
 {
     for (uint32_t i = 0; i < HD_CHECK_COUNT(open_rows); i++) {
-        const struct hd_harness_job job = {.name = "shm",
+        const struct hd_testbed_job job = {.name = "shm",
                                            .rank_count = 2,
                                            .unopened = 1,
                                            .body = fail_to_open,
                                            .argument = &open_rows[i]};
-        const uint32_t wrong = hd_harness_run(&job);
+        const uint32_t wrong = hd_testbed_run(&job);
         CU_ASSERT_EQUAL(wrong, 0);
         if (wrong > 0) {
             printf("%s\n", open_rows[i].name);
@@ -386,12 +386,12 @@ static void test_refused_opens(void)
 }
 
 /* Rank 1 is killed before it has put its card: open ends at its deadline. */
-static int open_alone(struct hd_harness_rank *rank)
+static int open_alone(struct hd_testbed_rank *rank)
 {
     if (rank->rank == 1) {
         kill(getpid(), SIGKILL);
     }
-    const hd_status status = hd_harness_open(rank, SHORT_MS);
+    const hd_status status = hd_testbed_open(rank, SHORT_MS);
     HD_REQUIRE(rank, status == HD_TIMEOUT && rank->transport == NULL);
     HD_REQUIRE(rank, rank->report.count == 1 && strstr(rank->report.text, "cards") != NULL);
     return 0;
@@ -399,15 +399,15 @@ static int open_alone(struct hd_harness_rank *rank)
 
 static void test_open_has_a_deadline(void)
 {
-    static const int exit_codes[2] = {0, HD_HARNESS_KILLED};
-    const struct hd_harness_job job = {.name = "shm",
+    static const int exit_codes[2] = {0, HD_TESTBED_KILLED};
+    const struct hd_testbed_job job = {.name = "shm",
                                        .rank_count = 2,
                                        .channel_count = 2,
                                        .channels = both_ways,
                                        .unopened = 1,
                                        .body = open_alone,
                                        .exit_codes = exit_codes};
-    CU_ASSERT_EQUAL(hd_harness_run(&job), 0);
+    CU_ASSERT_EQUAL(hd_testbed_run(&job), 0);
 }
 
 int main(void)

@@ -33,12 +33,12 @@ struct table {
     struct entry entries[ENTRY_MAX];
 };
 
-struct hd_harness_region {
+struct hd_testbed_region {
     _Atomic uint32_t generation; /* the futex of the fence */
     _Atomic uint32_t arrived_count;
-    _Atomic uint64_t words[HD_HARNESS_WORD_COUNT];
-    _Atomic int32_t pids[HD_HARNESS_RANK_MAX];
-    struct table tables[HD_HARNESS_RANK_MAX];
+    _Atomic uint64_t words[HD_TESTBED_WORD_COUNT];
+    _Atomic int32_t pids[HD_TESTBED_RANK_MAX];
+    struct table tables[HD_TESTBED_RANK_MAX];
 };
 
 /* --- struct hd_host, of a rank ----------------------------------------------------------- */
@@ -63,7 +63,7 @@ static uint64_t host_now_ns(void *context)
 
 static void host_log(void *context, uint32_t level, const char *text)
 {
-    const struct hd_harness_rank *rank = context;
+    const struct hd_testbed_rank *rank = context;
     if (level == 0) {
         fprintf(stderr, "rank %u: log: %s\n", rank->rank, text);
     }
@@ -71,8 +71,8 @@ static void host_log(void *context, uint32_t level, const char *text)
 
 static hd_status host_fail(void *context, const struct hd_error *error)
 {
-    struct hd_harness_rank *rank = context;
-    struct hd_harness_report *report = &rank->report;
+    struct hd_testbed_rank *rank = context;
+    struct hd_testbed_report *report = &rank->report;
 
     report->count++;
     report->status = error->status;
@@ -97,7 +97,7 @@ static const struct entry *find(const struct table *table, const char *key)
 
 static hd_status host_put(void *context, const char *key, const void *value, uint64_t bytes)
 {
-    const struct hd_harness_rank *rank = context;
+    const struct hd_testbed_rank *rank = context;
     struct table *table = &rank->region->tables[rank->rank];
     const uint32_t count = atomic_load(&table->count);
     struct entry *entry = &table->entries[count];
@@ -117,7 +117,7 @@ static hd_status host_put(void *context, const char *key, const void *value, uin
 static hd_status host_get(void *context, const char *key, void *value, uint64_t bytes,
                           uint64_t deadline_ns)
 {
-    const struct hd_harness_rank *rank = context;
+    const struct hd_testbed_rank *rank = context;
 
     (void)deadline_ns;
     for (uint32_t i = 0; i < rank->job->rank_count; i++) {
@@ -133,8 +133,8 @@ static hd_status host_get(void *context, const char *key, void *value, uint64_t 
 
 static hd_status host_fence(void *context, uint64_t deadline_ns)
 {
-    const struct hd_harness_rank *rank = context;
-    struct hd_harness_region *region = rank->region;
+    const struct hd_testbed_rank *rank = context;
+    struct hd_testbed_region *region = rank->region;
     const uint32_t generation = atomic_load(&region->generation);
 
     if (atomic_fetch_add(&region->arrived_count, 1) + 1 == rank->job->rank_count) {
@@ -164,12 +164,12 @@ static void host_trace_transfer(void *context, const struct hd_transfer *transfe
 
 /* --- one rank ---------------------------------------------------------------------------- */
 
-uint64_t hd_harness_deadline_ns(uint64_t from_now_ms)
+uint64_t hd_testbed_deadline_ns(uint64_t from_now_ms)
 {
     return hd_now_ns() + from_now_ms * HD_MS_NS;
 }
 
-int hd_harness_complain(const struct hd_harness_rank *rank, const char *file, int line,
+int hd_testbed_complain(const struct hd_testbed_rank *rank, const char *file, int line,
                         const char *what)
 {
     fprintf(stderr, "rank %u: %s:%d: %s: does not hold; %u reports, the last: %s\n", rank->rank,
@@ -177,20 +177,20 @@ int hd_harness_complain(const struct hd_harness_rank *rank, const char *file, in
     return 1;
 }
 
-hd_status hd_harness_fence(struct hd_harness_rank *rank)
+hd_status hd_testbed_fence(struct hd_testbed_rank *rank)
 {
-    return host_fence(rank, hd_harness_deadline_ns(10000));
+    return host_fence(rank, hd_testbed_deadline_ns(10000));
 }
 
-hd_status hd_harness_open(struct hd_harness_rank *rank, uint64_t limit_ms)
+hd_status hd_testbed_open(struct hd_testbed_rank *rank, uint64_t limit_ms)
 {
-    rank->setup.deadline_ns = hd_harness_deadline_ns(limit_ms);
+    rank->setup.deadline_ns = hd_testbed_deadline_ns(limit_ms);
     return rank->ops->open(&rank->setup, &rank->transport);
 }
 
-hd_status hd_harness_close(struct hd_harness_rank *rank)
+hd_status hd_testbed_close(struct hd_testbed_rank *rank)
 {
-    const uint64_t deadline_ns = hd_harness_deadline_ns(10000);
+    const uint64_t deadline_ns = hd_testbed_deadline_ns(10000);
     hd_status status = HD_OK;
 
     if (rank->transport == NULL) {
@@ -199,14 +199,14 @@ hd_status hd_harness_close(struct hd_harness_rank *rank)
     if (rank->ops->quiesce != NULL) {
         status = rank->ops->quiesce(rank->transport, deadline_ns);
     }
-    const hd_status met = hd_harness_fence(rank);
+    const hd_status met = hd_testbed_fence(rank);
     rank->ops->close(rank->transport, deadline_ns);
     rank->transport = NULL;
     return status != HD_OK ? status : met;
 }
 
-static void set_up(struct hd_harness_rank *rank, const struct hd_harness_job *job,
-                   struct hd_harness_region *region)
+static void set_up(struct hd_testbed_rank *rank, const struct hd_testbed_job *job,
+                   struct hd_testbed_region *region)
 {
     for (uint32_t i = 0; i < job->channel_count; i++) {
         rank->channel_list[i] = &job->channels[i];
@@ -252,15 +252,15 @@ static uint64_t held_bytes(void)
     return bytes;
 }
 
-static int run_rank(struct hd_harness_rank *rank)
+static int run_rank(struct hd_testbed_rank *rank)
 {
     atomic_store(&rank->region->pids[rank->rank], (int32_t)getpid());
     if (!rank->job->unopened) {
-        HD_REQUIRE(rank, hd_harness_open(rank, 30000) == HD_OK);
+        HD_REQUIRE(rank, hd_testbed_open(rank, 30000) == HD_OK);
     }
     const int code = rank->job->body(rank);
     if (code == 0) {
-        HD_REQUIRE(rank, hd_harness_close(rank) == HD_OK);
+        HD_REQUIRE(rank, hd_testbed_close(rank) == HD_OK);
         HD_REQUIRE(rank, held_bytes() == 0);
     }
     return code;
@@ -268,7 +268,7 @@ static int run_rank(struct hd_harness_rank *rank)
 
 /* --- the parent -------------------------------------------------------------------------- */
 
-const struct hd_plugin *hd_harness_load(const char *name)
+const struct hd_plugin *hd_testbed_load(const char *name)
 {
     char file[128];
 
@@ -282,14 +282,14 @@ const struct hd_plugin *hd_harness_load(const char *name)
     return plugin;
 }
 
-static pid_t start(const struct hd_harness_job *job, const struct hd_plugin *plugin,
-                   struct hd_harness_region *region, uint32_t rank)
+static pid_t start(const struct hd_testbed_job *job, const struct hd_plugin *plugin,
+                   struct hd_testbed_region *region, uint32_t rank)
 {
     const pid_t parent = getpid();
     const pid_t pid = fork();
 
     if (pid == 0) {
-        static struct hd_harness_rank self;
+        static struct hd_testbed_rank self;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) {
             _exit(1);
@@ -322,7 +322,7 @@ static int collect(pid_t pid, uint64_t deadline_ns, int *overdue)
     return WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
 }
 
-static uint32_t judge(const struct hd_harness_job *job, uint32_t rank, pid_t pid,
+static uint32_t judge(const struct hd_testbed_job *job, uint32_t rank, pid_t pid,
                       uint64_t deadline_ns)
 {
     const int wanted = job->exit_codes == NULL ? 0 : job->exit_codes[rank];
@@ -337,15 +337,15 @@ static uint32_t judge(const struct hd_harness_job *job, uint32_t rank, pid_t pid
     return 0;
 }
 
-uint32_t hd_harness_run(const struct hd_harness_job *job)
+uint32_t hd_testbed_run(const struct hd_testbed_job *job)
 {
-    const struct hd_plugin *plugin = hd_harness_load(job->name);
-    const uint64_t deadline_ns = hd_harness_deadline_ns(job->limit_ms > 0 ? job->limit_ms : 60000);
-    pid_t pids[HD_HARNESS_RANK_MAX];
+    const struct hd_plugin *plugin = hd_testbed_load(job->name);
+    const uint64_t deadline_ns = hd_testbed_deadline_ns(job->limit_ms > 0 ? job->limit_ms : 60000);
+    pid_t pids[HD_TESTBED_RANK_MAX];
     uint32_t wrong_count = 0;
 
-    assert(job->rank_count <= HD_HARNESS_RANK_MAX && job->channel_count <= HD_HARNESS_CHANNEL_MAX);
-    struct hd_harness_region *region =
+    assert(job->rank_count <= HD_TESTBED_RANK_MAX && job->channel_count <= HD_TESTBED_CHANNEL_MAX);
+    struct hd_testbed_region *region =
         mmap(NULL, sizeof *region, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (plugin == NULL || region == MAP_FAILED) {
         return job->rank_count;

@@ -12,7 +12,7 @@
  * counts them.
  *
  * In a body, HD_REQUIRE(rank, condition) says where and why it fails and ends the rank with exit
- * code 1; so a body is `int body(struct hd_harness_rank *rank)` and returns 0 at its end.
+ * code 1; so a body is `int body(struct hd_testbed_rank *rank)` and returns 0 at its end.
  * Nothing here is timed but by deadlines.  CUnit is not used in a rank, only around the run.
  */
 #ifndef HD_TESTS_SUPPORT_TRANSPORT_HARNESS_H
@@ -23,13 +23,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define HD_HARNESS_RANK_MAX    32u
-#define HD_HARNESS_CHANNEL_MAX 128u
-#define HD_HARNESS_WORD_COUNT  256u
-#define HD_HARNESS_KILLED      137 /* the exit code of a rank that died of SIGKILL: 128 + 9 */
+#define HD_TESTBED_RANK_MAX    32u
+#define HD_TESTBED_CHANNEL_MAX 128u
+#define HD_TESTBED_WORD_COUNT  256u
+#define HD_TESTBED_KILLED      137 /* the exit code of a rank that died of SIGKILL: 128 + 9 */
 
 /* What host->fail was last told in this rank. */
-struct hd_harness_report {
+struct hd_testbed_report {
     uint32_t count;
     hd_status status;
     uint32_t rank;
@@ -38,57 +38,57 @@ struct hd_harness_report {
     char text[512];
 };
 
-struct hd_harness_rank {
+struct hd_testbed_rank {
     uint32_t rank;
-    const struct hd_harness_job *job; /* borrowed */
+    const struct hd_testbed_job *job; /* borrowed */
     const struct hd_plugin *plugin;   /* static */
     const struct hd_transport_ops *ops;
     struct hd_transport *transport; /* NULL when not open; a body that closes it sets NULL */
     struct hd_transport_setup setup;
     struct hd_host host;
-    struct hd_harness_report report;
-    _Atomic uint64_t *words;     /* [HD_HARNESS_WORD_COUNT], zero at first, shared by all ranks */
+    struct hd_testbed_report report;
+    _Atomic uint64_t *words;     /* [HD_TESTBED_WORD_COUNT], zero at first, shared by all ranks */
     const _Atomic int32_t *pids; /* of all ranks; known after the first fence */
-    struct hd_harness_region *region;
-    const struct hd_channel *channel_list[HD_HARNESS_CHANNEL_MAX]; /* what setup points to */
+    struct hd_testbed_region *region;
+    const struct hd_channel *channel_list[HD_TESTBED_CHANNEL_MAX]; /* what setup points to */
 };
 
-struct hd_harness_job {
+struct hd_testbed_job {
     const char *name; /* of the plugin: "shm" */
     uint32_t rank_count;
     uint32_t channel_count;
     const struct hd_channel *channels; /* [channel_count] */
     const struct hd_option_value *options;
     uint32_t option_count;
-    uint32_t unopened; /* the body opens by itself, with hd_harness_open */
+    uint32_t unopened; /* the body opens by itself, with hd_testbed_open */
     uint64_t limit_ms; /* of the whole run; 0: 60 s */
-    int (*body)(struct hd_harness_rank *rank);
+    int (*body)(struct hd_testbed_rank *rank);
     const void *argument;  /* the body's own */
     const int *exit_codes; /* that the ranks must end with; NULL: all 0 */
 };
 
 /* Runs the job.  0, or how many ranks did not end as expected, each with a line on stderr. */
-uint32_t hd_harness_run(const struct hd_harness_job *job);
+uint32_t hd_testbed_run(const struct hd_testbed_job *job);
 
 /* The descriptor of a plugin of HD_PLUGIN_DIR, or NULL after a line on stderr. */
-const struct hd_plugin *hd_harness_load(const char *name);
+const struct hd_plugin *hd_testbed_load(const char *name);
 
 /* In a rank: opens `rank->setup` within `limit_ms` into rank->transport. */
-hd_status hd_harness_open(struct hd_harness_rank *rank, uint64_t limit_ms);
+hd_status hd_testbed_open(struct hd_testbed_rank *rank, uint64_t limit_ms);
 /* Quiesce, fence, close; the first status that is not HD_OK.  Without one, nothing to do. */
-hd_status hd_harness_close(struct hd_harness_rank *rank);
+hd_status hd_testbed_close(struct hd_testbed_rank *rank);
 /* All ranks meet here, within ten seconds. */
-hd_status hd_harness_fence(struct hd_harness_rank *rank);
-uint64_t hd_harness_deadline_ns(uint64_t from_now_ms);
+hd_status hd_testbed_fence(struct hd_testbed_rank *rank);
+uint64_t hd_testbed_deadline_ns(uint64_t from_now_ms);
 
 /* Says on stderr what did not hold, with the rank's last report; returns 1. */
-int hd_harness_complain(const struct hd_harness_rank *rank, const char *file, int line,
+int hd_testbed_complain(const struct hd_testbed_rank *rank, const char *file, int line,
                         const char *what);
 
 #define HD_REQUIRE(rank, condition)                                           \
     do {                                                                      \
         if (!(condition)) {                                                   \
-            return hd_harness_complain(rank, __FILE__, __LINE__, #condition); \
+            return hd_testbed_complain(rank, __FILE__, __LINE__, #condition); \
         }                                                                     \
     } while (0)
 

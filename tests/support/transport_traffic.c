@@ -7,13 +7,13 @@
 
 enum { SEAL_WORD = 1 << 20, LIMIT_MS = 20000 };
 
-static const struct hd_channel *channel_of(const struct hd_harness_rank *rank,
+static const struct hd_channel *channel_of(const struct hd_testbed_rank *rank,
                                            struct hd_message message)
 {
     return &rank->job->channels[message.channel];
 }
 
-static int promises(const struct hd_harness_rank *rank, uint64_t capability)
+static int promises(const struct hd_testbed_rank *rank, uint64_t capability)
 {
     return (rank->plugin->capabilities & capability) != 0;
 }
@@ -27,7 +27,7 @@ static uint64_t pattern(struct hd_message message, uint64_t offset, uint64_t lim
     return limit_bytes - offset < 8 ? limit_bytes - offset : 8;
 }
 
-void hd_traffic_fill(struct hd_harness_rank *rank, struct hd_message message)
+void hd_traffic_fill(struct hd_testbed_rank *rank, struct hd_message message)
 {
     const uint64_t limit_bytes = channel_of(rank, message)->bytes;
     unsigned char *slot = rank->ops->slot(rank->transport, &message);
@@ -57,7 +57,7 @@ static int is_sealed(const unsigned char *slot, struct hd_message message)
     return holds;
 }
 
-int hd_traffic_is_whole(struct hd_harness_rank *rank, struct hd_message message)
+int hd_traffic_is_whole(struct hd_testbed_rank *rank, struct hd_message message)
 {
     const int sealed = promises(rank, HD_TRANSPORT_SEALED);
     const uint64_t whole_bytes = channel_of(rank, message)->bytes;
@@ -73,7 +73,7 @@ int hd_traffic_is_whole(struct hd_harness_rank *rank, struct hd_message message)
     return holds;
 }
 
-hd_status hd_traffic_wait(struct hd_harness_rank *rank, struct hd_message message,
+hd_status hd_traffic_wait(struct hd_testbed_rank *rank, struct hd_message message,
                           uint64_t deadline_ns)
 {
     const struct hd_transport_ops *ops = rank->ops;
@@ -91,12 +91,12 @@ hd_status hd_traffic_wait(struct hd_harness_rank *rank, struct hd_message messag
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
-hd_status hd_traffic_send(struct hd_harness_rank *rank, struct hd_message message)
+hd_status hd_traffic_send(struct hd_testbed_rank *rank, struct hd_message message)
 {
     hd_status status = rank->ops->reserve(rank->transport, &message);
 
     if (status == HD_BUSY) {
-        status = hd_traffic_wait(rank, message, hd_harness_deadline_ns(LIMIT_MS));
+        status = hd_traffic_wait(rank, message, hd_testbed_deadline_ns(LIMIT_MS));
         status = status == HD_OK ? rank->ops->reserve(rank->transport, &message) : status;
     }
     if (status == HD_OK) {
@@ -106,17 +106,17 @@ hd_status hd_traffic_send(struct hd_harness_rank *rank, struct hd_message messag
     return status;
 }
 
-hd_status hd_traffic_receive(struct hd_harness_rank *rank, struct hd_message message)
+hd_status hd_traffic_receive(struct hd_testbed_rank *rank, struct hd_message message)
 {
     hd_status status = rank->ops->post_recv(rank->transport, &message);
 
     if (status == HD_OK) {
-        status = hd_traffic_wait(rank, message, hd_harness_deadline_ns(LIMIT_MS));
+        status = hd_traffic_wait(rank, message, hd_testbed_deadline_ns(LIMIT_MS));
     }
     return status != HD_OK || hd_traffic_is_whole(rank, message) ? status : HD_PROTOCOL;
 }
 
-hd_status hd_traffic_release(struct hd_harness_rank *rank, struct hd_message message)
+hd_status hd_traffic_release(struct hd_testbed_rank *rank, struct hd_message message)
 {
     memset(rank->ops->slot(rank->transport, &message), 0xFF, channel_of(rank, message)->bytes);
     return rank->ops->release(rank->transport, &message, NULL);
@@ -135,7 +135,7 @@ static uint64_t draw(uint64_t *state)
 }
 
 /* One message, if its slot is free. */
-static hd_status push(struct hd_harness_rank *rank, uint32_t channel, struct lane *lane)
+static hd_status push(struct hd_testbed_rank *rank, uint32_t channel, struct lane *lane)
 {
     const struct hd_message message = {.sequence = lane->sent, .channel = channel};
     hd_status status = rank->ops->reserve(rank->transport, &message);
@@ -149,7 +149,7 @@ static hd_status push(struct hd_harness_rank *rank, uint32_t channel, struct lan
 }
 
 /* Reads the next message if it is there; HD_BUSY when nothing could be done. */
-static hd_status pull(struct hd_harness_rank *rank, uint32_t channel, struct lane *lane,
+static hd_status pull(struct hd_testbed_rank *rank, uint32_t channel, struct lane *lane,
                       uint64_t end)
 {
     const uint64_t depth = rank->job->channels[channel].depth;
@@ -172,7 +172,7 @@ static hd_status pull(struct hd_harness_rank *rank, uint32_t channel, struct lan
 }
 
 /* Ends the oldest lease, after another look at what was leased. */
-static hd_status end_lease(struct hd_harness_rank *rank, uint32_t channel, struct lane *lane)
+static hd_status end_lease(struct hd_testbed_rank *rank, uint32_t channel, struct lane *lane)
 {
     const struct hd_message message = {.sequence = lane->released, .channel = channel};
     const int holds = hd_traffic_is_whole(rank, message);
@@ -183,7 +183,7 @@ static hd_status end_lease(struct hd_harness_rank *rank, uint32_t channel, struc
 }
 
 /* Moves what can move on one channel. */
-static hd_status advance(struct hd_harness_rank *rank, uint32_t channel, struct lane *lane,
+static hd_status advance(struct hd_testbed_rank *rank, uint32_t channel, struct lane *lane,
                          uint64_t end, uint64_t *random)
 {
     const struct hd_channel *shape = &rank->job->channels[channel];
@@ -203,7 +203,7 @@ static hd_status advance(struct hd_harness_rank *rank, uint32_t channel, struct 
     return status;
 }
 
-static int is_done(const struct hd_harness_rank *rank, const struct lane *lanes, uint64_t end)
+static int is_done(const struct hd_testbed_rank *rank, const struct lane *lanes, uint64_t end)
 {
     for (uint32_t i = 0; i < rank->job->channel_count; i++) {
         const struct hd_channel *shape = &rank->job->channels[i];
@@ -215,10 +215,10 @@ static int is_done(const struct hd_harness_rank *rank, const struct lane *lanes,
     return 1;
 }
 
-int hd_traffic_mix(struct hd_harness_rank *rank, uint64_t first, uint64_t count)
+int hd_traffic_mix(struct hd_testbed_rank *rank, uint64_t first, uint64_t count)
 {
-    static struct lane lanes[HD_HARNESS_CHANNEL_MAX];
-    const uint64_t deadline_ns = hd_harness_deadline_ns(LIMIT_MS);
+    static struct lane lanes[HD_TESTBED_CHANNEL_MAX];
+    const uint64_t deadline_ns = hd_testbed_deadline_ns(LIMIT_MS);
     const uint64_t end = first + count;
     uint64_t random = rank->rank + 1;
 
