@@ -15,6 +15,7 @@ static stat *own_scratch(const struct hd_ops_device *device)
 }
 
 #include "body_product.h"
+#include "body_gemm.h"
 #include "body_norm.h"
 #include "body_attention.h"
 #include "body_route.h"
