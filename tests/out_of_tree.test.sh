@@ -32,18 +32,21 @@ inspect() { # FILE
     grep -q 'eager-1F1B' "$world/inspect.txt" || fail "inspect does not say what $1 is"
 }
 # The numbers that the opening comment of the example promises: P = 4, m = 8.
-plan() { # SCHEDULE
-    "$prefix/bin/heddle" plan --json pipeline.schedule="$1" pipeline.ranks=4 \
-        pipeline.microbatches=8 >"$world/plan.json" || { cat "$world/plan.json"; fail "$1 is not planned"; }
-    tr -d ' \n' <"$world/plan.json" >"$world/plan.txt"
-    grep -q '"ticks":33,' "$world/plan.txt" || fail "$1 does not last 33 ticks"
-    grep -q '"peak_copies":\[7,5,3,1\]' "$world/plan.txt" || fail "$1 does not retain 7 5 3 1 payloads"
+plan() { # SCHEDULE WANTED [OVERRIDE_OR_OPTION...]
+    local schedule=$1 wanted=$2
+    shift 2
+    "$prefix/bin/heddle" plan --json pipeline.schedule="$schedule" pipeline.ranks=4 \
+        pipeline.microbatches=8 "$@" >"$world/plan.json" || { cat "$world/plan.json"; fail "$schedule is not planned"; }
+    tr -d ' \n' <"$world/plan.json" | grep -qF -- "$wanted" || fail "the plan of $schedule $* has no $wanted"
 }
 for folder in example cmake; do
     inspect "$world/$folder/$name"
-    plan "$world/$folder/$name"
+    plan "$world/$folder/$name" '"ticks":33,'
+    plan "$world/$folder/$name" '"peak_copies":[7,5,3,1]'
+    plan "$world/$folder/$name" '"ticks":39,' --timeline costed cost.transfer=1
 done
 
 # Installed beside the others it is found by its name.
 make -C "$world/example" CC="$HD_CC" install >/dev/null || fail "make install fails"
-plan eager_1f1b
+plan eager_1f1b '"ticks":33,'
+plan 1f1b '"ticks":49,' --timeline costed cost.transfer=1 # what the example is compared with

@@ -15,6 +15,7 @@
  *
  *   length    3 (m + P - 1) ticks             as 1F1B
  *   retained  min(m, 2 (P - 1 - rank) + 1)    payloads at once; 1F1B retains min(m, P - rank)
+ *   costed    33 34.5 36 39 ticks at P = 4, m = 8 and transfer 0 .25 .5 1; 1F1B 33 37 41 49
  *
  * Source: Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism", where
  * it is called eager-1F1B.
