@@ -64,6 +64,7 @@ struct hd_cli {
     struct hd_registry *registry; /* listed, nothing loaded */
     struct cJSON *json;           /* begun with "heddle" and "command"; printed by main */
     struct hd_problem problem;
+    char *report; /* what stands below the error line: a line a rank; owned; NULL: nothing */
 };
 
 /* The value of the `index`th use of an option; "" where it takes none; NULL: not so often given. */
@@ -98,5 +99,6 @@ extern const struct hd_command hd_command_config;
 extern const struct hd_command hd_command_list;
 extern const struct hd_command hd_command_inspect;
 extern const struct hd_command hd_command_plan;
+extern const struct hd_command hd_command_run;
 
 #endif /* HEDDLE_CLI_CLI_H */

@@ -8,6 +8,7 @@
 #include <heddle_build.h>
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,16 @@
 
 extern char **environ;
 
+/* One row a command. */
+/* clang-format off */
 static const struct hd_command *const commands[] = {
     &hd_command_plan,
+    &hd_command_run,
     &hd_command_config,
     &hd_command_list,
     &hd_command_inspect,
 };
+/* clang-format on */
 
 /* Named in the interface, built by a later version. */
 static const char *const later_verbs[] = {"conform", "report"};
@@ -271,6 +276,7 @@ static void finish(struct hd_cli *cli)
 {
     hd_registry_destroy(cli->registry);
     hd_json_free(cli->json);
+    free(cli->report);
     free(cli->overrides);
     free(cli->words);
     free(cli->choices);
@@ -335,7 +341,7 @@ static int conclude(struct hd_cli *cli, int code)
     } else if (cli->problem.exit_code != 0) {
         hd_problem_line(&cli->problem, line, sizeof line);
         fflush(stdout); /* results before the error that ends them */
-        fprintf(stderr, "%s\n", line);
+        fprintf(stderr, "%s\n%s", line, cli->report != NULL ? cli->report : "");
     }
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
@@ -361,6 +367,9 @@ int main(int argument_count, char **arguments)
     struct hd_cli cli = {.argument_count = argument_count, .arguments = arguments};
     struct request request = {.is_help = 0};
 
+    /* A file over its limit is then an error of write, with its exit code. */
+    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
     hd_log_init();
     warn_environment();
     if (!allocate(&cli)) {

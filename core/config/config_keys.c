@@ -124,7 +124,7 @@ const struct hd_key hd_keys[] = {
      HD_KEY_NUMBER, AT(train.clip_norm), NULL},
     {"train", "skip_max", "0", "0..1000000",
      "steps in a row that may be skipped as not finite",
-     HD_KEY_COUNT, AT(train.skip_max), "0"},
+     HD_KEY_COUNT, AT(train.skip_max), NULL},
     {"train", "seed", "1", "0..18446744073709551615",
      "of the initial weights and the builtin corpus", HD_KEY_SEED, AT(train.seed), NULL},
 

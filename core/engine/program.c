@@ -1,26 +1,31 @@
 #include "engine/program.h"
 #include "base/memory.h"
+#include "plan/flow.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* What is counted while the instructions are made. */
+/* What is looked up while the instructions are made. */
 struct scan {
     const struct hd_pipeline *pipeline;
     struct hd_program *program;
-    uint32_t *lane_of;     /* [channel_count] -> lane or HD_NO_LANE */
-    uint32_t *sent;        /* [lane_count]: messages written so far */
-    uint32_t *received;    /* [lane_count]: messages read first so far */
-    uint32_t *sequence_of; /* [local stage, microbatch]: of the activation that its forward read */
-    uint32_t *local_of;    /* [replica_count, stage_count] -> local stage */
+    uint32_t *lane_of;  /* [channel_count] -> lane or HD_NO_LANE */
+    uint32_t *local_of; /* [replica_count, stage_count] -> local stage */
 };
 
-static uint32_t lane_at(const struct scan *scan, uint32_t boundary, uint32_t direction,
-                        uint32_t replica)
+/* The message that the action at `producer` sends, as this rank's lane sees it. */
+static struct hd_program_message message_of(const struct scan *scan, uint32_t producer)
 {
-    const uint32_t channel = hd_pipeline_channel(scan->pipeline, boundary, direction, replica);
+    if (producer == HD_NO_ACTION) {
+        return (struct hd_program_message){HD_NO_LANE, 0};
+    }
+    const struct hd_pipeline *pipeline = scan->pipeline;
+    const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[producer]);
+    if (channel == HD_NO_CHANNEL) {
+        return (struct hd_program_message){HD_NO_LANE, 0};
+    }
     assert(scan->lane_of[channel] != HD_NO_LANE);
-    return scan->lane_of[channel];
+    return (struct hd_program_message){scan->lane_of[channel], pipeline->sequence[producer]};
 }
 
 /* A plan may mix B with I and W (DualPipeV does): each microbatch has its own last reader. */
@@ -32,49 +37,33 @@ static uint32_t is_last_reader(const struct hd_pipeline *pipeline, const struct 
     return action->kind == HD_BACKWARD || action->kind == HD_BACKWARD_WEIGHT;
 }
 
-static void resolve(struct scan *scan, uint32_t index, struct hd_instruction *instruction)
+static void resolve(const struct scan *scan, uint32_t index, struct hd_instruction *instruction)
 {
     const struct hd_pipeline *pipeline = scan->pipeline;
-    const struct hd_action action = pipeline->actions[index];
-    const uint32_t is_first = action.stage == 0;
-    const uint32_t is_last = action.stage == pipeline->stage_count - 1;
-    const uint32_t replica = pipeline->replica_of[action.microbatch];
-    const uint32_t local = scan->local_of[replica * pipeline->stage_count + action.stage];
-    uint32_t *sequence =
-        &scan->sequence_of[(uint64_t)local * pipeline->microbatch_count + action.microbatch];
-    const uint32_t is_forward = action.kind == HD_FORWARD;
-    const uint32_t is_gradient = action.kind == HD_BACKWARD || action.kind == HD_BACKWARD_INPUT;
+    const struct hd_action *action = &pipeline->actions[index];
+    const uint32_t replica = pipeline->replica_of[action->microbatch];
+    const uint32_t local = scan->local_of[replica * pipeline->stage_count + action->stage];
+    const uint32_t is_last = is_last_reader(pipeline, action);
+    const uint32_t forward =
+        hd_pipeline_find(pipeline, HD_PASS_FORWARD, action->stage, action->microbatch);
+    uint32_t gradient_producer = HD_NO_ACTION;
 
     assert(local != HD_NO_LANE);
+    if (hd_flow_is_backward(action)) {
+        gradient_producer = hd_flow_producer(pipeline, action);
+    }
     *instruction = (struct hd_instruction){
-        .action = action,
+        .action = *action,
         .action_index = index,
         .local_stage = local,
-        .activation = {HD_NO_LANE, 0},
-        .gradient = {HD_NO_LANE, 0},
-        .output = {HD_NO_LANE, 0},
+        .activation = message_of(scan, hd_flow_producer(pipeline, &pipeline->actions[forward])),
+        .gradient = message_of(scan, gradient_producer),
+        .output = action->kind == HD_BACKWARD_WEIGHT ? message_of(scan, HD_NO_ACTION)
+                                                     : message_of(scan, index),
+        .releases_payload = !pipeline->is_forward_only && is_last,
     };
-    if (!is_first) {
-        const uint32_t lane = lane_at(scan, action.stage - 1, HD_FORWARD, replica);
-        if (is_forward) {
-            *sequence = scan->received[lane]++;
-        }
-        instruction->activation = (struct hd_program_message){lane, *sequence};
-        instruction->releases_activation = is_last_reader(pipeline, &action);
-    }
-    if (is_gradient && !is_last) {
-        const uint32_t lane = lane_at(scan, action.stage, HD_BACKWARD, replica);
-        instruction->gradient = (struct hd_program_message){lane, scan->received[lane]++};
-        instruction->releases_gradient = 1;
-    }
-    if (is_forward && !is_last) {
-        const uint32_t lane = lane_at(scan, action.stage, HD_FORWARD, replica);
-        instruction->output = (struct hd_program_message){lane, scan->sent[lane]++};
-    } else if (is_gradient && !is_first) {
-        const uint32_t lane = lane_at(scan, action.stage - 1, HD_BACKWARD, replica);
-        instruction->output = (struct hd_program_message){lane, scan->sent[lane]++};
-    }
-    instruction->releases_payload = !pipeline->is_forward_only && is_last_reader(pipeline, &action);
+    instruction->releases_activation = instruction->activation.lane != HD_NO_LANE && is_last;
+    instruction->releases_gradient = instruction->gradient.lane != HD_NO_LANE;
 }
 
 static void find_stages(struct scan *scan)
@@ -132,25 +121,18 @@ hd_status hd_program_create(const struct hd_pipeline *pipeline, uint32_t rank,
     };
     scan.local_of = take(stage_max);
     scan.lane_of = take(pipeline->channel_count);
-    scan.sent = take(pipeline->channel_count);
-    scan.received = take(pipeline->channel_count);
     if (!program->stages || !program->replicas || !program->lanes || !program->instructions ||
-        !scan.local_of || !scan.lane_of || !scan.sent || !scan.received) {
+        !scan.local_of || !scan.lane_of) {
         status = HD_NO_MEMORY;
     } else {
         find_stages(&scan);
         find_lanes(&scan);
-        scan.sequence_of = take((uint64_t)program->stage_count * pipeline->microbatch_count);
-        status = scan.sequence_of != NULL ? HD_OK : HD_NO_MEMORY;
     }
     for (uint64_t i = 0; status == HD_OK && i < count; i++) {
         resolve(&scan, (uint32_t)(begin + i), &program->instructions[i]);
     }
     hd_memory_give(scan.local_of);
     hd_memory_give(scan.lane_of);
-    hd_memory_give(scan.sent);
-    hd_memory_give(scan.received);
-    hd_memory_give(scan.sequence_of);
     if (status != HD_OK) {
         hd_program_finish(program);
         return hd_problem_set(problem, status, HD_EXIT_FAILED,

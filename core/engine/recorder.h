@@ -17,6 +17,7 @@ struct hd_record {
     uint64_t claim_ns; /* its output slot was free */
     uint64_t run_ns;   /* the pass began */
     uint64_t end_ns;   /* the pass ended */
+    uint64_t sent_ns;  /* its output was handed to the transport; end_ns if it has none */
 };
 
 /* A step's sums, in nanoseconds. */

@@ -283,6 +283,7 @@ static hd_status run_action(const struct turn *turn)
             hd_lane_send(lane_of(turn, instruction->output), sequence_of(turn, instruction->output),
                          turn->input->step, instruction->action.microbatch);
         status = status != HD_OK ? transport_failed(turn, status, "sending after") : HD_OK;
+        turn->record->sent_ns = hd_now_ns();
     }
     return status != HD_OK ? status : give_back(turn);
 }

@@ -272,6 +272,7 @@ static void leave_results(struct hd_rank *rank)
         if (result->tag_count < HD_SESSION_TAG_MAX) {
             snprintf(result->tags[result->tag_count].tag, sizeof result->tags[0].tag, "%s",
                      uses[i].tag);
+            result->tags[result->tag_count].bytes = uses[i].bytes;
             result->tags[result->tag_count++].peak_bytes = uses[i].peak_bytes;
         }
     }

@@ -34,7 +34,7 @@ struct hd_rank_result {
     uint32_t tag_count;
     struct {
         char tag[24];
-        uint64_t peak_bytes;
+        uint64_t bytes, peak_bytes;
     } tags[HD_SESSION_TAG_MAX];
     char device[160];
 };

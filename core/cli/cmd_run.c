@@ -1,0 +1,281 @@
+/* heddle run - plans, starts the ranks, trains, reports. */
+#include "base/json.h"
+#include "cli/cli.h"
+#include "launch/launch.h"
+#include "run/session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What is printed once the ranks are gone; copied while the region is still there. */
+struct summary {
+    struct hd_results results;
+    double first_loss, last_loss, median_seconds, exposed_seconds;
+};
+
+static int by_value(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double median_of(const double *seconds, uint32_t count)
+{
+    const uint32_t skipped = count > 2 ? 2 : 0;
+    double *sorted = malloc((count + 1) * sizeof *sorted);
+    double median = NAN;
+
+    if (sorted != NULL && count > 0) {
+        memcpy(sorted, seconds + skipped, (count - skipped) * sizeof *sorted);
+        qsort(sorted, count - skipped, sizeof *sorted, by_value);
+        median = sorted[(count - skipped) / 2];
+    }
+    free(sorted);
+    return median;
+}
+
+static void keep_summary(void *context, struct hd_session *session, void *region)
+{
+    struct summary *summary = context;
+
+    summary->results = *hd_session_results(session, region);
+    const uint32_t done = summary->results.steps_done;
+    if (done == 0) {
+        return;
+    }
+    summary->first_loss = hd_session_losses(session, region)[0];
+    summary->last_loss = hd_session_losses(session, region)[done - 1];
+    summary->median_seconds = median_of(hd_session_step_seconds(session, region), done);
+    for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
+        const struct hd_rank_result *result = hd_session_rank(session, region, rank);
+        if (result->counted_steps > 0) {
+            summary->exposed_seconds += result->exposed_wait_seconds / result->counted_steps;
+        }
+    }
+}
+
+/* The run header: what will run, on stderr, so that stdout keeps the results. */
+static void print_header(const struct hd_cli *cli, const struct hd_session *session)
+{
+    const struct hd_job *job = session->job;
+    const struct hd_config *config = job->config;
+    char split[1024];
+
+    if (cli->is_quiet || cli->is_json) {
+        return;
+    }
+    fprintf(stderr,
+            "%s on %u ranks, %u stages, %u microbatches; transport %s; kernel %s, precision %s\n",
+            job->pipeline->schedule, job->pipeline->rank_count, job->pipeline->stage_count,
+            job->pipeline->microbatch_count, job->plugins.transport->name,
+            job->plugins.kernel->name, config->kernels.precision == HD_CONFIG_F32 ? "f32" : "bf16");
+    fprintf(stderr, "layers per stage %s; plan %.12s\n",
+            hd_model_split_text(&job->model, split, sizeof split), job->hash);
+    if (session->corpus != NULL) {
+        fprintf(stderr, "corpus %s: %llu samples of %u tokens\n", hd_corpus_path(session->corpus),
+                (unsigned long long)hd_corpus_sample_count(session->corpus),
+                config->model.sequence);
+    }
+    if (!job->pipeline->is_ascending) {
+        fprintf(stderr, "note: the plan breaks law 8 (ascending): its results are outside the "
+                        "bitwise oracle\n");
+    }
+}
+
+static double planned_bubble(const struct hd_job *job)
+{
+    struct hd_problem problem = {0};
+    struct hd_timeline *timeline = NULL;
+    double bubble = NAN;
+
+    if (hd_timeline_create(job->pipeline, HD_TIMELINE_ASAP, NULL, &timeline, &problem) == HD_OK) {
+        bubble = timeline->bubble;
+    }
+    hd_timeline_destroy(timeline);
+    return bubble;
+}
+
+static void print_loss(const struct hd_session *session, const struct summary *summary)
+{
+    const double entropy =
+        session->corpus != NULL ? hd_corpus_bigram_entropy(session->corpus) : NAN;
+
+    if (session->corpus == NULL) {
+        return;
+    }
+    printf("loss %.4f -> %.4f nats a token", summary->first_loss, summary->last_loss);
+    if (!isnan(entropy)) {
+        printf("; the bigram entropy of the text is %.4f: %s", entropy,
+               summary->last_loss < entropy ? "below it" : "not yet below it");
+    }
+    printf("\n");
+}
+
+static void print_summary(const struct hd_session *session, const struct summary *summary)
+{
+    const struct hd_job *job = session->job;
+    const struct hd_config *config = job->config;
+    const double tokens = (double)session->samples_per_step * config->model.sequence;
+
+    printf("%u steps, %u skipped", summary->results.steps_done, summary->results.skipped);
+    if (!isnan(summary->median_seconds)) {
+        printf("; median step %.1f ms, %.0f tokens/s", summary->median_seconds * 1e3,
+               tokens / summary->median_seconds);
+    }
+    printf("\n");
+    print_loss(session, summary);
+    printf("bubble planned %.1f %% (symbolic), measured %.1f %%; exposed wait %.1f ms a step, all "
+           "ranks\n",
+           planned_bubble(job) * 100, summary->results.measured_bubble * 100,
+           summary->exposed_seconds * 1e3);
+    if (summary->results.has_hash) {
+        printf("parameters %.16s\n", summary->results.parameters_hash);
+    }
+    printf("see %s: run.json, metrics.jsonl%s, config.ini, log/\n", session->rundir.path,
+           config->output.trace ? ", trace.json (open it in Perfetto)" : "");
+}
+
+static void add_json(struct cJSON *json, const struct hd_session *session,
+                     const struct summary *summary)
+{
+    hd_json_text(json, "directory", session->rundir.path);
+    hd_json_u64(json, "steps", summary->results.steps_done);
+    hd_json_u64(json, "skipped", summary->results.skipped);
+    hd_json_number(json, "loss", summary->last_loss);
+    hd_json_number(json, "step_seconds", summary->median_seconds);
+    hd_json_number(json, "bubble_measured", summary->results.measured_bubble);
+    hd_json_text(json, "parameters_hash",
+                 summary->results.has_hash ? summary->results.parameters_hash : NULL);
+}
+
+/* config.ini is complete: `heddle run DIR/config.ini` repeats the run. */
+static hd_status write_config(const struct hd_session *session, struct hd_problem *problem)
+{
+    const struct hd_job_plugins *plugins = &session->job->plugins;
+    const struct hd_plugin *list[3];
+    uint32_t count = 0;
+    FILE *stream = NULL;
+
+    if (plugins->schedule != NULL) {
+        list[count++] = &plugins->schedule->plugin;
+    }
+    list[count++] = &plugins->transport->plugin;
+    list[count++] = &plugins->kernel->plugin;
+    const hd_status status = hd_rundir_open(&session->rundir, "config.ini", &stream, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    hd_config_write(session->job->config, stream, 0, count, list);
+    return hd_rundir_commit(&session->rundir, "config.ini", stream, problem);
+}
+
+static void run_session(struct hd_cli *cli, struct hd_job *job)
+{
+    struct summary summary = {.last_loss = NAN, .median_seconds = NAN};
+    struct hd_session session;
+    const struct hd_session_request request = {
+        .overwrite = hd_cli_option(cli, "--overwrite", 0) != NULL,
+        .is_quiet = (uint32_t)(cli->is_quiet || cli->is_json),
+        .is_terminal = (uint32_t)isatty(STDERR_FILENO),
+        .has_files = 1,
+        .argument_count = cli->argument_count,
+        .arguments = cli->arguments,
+    };
+
+    if (hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
+        return;
+    }
+    session.on_end = keep_summary;
+    session.on_end_context = &summary;
+    print_header(cli, &session);
+    hd_status status = write_config(&session, &cli->problem);
+    if (status == HD_OK) {
+        status = hd_session_run(&session, &cli->problem);
+    }
+    if (session.report != NULL) {
+        cli->report = strdup(session.report);
+    }
+    if (cli->is_json) {
+        add_json(cli->json, &session, &summary);
+    } else if (status == HD_OK || summary.results.steps_done > 0) {
+        print_summary(&session, &summary);
+    }
+    hd_session_finish(&session);
+}
+
+static hd_status print_dry_run(struct hd_cli *cli, const struct hd_job *job)
+{
+    struct hd_problem problem = {0};
+
+    if (hd_model_check(&job->model, job->config, &problem) != HD_OK) {
+        cli->problem = problem;
+        return HD_INVALID;
+    }
+    for (uint32_t rank = 0; !cli->is_json && rank < job->pipeline->rank_count; rank++) {
+        const struct hd_footprint *row = &job->footprints[rank];
+        printf(
+            "rank %u: state %llu, payload %llu, transfer %llu, scratch %llu, in all %llu bytes%s\n",
+            rank, (unsigned long long)row->state_bytes, (unsigned long long)row->payload_bytes,
+            (unsigned long long)row->transfer_bytes, (unsigned long long)row->scratch_bytes,
+            (unsigned long long)row->total_bytes, row->fits ? "" : ", over the budget");
+    }
+    if (!cli->is_json) {
+        printf("plan %s: %u ticks; nothing was run\n", job->hash, job->pipeline->asap_ticks);
+    } else {
+        hd_json_text(cli->json, "hash", job->hash);
+        hd_json_u64(cli->json, "ticks", job->pipeline->asap_ticks);
+    }
+    return HD_OK;
+}
+
+static void run_job(struct hd_cli *cli, struct hd_config *config,
+                    const struct hd_cli_plugins *plugins)
+{
+    const struct hd_job_plugins borrowed = {
+        plugins->schedule,         plugins->transport,         plugins->kernel,
+        plugins->schedule_options, plugins->transport_options, plugins->kernel_options,
+    };
+    struct hd_job job;
+
+    if (hd_job_create(&job, config, &borrowed, &cli->problem) != HD_OK) {
+        return;
+    }
+    if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
+        print_dry_run(cli, &job);
+    } else if (hd_launch_check_environment(&cli->problem) == HD_OK) {
+        run_session(cli, &job);
+    }
+    hd_job_finish(&job);
+}
+
+static int cmd_run(struct hd_cli *cli)
+{
+    struct hd_config config;
+    struct hd_cli_plugins plugins;
+
+    if (hd_cli_words_max(cli, 0) != HD_OK || hd_cli_config(cli, &config) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (hd_cli_plugins(cli, &config, &plugins) == HD_OK) {
+        run_job(cli, &config, &plugins);
+        hd_cli_plugins_finish(&plugins);
+    }
+    hd_config_finish(&config);
+    return cli->problem.exit_code;
+}
+
+static const struct hd_cli_option options[] = {
+    {"--overwrite", NULL, "run in a directory that has a run already, and replace it", NULL},
+    {"--dry-run", NULL, "plan and memory only", NULL},
+    {"--resume", "DIR", "go on from the checkpoint in DIR",
+     "checkpoints are not built yet, so there is nothing to resume from"},
+    {"--evaluate", NULL, "forward only, loss and bits per byte", "evaluation is not built yet"},
+    {NULL, NULL, NULL, NULL},
+};
+
+const struct hd_command hd_command_run = {
+    "run", "", "plans, starts the ranks, trains, reports", options, cmd_run,
+};

@@ -1,0 +1,305 @@
+/* run/files.c - what the parent writes about a run: run.json and trace.json. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "plan/flow.h"
+#include "report/run_json.h"
+#include "report/trace_json.h"
+#include "run/session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 8192 };
+
+/* Everything that a record borrows; one block, freed at the end. */
+struct facts {
+    char command_line[LINE_BYTES], cpu[256], host[256], sha256[HD_HASH_TEXT_BYTES];
+    const char *hosts[1], *devices[1];
+    struct hd_run_plugin plugins[3];
+    struct hd_run_channel *channels; /* [channel_count] */
+    struct hd_run_rank *ranks;       /* [rank_count] */
+    struct hd_memory_use *memory;    /* [rank_count, HD_SESSION_TAG_MAX] */
+    struct hd_run_record record;
+};
+
+static void add_plugin(struct facts *facts, const char *kind, const struct hd_candidate *candidate)
+{
+    if (candidate != NULL) {
+        facts->plugins[facts->record.plugin_count++] = (struct hd_run_plugin){
+            .kind = kind,
+            .name = candidate->plugin.name,
+            .path = candidate->path,
+            .version = candidate->plugin.version,
+        };
+    }
+}
+
+static void add_channels(struct facts *facts, const struct hd_session *session, void *region)
+{
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    uint32_t remote = 0;
+
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        const struct hd_pipeline_channel *channel = &pipeline->channels[i];
+        const uint32_t is_local = channel->source == channel->target;
+        const char *lane = is_local ? "local" : "";
+        if (!is_local && region != NULL) {
+            lane = hd_session_lane(session, region, remote);
+        }
+        remote += !is_local;
+        facts->channels[i] = (struct hd_run_channel){channel->boundary, channel->direction,
+                                                     channel->source, channel->target, lane};
+    }
+    facts->record.channels = facts->channels;
+    facts->record.channel_count = pipeline->channel_count;
+}
+
+static void add_ranks(struct facts *facts, const struct hd_session *session, void *region)
+{
+    for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
+        const struct hd_rank_result *result = hd_session_rank(session, region, rank);
+        struct hd_memory_use *memory = facts->memory + (uint64_t)rank * HD_SESSION_TAG_MAX;
+        const double steps = result->counted_steps;
+        for (uint32_t i = 0; i < result->tag_count; i++) {
+            memory[i] = (struct hd_memory_use){result->tags[i].tag, result->tags[i].bytes,
+                                               result->tags[i].peak_bytes};
+        }
+        facts->ranks[rank] = (struct hd_run_rank){
+            .compute_seconds = result->compute_seconds / steps,
+            .exposed_wait_seconds = result->exposed_wait_seconds / steps,
+            .launch_seconds = result->launch_seconds / steps,
+            .peak_payload_slots = result->peak_payload_slots,
+            .peak_bytes = result->peak_bytes,
+            .memory_count = result->tag_count,
+            .memory = memory,
+        };
+    }
+    facts->devices[0] = hd_session_rank(session, region, 0)->device;
+    facts->record.devices = facts->devices;
+    facts->record.device_count = 1;
+    facts->record.ranks = facts->ranks;
+}
+
+static double planned_bubble(const struct hd_pipeline *pipeline)
+{
+    struct hd_problem ignored = {0};
+    struct hd_timeline *timeline = NULL;
+    double bubble = NAN;
+
+    if (hd_timeline_create(pipeline, HD_TIMELINE_ASAP, NULL, &timeline, &ignored) == HD_OK) {
+        bubble = timeline->bubble;
+    }
+    hd_timeline_destroy(timeline);
+    return bubble;
+}
+
+static double costed_bubble(const struct hd_job *job)
+{
+    struct hd_problem ignored = {0};
+    struct hd_timeline *timeline = NULL;
+    double bubble = NAN;
+
+    if (hd_job_costed(job->config, job->pipeline, &timeline, &ignored) == HD_OK) {
+        bubble = timeline->bubble;
+    }
+    hd_timeline_destroy(timeline);
+    return bubble;
+}
+
+static void add_results(struct facts *facts, const struct hd_session *session, void *region)
+{
+    const struct hd_results *results = hd_session_results(session, region);
+    struct hd_run_record *record = &facts->record;
+
+    record->step_count = results->steps_done;
+    record->losses = hd_session_losses(session, region);
+    record->grad_norms = hd_session_norms(session, region);
+    record->step_seconds = hd_session_step_seconds(session, region);
+    record->parameters_hash = results->has_hash ? results->parameters_hash : NULL;
+    record->bubble_measured = results->steps_done > 0 ? results->measured_bubble : NAN;
+}
+
+static void add_origin(struct facts *facts, const struct hd_session *session)
+{
+    const struct hd_job *job = session->job;
+    struct hd_run_record *record = &facts->record;
+
+    hd_run_command_line(session->request.argument_count,
+                        (const char *const *)session->request.arguments, facts->command_line,
+                        LINE_BYTES);
+    hd_run_cpu(facts->cpu, sizeof facts->cpu);
+    gethostname(facts->host, sizeof facts->host - 1);
+    facts->hosts[0] = facts->host;
+    record->command_line = facts->command_line;
+    record->started = session->started;
+    record->cpu = facts->cpu;
+    record->hosts = facts->hosts;
+    record->host_count = 1;
+    record->plan_hash = job->hash;
+    record->plugins = facts->plugins;
+    record->rank_count = job->pipeline->rank_count;
+    record->step_tokens = session->samples_per_step * job->config->model.sequence;
+    record->bubble_planned = planned_bubble(job->pipeline);
+    record->bubble_costed = costed_bubble(job);
+    record->bubble_measured = NAN;
+    add_plugin(facts, "schedule", job->plugins.schedule);
+    add_plugin(facts, "transport", job->plugins.transport);
+    add_plugin(facts, "kernel", job->plugins.kernel);
+    if (session->corpus != NULL) {
+        hd_corpus_sha256(session->corpus, facts->sha256);
+        record->corpus_path = hd_corpus_path(session->corpus);
+        record->corpus_bytes = hd_corpus_bytes(session->corpus);
+        record->corpus_sha256 = facts->sha256;
+    }
+}
+
+static void free_facts(struct facts *facts)
+{
+    if (facts != NULL) {
+        free(facts->channels);
+        free(facts->ranks);
+        free(facts->memory);
+    }
+    free(facts);
+}
+
+hd_status hd_session_write_run(const struct hd_session *session, void *region, int32_t exit_code,
+                               struct hd_problem *problem)
+{
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    struct facts *facts = calloc(1, sizeof *facts);
+    hd_status status = HD_NO_MEMORY;
+
+    if (facts != NULL) {
+        facts->channels = calloc(pipeline->channel_count + 1u, sizeof *facts->channels);
+        facts->ranks = calloc(pipeline->rank_count, sizeof *facts->ranks);
+        facts->memory =
+            calloc((size_t)pipeline->rank_count * HD_SESSION_TAG_MAX, sizeof *facts->memory);
+    }
+    if (facts != NULL && facts->channels != NULL && facts->ranks != NULL && facts->memory != NULL) {
+        add_origin(facts, session);
+        add_channels(facts, session, region);
+        if (region != NULL) {
+            add_ranks(facts, session, region);
+            add_results(facts, session, region);
+        }
+        facts->record.is_finished = exit_code >= 0;
+        facts->record.exit_code = exit_code;
+        status = hd_run_json_write(&session->rundir, &facts->record, problem);
+    } else {
+        hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for run.json");
+    }
+    free_facts(facts);
+    return status;
+}
+
+/* The trace while it is filled. */
+struct tracing {
+    const struct hd_session *session;
+    struct hd_trace trace;
+    struct hd_trace_record *records;
+};
+
+static void push(struct tracing *tracing, struct hd_trace_record record)
+{
+    tracing->records[tracing->trace.record_count++] = record;
+}
+
+static void push_action(struct tracing *tracing, uint32_t rank, uint64_t index, uint32_t step,
+                        const struct hd_record *row)
+{
+    const struct hd_job *job = tracing->session->job;
+    const struct hd_action *action = &job->pipeline->actions[index];
+    const uint32_t channel = hd_flow_out_channel(job->pipeline, action);
+    struct hd_trace_record record = {
+        .rank = rank,
+        .step = step,
+        .stage = action->stage,
+        .microbatch = action->microbatch,
+        .action = action->kind,
+        .channel = HD_TRACE_NO_CHANNEL,
+    };
+    const struct {
+        uint32_t kind;
+        uint64_t begin_ns, end_ns;
+    } spans[] = {
+        {HD_TRACE_EXPOSED_WAIT, row->begin_ns, row->ready_ns},
+        {HD_TRACE_CREDIT_WAIT, row->ready_ns, row->claim_ns},
+        {HD_TRACE_COMPUTE, row->run_ns, row->end_ns},
+    };
+
+    for (unsigned i = 0; i < sizeof spans / sizeof spans[0]; i++) {
+        record.kind = spans[i].kind;
+        record.begin_ns = spans[i].begin_ns;
+        record.end_ns = spans[i].end_ns;
+        if (record.kind == HD_TRACE_COMPUTE || record.end_ns > record.begin_ns) {
+            push(tracing, record);
+        }
+    }
+    if (channel != HD_NO_CHANNEL) {
+        const struct hd_pipeline_channel *row_channel = &job->pipeline->channels[channel];
+        record.kind = HD_TRACE_TRANSFER;
+        record.channel = channel;
+        record.bytes = job->needs[row_channel->boundary].boundary_bytes;
+        record.begin_ns = row->end_ns;
+        record.end_ns = row->sent_ns;
+        push(tracing, record);
+    }
+}
+
+static void push_rank(struct tracing *tracing, void *region, uint32_t rank, uint32_t steps_done)
+{
+    const struct hd_session *session = tracing->session;
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    const uint32_t kept = session->job->config->output.trace_steps;
+    const struct hd_record *records = hd_session_records(session, region, rank);
+    const uint64_t begin = pipeline->rank_begin[rank];
+    const uint64_t count = pipeline->rank_begin[rank + 1] - begin;
+
+    for (uint32_t step = steps_done > kept ? steps_done - kept + 1 : 1; step <= steps_done;
+         step++) {
+        const struct hd_record *rows =
+            records + (uint64_t)((step - 1) % kept) * session->actions_max;
+        for (uint64_t i = 0; i < count; i++) {
+            push_action(tracing, rank, begin + i, step, &rows[i]);
+        }
+    }
+}
+
+hd_status hd_session_write_trace(const struct hd_session *session, void *region,
+                                 struct hd_problem *problem)
+{
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    const struct hd_results *results = hd_session_results(session, region);
+    const uint64_t record_max = 4 * session->record_count * pipeline->rank_count;
+    struct hd_trace_channel *channels = calloc(pipeline->channel_count + 1u, sizeof *channels);
+    struct tracing tracing = {
+        .session = session,
+        .records = calloc(record_max + 1, sizeof *tracing.records),
+    };
+    hd_status status = HD_NO_MEMORY;
+
+    if (channels != NULL && tracing.records != NULL) {
+        for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+            channels[i] = (struct hd_trace_channel){pipeline->channels[i].boundary,
+                                                    pipeline->channels[i].direction};
+        }
+        /* Ranks leave their records at a good end only. */
+        for (uint32_t rank = 0; results->has_hash && rank < pipeline->rank_count; rank++) {
+            push_rank(&tracing, region, rank, results->steps_done);
+        }
+        tracing.trace.rank_count = pipeline->rank_count;
+        tracing.trace.channel_count = pipeline->channel_count;
+        tracing.trace.channels = channels;
+        tracing.trace.records = tracing.records;
+        status = hd_trace_json_write(&session->rundir, &tracing.trace, problem);
+    } else {
+        hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for trace.json");
+    }
+    free(channels);
+    free(tracing.records);
+    return status;
+}
