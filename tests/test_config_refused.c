@@ -136,7 +136,6 @@ static const char *const later_rows[][2] = {
     {"cost.from=runs/latest", "runs/latest is not built yet"},
     {"output.checkpoint_every=0", "0 is not built yet"},
     {"output.checkpoint_every=10", "10 is not built yet"},
-    {"train.skip_max=3", "3 is not built yet"},
     {"debug.fault=kill", "kill is not built yet"},
     {"grid.data=2", "2 is not built yet"},
     {"grid.expert=2", "2 is not built yet"},

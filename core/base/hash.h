@@ -17,7 +17,7 @@ struct hd_hash {
 
 void hd_hash_begin(struct hd_hash *hash);
 void hd_hash_add(struct hd_hash *hash, const void *bytes, uint64_t count);
-void hd_hash_add_u64(struct hd_hash *hash, uint64_t value); /* as 8 bytes, little-endian */
+void hd_hash_add_u64(struct hd_hash *hash, uint64_t value);    /* as 8 bytes, little-endian */
 void hd_hash_add_text(struct hd_hash *hash, const char *text); /* with its final zero */
 void hd_hash_end(struct hd_hash *hash, uint8_t digest[HD_HASH_BYTES]);
 void hd_hash_text(const uint8_t digest[HD_HASH_BYTES], char text[HD_HASH_TEXT_BYTES]);

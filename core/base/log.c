@@ -82,8 +82,9 @@ void hd_log(uint32_t level, const char *format, ...)
         write_line(logger.file, line, clip(length));
     }
     if (level <= logger.level && (!has_rank || logger.rank == 0 || level == HD_LOG_ERROR)) {
-        const int length = has_rank ? snprintf(line, sizeof line, "rank %u: %s\n", logger.rank, text)
-                                    : snprintf(line, sizeof line, "heddle: %s\n", text);
+        const int length = has_rank
+                               ? snprintf(line, sizeof line, "rank %u: %s\n", logger.rank, text)
+                               : snprintf(line, sizeof line, "heddle: %s\n", text);
         write_line(STDERR_FILENO, line, clip(length));
     }
 }

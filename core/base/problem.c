@@ -21,12 +21,12 @@ hd_status hd_problem_set(struct hd_problem *problem, hd_status status, int32_t e
     return status;
 }
 
-#define SET_PART(part)                                                                             \
-    do {                                                                                           \
-        va_list arguments;                                                                         \
-        va_start(arguments, format);                                                               \
-        vsnprintf(problem->part, sizeof problem->part, format, arguments);                         \
-        va_end(arguments);                                                                         \
+#define SET_PART(part)                                                     \
+    do {                                                                   \
+        va_list arguments;                                                 \
+        va_start(arguments, format);                                       \
+        vsnprintf(problem->part, sizeof problem->part, format, arguments); \
+        va_end(arguments);                                                 \
     } while (0)
 
 void hd_problem_place(struct hd_problem *problem, const char *format, ...)

@@ -23,8 +23,8 @@ struct hd_rank {
     uint64_t step_begin_ns;
     double span_sum, compute_sum; /* rank 0: of the counted steps, all ranks */
     uint32_t span_count;
-    int32_t signal;   /* that ends the run after this step */
-    uint32_t skipped; /* steps that were not finite */
+    int32_t signal;                   /* that ends the run after this step */
+    uint32_t skipped, skipped_in_row; /* steps that were not finite */
 };
 
 static inline const struct hd_config *hd_rank_config(const struct hd_rank *rank)

@@ -128,8 +128,10 @@ static hd_status update(struct hd_rank *rank, uint32_t step, double rate,
 
     if (!rank->result.is_finite) {
         rank->skipped++;
+        rank->skipped_in_row++;
         return HD_OK;
     }
+    rank->skipped_in_row = 0;
     return hd_engine_update(rank->engine, &update, problem);
 }
 
@@ -138,7 +140,7 @@ static hd_status judge_nonfinite(struct hd_rank *rank, uint32_t step, struct hd_
 {
     const uint32_t skip_max = hd_rank_config(rank)->train.skip_max;
 
-    if (rank->result.is_finite || rank->skipped <= skip_max) {
+    if (rank->skipped_in_row <= skip_max) {
         return HD_OK;
     }
     hd_problem_remedy(problem, "lower train.learning_rate, or allow skips with train.skip_max");
