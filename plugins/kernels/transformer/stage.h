@@ -144,7 +144,6 @@ struct hd_frame {
     const struct hd_pass *pass;
     char *section;  /* where the block's lines are */
     uint32_t block; /* within the stage */
-    uint32_t reserved;
 };
 
 /* --- spec.c ------------------------------------------------------------------------------ */
