@@ -433,8 +433,8 @@ static void test_peers_numbers(void)
         CU_ASSERT(pipeline->asap_ticks <= ticks);
         CU_ASSERT(pipeline->asap_ticks == ticks || strstr(file, "DualPipeV") != NULL);
         for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
-            CU_ASSERT_EQUAL(pipeline->peak_copies[rank],
-                            cJSON_GetArrayItem(peaks, (int)rank)->valueint);
+            const int copies = cJSON_GetArrayItem(peaks, (int)rank)->valueint;
+            CU_ASSERT_EQUAL((int)pipeline->peak_copies[rank], copies);
         }
         hd_pipeline_destroy(pipeline);
         compared++;
