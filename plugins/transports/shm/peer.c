@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 enum {
-    SPIN_ALONE_NS = 50000, /* a futex wake-up and the way out of it cost about 35 us */
-    SPIN_CROWDED_NS = 0,   /* only the first looks: the peer may need this very core */
+    SPIN_ALONE_NS = 100000, /* a futex sleep and its wake-up cost about 35 us */
+    SPIN_CROWDED_NS = 0,    /* only the first looks: the peer may need this very core */
 };
 
 _Static_assert(sizeof(cpu_set_t) <= SHM_CPU_BYTES, "a card holds glibc's whole set");

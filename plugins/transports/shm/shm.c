@@ -102,7 +102,7 @@ static hd_status check_news(struct hd_transport *instance, const struct hd_messa
                             uint64_t news)
 {
     const struct shm_lane *lane = &instance->lanes[message->channel];
-    const uint64_t least = lane->is_source ? 0 : lane->readable_count;
+    const uint64_t least = lane->known_count;
     const uint64_t most =
         lane->is_source ? lane->posted_count : lane->released_count + lane->channel->depth;
     const struct shm_fault fault = {HD_PROTOCOL, lane->peer->rank, message->channel,
@@ -118,22 +118,28 @@ static hd_status check_news(struct hd_transport *instance, const struct hd_messa
                     least, most);
 }
 
-/* HD_OK once the peer's word has come to the goal of `message`, else HD_IN_PROGRESS. */
+/*
+ * HD_OK once the peer's word has come to the goal of `message`, else HD_IN_PROGRESS.  What was
+ * known before is not asked again: the word's line stays with the peer, who is writing it.
+ */
 static hd_status look(struct hd_transport *instance, const struct hd_message *message)
 {
     struct shm_lane *lane = &instance->lanes[message->channel];
-    const uint64_t sequence = message->sequence;
-    const uint64_t news = atomic_load_explicit(shm_news(lane), memory_order_acquire);
-    const hd_status status = check_news(instance, message, news);
+    const uint64_t goal = goal_of(lane, message->sequence);
 
-    if (status != HD_OK) {
-        return status;
+    if (lane->known_count < goal) {
+        const uint64_t news = atomic_load_explicit(shm_news(lane), memory_order_acquire);
+        const hd_status status = check_news(instance, message, news);
+        if (status != HD_OK) {
+            return status;
+        }
+        lane->known_count = news;
     }
-    if (news < goal_of(lane, sequence)) {
+    if (lane->known_count < goal) {
         return HD_IN_PROGRESS;
     }
-    if (!lane->is_source && sequence == lane->readable_count) {
-        lane->readable_count = sequence + 1;
+    if (!lane->is_source && message->sequence == lane->readable_count) {
+        lane->readable_count = message->sequence + 1;
     }
     return HD_OK;
 }
@@ -322,8 +328,8 @@ static const struct hd_transport_ops ops = {
 
 static const struct hd_option options[] = {
     {"spin_us", "-1", "-1..1000",
-     "How many microseconds a wait looks before it sleeps; -1: 50 where every rank that may run on "
-     "this rank's cores can have one, else 0.",
+     "Microseconds that a wait looks before it sleeps; -1: 100, or 0 where more ranks than cores "
+     "share this rank's cores.",
      HD_OPTION_INTEGER, 0},
 };
 

@@ -79,6 +79,7 @@ struct shm_lane {
     uint64_t posted_count;   /* the sequence of the next post */
     uint64_t readable_count; /* target: those before have been found readable */
     uint64_t released_count; /* target: the sequence of the next release */
+    uint64_t known_count;    /* the peer's word when it was last read; the warm-up apart */
     _Atomic uint64_t busy_count;
 };
 

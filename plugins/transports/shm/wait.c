@@ -7,9 +7,10 @@
  *   publisher   word = value; asleep? -> asleep = 0, wake
  *   abort       failed = status; asleep? -> asleep = 0, wake
  *
- * All of these are sequentially consistent, so one of the two sees the other; what
- * sleeps is the announcement itself, so a wake-up between look and sleep is seen by the
- * kernel.  It is `wait_until` and `publish` of tests/model/slot_protocol.pml.
+ * The looks cannot go before the moves (sequential consistency, or a fence between), so one
+ * of the two sees the other; what sleeps is the announcement itself, so the kernel sees a
+ * wake-up between look and sleep.  It is `wait_until` and `publish` of
+ * tests/model/slot_protocol.pml.
  */
 #include "shm.h"
 
@@ -21,7 +22,7 @@
 
 enum {
     LOOK_COUNT = 64,          /* looks before the first glance at the clock */
-    SLICE_FIRST_NS = 2000000, /* sleep this long before looking whether the peer lives */
+    SLICE_FIRST_NS = 8000000, /* sleep this long before looking whether the peer lives */
     SLICE_LAST_NS = 32000000, /* and in a long wait this long */
 };
 
@@ -54,12 +55,27 @@ void shm_wake(_Atomic uint32_t *asleep)
     }
 }
 
+/*
+ * The release store alone would let the look at `asleep` go before it.  A sequentially
+ * consistent store is one locked instruction, which the reader would have to wait for; a
+ * fence behind the store is not on its way.
+ */
+static void store_in_order(_Atomic uint64_t *word, uint64_t value)
+{
+#if defined(__SANITIZE_THREAD__) /* gcc's knows no fences */
+    atomic_store(word, value);
+#else
+    atomic_store_explicit(word, value, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 void shm_publish(_Atomic uint64_t *word, uint64_t value, _Atomic uint32_t *asleep)
 {
 #if defined(__x86_64__)
     __builtin_ia32_sfence(); /* a kernel's non-temporal stores obey no release store */
 #endif
-    atomic_store(word, value);
+    store_in_order(word, value);
     shm_wake(asleep);
 }
 
