@@ -32,24 +32,37 @@ static hd_status settle(struct hd_engine *engine, hd_status status, const char *
     return HD_OK;
 }
 
-hd_status hd_engine_tensor(struct hd_engine *engine, uint32_t local, uint32_t index,
+hd_status hd_engine_tensor(struct hd_engine *engine, struct hd_tensor_place place,
                            struct hd_tensor *tensor, struct hd_problem *problem)
 {
-    assert(local < engine->stage_count && index < engine->stages[local].needs->tensor_count);
+    assert(place.local < engine->stage_count);
+    assert(place.index < engine->stages[place.local].needs->tensor_count);
     memset(tensor, 0, sizeof *tensor);
     tensor->size = sizeof *tensor;
-    return settle(engine, engine->kernel_ops->tensor(engine->stages[local].instance, index, tensor),
-                  "describing a tensor", problem);
-}
-
-hd_status hd_engine_copy(struct hd_engine *engine, uint32_t local, uint32_t index, uint32_t copy,
-                         uint32_t into, void *host, struct hd_problem *problem)
-{
-    assert(local < engine->stage_count);
     return settle(
         engine,
-        engine->kernel_ops->tensor_copy(engine->stages[local].instance, index, copy, into, host),
-        "copying a tensor", problem);
+        engine->kernel_ops->tensor(engine->stages[place.local].instance, place.index, tensor),
+        "describing a tensor", problem);
+}
+
+hd_status hd_engine_read(struct hd_engine *engine, struct hd_tensor_place place, void *values,
+                         struct hd_problem *problem)
+{
+    assert(place.local < engine->stage_count);
+    return settle(engine,
+                  engine->kernel_ops->tensor_copy(engine->stages[place.local].instance, place.index,
+                                                  place.copy, 0, values),
+                  "reading a tensor", problem);
+}
+
+hd_status hd_engine_write(struct hd_engine *engine, struct hd_tensor_place place,
+                          const void *values, struct hd_problem *problem)
+{
+    assert(place.local < engine->stage_count);
+    return settle(engine,
+                  engine->kernel_ops->tensor_copy(engine->stages[place.local].instance, place.index,
+                                                  place.copy, 1, (void *)(uintptr_t)values),
+                  "writing a tensor", problem);
 }
 
 hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squared,

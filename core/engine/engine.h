@@ -75,12 +75,21 @@ uint32_t hd_engine_stage(const struct hd_engine *engine, uint32_t local);
 /* The terms of the last step of a local stage: [microbatch_count, term_count]. */
 const double *hd_engine_terms(const struct hd_engine *engine, uint32_t local);
 
-/* Tensors of a local stage (kernel.h): description, one copy in or out, squared gradient norms,
- * update. */
-hd_status hd_engine_tensor(struct hd_engine *engine, uint32_t local, uint32_t index,
+/* One copy of one tensor of this rank. */
+struct hd_tensor_place {
+    uint32_t local; /* stage, as above */
+    uint32_t index; /* of the tensor in its stage */
+    uint32_t copy;  /* enum hd_copy; hd_engine_tensor does not look at it */
+};
+
+/* Tensors of a local stage (kernel.h): its description; one copy, whole, out of or into the stage;
+   squared gradient norms [tensor_count]; the optimizer, on all stages. */
+hd_status hd_engine_tensor(struct hd_engine *engine, struct hd_tensor_place place,
                            struct hd_tensor *tensor, struct hd_problem *problem);
-hd_status hd_engine_copy(struct hd_engine *engine, uint32_t local, uint32_t index, uint32_t copy,
-                         uint32_t into, void *host, struct hd_problem *problem);
+hd_status hd_engine_read(struct hd_engine *engine, struct hd_tensor_place place, void *values,
+                         struct hd_problem *problem);
+hd_status hd_engine_write(struct hd_engine *engine, struct hd_tensor_place place,
+                          const void *values, struct hd_problem *problem);
 hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squared,
                           struct hd_problem *problem);
 hd_status hd_engine_update(struct hd_engine *engine, const struct hd_update *update,

@@ -28,6 +28,13 @@ static uint32_t even_share(uint32_t layers, uint32_t stage_count, uint32_t stage
     return layers / stage_count + (stage < layers % stage_count);
 }
 
+static hd_status refuse_split(const struct hd_config *config, struct hd_problem *problem)
+{
+    hd_problem_place(problem, "%s", hd_config_place(config, "model", "split"));
+    hd_problem_key(problem, "model.split");
+    return HD_INVALID;
+}
+
 static hd_status check_split(const struct hd_config *config, uint32_t stage_count, uint32_t layers,
                              struct hd_problem *problem)
 {
@@ -37,23 +44,22 @@ static hd_status check_split(const struct hd_config *config, uint32_t stage_coun
     if (split->count == 0) {
         return HD_OK;
     }
-    hd_problem_place(problem, "%s", hd_config_place(config, "model", "split"));
-    hd_problem_key(problem, "model.split");
     if (split->count != stage_count) {
         hd_problem_remedy(problem, "give %u numbers, one a stage", stage_count);
-        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u entries for %u stages",
-                              split->count, stage_count);
+        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u entries for %u stages", split->count,
+                       stage_count);
+        return refuse_split(config, problem);
     }
     for (uint32_t stage = 0; stage < stage_count; stage++) {
         sum += split->values[stage];
     }
     if (sum != layers) {
         hd_problem_remedy(problem, "let the entries add up to model.layers, or leave layers out");
-        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                              "the entries add up to %llu layers, model.layers is %u",
-                              (unsigned long long)sum, layers);
+        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                       "the entries add up to %llu layers, model.layers is %u",
+                       (unsigned long long)sum, layers);
+        return refuse_split(config, problem);
     }
-    memset(problem, 0, sizeof *problem);
     return HD_OK;
 }
 

@@ -234,19 +234,26 @@ void hd_job_finish(struct hd_job *job)
     *job = (struct hd_job){0};
 }
 
-/* A list of one number holds for all; `values` has room for `count`. */
-static hd_status spread(const struct hd_config *config, const struct hd_config_numbers *numbers,
-                        const char *key, uint32_t count, double *values, struct hd_problem *problem)
+/* One key of [cost]: a list of one number holds for all. */
+struct cost_row {
+    const char *key;
+    const struct hd_config_numbers *numbers;
+    uint32_t count;
+    double *values; /* [count] */
+};
+
+static hd_status spread(const struct hd_config *config, const struct cost_row *row,
+                        struct hd_problem *problem)
 {
-    if (numbers->count != 1 && numbers->count != count) {
-        hd_problem_place(problem, "%s", hd_config_place(config, "cost", key));
-        hd_problem_key(problem, "cost.%s", key);
-        hd_problem_remedy(problem, "give one number, or %u", count);
+    if (row->numbers->count != 1 && row->numbers->count != row->count) {
+        hd_problem_place(problem, "%s", hd_config_place(config, "cost", row->key));
+        hd_problem_key(problem, "cost.%s", row->key);
+        hd_problem_remedy(problem, "give one number, or %u", row->count);
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u numbers where %u are needed",
-                              numbers->count, count);
+                              row->numbers->count, row->count);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        values[i] = numbers->values[numbers->count == 1 ? 0 : i];
+    for (uint32_t i = 0; i < row->count; i++) {
+        row->values[i] = row->numbers->values[row->numbers->count == 1 ? 0 : i];
     }
     return HD_OK;
 }
@@ -254,18 +261,14 @@ static hd_status spread(const struct hd_config *config, const struct hd_config_n
 hd_status hd_job_costed(const struct hd_config *config, const struct hd_pipeline *pipeline,
                         struct hd_timeline **timeline, struct hd_problem *problem)
 {
-    const uint32_t stage_count = pipeline->stage_count;
-    double *values = hd_memory_take(5ull * stage_count * sizeof *values, 64, "job");
-    const struct {
-        const struct hd_config_numbers *numbers;
-        const char *key;
-        uint32_t count;
-    } rows[] = {
-        {&config->cost.forward, "forward", stage_count},
-        {&config->cost.backward, "backward", stage_count},
-        {&config->cost.input_gradient, "input_gradient", stage_count},
-        {&config->cost.weight_gradient, "weight_gradient", stage_count},
-        {&config->cost.transfer, "transfer", stage_count - 1},
+    const uint32_t stages = pipeline->stage_count;
+    double *values = hd_memory_take(5ull * stages * sizeof *values, 64, "job");
+    const struct cost_row rows[] = {
+        {"forward", &config->cost.forward, stages, values},
+        {"backward", &config->cost.backward, stages, values + stages},
+        {"input_gradient", &config->cost.input_gradient, stages, values + 2ull * stages},
+        {"weight_gradient", &config->cost.weight_gradient, stages, values + 3ull * stages},
+        {"transfer", &config->cost.transfer, stages - 1, values + 4ull * stages},
     };
     hd_status status = HD_OK;
 
@@ -273,16 +276,15 @@ hd_status hd_job_costed(const struct hd_config *config, const struct hd_pipeline
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the costs");
     }
     for (unsigned i = 0; status == HD_OK && i < sizeof rows / sizeof rows[0]; i++) {
-        status = spread(config, rows[i].numbers, rows[i].key, rows[i].count,
-                        values + (uint64_t)i * stage_count, problem);
+        status = spread(config, &rows[i], problem);
     }
     if (status == HD_OK) {
         const struct hd_timeline_costs costs = {
-            .forward = values,
-            .backward = values + stage_count,
-            .input_gradient = values + 2ull * stage_count,
-            .weight_gradient = values + 3ull * stage_count,
-            .transfer = values + 4ull * stage_count,
+            .forward = rows[0].values,
+            .backward = rows[1].values,
+            .input_gradient = rows[2].values,
+            .weight_gradient = rows[3].values,
+            .transfer = rows[4].values,
             .mode = config->cost.blocking ? HD_TRANSFER_BLOCKING : HD_TRANSFER_OVERLAPPED,
         };
         status = hd_timeline_create(pipeline, HD_TIMELINE_COSTED, &costs, timeline, problem);

@@ -111,8 +111,9 @@ static hd_status draw_stage(struct hd_rank *rank, uint32_t local, struct hd_prob
 
     for (uint32_t i = 0; status == HD_OK && i < rank->session->job->needs[stage].tensor_count;
          i++) {
+        const struct hd_tensor_place place = {local, i, HD_MASTER};
         struct hd_tensor tensor;
-        status = hd_engine_tensor(rank->engine, local, i, &tensor, problem);
+        status = hd_engine_tensor(rank->engine, place, &tensor, problem);
         if (status != HD_OK) {
             return status;
         }
@@ -121,7 +122,7 @@ static hd_status draw_stage(struct hd_rank *rank, uint32_t local, struct hd_prob
             return no_memory(rank, problem);
         }
         hd_initial_fill(&tensor, config->train.seed, config->model.initial_deviation, values);
-        status = hd_engine_copy(rank->engine, local, i, HD_MASTER, 1, values, problem);
+        status = hd_engine_write(rank->engine, place, values, problem);
         hd_memory_give(values);
     }
     return status;
@@ -173,9 +174,10 @@ static hd_status digest_stage(struct hd_rank *rank, uint32_t local,
 
     for (uint32_t i = 0; status == HD_OK && i < rank->session->job->needs[stage].tensor_count;
          i++) {
+        const struct hd_tensor_place place = {local, i, HD_MASTER};
         struct hd_tensor tensor;
         struct hd_hash hash;
-        status = hd_engine_tensor(rank->engine, local, i, &tensor, problem);
+        status = hd_engine_tensor(rank->engine, place, &tensor, problem);
         if (status != HD_OK) {
             return status;
         }
@@ -185,7 +187,7 @@ static hd_status digest_stage(struct hd_rank *rank, uint32_t local,
         if (values == NULL) {
             return no_memory(rank, problem);
         }
-        status = hd_engine_copy(rank->engine, local, i, HD_MASTER, 0, values, problem);
+        status = hd_engine_read(rank->engine, place, values, problem);
         hd_hash_begin(&hash);
         hd_hash_add_text(&hash, tensor.name);
         hd_hash_add(&hash, values, bytes);
