@@ -131,7 +131,7 @@ static void print_summary(const struct hd_session *session, const struct summary
            "ranks\n",
            planned_bubble(job) * 100, summary->results.measured_bubble * 100,
            summary->exposed_seconds * 1e3);
-    if (summary->results.has_hash) {
+    if (summary->results.has_hash && session->corpus != NULL) {
         printf("parameters %.16s\n", summary->results.parameters_hash);
     }
     printf("see %s: run.json, metrics.jsonl%s, config.ini, log/\n", session->rundir.path,
