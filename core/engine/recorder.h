@@ -27,6 +27,7 @@ struct hd_step_times {
     uint64_t wait_ns;          /* for inputs: exposed */
     uint64_t credit_ns;        /* for output slots */
     uint64_t launch_ns;        /* all else between begin and end */
+    uint64_t wait_cpu_ns; /* CPU time of the thread in waits for others; 0 unless it is counted */
 };
 
 struct hd_recorder {

@@ -67,6 +67,23 @@ static void publish_run(const struct turn *turn)
     hd_engine_enter(engine, HD_PHASE_RUN);
 }
 
+/* Sleeps, or spins for a moment, until the transport says that the message has moved. */
+static hd_status wait_for(const struct turn *turn, uint32_t phase,
+                          struct hd_program_message message)
+{
+    struct hd_engine *engine = turn->engine;
+    const uint32_t counts = engine->setup.counts_wait_cpu;
+
+    publish_wait(turn, phase, message);
+    const uint64_t cpu_ns = counts ? hd_thread_cpu_ns() : 0;
+    const hd_status status = hd_lane_wait(lane_of(turn, message), sequence_of(turn, message));
+    if (counts) {
+        engine->recorder.times.wait_cpu_ns += hd_thread_cpu_ns() - cpu_ns;
+    }
+    publish_run(turn);
+    return status;
+}
+
 /* Until the message that this action consumes is readable; it must be what the plan says. */
 static hd_status receive(const struct turn *turn, struct hd_program_message message)
 {
@@ -82,9 +99,7 @@ static hd_status receive(const struct turn *turn, struct hd_program_message mess
         status = hd_lane_test(lane, sequence);
     }
     if (status == HD_IN_PROGRESS) {
-        publish_wait(turn, HD_PHASE_RECEIVE, message);
-        status = hd_lane_wait(lane, sequence);
-        publish_run(turn);
+        status = wait_for(turn, HD_PHASE_RECEIVE, message);
     }
     if (status != HD_OK) {
         return transport_failed(turn, status, "receiving for");
@@ -105,12 +120,10 @@ static hd_status claim(const struct turn *turn, struct hd_program_message messag
     hd_status status = hd_lane_reserve(lane, sequence);
 
     while (status == HD_BUSY) {
-        publish_wait(turn, HD_PHASE_CREDIT, message);
-        status = hd_lane_wait(lane, sequence);
+        status = wait_for(turn, HD_PHASE_CREDIT, message);
         if (status == HD_OK) {
             status = hd_lane_reserve(lane, sequence);
         }
-        publish_run(turn);
     }
     return status != HD_OK ? transport_failed(turn, status, "claiming a slot for") : HD_OK;
 }

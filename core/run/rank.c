@@ -72,6 +72,7 @@ static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
         .poison = config->debug.poison,
         .checksum = config->debug.checksum,
         .trace_steps = config->output.trace ? config->output.trace_steps : 0,
+        .counts_wait_cpu = rank->session->request.counts_wait_cpu,
     };
     return hd_engine_create(&setup, &rank->engine, problem);
 }

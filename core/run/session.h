@@ -27,6 +27,7 @@
 struct hd_rank_result {
     double compute_seconds, exposed_wait_seconds, credit_wait_seconds, launch_seconds; /* sums */
     uint64_t engine_cpu_ns; /* CPU time of the step's thread inside hd_engine_step */
+    uint64_t wait_cpu_ns;   /* of it in waits for other ranks; 0 unless the request asks */
     uint64_t action_count;  /* run in that time */
     uint64_t peak_payload_slots;
     uint64_t peak_bytes;
@@ -53,6 +54,7 @@ struct hd_results {
 struct hd_session_request {
     uint32_t overwrite, is_quiet, is_terminal; /* is_terminal: stderr is one */
     uint32_t has_files;                        /* 0: no directory at all (bench) */
+    uint32_t counts_wait_cpu;                  /* hd_rank_result.wait_cpu_ns (bench) */
     int argument_count;
     char *const *arguments; /* for run.json */
 };

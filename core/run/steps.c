@@ -47,6 +47,7 @@ static hd_status compute(struct hd_rank *rank, uint32_t step, struct hd_problem 
     const hd_status status = hd_engine_step(rank->engine, &input, problem);
     struct hd_rank_result *result = hd_session_rank(session, rank->region, rank->rank);
     result->engine_cpu_ns += hd_thread_cpu_ns() - cpu_ns;
+    result->wait_cpu_ns += hd_engine_recorder(rank->engine)->times.wait_cpu_ns;
     result->action_count += hd_engine_recorder(rank->engine)->action_count;
     return status;
 }
