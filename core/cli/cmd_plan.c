@@ -175,10 +175,11 @@ static uint32_t choose_columns(void)
                                     : (uint32_t)columns;
 }
 
-static void show(struct hd_cli *cli, const struct hd_plan_facts *facts, const char *csv)
+void hd_cli_plan_show(struct hd_cli *cli, const struct hd_plan_facts *facts)
 {
     const struct hd_plan_style style = {choose_columns(), hd_cli_bold(cli), hd_cli_plain(cli)};
     const int has_ticks = hd_cli_option(cli, "--ticks", 0) != NULL;
+    const char *csv = hd_cli_option(cli, "--csv", 0);
 
     if (cli->is_json) {
         hd_plan_json(facts, has_ticks, cli->json);
@@ -213,7 +214,7 @@ static int cmd_plan(struct hd_cli *cli)
         return cli->problem.exit_code;
     }
     if (csv == NULL || write_csv(cli, plan.planning.job.pipeline, csv) == HD_OK) {
-        show(cli, &plan.planning.facts, csv);
+        hd_cli_plan_show(cli, &plan.planning.facts);
     }
     hd_cli_plan_finish(&plan);
     return cli->problem.exit_code;

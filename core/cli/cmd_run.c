@@ -1,6 +1,7 @@
 /* heddle run - plans, starts the ranks, trains, reports. */
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/plan.h"
 #include "launch/launch.h"
 #include "run/session.h"
 
@@ -206,29 +207,20 @@ static void run_session(struct hd_cli *cli, struct hd_job *job)
     hd_session_finish(&session);
 }
 
-static hd_status print_dry_run(struct hd_cli *cli, const struct hd_job *job)
+/* The plan, as `heddle plan` shows it, and whether the model can be run on it. */
+static int dry_run(struct hd_cli *cli)
 {
-    struct hd_problem problem = {0};
+    struct hd_cli_plan plan;
 
-    if (hd_model_check(&job->model, job->config, &problem) != HD_OK) {
-        cli->problem = problem;
-        return HD_INVALID;
+    if (hd_cli_plan(cli, cli->override_count, cli->overrides, &plan) != HD_OK) {
+        return cli->problem.exit_code;
     }
-    for (uint32_t rank = 0; !cli->is_json && rank < job->pipeline->rank_count; rank++) {
-        const struct hd_footprint *row = &job->footprints[rank];
-        printf(
-            "rank %u: state %llu, payload %llu, transfer %llu, scratch %llu, in all %llu bytes%s\n",
-            rank, (unsigned long long)row->state_bytes, (unsigned long long)row->payload_bytes,
-            (unsigned long long)row->transfer_bytes, (unsigned long long)row->scratch_bytes,
-            (unsigned long long)row->total_bytes, row->fits ? "" : ", over the budget");
+    const struct hd_job *job = &plan.planning.job;
+    if (job->needs == NULL || hd_model_check(&job->model, &plan.config, &cli->problem) == HD_OK) {
+        hd_cli_plan_show(cli, &plan.planning.facts);
     }
-    if (!cli->is_json) {
-        printf("plan %s: %u ticks; nothing was run\n", job->hash, job->pipeline->asap_ticks);
-    } else {
-        hd_json_text(cli->json, "hash", job->hash);
-        hd_json_u64(cli->json, "ticks", job->pipeline->asap_ticks);
-    }
-    return HD_OK;
+    hd_cli_plan_finish(&plan);
+    return cli->problem.exit_code;
 }
 
 static void run_job(struct hd_cli *cli, struct hd_config *config,
@@ -243,9 +235,7 @@ static void run_job(struct hd_cli *cli, struct hd_config *config,
     if (hd_job_create(&job, config, &borrowed, &cli->problem) != HD_OK) {
         return;
     }
-    if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
-        print_dry_run(cli, &job);
-    } else if (hd_launch_check_environment(&cli->problem) == HD_OK) {
+    if (hd_launch_check_environment(&cli->problem) == HD_OK) {
         run_session(cli, &job);
     }
     hd_job_finish(&job);
@@ -256,7 +246,13 @@ static int cmd_run(struct hd_cli *cli)
     struct hd_config config;
     struct hd_cli_plugins plugins;
 
-    if (hd_cli_words_max(cli, 0) != HD_OK || hd_cli_config(cli, &config) != HD_OK) {
+    if (hd_cli_words_max(cli, 0) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
+        return dry_run(cli);
+    }
+    if (hd_cli_config(cli, &config) != HD_OK) {
         return cli->problem.exit_code;
     }
     if (hd_cli_plugins(cli, &config, &plugins) == HD_OK) {

@@ -22,6 +22,9 @@ hd_status hd_cli_plan(struct hd_cli *cli, uint32_t override_count, const char *c
                       struct hd_cli_plan *plan);
 void hd_cli_plan_finish(struct hd_cli_plan *plan);
 
+/* The plan on stdout, or in cli->json; with its ticks where --ticks was given. */
+void hd_cli_plan_show(struct hd_cli *cli, const struct hd_plan_facts *facts);
+
 /* One row a combination of all --sweep options; the exit code. */
 int hd_cli_plan_sweep(struct hd_cli *cli);
 

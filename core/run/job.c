@@ -215,6 +215,9 @@ hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
         status = hd_model_create(config, job->pipeline, &job->model, problem);
     }
     if (status == HD_OK) {
+        status = hd_model_check(&job->model, config, problem);
+    }
+    if (status == HD_OK) {
         status = size_stages(job, problem);
     }
     if (status == HD_OK) {

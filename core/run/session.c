@@ -10,7 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { LANE_BYTES = 36 };
+/* REST_MS: how long after a death the others may take to come to rest. */
+enum { LANE_BYTES = 36, REST_MS = 1000 };
 
 struct hd_board *hd_session_board(void *region)
 {
@@ -182,9 +183,6 @@ hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
     localtime_r(&now, &local);
     strftime(session->started, sizeof session->started, "%Y-%m-%dT%H:%M:%S%z", &local);
     hd_status status = check_replicas(job, problem);
-    if (status == HD_OK && has_loss(job)) {
-        status = hd_model_check(&job->model, config, problem);
-    }
     if (status == HD_OK) {
         status = open_corpus(session, problem);
     }
@@ -218,18 +216,23 @@ static const char *signal_word(int signal)
     return word != NULL ? word : "an unknown signal";
 }
 
-/* "rank 2 died of signal 9 (Killed) at 2F3": the row says where it was. */
-static void blame_death(struct hd_session *session, struct hd_board *board,
-                        const struct hd_launch_event *event)
+/* The others run until they wait for the dead one; only then is it clear who waits for whom. */
+static void note_death(struct hd_session *session, struct hd_board *board,
+                       const struct hd_launch_event *event)
 {
+    atomic_store(&board->rows[event->rank].is_dead, 1u);
+    if (session->death.kind == 0) {
+        session->death = *event;
+    }
+}
+
+/* "rank 2 died at 2F3, killed by signal 9 (Killed)": the row says where it was. */
+static void blame_death(const struct hd_session *session, struct hd_board *board)
+{
+    const struct hd_launch_event *event = &session->death;
     struct hd_problem problem = {0};
     char line[512];
 
-    (void)session;
-    atomic_store(&board->rows[event->rank].is_dead, 1u);
-    if (hd_board_is_aborted(board)) {
-        return;
-    }
     hd_board_line(board, event->rank, hd_now_ns(), line, sizeof line);
     if (event->kind == HD_LAUNCH_KILLED) {
         hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "%s, killed by signal %d (%s)", line,
@@ -286,7 +289,15 @@ static void tick(struct hd_session *session, struct hd_board *board, uint64_t no
         session->signalled_ns = now_ns;
     }
     session->last_tick_ns = now_ns;
-    if (!hd_board_is_aborted(board)) {
+    if (hd_board_is_aborted(board)) {
+        return;
+    }
+    if (session->death.kind != 0) {
+        if (hd_board_is_at_rest(board, now_ns) ||
+            now_ns - session->death.at_ns > REST_MS * HD_MS_NS) {
+            blame_death(session, board);
+        }
+    } else {
         blame_stop(board, now_ns);
         blame_signal(session, board, now_ns);
     }
@@ -298,6 +309,9 @@ static void end(struct hd_session *session, void *region)
     struct hd_board *board = hd_session_board(region);
     struct hd_problem late = {0};
 
+    if (session->death.kind != 0 && !hd_board_is_aborted(board)) {
+        blame_death(session, board); /* nobody was left to come to rest */
+    }
     if (hd_board_is_aborted(board)) {
         session->problem = board->cause;
         session->report = strndup(board->report, sizeof board->report);
@@ -327,13 +341,13 @@ static uint32_t on_event(void *context, void *region, const struct hd_launch_eve
 
     switch (event->kind) {
     case HD_LAUNCH_EXITED:
-        if (event->exit_code == 0 || event->exit_code == 128 + session->signal) {
-            break;
+        if (event->exit_code != 0 &&
+            (session->signal == 0 || event->exit_code != 128 + session->signal)) {
+            note_death(session, board, event);
         }
-        blame_death(session, board, event);
         break;
     case HD_LAUNCH_KILLED:
-        blame_death(session, board, event);
+        note_death(session, board, event);
         break;
     case HD_LAUNCH_STOPPED:
         atomic_store(&board->rows[event->rank].stopped_ns, event->at_ns);
@@ -368,6 +382,7 @@ static void prepare_region(void *context, void *region)
     struct hd_board *board = hd_session_board(region);
 
     hd_board_init(board, session->job->pipeline->rank_count);
+    hd_session_results(session, region)->measured_bubble = NAN;
     board->timeout_ns = (uint64_t)(config->transport.timeout_s * 1e9);
     board->first_step_timeout_ns = (uint64_t)(config->transport.first_step_timeout_s * 1e9);
 }
