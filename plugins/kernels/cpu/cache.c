@@ -24,7 +24,7 @@ extern int omp_get_max_threads(void) __attribute__((weak));
 struct key {
     uint32_t m, n, k;
     uint32_t a_stride, b_stride, c_stride, add_stride;
-    uint8_t transposed, operand_dtype, result_dtype, add_dtype;
+    uint8_t layout, operand_dtype, result_dtype, add_dtype;
     uint8_t accumulate, adds;
     uint16_t zero;
 };
@@ -136,7 +136,7 @@ static struct key key_of(const struct hd_cpu_product *product)
     key.a_stride = product->a.stride;
     key.b_stride = product->b.stride;
     key.c_stride = product->c.stride;
-    key.transposed = (uint8_t)product->transposed;
+    key.layout = (uint8_t)product->layout;
     key.operand_dtype = (uint8_t)product->a.dtype;
     key.result_dtype = (uint8_t)product->c.dtype;
     key.accumulate = (uint8_t)product->accumulate;
@@ -178,6 +178,16 @@ static dnnl_memory_desc_t describe(uint32_t rows, uint32_t columns, struct hd_cp
     return desc;
 }
 
+static dnnl_memory_desc_t describe_packed(uint32_t k, uint32_t n)
+{
+    const dnnl_dims_t shape = {k, n};
+    dnnl_memory_desc_t desc;
+    const dnnl_status_t status =
+        dnnl_memory_desc_init_by_tag(&desc, 2, shape, dnnl_bf16, dnnl_BA16a64b2a);
+    assert(status == dnnl_success);
+    return desc;
+}
+
 /* += is a sum post-op, an addend a binary one: both before the result is rounded. */
 static dnnl_status_t attributes_of(const struct hd_cpu_product *product, dnnl_primitive_attr_t *out)
 {
@@ -208,8 +218,10 @@ static dnnl_status_t make_primitive(struct hd_cpu_cache *cache,
                                     const struct hd_cpu_product *product, struct slot *slot,
                                     dnnl_memory_desc_t descs[OPERAND_MAX])
 {
-    descs[0] = describe(product->m, product->k, product->a, product->transposed & HD_CPU_A);
-    descs[1] = describe(product->k, product->n, product->b, product->transposed & HD_CPU_B);
+    descs[0] = describe(product->m, product->k, product->a, product->layout & HD_CPU_A);
+    descs[1] = product->layout & HD_CPU_PACKED
+                   ? describe_packed(product->k, product->n)
+                   : describe(product->k, product->n, product->b, product->layout & HD_CPU_B);
     descs[2] = describe(product->m, product->n, product->c, 0);
     descs[4] =
         product->add.data == NULL ? descs[2] : describe(product->m, product->n, product->add, 0);

@@ -55,24 +55,18 @@ static uint64_t larger(uint64_t one, uint64_t other)
     return one > other ? one : other;
 }
 
-/* What one product takes: both operands widened, and its sums. */
-static uint64_t product_bytes(uint64_t m, uint64_t n, uint64_t k)
-{
-    return floats(m * k) + floats(k * n) + floats(m * n);
-}
-
 static uint64_t attention_bytes(const struct hd_stage_spec *spec)
 {
     const uint64_t sequence = spec->sequence, width = spec->width / spec->heads;
     return 4 * floats(HD_CPU_QUERIES * sequence) + floats(HD_CPU_QUERIES * width) +
-           2 * floats(sequence * width) + product_bytes(HD_CPU_QUERIES, sequence, width);
+           2 * floats(sequence * width) + hd_cpu_product_bytes(HD_CPU_QUERIES, sequence, width);
 }
 
 static uint64_t head_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
 {
     const uint64_t columns = spec->vocabulary < HD_HEAD_CHUNK ? spec->vocabulary : HD_HEAD_CHUNK;
     return 2 * floats(tokens * columns) + floats(tokens * spec->width) + 3 * floats(tokens) +
-           product_bytes(tokens, columns, spec->width);
+           hd_cpu_product_bytes(tokens, columns, spec->width);
 }
 
 /* The widest of the block's products: dense over all tokens, an expert's over one piece. */
@@ -80,8 +74,8 @@ static uint64_t gemm_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
 {
     const uint64_t inner = 2 * (uint64_t)spec->expert_width;
     const uint64_t rows = spec->experts ? HD_CPU_ROW_PIECE : tokens;
-    return larger(product_bytes(tokens, spec->width, spec->width),
-                  product_bytes(rows, inner, spec->width));
+    return larger(hd_cpu_product_bytes(tokens, spec->width, spec->width),
+                  hd_cpu_product_bytes(rows, inner, spec->width));
 }
 
 uint64_t hd_cpu_scratch_bytes(const struct hd_stage_spec *spec)

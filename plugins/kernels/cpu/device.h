@@ -26,13 +26,14 @@ struct hd_cpu_operand {
 };
 
 /* C[m,n] = op(A)[m,k] op(B)[k,n] + add, or += where `accumulate`; one rounding at the end.  Of
-   `transposed`, HD_CPU_A says that A lies as [k,m], HD_CPU_B that B lies as [n,k]. */
-enum { HD_CPU_A = 1, HD_CPU_B = 2 };
+   `layout`, HD_CPU_A says that A lies as [k,m], HD_CPU_B that B lies as [n,k], HD_CPU_PACKED that
+   B was packed by lanes/pack.c. */
+enum { HD_CPU_A = 1, HD_CPU_B = 2, HD_CPU_PACKED = 4 };
 struct hd_cpu_product {
     struct hd_cpu_operand a, b, c; /* a and b of one dtype */
     struct hd_cpu_operand add;     /* data NULL: none; may be c itself */
     uint32_t m, n, k;
-    uint32_t transposed;
+    uint32_t layout;     /* HD_CPU_A, HD_CPU_B, HD_CPU_PACKED */
     uint32_t accumulate; /* c is HD_F32, and no add */
 };
 
@@ -40,6 +41,13 @@ struct hd_cpu_product {
 struct hd_cpu_lane {
     const char *name;
     struct hd_ops bf16, f32;
+    /* NULL, or BF16 operands close together: k a multiple of 32; columns of the weights,
+       which become a multiple of 64, and rows of a turned source multiples of 16.  `turned`: it
+       lies as [n,k], or as [k,m]. */
+    void (*pack_weights)(struct hd_cpu_operand from, uint32_t k_count, uint32_t column_count,
+                         uint32_t turned, uint16_t *to);
+    void (*pack_source)(struct hd_cpu_operand from, uint32_t row_count, uint32_t k_count,
+                        uint32_t turned, uint16_t *to);
     /* rows x columns of BF16 at `from` to contiguous float32. */
     void (*widen)(struct hd_cpu_operand from, uint32_t rows, uint32_t columns, float *to);
     /* c = sums + add (or without), rounded once; sums is contiguous, [product.m, product.n]. */
@@ -88,6 +96,9 @@ hd_status hd_cpu_run(struct hd_cpu_cache *cache, const struct hd_cpu_product *pr
 /* Runs the product.  `arena` is what is free of the scratch: widened operands go there. */
 hd_status hd_cpu_multiply(struct hd_ops_device *device, struct hd_cpu_arena arena,
                           const struct hd_cpu_product *product);
+
+/* The most scratch that a product of this size takes, whichever way is gone. */
+uint64_t hd_cpu_product_bytes(uint64_t m, uint64_t n, uint64_t k);
 
 /* How many primitives were made since open, for the tests and the report. */
 uint64_t hd_cpu_made(const struct hd_ops_device *device);

@@ -108,15 +108,15 @@ static void make_tiles(struct plan *plan)
     for (uint32_t first = 0; first < spec->sequence; first += HD_CPU_QUERIES) {
         const uint32_t left = spec->sequence - first;
         const uint32_t rows = left < HD_CPU_QUERIES ? left : HD_CPU_QUERIES;
-        const struct hd_cpu_operand tile = operand(dtype, spec->sequence);
+        const struct hd_cpu_operand tile = operand(dtype, first + rows);
         const struct hd_cpu_product products[] = {
             {.a = queries,
              .b = keys,
-             .c = operand(HD_F32, spec->sequence),
+             .c = operand(HD_F32, first + rows),
              .m = rows,
              .n = first + rows,
              .k = width,
-             .transposed = HD_CPU_B},
+             .layout = HD_CPU_B},
             {.a = tile,
              .b = keys,
              .c = operand(HD_F32, width),
@@ -129,7 +129,7 @@ static void make_tiles(struct plan *plan)
              .m = first + rows,
              .n = width,
              .k = rows,
-             .transposed = HD_CPU_A,
+             .layout = HD_CPU_A,
              .accumulate = 1},
         };
         for (uint32_t product = 0; product < 3; product++) {
@@ -139,18 +139,18 @@ static void make_tiles(struct plan *plan)
 }
 
 /* As lanes/head.c, for one width of chunk; `later` chunks add to dx. */
-static void make_chunk(struct plan *plan, uint32_t count, uint32_t widest, uint32_t later)
+static void make_chunk(struct plan *plan, uint32_t count, uint32_t later)
 {
     const uint32_t tokens = plan->tokens, width = plan->spec->width, dtype = plan->activation;
-    const struct hd_cpu_operand matrix = operand(dtype, width), chunk = operand(dtype, widest);
+    const struct hd_cpu_operand matrix = operand(dtype, width), chunk = operand(dtype, count);
     const struct hd_cpu_product products[] = {
         {.a = matrix,
          .b = matrix,
-         .c = operand(HD_F32, widest),
+         .c = operand(HD_F32, count),
          .m = tokens,
          .n = count,
          .k = width,
-         .transposed = HD_CPU_B},
+         .layout = HD_CPU_B},
         {.a = chunk,
          .b = matrix,
          .c = operand(HD_F32, width),
@@ -164,7 +164,7 @@ static void make_chunk(struct plan *plan, uint32_t count, uint32_t widest, uint3
          .m = count,
          .n = width,
          .k = tokens,
-         .transposed = HD_CPU_A,
+         .layout = HD_CPU_A,
          .accumulate = 1},
     };
     for (uint32_t product = 0; product < 3; product++) {
@@ -176,12 +176,12 @@ static void make_head(struct plan *plan)
 {
     const uint32_t vocabulary = plan->spec->vocabulary;
     const uint32_t widest = vocabulary < HD_HEAD_CHUNK ? vocabulary : HD_HEAD_CHUNK;
-    make_chunk(plan, widest, widest, 0);
+    make_chunk(plan, widest, 0);
     if (vocabulary >= 2 * HD_HEAD_CHUNK) {
-        make_chunk(plan, widest, widest, 1);
+        make_chunk(plan, widest, 1);
     }
     if (vocabulary > HD_HEAD_CHUNK && vocabulary % HD_HEAD_CHUNK) {
-        make_chunk(plan, vocabulary % HD_HEAD_CHUNK, widest, 1);
+        make_chunk(plan, vocabulary % HD_HEAD_CHUNK, 1);
     }
 }
 

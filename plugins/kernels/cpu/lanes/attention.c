@@ -75,7 +75,7 @@ INLINE struct hd_cpu_operand floats_of(float *data, uint32_t stride)
 INLINE struct hd_cpu_operand tile_of(const struct tiles *tiles, void *data)
 {
     return (struct hd_cpu_operand){
-        .data = data, .dtype = dtype_of(tiles->bf16), .stride = tiles->args->sequence};
+        .data = data, .dtype = dtype_of(tiles->bf16), .stride = tiles->keys};
 }
 
 /* [rows, keys] = queries keys^T. */
@@ -84,11 +84,11 @@ INLINE hd_status score(struct hd_ops_device *device, const struct tiles *tiles, 
 {
     const struct hd_cpu_product product = {.a = queries,
                                            .b = keys,
-                                           .c = floats_of(target, tiles->args->sequence),
+                                           .c = floats_of(target, tiles->keys),
                                            .m = tiles->rows,
                                            .n = tiles->keys,
                                            .k = tiles->args->head_width,
-                                           .transposed = HD_CPU_B};
+                                           .layout = HD_CPU_B};
     return hd_cpu_multiply(device, tiles->arena, &product);
 }
 
@@ -115,7 +115,7 @@ INLINE hd_status spread(struct hd_ops_device *device, const struct tiles *tiles,
                                            .m = tiles->keys,
                                            .n = tiles->args->head_width,
                                            .k = tiles->rows,
-                                           .transposed = HD_CPU_A,
+                                           .layout = HD_CPU_A,
                                            .accumulate = 1};
     return hd_cpu_multiply(device, tiles->arena, &product);
 }
@@ -134,7 +134,7 @@ INLINE void soften(struct tiles *tiles, uint32_t row)
 {
     const struct hd_attention_args *args = tiles->args;
     const uint32_t count = tiles->first + row + 1;
-    const uint64_t first = (uint64_t)row * args->sequence;
+    const uint64_t first = (uint64_t)row * tiles->keys;
     const float *scores = tiles->scores + first;
     const struct view probability = view_of(tiles->probability, tiles->bf16);
     const float scale = scale_of(args);
@@ -200,7 +200,7 @@ INLINE void bend(const struct tiles *tiles, uint32_t row)
 {
     const struct hd_attention_args *args = tiles->args;
     const uint32_t count = tiles->first + row + 1, width = args->head_width;
-    const uint64_t first = (uint64_t)row * args->sequence;
+    const uint64_t first = (uint64_t)row * tiles->keys;
     const struct hd_cpu_operand out_rows = queries_of(tiles, args->out);
     const struct view out = view_of(out_rows.data, tiles->bf16);
     const struct view dout = view_of(queries_of(tiles, args->dout).data, tiles->bf16);

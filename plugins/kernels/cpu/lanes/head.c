@@ -52,11 +52,11 @@ INLINE hd_status compute_logits(struct hd_ops_device *device, const struct chunk
 {
     const struct hd_cpu_product product = {.a = matrix_of(chunk, chunk->args->x, 0),
                                            .b = matrix_of(chunk, chunk->args->weight, chunk->first),
-                                           .c = floats_of(chunk->logits, chunk->widest),
+                                           .c = floats_of(chunk->logits, chunk->count),
                                            .m = chunk->args->token_count,
                                            .n = chunk->count,
                                            .k = chunk->args->width,
-                                           .transposed = HD_CPU_B};
+                                           .layout = HD_CPU_B};
     return hd_cpu_multiply(device, chunk->arena, &product);
 }
 
@@ -84,7 +84,7 @@ INLINE int has_label(const struct hd_head_args *args, uint32_t token)
 
 INLINE void add_up(const struct chunk *chunk, uint32_t token)
 {
-    const float *row = chunk->logits + (uint64_t)token * chunk->widest;
+    const float *row = chunk->logits + (uint64_t)token * chunk->count;
     const uint32_t count = chunk->count;
     float largest = chunk->first == 0 ? row[0] : chunk->largest[token];
     vf top = splat(largest);
@@ -139,7 +139,7 @@ INLINE hd_status head_loss(struct hd_ops_device *device, const struct hd_head_ar
 
 INLINE void slope_row(const struct chunk *chunk, uint32_t token)
 {
-    const uint64_t first = (uint64_t)token * chunk->widest;
+    const uint64_t first = (uint64_t)token * chunk->count;
     float *row = chunk->logits + first;
     const struct view dlogits = view_of(chunk->dlogits, chunk->bf16);
     const int64_t label = label_of(chunk, token);
@@ -165,7 +165,7 @@ INLINE hd_status spread_chunk(struct hd_ops_device *device, const struct chunk *
     const struct hd_cpu_operand dlogits = {.data = chunk->dlogits,
                                            .dtype =
                                                chunk->bf16 ? (uint32_t)HD_BF16 : (uint32_t)HD_F32,
-                                           .stride = chunk->widest};
+                                           .stride = chunk->count};
     const struct hd_cpu_product input = {.a = dlogits,
                                          .b = matrix_of(chunk, args->weight, chunk->first),
                                          .c = floats_of(chunk->dx, args->width),
@@ -180,7 +180,7 @@ INLINE hd_status spread_chunk(struct hd_ops_device *device, const struct chunk *
                                           .m = chunk->count,
                                           .n = args->width,
                                           .k = args->token_count,
-                                          .transposed = HD_CPU_A,
+                                          .layout = HD_CPU_A,
                                           .accumulate = 1};
     const hd_status status = hd_cpu_multiply(device, chunk->arena, &input);
     return status == HD_OK ? hd_cpu_multiply(device, chunk->arena, &weight) : status;

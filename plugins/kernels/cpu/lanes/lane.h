@@ -54,5 +54,11 @@ LANE_OP_DECLARE(square_sum, hd_optimizer_args)
 
 void LANE(widen)(struct hd_cpu_operand from, uint32_t rows, uint32_t columns, float *to);
 void LANE(finish)(const struct hd_cpu_product *product, const float *sums);
+#ifdef __AVX512F__
+void LANE(pack_weights)(struct hd_cpu_operand from, uint32_t k_count, uint32_t column_count,
+                        uint32_t turned, uint16_t *to);
+void LANE(pack_source)(struct hd_cpu_operand from, uint32_t row_count, uint32_t k_count,
+                       uint32_t turned, uint16_t *to);
+#endif
 
 #endif /* HEDDLE_CPU_LANE_H */

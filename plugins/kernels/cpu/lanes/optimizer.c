@@ -56,7 +56,7 @@ INLINE hd_status adamw(struct hd_ops_device *device, const struct hd_optimizer_a
     return convert(device, args, bf16);
 }
 
-/* Eight columns of doubles, then one tree: the order depends on the count alone. */
+/* Sixteen columns of doubles, then one tree: the order depends on the count alone. */
 INLINE hd_status square_sum(struct hd_ops_device *device, const struct hd_optimizer_args *args,
                             int bf16)
 {
@@ -65,11 +65,10 @@ INLINE hd_status square_sum(struct hd_ops_device *device, const struct hd_optimi
     vd low = {0}, high = {0};
     for (uint64_t at = 0; at < args->count; at += LANES) {
         const vf value = load_f32(gradient + at, step_of(at, args->count));
-        vd first, second;
-        for (uint32_t lane = 0; lane < LANES / 2; lane++) {
-            first[lane] = (double)value[lane];
-            second[lane] = (double)value[lane + LANES / 2];
-        }
+        vhalf half[2];
+        memcpy(half, &value, sizeof half);
+        const vd first = __builtin_convertvector(half[0], vd);
+        const vd second = __builtin_convertvector(half[1], vd);
         low += first * first;
         high += second * second;
     }

@@ -27,7 +27,8 @@ typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
 typedef uint32_t vu __attribute__((vector_size(64)));
 typedef uint16_t vh __attribute__((vector_size(32)));
-typedef double vd __attribute__((vector_size(64)));
+typedef double vd __attribute__((vector_size(64)));   /* eight of them, and ... */
+typedef float vhalf __attribute__((vector_size(32))); /* ... the eight floats they come from */
 
 /* A tensor of dtype A, read and written as float. */
 struct view {
@@ -49,6 +50,55 @@ INLINE vf splat(float value)
 {
     return value - (vf){0};
 }
+
+#ifdef __AVX512F__
+
+INLINE __mmask16 mask_of(uint32_t count)
+{
+    return (__mmask16)((1u << count) - 1);
+}
+
+INLINE vf load_f32(const float *from, uint32_t count)
+{
+    return count == LANES ? (vf)_mm512_loadu_ps(from)
+                          : (vf)_mm512_maskz_loadu_ps(mask_of(count), from);
+}
+
+INLINE void store_f32(float *to, uint32_t count, vf value)
+{
+    if (count == LANES) {
+        _mm512_storeu_ps(to, (__m512)value);
+    } else {
+        _mm512_mask_storeu_ps(to, mask_of(count), (__m512)value);
+    }
+}
+
+INLINE vh load_bits(const uint16_t *from, uint32_t count)
+{
+    return count == LANES ? (vh)_mm256_loadu_si256((const void *)from)
+                          : (vh)_mm256_maskz_loadu_epi16(mask_of(count), from);
+}
+
+INLINE void store_bits(uint16_t *to, uint32_t count, vh bits)
+{
+    if (count == LANES) {
+        _mm256_storeu_si256((void *)to, (__m256i)bits);
+    } else {
+        _mm256_mask_storeu_epi16(to, mask_of(count), (__m256i)bits);
+    }
+}
+
+INLINE vh low_halves(vu words)
+{
+    return (vh)_mm512_cvtepi32_epi16((__m512i)words);
+}
+
+INLINE vu wide_halves(vh bits)
+{
+    return (vu)_mm512_cvtepu16_epi32((__m256i)bits);
+}
+
+#else
 
 INLINE vf load_f32(const float *from, uint32_t count)
 {
@@ -74,10 +124,41 @@ INLINE void store_f32(float *to, uint32_t count, vf value)
     }
 }
 
-INLINE vf widen(vh bits)
+INLINE vh load_bits(const uint16_t *from, uint32_t count)
 {
-    return (vf)(__builtin_convertvector(bits, vu) << 16);
+    vh bits = {0};
+    if (count == LANES) {
+        memcpy(&bits, from, sizeof bits);
+        return bits;
+    }
+    for (uint32_t lane = 0; lane < count; lane++) {
+        bits[lane] = from[lane];
+    }
+    return bits;
 }
+
+INLINE void store_bits(uint16_t *to, uint32_t count, vh bits)
+{
+    if (count == LANES) {
+        memcpy(to, &bits, sizeof bits);
+        return;
+    }
+    for (uint32_t lane = 0; lane < count; lane++) {
+        to[lane] = bits[lane];
+    }
+}
+
+INLINE vh low_halves(vu words)
+{
+    return __builtin_convertvector(words, vh);
+}
+
+INLINE vu wide_halves(vh bits)
+{
+    return __builtin_convertvector(bits, vu);
+}
+
+#endif
 
 /* Nearest even; a NaN stays one. */
 INLINE vh narrow(vf value)
@@ -85,7 +166,7 @@ INLINE vh narrow(vf value)
     const vu word = (vu)value;
     const vu rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
     const vu nan = (vu)(value != value);
-    return __builtin_convertvector((rounded & ~nan) | (((word >> 16) | 0x40u) & nan), vh);
+    return low_halves((rounded & ~nan) | (((word >> 16) | 0x40u) & nan));
 }
 
 INLINE vf load(struct view view, uint64_t at, uint32_t count)
@@ -93,16 +174,7 @@ INLINE vf load(struct view view, uint64_t at, uint32_t count)
     if (!view.bf16) {
         return load_f32((const float *)view.data + at, count);
     }
-    const uint16_t *from = (const uint16_t *)view.data + at;
-    vh bits = {0};
-    if (count == LANES) {
-        memcpy(&bits, from, sizeof bits);
-        return widen(bits);
-    }
-    for (uint32_t lane = 0; lane < count; lane++) {
-        bits[lane] = from[lane];
-    }
-    return widen(bits);
+    return (vf)(wide_halves(load_bits((const uint16_t *)view.data + at, count)) << 16);
 }
 
 INLINE void store(struct view view, uint64_t at, uint32_t count, vf value)
@@ -111,15 +183,7 @@ INLINE void store(struct view view, uint64_t at, uint32_t count, vf value)
         store_f32((float *)view.data + at, count, value);
         return;
     }
-    uint16_t *to = (uint16_t *)view.data + at;
-    const vh bits = narrow(value);
-    if (count == LANES) {
-        memcpy(to, &bits, sizeof bits);
-        return;
-    }
-    for (uint32_t lane = 0; lane < count; lane++) {
-        to[lane] = bits[lane];
-    }
+    store_bits((uint16_t *)view.data + at, count, narrow(value));
 }
 
 /* a b + c: fused where the lane has it, else two roundings; one machine keeps to one of them. */
@@ -153,6 +217,9 @@ INLINE vf first_of(vf value, uint32_t count)
 /* Halves added onto halves: one tree for every width. */
 INLINE float sum_of(vf value)
 {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps((__m512)value); /* the same tree */
+#else
     float part[LANES];
     memcpy(part, &value, sizeof part);
     for (uint32_t half = LANES / 2; half > 0; half /= 2) {
@@ -161,10 +228,14 @@ INLINE float sum_of(vf value)
         }
     }
     return part[0];
+#endif
 }
 
 INLINE float max_of(vf value)
 {
+#ifdef __AVX512F__
+    return _mm512_reduce_max_ps((__m512)value);
+#else
     float part[LANES];
     memcpy(part, &value, sizeof part);
     for (uint32_t half = LANES / 2; half > 0; half /= 2) {
@@ -173,6 +244,7 @@ INLINE float max_of(vf value)
         }
     }
     return part[0];
+#endif
 }
 
 /*

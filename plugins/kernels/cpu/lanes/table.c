@@ -26,5 +26,9 @@ extern const struct hd_cpu_lane LANE(lane);
 const struct hd_cpu_lane LANE(lane) = {.name = TEXT_EXPAND(HD_LANE),
                                        .bf16 = TABLE(HD_BF16, bf16),
                                        .f32 = TABLE(HD_F32, f32),
+#ifdef __AVX512F__
+                                       .pack_weights = LANE(pack_weights),
+                                       .pack_source = LANE(pack_source),
+#endif
                                        .widen = LANE(widen),
                                        .finish = LANE(finish)};
