@@ -76,7 +76,7 @@ expect "the demo" 0 $?
 has_not "nothing is missing, nothing installed" '^apt-get' "$notes"
 has "the text comes from the package" '^bible gen1:1-rev22:21' "$notes"
 has "the demo runs on it" '^heddle run conf/demo.ini data.corpus=build/demo/kjv.txt' "$notes"
-has "the demo says where to look" 'report.html' "$world/out"
+has "the demo says where to look" 'runs/latest: .*metrics.jsonl' "$world/out"
 : >"$notes"
 dev demo
 expect "the demo again" 0 $?
