@@ -115,6 +115,17 @@ static void print_loss(const struct hd_session *session, const struct summary *s
     printf("\n");
 }
 
+static void print_bubble(const struct hd_job *job, const struct summary *summary)
+{
+    printf("bubble planned %.1f %% (symbolic)", planned_bubble(job) * 100);
+    if (isnan(summary->results.measured_bubble)) {
+        printf(", not measured: that begins at step 3\n");
+    } else {
+        printf(", measured %.1f %%; exposed wait %.1f ms a step, all ranks\n",
+               summary->results.measured_bubble * 100, summary->exposed_seconds * 1e3);
+    }
+}
+
 static void print_summary(const struct hd_session *session, const struct summary *summary)
 {
     const struct hd_job *job = session->job;
@@ -128,10 +139,7 @@ static void print_summary(const struct hd_session *session, const struct summary
     }
     printf("\n");
     print_loss(session, summary);
-    printf("bubble planned %.1f %% (symbolic), measured %.1f %%; exposed wait %.1f ms a step, all "
-           "ranks\n",
-           planned_bubble(job) * 100, summary->results.measured_bubble * 100,
-           summary->exposed_seconds * 1e3);
+    print_bubble(job, summary);
     if (summary->results.has_hash && session->corpus != NULL) {
         printf("parameters %.16s\n", summary->results.parameters_hash);
     }

@@ -293,22 +293,6 @@ static hd_status open_transport(struct hd_engine *engine, struct hd_problem *pro
     return HD_OK;
 }
 
-/* A plan with halves needs a kernel that has them. */
-static hd_status check_split(struct hd_engine *engine, struct hd_problem *problem)
-{
-    const struct hd_kernel_ops *ops = engine->kernel_ops;
-
-    if (!engine->setup.pipeline->is_split ||
-        (ops->backward_input != NULL && ops->backward_weight != NULL)) {
-        return HD_OK;
-    }
-    hd_problem_remedy(problem, "use a schedule with whole backwards, or the kernel synthetic");
-    hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLAN,
-                   "the plan splits backwards into I and W, and kernel %s has only whole ones",
-                   engine->setup.kernel->name);
-    return hd_engine_blame(engine, HD_UNSUPPORTED, "checking the plan", problem);
-}
-
 static hd_status start_watchdog(struct hd_engine *engine, struct hd_problem *problem)
 {
     engine->watchdog = (struct hd_watchdog){
@@ -330,8 +314,7 @@ static hd_status build(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_engine_setup *setup = &engine->setup;
     hd_status (*const steps[])(struct hd_engine *, struct hd_problem *) = {
-        check_split,   start_watchdog, open_kernel,    create_stages,
-        list_channels, create_lanes,   open_transport,
+        start_watchdog, open_kernel, create_stages, list_channels, create_lanes, open_transport,
     };
 
     hd_engine_enter(engine, HD_PHASE_OPEN);

@@ -193,7 +193,7 @@ static void digest(struct hd_job *job)
     add_plugin(&hash, job->plugins.schedule, job->plugins.schedule_options);
     add_plugin(&hash, job->plugins.transport, job->plugins.transport_options);
     add_plugin(&hash, job->plugins.kernel, job->plugins.kernel_options);
-    for (uint32_t stage = 0; stage < job->pipeline->stage_count; stage++) {
+    for (uint32_t stage = 0; job->needs != NULL && stage < job->pipeline->stage_count; stage++) {
         const struct hd_stage_needs *needs = &job->needs[stage];
         hd_hash_add_u64(&hash, job->model.specs[stage].block_count);
         hd_hash_add_u64(&hash, needs->boundary_bytes);
@@ -206,6 +206,33 @@ static void digest(struct hd_job *job)
     hd_hash_text(bytes, job->hash);
 }
 
+/* The plan splits backwards, and the kernel has only whole ones. */
+static uint32_t lacks_halves(const struct hd_job *job)
+{
+    const struct hd_kernel_ops *ops = job->plugins.kernel->plugin.ops;
+    return job->pipeline->is_split && (ops->backward_input == NULL || ops->backward_weight == NULL);
+}
+
+hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
+{
+    if (lacks_halves(job)) {
+        hd_problem_remedy(problem,
+                          "use a schedule with whole backwards, or kernels.name=synthetic");
+        return hd_problem_set(
+            problem, HD_UNSUPPORTED, HD_EXIT_PLAN,
+            "the plan splits backwards into I and W, and kernel %s has only whole "
+            "ones",
+            job->plugins.kernel->name);
+    }
+    if (job->pipeline->replica_count > 1) {
+        hd_problem_remedy(problem, "use a schedule with one chain of stages");
+        return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLAN,
+                              "the plan holds two replicas of every stage; their gradients are not "
+                              "yet added together, so it plans but does not run");
+    }
+    return hd_model_check(&job->model, job->config, problem);
+}
+
 hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
                         const struct hd_job_plugins *plugins, struct hd_problem *problem)
 {
@@ -214,10 +241,8 @@ hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
     if (status == HD_OK) {
         status = hd_model_create(config, job->pipeline, &job->model, problem);
     }
-    if (status == HD_OK) {
-        status = hd_model_check(&job->model, config, problem);
-    }
-    if (status == HD_OK) {
+    /* A stage that no kernel could run cannot be asked what it needs; its plan is still a plan. */
+    if (status == HD_OK && !job->model.is_short && !lacks_halves(job)) {
         status = size_stages(job, problem);
     }
     if (status == HD_OK) {

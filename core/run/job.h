@@ -30,8 +30,8 @@ struct hd_job {
     struct hd_job_plugins plugins;
     struct hd_pipeline *pipeline;
     struct hd_model model;
-    struct hd_stage_needs *needs;    /* [stage_count] */
-    struct hd_footprint *footprints; /* [rank_count] */
+    struct hd_stage_needs *needs;    /* [stage_count]; NULL: hd_job_check refuses it */
+    struct hd_footprint *footprints; /* [rank_count]; NULL with it */
     char hash[HD_HASH_TEXT_BYTES];   /* what all ranks must agree on */
 };
 
@@ -42,6 +42,10 @@ struct hd_job {
 hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
                         const struct hd_job_plugins *plugins, struct hd_problem *problem);
 void hd_job_finish(struct hd_job *job);
+
+/* Can the job be run, not only planned?  Fewer layers than stages: HD_EXIT_USAGE; halves of a
+   backward that the kernel lacks, or two replicas: HD_EXIT_PLAN. */
+hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem);
 
 /* The pipeline alone, with its slots: what `create` begins with. */
 hd_status hd_job_plan(struct hd_config *config, const struct hd_job_plugins *plugins,

@@ -157,18 +157,6 @@ static hd_status open_corpus(struct hd_session *session, struct hd_problem *prob
     return hd_corpus_open(&request, &session->corpus, problem);
 }
 
-static hd_status check_replicas(const struct hd_job *job, struct hd_problem *problem)
-{
-    if (job->pipeline->replica_count == 1) {
-        return HD_OK;
-    }
-    hd_problem_remedy(problem, "use a schedule with one chain of stages");
-    return hd_problem_set(
-        problem, HD_UNSUPPORTED, HD_EXIT_PLAN,
-        "the plan holds two replicas of every stage; the gradients of the two are "
-        "not yet added together, so it plans but does not run");
-}
-
 hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
                             const struct hd_session_request *request, struct hd_problem *problem)
 {
@@ -182,7 +170,7 @@ hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
         (uint64_t)config->pipeline.microbatches * config->data.microbatch_size;
     localtime_r(&now, &local);
     strftime(session->started, sizeof session->started, "%Y-%m-%dT%H:%M:%S%z", &local);
-    hd_status status = check_replicas(job, problem);
+    hd_status status = hd_job_check(job, problem);
     if (status == HD_OK) {
         status = open_corpus(session, problem);
     }
