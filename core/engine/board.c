@@ -8,6 +8,9 @@
 /* A process whose watchdog has been silent for so long does not run. */
 enum { STALE_MS = 2000 };
 
+/* A wait this long is more than the time that a message takes to wake its reader. */
+enum { REST_MS = 40 };
+
 static uint64_t since_ms(uint64_t now_ns, uint64_t then_ns)
 {
     return now_ns > then_ns ? (now_ns - then_ns) / HD_MS_NS : 0;
@@ -156,10 +159,38 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
     return 1; /* a cycle: nobody runs */
 }
 
+uint32_t hd_board_is_at_rest(const struct hd_board *board, uint64_t now_ns)
+{
+    struct hd_rank_state state;
+    uint32_t at_rest = 1;
+
+    for (uint32_t rank = 0; rank < board->rank_count; rank++) {
+        hd_board_read(board, rank, &state);
+        const uint32_t moves = state.phase == HD_PHASE_RUN || state.phase == HD_PHASE_UPDATE ||
+                               since_ms(now_ns, state.since_ns) < REST_MS;
+        at_rest &= !moves || !is_alive(board, rank, now_ns);
+    }
+    return at_rest;
+}
+
 static const char *action_name(const struct hd_rank_state *state, char text[32])
 {
+    switch (state->phase) {
+    case HD_PHASE_NONE:
+    case HD_PHASE_OPEN:
+        return "its start";
+    case HD_PHASE_TOGETHER:
+        snprintf(text, 32, "the end of step %u", state->step);
+        return text;
+    case HD_PHASE_UPDATE:
+        return "the optimizer";
+    case HD_PHASE_DONE:
+        return "its end";
+    default:
+        break;
+    }
     if (state->kind == 0) {
-        return "no action";
+        return "the end of its actions";
     }
     snprintf(text, 32, "%u%c%u", state->stage, (char)state->kind, state->microbatch);
     return text;

@@ -97,6 +97,13 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
 /* The deadline of the step that the rank is in, in ns. */
 uint64_t hd_board_timeout_ns(const struct hd_board *board, uint32_t step);
 
+/*
+ * 1 when nobody moves any more: every rank has waited for another one for a little while, has not
+ * begun, has finished, or is gone.  What the parent waits for after a death, so that the report
+ * says who waits for whom.
+ */
+uint32_t hd_board_is_at_rest(const struct hd_board *board, uint64_t now_ns);
+
 /* One line a rank, dead and stopped ones first; as snprintf. */
 uint32_t hd_board_report(const struct hd_board *board, char *text, uint32_t capacity);
 

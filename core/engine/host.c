@@ -6,11 +6,13 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
 
+enum { CAUSE_MS = 2000 };
 enum { KEY_BYTES = 128, ROUNDING_MASK = 0xffc0, ROUNDING = 0x1f80 };
 
 static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
@@ -152,13 +154,28 @@ hd_status hd_engine_blame(struct hd_engine *engine, hd_status status, const char
     return status;
 }
 
+/* Who starts the ranks knows best who died of what, and says so when the others have come to rest;
+   a rank that sees a death waits for that sentence. */
+static void await_cause(const struct hd_board *board)
+{
+    const uint64_t deadline_ns = hd_now_ns() + CAUSE_MS * HD_MS_NS;
+    const struct timespec nap = {0, 5 * (long)HD_MS_NS};
+
+    while (!hd_board_is_aborted(board) && hd_now_ns() < deadline_ns) {
+        nanosleep(&nap, NULL);
+    }
+}
+
 hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struct hd_plugin *plugin,
                          const char *what, struct hd_problem *problem)
 {
     struct hd_board *board = engine->setup.board;
 
     assert(status < 0);
-    if (status == HD_ABORTED && hd_board_is_aborted(board)) {
+    if (status == HD_PEER_LOST) {
+        await_cause(board);
+    }
+    if ((status == HD_ABORTED || status == HD_PEER_LOST) && hd_board_is_aborted(board)) {
         engine->has_failed = 1;
         *problem = board->cause;
         return status;

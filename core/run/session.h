@@ -79,6 +79,7 @@ struct hd_session {
     uint64_t signalled_ns;
     int32_t signal;
     uint64_t last_tick_ns;
+    struct hd_launch_event death; /* the first; kind 0: none */
     struct hd_problem problem; /* the cause, when it ended badly */
     char *report;              /* who was where, when it ended badly; owned; NULL: none */
     void (*on_end)(void *context, struct hd_session *session,
