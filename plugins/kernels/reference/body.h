@@ -22,6 +22,7 @@ static stat *own_scratch(const struct hd_ops_device *device)
 #include "body_rows.h"
 #include "body_head.h"
 #include "body_optimizer.h"
+#include "body_mxfp8.h"
 
 static uint64_t most(uint64_t a, uint64_t b)
 {
@@ -64,6 +65,8 @@ const struct hd_ops OPS_TABLE = {
     .swiglu_backward = swiglu_backward,
     .head_loss = head_loss,
     .head_loss_backward = head_loss_backward,
+    .quantise = quantise,
+    .dequantise = dequantise,
     .convert = convert,
     .adamw = adamw,
     .square_sum = square_sum,

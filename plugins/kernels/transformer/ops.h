@@ -172,11 +172,13 @@ struct hd_head_args {
     double label_scale;
 };
 
-/* RCEIL scale, nearest even, saturating; a non-finite block becomes scale FF, elements 7F. */
+/* RCEIL scale, nearest even, saturating; a non-finite block becomes scale FF, elements 7F.
+   Elements lie as the source does, [rows,columns], in both. */
 struct hd_quantise_args {
-    const void *source;                   /* A [rows,columns]                 */
+    const void *source;                   /* A [rows,columns]: quantise        */
+    void *target;                         /* A [rows,columns]: dequantise, from rowwise if given */
     struct hd_matrix rowwise, columnwise; /* data NULL: not wanted           */
-    uint32_t rows, columns;               /* multiples of 32                  */
+    uint32_t rows, columns;               /* multiples of 32; rows of rowwise alone: any */
     uint32_t scale_rule;                  /* 0 rounds the scale up, 1 down    */
 };
 
@@ -219,7 +221,7 @@ struct hd_ops {
     HD_OP(head_loss, hd_head_args); /* saves lse           */
     HD_OP(head_loss_backward, hd_head_args);
     HD_OP(quantise, hd_quantise_args);
-    HD_OP(dequantise, hd_quantise_args); /* rowwise -> source, exact */
+    HD_OP(dequantise, hd_quantise_args); /* rowwise or columnwise -> target, exact */
     HD_OP(convert, hd_optimizer_args);   /* master -> copy      */
     HD_OP(adamw, hd_optimizer_args);     /* then copy, if any   */
     HD_OP(square_sum, hd_optimizer_args);
