@@ -24,6 +24,7 @@ static const struct hd_command *const commands[] = {
     &hd_command_config,
     &hd_command_list,
     &hd_command_inspect,
+    &hd_command_bench,
 };
 /* clang-format on */
 

@@ -1,0 +1,48 @@
+/*
+ * cli/bench.h - what the commands of `heddle bench` share: a job made of the command line and of
+ * what the bench itself wants.
+ *
+ * A usual value holds where neither file nor command line says the key; a forced one holds always,
+ * because without it the measurement would be of something else.
+ */
+#ifndef HEDDLE_CLI_BENCH_H
+#define HEDDLE_CLI_BENCH_H
+
+#include "base/table.h"
+#include "cli/cli.h"
+#include "run/bench.h"
+#include "run/job.h"
+
+#define HD_CLI_BENCH_WORD_MAX 32u
+
+/* Words section.key=value; each list ends with NULL. */
+struct hd_cli_bench_words {
+    const char *usual[HD_CLI_BENCH_WORD_MAX];
+    const char *forced[HD_CLI_BENCH_WORD_MAX];
+};
+
+struct hd_cli_bench_job {
+    struct hd_config config;
+    struct hd_cli_plugins plugins;
+    struct hd_job job;
+};
+
+/* The configuration alone; on failure it is finished already. */
+hd_status hd_cli_bench_config(struct hd_cli *cli, const struct hd_cli_bench_words *words,
+                              struct hd_config *config);
+/* And its plugins and its job.  On failure all is finished already, and cli->problem filled. */
+hd_status hd_cli_bench_open(struct hd_cli *cli, const struct hd_cli_bench_words *words,
+                            struct hd_cli_bench_job *bench);
+void hd_cli_bench_close(struct hd_cli_bench_job *bench);
+
+/* The file or the command line says "section.key". */
+int hd_cli_bench_is_asked(const struct hd_config *asked, const char *key);
+
+/* {"median", "min", "p90", "count"} under `key`. */
+void hd_cli_bench_json(struct cJSON *parent, const char *key, const struct hd_bench_spread *spread);
+
+/* `heddle bench plan` and `heddle bench step`, after the word; the exit code. */
+int hd_cli_bench_plan(struct hd_cli *cli);
+int hd_cli_bench_step(struct hd_cli *cli);
+
+#endif /* HEDDLE_CLI_BENCH_H */

@@ -1,0 +1,111 @@
+/* run/bench_session.c - one run without files, and what it took. */
+#include "run/bench_session.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Filled while the region of the run is still there. */
+struct keeping {
+    struct hd_bench_session *result;
+    uint32_t warmup;
+    double *values; /* [train.steps] */
+};
+
+static void keep_steps(const struct keeping *keeping, const struct hd_session *session,
+                       void *region)
+{
+    const uint32_t done = hd_session_results(session, region)->steps_done;
+    const uint32_t count = done > keeping->warmup ? done - keeping->warmup : 0;
+
+    memcpy(keeping->values, hd_session_step_seconds(session, region) + keeping->warmup,
+           count * sizeof *keeping->values);
+    hd_bench_spread(keeping->values, count, &keeping->result->step_seconds);
+}
+
+/* All ranks read one clock. */
+static double span_of(const struct hd_session *session, void *region, uint32_t step)
+{
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    const uint64_t row = (step - 1) % session->job->config->output.trace_steps;
+    uint64_t begin_ns = UINT64_MAX, end_ns = 0;
+
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        const struct hd_record *records =
+            hd_session_records(session, region, rank) + row * session->actions_max;
+        const uint64_t count = pipeline->rank_begin[rank + 1] - pipeline->rank_begin[rank];
+        for (uint64_t i = 0; i < count; i++) {
+            begin_ns = records[i].run_ns < begin_ns ? records[i].run_ns : begin_ns;
+            end_ns = records[i].end_ns > end_ns ? records[i].end_ns : end_ns;
+        }
+    }
+    return (double)(end_ns - begin_ns) * 1e-9;
+}
+
+static void keep_spans(const struct keeping *keeping, const struct hd_session *session,
+                       void *region)
+{
+    const struct hd_config *config = session->job->config;
+    const uint32_t done = hd_session_results(session, region)->steps_done;
+    uint32_t count = 0;
+
+    if (config->output.trace && config->output.trace_steps >= config->train.steps) {
+        for (uint32_t step = keeping->warmup + 1; step <= done; step++) {
+            keeping->values[count++] = span_of(session, region, step);
+        }
+    }
+    hd_bench_spread(keeping->values, count, &keeping->result->span_seconds);
+}
+
+static void keep_ranks(const struct keeping *keeping, const struct hd_session *session,
+                       void *region)
+{
+    struct hd_bench_session *result = keeping->result;
+
+    for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
+        const struct hd_rank_result *row = hd_session_rank(session, region, rank);
+        if (row->counted_steps > 0) {
+            result->compute_seconds += row->compute_seconds / row->counted_steps;
+        }
+        result->action_count += row->action_count;
+        result->engine_cpu_ns += row->engine_cpu_ns;
+        result->wait_cpu_ns += row->wait_cpu_ns;
+    }
+    snprintf(result->device, sizeof result->device, "%s",
+             hd_session_rank(session, region, 0)->device);
+}
+
+static void keep(void *context, struct hd_session *session, void *region)
+{
+    const struct keeping *keeping = context;
+
+    keep_steps(keeping, session, region);
+    keep_spans(keeping, session, region);
+    keep_ranks(keeping, session, region);
+}
+
+hd_status hd_bench_session_run(struct hd_job *job, uint32_t warmup, struct hd_bench_session *result,
+                               struct hd_problem *problem)
+{
+    const struct hd_session_request request = {.is_quiet = 1, .counts_wait_cpu = 1};
+    const uint32_t steps = job->config->train.steps;
+    struct hd_session session;
+    struct keeping keeping = {.result = result, .warmup = warmup};
+
+    assert(warmup < steps);
+    *result = (struct hd_bench_session){0};
+    keeping.values = hd_memory_take(steps * sizeof *keeping.values, 64, "bench");
+    if (keeping.values == NULL) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the results");
+    }
+    hd_status status = hd_session_create(&session, job, &request, problem);
+    if (status == HD_OK) {
+        session.on_end = keep;
+        session.on_end_context = &keeping;
+        status = hd_session_run(&session, problem);
+        hd_session_finish(&session);
+    }
+    hd_memory_give(keeping.values);
+    return status;
+}

@@ -1,0 +1,272 @@
+/* run/bench_yardstick.c - children that multiply, and calls that do nothing. */
+#include "run/bench_yardstick.h"
+#include "base/clock.h"
+#include "run/bench.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BIG_SIZE = 1024, EXIT_UNSUPPORTED = 3, EXIT_MISSING = 127, CALL_SAMPLES = 101 };
+enum { CALLS = 2000 };
+
+/* One child: its output is a pipe that holds far more than it writes. */
+struct copy {
+    pid_t child;
+    int output; /* -1: none */
+    int exit_code;
+};
+
+/* <exe>/../libexec/heddle/heddle-gemm-rate, in a build tree and in a prefix. */
+static int find_program(char path[PATH_MAX])
+{
+    char exe[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+
+    if (length <= 0) {
+        return 0;
+    }
+    exe[length] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash == NULL) {
+        return 0;
+    }
+    *slash = '\0';
+    const int written = snprintf(path, PATH_MAX, "%s/../libexec/heddle/heddle-gemm-rate", exe);
+    return written > 0 && written < PATH_MAX && access(path, X_OK) == 0;
+}
+
+/* What a child does after fork: exec, or leave. */
+static void become(const char *path, const char *type, double seconds, int output)
+{
+    char text[32];
+    char *const words[] = {(char *)path, (char *)type, text, NULL};
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(text, sizeof text, "%.3f", seconds);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    dup2(output, STDOUT_FILENO);
+    execv(path, words);
+    _exit(EXIT_MISSING);
+}
+
+static hd_status start(struct copy *copy, const char *path, const char *type, double seconds)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return HD_SYSTEM;
+    }
+    copy->child = fork();
+    if (copy->child == 0) {
+        become(path, type, seconds, ends[1]);
+    }
+    close(ends[1]);
+    if (copy->child < 0) {
+        close(ends[0]);
+        return HD_SYSTEM;
+    }
+    copy->output = ends[0];
+    return HD_OK;
+}
+
+/* Reads all that a child says, then reaps it. */
+static void collect(struct copy *copy, struct hd_gemm_rate *rate)
+{
+    char type[8], layout[8];
+    unsigned size = 0, samples = 0;
+    double median = 0, best = 0;
+    FILE *const stream = fdopen(copy->output, "r");
+    int state = 0;
+
+    *rate = (struct hd_gemm_rate){.copies = 1};
+    while (stream != NULL && rate->row_count < HD_GEMM_ROWS_MAX &&
+           fscanf(stream, "%7s %7s %u %lf %lf %u", type, layout, &size, &median, &best, &samples) ==
+               6) {
+        struct hd_gemm_row *row = &rate->rows[rate->row_count++];
+        memcpy(row->type, type, sizeof type);
+        memcpy(row->layout, layout, sizeof layout);
+        row->size = size;
+        row->sample_count = samples;
+        row->gflops = median;
+    }
+    if (stream != NULL) {
+        fclose(stream);
+    } else {
+        close(copy->output);
+    }
+    while (waitpid(copy->child, &state, 0) < 0 && errno == EINTR) {
+    }
+    copy->exit_code = WIFEXITED(state) ? WEXITSTATUS(state) : EXIT_MISSING;
+}
+
+/* Rates of copies that ran at once are added, product by product. */
+static void add(struct hd_gemm_rate *sum, const struct hd_gemm_rate *one)
+{
+    if (sum->row_count == 0 && sum->copies == 0) {
+        *sum = *one;
+        return;
+    }
+    sum->copies++;
+    sum->row_count = one->row_count < sum->row_count ? one->row_count : sum->row_count;
+    for (uint32_t i = 0; i < sum->row_count; i++) {
+        struct hd_gemm_row *row = &sum->rows[i];
+        row->gflops += one->rows[i].gflops;
+        row->sample_count = one->rows[i].sample_count < row->sample_count
+                                ? one->rows[i].sample_count
+                                : row->sample_count;
+    }
+}
+
+static void choose(struct hd_gemm_rate *rate)
+{
+    uint32_t has_big = 0;
+
+    rate->best = 0;
+    rate->big = 0;
+    for (uint32_t i = 0; i < rate->row_count; i++) {
+        const double gflops = rate->rows[i].gflops;
+        if (gflops > rate->rows[rate->best].gflops) {
+            rate->best = i;
+        }
+        if (rate->rows[i].size >= BIG_SIZE && (!has_big || gflops > rate->rows[rate->big].gflops)) {
+            rate->big = i;
+            has_big = 1;
+        }
+    }
+}
+
+/* What one round of children needs. */
+struct round {
+    const char *path, *type;
+    double seconds;
+};
+
+/* The exit code of the first copy that did not end well, or 0. */
+static hd_status run_round(const struct round *round, uint32_t copies, struct hd_gemm_rate *rate,
+                           int *exit_code)
+{
+    struct copy rows[HD_GEMM_COPIES_MAX];
+    struct hd_gemm_rate one;
+    hd_status status = HD_OK;
+    uint32_t started = 0;
+
+    *rate = (struct hd_gemm_rate){0};
+    *exit_code = 0;
+    while (status == HD_OK && started < copies) {
+        rows[started] = (struct copy){.output = -1};
+        status = start(&rows[started], round->path, round->type, round->seconds);
+        started += status == HD_OK;
+    }
+    for (uint32_t i = 0; i < started; i++) {
+        collect(&rows[i], &one);
+        add(rate, &one);
+        *exit_code = *exit_code == 0 ? rows[i].exit_code : *exit_code;
+    }
+    return status;
+}
+
+hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct hd_gemm_rate *rate,
+                       struct hd_problem *problem)
+{
+    char path[PATH_MAX];
+    struct round round = {path, type, seconds};
+    int exit_code = 0;
+
+    assert(copies > 0 && copies <= HD_GEMM_COPIES_MAX);
+    *rate = (struct hd_gemm_rate){0};
+    if (!find_program(path)) {
+        snprintf(rate->missing, sizeof rate->missing,
+                 "libexec/heddle/heddle-gemm-rate is not there; it is built where oneDNN is "
+                 "installed");
+        return HD_OK;
+    }
+    hd_status status = run_round(&round, copies, rate, &exit_code);
+    if (status == HD_OK && exit_code == EXIT_UNSUPPORTED && strcmp(type, "bf16") == 0) {
+        round.type = "f32";
+        status = run_round(&round, copies, rate, &exit_code);
+    }
+    if (status != HD_OK) {
+        return hd_problem_set(problem, status, HD_EXIT_FAILED, "%s cannot be started: %s", path,
+                              strerror(errno));
+    }
+    if (exit_code != 0) {
+        rate->row_count = 0;
+        snprintf(rate->missing, sizeof rate->missing, "heddle-gemm-rate ended with exit code %d",
+                 exit_code);
+    }
+    choose(rate);
+    return HD_OK;
+}
+
+void hd_gemm_rate_join(struct hd_gemm_rate *rate, const struct hd_gemm_rate *other)
+{
+    assert(rate->copies == other->copies);
+    for (uint32_t i = 0; i < rate->row_count && i < other->row_count; i++) {
+        if (other->rows[i].gflops > rate->rows[i].gflops) {
+            rate->rows[i] = other->rows[i];
+        }
+    }
+    choose(rate);
+}
+
+/* A function that does nothing, reached as a plugin's is. */
+struct empty_ops {
+    hd_status (*nothing)(void *context);
+};
+
+static hd_status nothing(void *context)
+{
+    (void)context;
+    return HD_OK;
+}
+
+static double time_calls(const struct empty_ops *volatile const *table)
+{
+    uint32_t failed = 0;
+    const uint64_t begin_ns = hd_now_ns();
+
+    for (uint32_t i = 0; i < CALLS; i++) {
+        failed += (*table)->nothing(NULL) != HD_OK;
+    }
+    assert(failed == 0);
+    return (double)(hd_now_ns() - begin_ns) / CALLS;
+}
+
+static double time_clock(void)
+{
+    volatile uint64_t kept = 0;
+    const uint64_t begin_ns = hd_now_ns();
+
+    for (uint32_t i = 0; i < CALLS; i++) {
+        const uint64_t one_ns = hd_now_ns();
+        kept = hd_now_ns() - one_ns;
+    }
+    (void)kept;
+    return (double)(hd_now_ns() - begin_ns) / CALLS;
+}
+
+void hd_call_cost(struct hd_call_cost *cost)
+{
+    static const struct empty_ops ops = {nothing};
+    const struct empty_ops *volatile table = &ops;
+    double calls[CALL_SAMPLES], clocks[CALL_SAMPLES];
+    struct hd_bench_spread spread;
+
+    for (uint32_t i = 0; i < CALL_SAMPLES; i++) {
+        calls[i] = time_calls(&table);
+        clocks[i] = time_clock();
+    }
+    hd_bench_spread(calls, CALL_SAMPLES, &spread);
+    cost->call_ns = spread.median;
+    hd_bench_spread(clocks, CALL_SAMPLES, &spread);
+    cost->clock_pair_ns = spread.median;
+}
