@@ -1,0 +1,245 @@
+/* train/checkpoint.c - directories and files of a checkpoint. */
+#include "train/checkpoint.h"
+#include "base/log.h"
+#include "train/checkpoint_state.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+
+const char *const hd_checkpoint_files[HD_CHECKPOINT_FILE_COUNT] = {"model.safetensors",
+                                                                   "optimizer.safetensors"};
+
+static hd_status fail(struct hd_problem *problem, const char *path, const char *verb, int error)
+{
+    hd_problem_place(problem, "%.500s", path);
+    hd_problem_key(problem, "output.checkpoint_every");
+    hd_problem_remedy(problem, "free space there, or set output.directory to where this user may "
+                               "write, or output.checkpoint_every=never");
+    return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be %s: %s", verb,
+                          strerror(error));
+}
+
+/* RUN/DIRECTORY/FILE, or RUN/DIRECTORY with an empty file; 0 if that is too long. */
+static int join(char path[PATH_BYTES], const char *run, const char *directory, const char *file)
+{
+    const int length =
+        snprintf(path, PATH_BYTES, "%s/%s%s%s", run, directory, file[0] != '\0' ? "/" : "", file);
+    return length > 0 && length < PATH_BYTES;
+}
+
+hd_status hd_checkpoint_path(const char *run, const char *file, char path[4096],
+                             struct hd_problem *problem)
+{
+    if (join(path, run, "checkpoint", file)) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%.500s", run);
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is a path that is too long");
+}
+
+/* What is in such a directory goes, and the directory; it may be absent.  0, or errno. */
+static int remove_whole(const char *run, const char *directory)
+{
+    const char *const files[] = {hd_checkpoint_files[0], hd_checkpoint_files[1],
+                                 HD_CHECKPOINT_STATE_FILE, ""};
+    char path[PATH_BYTES];
+
+    for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++) {
+        if (!join(path, run, directory, files[i])) {
+            return ENAMETOOLONG;
+        }
+        const int failed = files[i][0] != '\0' ? unlink(path) : rmdir(path);
+        if (failed != 0 && errno != ENOENT && errno != ENOTDIR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+/* A name is on disk only once its directory is. */
+static int sync_path(const char *path)
+{
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (descriptor < 0) {
+        return errno;
+    }
+    const int error = fsync(descriptor) != 0 ? errno : 0;
+    close(descriptor);
+    return error;
+}
+
+static int exists(const char *run, const char *directory)
+{
+    char path[PATH_BYTES];
+    struct stat facts;
+
+    return join(path, run, directory, "") && lstat(path, &facts) == 0;
+}
+
+hd_status hd_checkpoint_recover(const char *run, struct hd_problem *problem)
+{
+    char old[PATH_BYTES], path[PATH_BYTES];
+
+    if (exists(run, "checkpoint") || !exists(run, "checkpoint.old")) {
+        return HD_OK;
+    }
+    if (!join(old, run, "checkpoint.old", "") || !join(path, run, "checkpoint", "")) {
+        return fail(problem, run, "read", ENAMETOOLONG);
+    }
+    if (rename(old, path) != 0) {
+        return fail(problem, old, "renamed", errno);
+    }
+    hd_log(HD_LOG_WARN, "%s was put back: the run was killed while it replaced it", path);
+    return HD_OK;
+}
+
+hd_status hd_checkpoint_begin(const char *run, const uint64_t bytes[HD_CHECKPOINT_FILE_COUNT],
+                              struct hd_problem *problem)
+{
+    char path[PATH_BYTES];
+
+    int error = remove_whole(run, "checkpoint.tmp");
+    if (!join(path, run, "checkpoint.tmp", "")) {
+        error = ENAMETOOLONG;
+    }
+    if (error == 0 && mkdir(path, 0777) != 0) {
+        error = errno;
+    }
+    for (uint32_t file = 0; error == 0 && file < HD_CHECKPOINT_FILE_COUNT; file++) {
+        error = join(path, run, "checkpoint.tmp", hd_checkpoint_files[file]) ? 0 : ENAMETOOLONG;
+        const int descriptor =
+            error == 0 ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+        if (error == 0 && (descriptor < 0 || ftruncate(descriptor, (off_t)bytes[file]) != 0)) {
+            error = errno;
+        }
+        if (descriptor >= 0) {
+            close(descriptor);
+        }
+    }
+    return error != 0 ? fail(problem, path, "made", error) : HD_OK;
+}
+
+hd_status hd_checkpoint_open(const char *run, uint32_t file, int *descriptor,
+                             struct hd_problem *problem)
+{
+    char path[PATH_BYTES];
+
+    assert(file < HD_CHECKPOINT_FILE_COUNT);
+    if (!join(path, run, "checkpoint.tmp", hd_checkpoint_files[file])) {
+        return fail(problem, run, "written", ENAMETOOLONG);
+    }
+    const int opened = open(path, O_WRONLY | O_CLOEXEC);
+    if (opened < 0) {
+        return fail(problem, path, "opened", errno);
+    }
+    *descriptor = opened;
+    return HD_OK;
+}
+
+hd_status hd_checkpoint_put(int descriptor, const void *bytes, uint64_t count, uint64_t offset,
+                            struct hd_problem *problem)
+{
+    const unsigned char *from = bytes;
+
+    while (count > 0) {
+        const size_t part = count < (1u << 30) ? (size_t)count : 1u << 30;
+        const ssize_t written = pwrite(descriptor, from, part, (off_t)offset);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return fail(problem, "checkpoint.tmp", "written", written < 0 ? errno : ENOSPC);
+        }
+        from += written;
+        count -= (uint64_t)written;
+        offset += (uint64_t)written;
+    }
+    return HD_OK;
+}
+
+/* The new one takes the name; the old one, if any, is then checkpoint.tmp or checkpoint.old. */
+static int give_name(const char *run, const char *beside, const char *path)
+{
+    char old[PATH_BYTES];
+
+    if (rename(beside, path) == 0) {
+        return 0; /* there was none */
+    }
+    if (renameat2(AT_FDCWD, beside, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
+        return errno;
+    }
+    if (!join(old, run, "checkpoint.old", "")) {
+        return ENAMETOOLONG;
+    }
+    int error = remove_whole(run, "checkpoint.old");
+    if (error == 0 && rename(path, old) != 0) {
+        error = errno;
+    }
+    return error == 0 && rename(beside, path) != 0 ? errno : error;
+}
+
+static int write_state(const char *path, const struct hd_checkpoint_state *state)
+{
+    char *const text = hd_checkpoint_state_text(state);
+    FILE *const stream = fopen(path, "wxe");
+    int error = stream == NULL ? errno : 0;
+
+    if (stream != NULL) {
+        if (fputs(text, stream) == EOF || fflush(stream) != 0 || fsync(fileno(stream)) != 0) {
+            error = errno;
+        }
+        if (fclose(stream) != 0 && error == 0) {
+            error = errno;
+        }
+    }
+    free(text);
+    return error;
+}
+
+hd_status hd_checkpoint_commit(const char *run, const struct hd_checkpoint_state *state,
+                               struct hd_problem *problem)
+{
+    char path[PATH_BYTES], beside[PATH_BYTES];
+    int error = 0;
+
+    for (uint32_t file = 0; error == 0 && file < HD_CHECKPOINT_FILE_COUNT; file++) {
+        error = join(path, run, "checkpoint.tmp", hd_checkpoint_files[file]) ? sync_path(path)
+                                                                             : ENAMETOOLONG;
+    }
+    if (error == 0) {
+        error = join(path, run, "checkpoint.tmp", HD_CHECKPOINT_STATE_FILE)
+                    ? write_state(path, state)
+                    : ENAMETOOLONG;
+    }
+    if (error == 0) {
+        error = join(beside, run, "checkpoint.tmp", "") ? sync_path(beside) : ENAMETOOLONG;
+    }
+    if (error == 0) {
+        error = join(path, run, "checkpoint", "") ? give_name(run, beside, path) : ENAMETOOLONG;
+    }
+    if (error == 0) {
+        error = sync_path(run);
+    }
+    if (error != 0) {
+        return fail(problem, path, "written", error);
+    }
+    error = remove_whole(run, "checkpoint.tmp");
+    error = error != 0 ? error : remove_whole(run, "checkpoint.old");
+    if (error != 0) {
+        hd_log(HD_LOG_WARN, "%s: the checkpoint before this one was not removed: %s", run,
+               strerror(error));
+    }
+    return HD_OK;
+}

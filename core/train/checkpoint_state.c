@@ -1,0 +1,318 @@
+/*
+ * train/checkpoint_state.c - state.json, written and read.
+ *
+ * The digest covers the bytes of the inner object as they stand, so the file has one fixed form,
+ * {"state": OBJECT, "sha256": "HEX"}, and whoever edits it is told so.
+ */
+#include "train/checkpoint_state.h"
+#include "base/json.h"
+#include "base/text.h"
+
+#include <assert.h>
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { VERSION = 1, STATE_BYTES_MAX = 1 << 16 };
+
+static const char head[] = "{\"state\": ";
+static const char middle[] = ", \"sha256\": \"";
+static const char tail[] = "\"}\n";
+
+/* The members of struct hd_checkpoint_model, in the words of the ini file. */
+static const struct {
+    const char *name;
+    size_t offset;
+    uint32_t is_number; /* a double; else uint32_t */
+} model_rows[] = {
+    {"layers", offsetof(struct hd_checkpoint_model, layers), 0},
+    {"width", offsetof(struct hd_checkpoint_model, width), 0},
+    {"heads", offsetof(struct hd_checkpoint_model, heads), 0},
+    {"key_value_heads", offsetof(struct hd_checkpoint_model, key_value_heads), 0},
+    {"experts", offsetof(struct hd_checkpoint_model, experts), 0},
+    {"experts_per_token", offsetof(struct hd_checkpoint_model, experts_per_token), 0},
+    {"expert_width", offsetof(struct hd_checkpoint_model, expert_width), 0},
+    {"vocabulary", offsetof(struct hd_checkpoint_model, vocabulary), 0},
+    {"sequence", offsetof(struct hd_checkpoint_model, sequence), 0},
+    {"normalize_gates", offsetof(struct hd_checkpoint_model, normalize_gates), 0},
+    {"rope_theta", offsetof(struct hd_checkpoint_model, rope_theta), 1},
+    {"norm_epsilon", offsetof(struct hd_checkpoint_model, norm_epsilon), 1},
+};
+enum { MODEL_ROW_COUNT = sizeof model_rows / sizeof model_rows[0] };
+
+static double model_value(const struct hd_checkpoint_model *model, unsigned row)
+{
+    const unsigned char *const member = (const unsigned char *)model + model_rows[row].offset;
+    uint32_t count;
+    double number;
+
+    if (model_rows[row].is_number) {
+        memcpy(&number, member, sizeof number);
+        return number;
+    }
+    memcpy(&count, member, sizeof count);
+    return count;
+}
+
+const char *hd_checkpoint_differs(const struct hd_checkpoint_model *ours,
+                                  const struct hd_checkpoint_model *theirs, char text[2][32])
+{
+    for (unsigned row = 0; row < MODEL_ROW_COUNT; row++) {
+        const double mine = model_value(ours, row), other = model_value(theirs, row);
+        if (mine != other) {
+            hd_text_from_number(mine, text[0]);
+            hd_text_from_number(other, text[1]);
+            return model_rows[row].name;
+        }
+    }
+    return NULL;
+}
+
+static struct cJSON *tree_of(const struct hd_checkpoint_state *state)
+{
+    struct cJSON *const root = hd_json_new();
+    char seed[24];
+
+    hd_json_u64(root, "version", VERSION);
+    hd_json_u64(root, "step", state->step);
+    hd_json_u64(root, "samples", state->samples);
+    hd_json_u64(root, "skipped", state->skipped);
+    hd_json_u64(root, "skipped_in_row", state->skipped_in_row);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)state->seed);
+    hd_json_text(root, "seed", seed); /* JSON's numbers end at 53 bits for many readers */
+    hd_json_number(root, "learning_rate", state->learning_rate);
+    struct cJSON *const model = hd_json_object(root, "model");
+    for (unsigned row = 0; row < MODEL_ROW_COUNT; row++) {
+        hd_json_number(model, model_rows[row].name, model_value(&state->model, row));
+    }
+    struct cJSON *const corpus = hd_json_object(root, "corpus");
+    hd_json_text(corpus, "path", state->corpus);
+    hd_json_text(corpus, "sha256", state->corpus_sha256);
+    struct cJSON *const files = hd_json_object(root, "files");
+    for (uint32_t i = 0; i < HD_CHECKPOINT_FILE_COUNT; i++) {
+        struct cJSON *const file = hd_json_object(files, hd_checkpoint_files[i]);
+        hd_json_u64(file, "bytes", state->file_bytes[i]);
+        hd_json_text(file, "header_sha256", state->header_sha256[i]);
+    }
+    return root;
+}
+
+static void digest_text(const char *text, uint64_t bytes, char out[HD_HASH_TEXT_BYTES])
+{
+    uint8_t digest[HD_HASH_BYTES];
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    hd_hash_add(&hash, text, bytes);
+    hd_hash_end(&hash, digest);
+    hd_hash_text(digest, out);
+}
+
+char *hd_checkpoint_state_text(const struct hd_checkpoint_state *state)
+{
+    struct cJSON *const root = tree_of(state);
+    char digest[HD_HASH_TEXT_BYTES], *inner = NULL, *whole = NULL;
+    size_t bytes = 0;
+    FILE *const stream = open_memstream(&inner, &bytes);
+
+    assert(stream != NULL);
+    hd_json_print(root, stream);
+    const int failed = fclose(stream);
+    assert(failed == 0 && bytes > 1 && bytes < STATE_BYTES_MAX / 2);
+    hd_json_free(root);
+    inner[bytes - 1] = '\0'; /* its newline */
+    digest_text(inner, bytes - 1, digest);
+    const int length = asprintf(&whole, "%s%s%s%s%s", head, inner, middle, digest, tail);
+    assert(length > 0);
+    free(inner);
+    return whole;
+}
+
+/* --- reading ------------------------------------------------------------------------------------
+ */
+
+/* The file as text, with a zero behind it; NULL and errno. */
+static char *load(const char *path, uint64_t *bytes)
+{
+    FILE *const stream = fopen(path, "re");
+    char *text = NULL;
+
+    if (stream == NULL) {
+        return NULL;
+    }
+    text = malloc(STATE_BYTES_MAX + 1);
+    if (text != NULL) {
+        *bytes = fread(text, 1, STATE_BYTES_MAX, stream);
+        text[*bytes] = '\0';
+    }
+    fclose(stream);
+    return text;
+}
+
+static hd_status damaged(struct hd_problem *problem, const char *what)
+{
+    hd_problem_remedy(problem, "take another checkpoint; this file is not for editing");
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "was damaged: %s", what);
+}
+
+/* The inner object, once its digest is right; owned. */
+static hd_status unwrap(char *text, uint64_t bytes, cJSON **root, struct hd_problem *problem)
+{
+    const uint64_t around =
+        sizeof head - 1 + sizeof middle - 1 + HD_HASH_TEXT_BYTES - 1 + sizeof tail - 1;
+    char digest[HD_HASH_TEXT_BYTES];
+
+    if (bytes <= around || strlen(text) != bytes || memcmp(text, head, sizeof head - 1) != 0) {
+        return damaged(problem, "it does not begin and end as heddle writes it");
+    }
+    char *const inner = text + sizeof head - 1;
+    const uint64_t inner_bytes = bytes - around;
+    char *const end = inner + inner_bytes;
+    const char *const hex = end + sizeof middle - 1;
+    digest_text(inner, inner_bytes, digest);
+    if (memcmp(end, middle, sizeof middle - 1) != 0 ||
+        memcmp(hex, digest, HD_HASH_TEXT_BYTES - 1) != 0 ||
+        strcmp(hex + HD_HASH_TEXT_BYTES - 1, tail) != 0) {
+        return damaged(problem, "its SHA-256 is not that of its text");
+    }
+    *end = '\0';
+    *root = cJSON_Parse(inner);
+    return *root != NULL ? HD_OK : damaged(problem, "it is no JSON");
+}
+
+/* A number from 0 to `max` that is whole; the first that is not is named. */
+struct reader {
+    const char *missing;
+};
+
+static uint64_t whole_of(struct reader *reader, const cJSON *object, const char *name, double max)
+{
+    const cJSON *const item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= max) ||
+        item->valuedouble != floor(item->valuedouble)) {
+        reader->missing = reader->missing != NULL ? reader->missing : name;
+        return 0;
+    }
+    return (uint64_t)item->valuedouble;
+}
+
+static uint32_t count_of(struct reader *reader, const cJSON *object, const char *name)
+{
+    return (uint32_t)whole_of(reader, object, name, UINT32_MAX);
+}
+
+static double number_of(struct reader *reader, const cJSON *object, const char *name)
+{
+    const cJSON *const item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    if (!cJSON_IsNumber(item)) {
+        reader->missing = reader->missing != NULL ? reader->missing : name;
+        return 0;
+    }
+    return item->valuedouble;
+}
+
+static void text_of(struct reader *reader, const cJSON *object, const char *name, char *text,
+                    size_t capacity)
+{
+    const cJSON *const item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    if (!cJSON_IsString(item) || strlen(item->valuestring) >= capacity) {
+        reader->missing = reader->missing != NULL ? reader->missing : name;
+        return;
+    }
+    snprintf(text, capacity, "%s", item->valuestring);
+}
+
+static void read_model(struct reader *reader, const cJSON *object,
+                       struct hd_checkpoint_model *model)
+{
+    for (unsigned row = 0; row < MODEL_ROW_COUNT; row++) {
+        unsigned char *const member = (unsigned char *)model + model_rows[row].offset;
+        if (model_rows[row].is_number) {
+            const double number = number_of(reader, object, model_rows[row].name);
+            memcpy(member, &number, sizeof number);
+        } else {
+            const uint32_t count = count_of(reader, object, model_rows[row].name);
+            memcpy(member, &count, sizeof count);
+        }
+    }
+}
+
+static void read_tree(struct reader *reader, const cJSON *root, struct hd_checkpoint_state *state)
+{
+    const double exact_max = 9007199254740992.0; /* 2^53 */
+    char seed[24] = "";
+
+    state->step = count_of(reader, root, "step");
+    state->samples = whole_of(reader, root, "samples", exact_max);
+    state->skipped = count_of(reader, root, "skipped");
+    state->skipped_in_row = count_of(reader, root, "skipped_in_row");
+    state->learning_rate = number_of(reader, root, "learning_rate");
+    text_of(reader, root, "seed", seed, sizeof seed);
+    if (!hd_text_to_unsigned(seed, &state->seed)) {
+        reader->missing = "seed";
+    }
+    read_model(reader, cJSON_GetObjectItemCaseSensitive(root, "model"), &state->model);
+    const cJSON *const corpus = cJSON_GetObjectItemCaseSensitive(root, "corpus");
+    text_of(reader, corpus, "path", state->corpus, sizeof state->corpus);
+    text_of(reader, corpus, "sha256", state->corpus_sha256, sizeof state->corpus_sha256);
+    const cJSON *const files = cJSON_GetObjectItemCaseSensitive(root, "files");
+    for (uint32_t i = 0; i < HD_CHECKPOINT_FILE_COUNT; i++) {
+        const cJSON *const file = cJSON_GetObjectItemCaseSensitive(files, hd_checkpoint_files[i]);
+        state->file_bytes[i] = whole_of(reader, file, "bytes", exact_max);
+        text_of(reader, file, "header_sha256", state->header_sha256[i], HD_HASH_TEXT_BYTES);
+    }
+}
+
+static hd_status read_state(const cJSON *root, struct hd_checkpoint_state *state,
+                            struct hd_problem *problem)
+{
+    struct reader reader = {NULL};
+    const uint32_t version = count_of(&reader, root, "version");
+
+    if (version != VERSION) {
+        return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                              "is of version %u; this heddle reads version %d", version, VERSION);
+    }
+    read_tree(&reader, root, state);
+    if (reader.missing != NULL) {
+        hd_problem_key(problem, "%s", reader.missing);
+        return damaged(problem, "the member is missing, or is not what it must be");
+    }
+    return HD_OK;
+}
+
+hd_status hd_checkpoint_read_state(const char *run, struct hd_checkpoint_state *state,
+                                   struct hd_problem *problem)
+{
+    char path[4096];
+    uint64_t bytes = 0;
+    cJSON *root = NULL;
+
+    *state = (struct hd_checkpoint_state){0};
+    hd_status status = hd_checkpoint_path(run, HD_CHECKPOINT_STATE_FILE, path, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    hd_problem_place(problem, "%.500s", path);
+    char *const text = load(path, &bytes);
+    if (text == NULL) {
+        hd_problem_remedy(problem, "name the directory of a run that wrote a checkpoint, a "
+                                   "directory with model.safetensors, or a .safetensors file");
+        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_USAGE,
+                              "there is no checkpoint to go on from: %s", strerror(errno));
+    }
+    status = unwrap(text, bytes, &root, problem);
+    if (status == HD_OK) {
+        status = read_state(root, state, problem);
+    }
+    cJSON_Delete(root);
+    free(text);
+    return status;
+}
