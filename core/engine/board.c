@@ -95,7 +95,7 @@ uint32_t hd_board_is_aborted(const struct hd_board *board)
 
 uint64_t hd_board_timeout_ns(const struct hd_board *board, uint32_t step)
 {
-    return step <= 1 ? board->first_step_timeout_ns : board->timeout_ns;
+    return step <= board->steps_before + 1 ? board->first_step_timeout_ns : board->timeout_ns;
 }
 
 static uint32_t is_waiting(const struct hd_rank_state *state)
@@ -167,6 +167,7 @@ uint32_t hd_board_is_at_rest(const struct hd_board *board, uint64_t now_ns)
     for (uint32_t rank = 0; rank < board->rank_count; rank++) {
         hd_board_read(board, rank, &state);
         const uint32_t moves = state.phase == HD_PHASE_RUN || state.phase == HD_PHASE_UPDATE ||
+                               state.phase == HD_PHASE_SAVE ||
                                since_ms(now_ns, state.since_ns) < REST_MS;
         at_rest &= !moves || !is_alive(board, rank, now_ns);
     }
@@ -186,6 +187,8 @@ static const char *action_name(const struct hd_rank_state *state, char text[32])
         return "the optimizer";
     case HD_PHASE_DONE:
         return "its end";
+    case HD_PHASE_SAVE:
+        return "the checkpoint";
     default:
         break;
     }
@@ -219,6 +222,8 @@ static void place_of(const struct hd_board *board, uint32_t rank, uint64_t now_n
         snprintf(text, 128, "is starting since %.1f s", age_s);
     } else if (state.phase == HD_PHASE_UPDATE) {
         snprintf(text, 128, "is at the optimizer since %.1f s", age_s);
+    } else if (state.phase == HD_PHASE_SAVE) {
+        snprintf(text, 128, "is at the checkpoint since %.1f s", age_s);
     } else {
         snprintf(text, 128, "is at %s since %.1f s", name, age_s);
     }

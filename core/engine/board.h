@@ -33,6 +33,7 @@ enum hd_phase {
     HD_PHASE_TOGETHER = 5, /* at the end of the step, waits for the other ranks */
     HD_PHASE_UPDATE = 6,   /* runs the optimizer */
     HD_PHASE_DONE = 7,     /* has left its last step */
+    HD_PHASE_SAVE = 8,     /* writes or reads a checkpoint */
 };
 
 /* One state, plain: what board_read gives. */
@@ -66,6 +67,7 @@ struct hd_board {
     atomic_int stop_signal; /* a signal asked to finish the step */
     struct hd_problem cause;
     uint64_t timeout_ns, first_step_timeout_ns;
+    uint32_t steps_before; /* of a run that goes on: its first step is the one after them */
     char report[HD_BOARD_REPORT_BYTES]; /* of the moment when the cause was written */
     struct hd_rank_row rows[];
 };

@@ -58,7 +58,7 @@ void hd_engine_destroy(struct hd_engine *engine);
 
 /* What a step reads: borrowed for the call. */
 struct hd_step_input {
-    uint32_t step;                 /* from 1 */
+    uint32_t step;                 /* from 1; of a run that goes on, from a later one */
     const int32_t *const *tokens;  /* [microbatch_count] -> [batch, sequence]; NULL: no stage with
                                       the embedding here */
     const int32_t *const *targets; /* likewise, where the head is */

@@ -52,6 +52,7 @@ struct hd_engine {
     struct hd_recorder recorder;
     struct hd_watchdog watchdog;
     struct hd_rank_state state;
+    uint32_t step_count; /* begun here: messages are numbered by it, whatever a step is called */
     pthread_mutex_t failure_lock;
     struct hd_problem failure; /* what a plugin reported; the first stays */
     uint32_t has_failed;

@@ -308,7 +308,7 @@ static hd_status begin_lanes(const struct turn *turn)
 
     for (uint32_t i = 0; status == HD_OK && i < engine->lane_count; i++) {
         struct hd_lane *lane = &engine->lanes[i];
-        hd_lane_begin(lane, turn->input->step);
+        hd_lane_begin(lane, engine->step_count);
         if (engine->setup.overlap && lane->is_target && lane->index != HD_LANE_LOCAL) {
             status = hd_lane_post_all(lane);
         }
@@ -335,6 +335,7 @@ hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *i
     hd_status status = HD_OK;
 
     assert(input->step > 0 && program->instruction_count > 0);
+    engine->step_count++;
     engine->state.step = input->step;
     engine->state.action_count = 0;
     turn.instruction = &program->instructions[0];
