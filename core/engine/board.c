@@ -214,6 +214,8 @@ static void place_of(const struct hd_board *board, uint32_t rank, uint64_t now_n
     } else if (atomic_load(&row->is_stopped)) {
         const double stopped_s = (double)since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
         snprintf(text, 128, "is stopped at %s since %.1f s", name, stopped_s);
+    } else if (is_waiting(&state)) {
+        snprintf(text, 128, "waits itself, at %s since %.1f s", name, age_s);
     } else if (state.phase == HD_PHASE_TOGETHER) {
         snprintf(text, 128, "has finished step %u", state.step);
     } else if (state.phase == HD_PHASE_DONE) {

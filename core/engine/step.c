@@ -80,7 +80,9 @@ static hd_status wait_for(const struct turn *turn, uint32_t phase,
     if (counts) {
         engine->recorder.times.wait_cpu_ns += hd_thread_cpu_ns() - cpu_ns;
     }
-    publish_run(turn);
+    if (status == HD_OK) {
+        publish_run(turn); /* else the board goes on saying what it waits for */
+    }
     return status;
 }
 
@@ -102,6 +104,7 @@ static hd_status receive(const struct turn *turn, struct hd_program_message mess
         status = wait_for(turn, HD_PHASE_RECEIVE, message);
     }
     if (status != HD_OK) {
+        publish_wait(turn, HD_PHASE_RECEIVE, message);
         return transport_failed(turn, status, "receiving for");
     }
     status = hd_lane_check(lane, sequence, turn->input->step, turn->instruction->action.microbatch,
@@ -125,7 +128,11 @@ static hd_status claim(const struct turn *turn, struct hd_program_message messag
             status = hd_lane_reserve(lane, sequence);
         }
     }
-    return status != HD_OK ? transport_failed(turn, status, "claiming a slot for") : HD_OK;
+    if (status != HD_OK) {
+        publish_wait(turn, HD_PHASE_CREDIT, message);
+        return transport_failed(turn, status, "claiming a slot for");
+    }
+    return HD_OK;
 }
 
 /* Leases, or looks up, the payload of this microbatch. */
