@@ -12,14 +12,32 @@
 #include <dnnl.h>
 #include <stdio.h>
 
+static const struct hd_option options[] = {
+    {.name = "instructions",
+     .initial = "auto",
+     .range = "auto | avx512 | avx2 | plain",
+     .help = "instruction set of our own loops; below avx512 BF16 products run in float32",
+     .type = HD_OPTION_TEXT},
+};
+
+/* The lane that the option asks for; NULL if this processor does not have it. */
+static const struct hd_cpu_lane *choose_lane(const struct hd_host *host)
+{
+    const char *asked = host->option_count > 0 ? host->options[0].text : NULL;
+    return hd_cpu_lane(asked != NULL ? asked : "auto");
+}
+
 static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t precision)
 {
-    (void)host;
+    const struct hd_cpu_lane *lane = choose_lane(host);
+    if (lane == NULL) {
+        return NULL;
+    }
     switch (precision) {
     case HD_PRECISION_BF16:
-        return &hd_cpu_lane()->bf16;
+        return &lane->bf16;
     case HD_PRECISION_F32:
-        return &hd_cpu_lane()->f32;
+        return &lane->f32;
     default:
         return NULL;
     }
@@ -28,8 +46,8 @@ static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t prec
 static const char *products_of(uint32_t native_bf16)
 {
 #ifdef __x86_64__
-    if ((dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
-        dnnl_cpu_isa_avx512_core_amx) {
+    if (native_bf16 && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
+                           dnnl_cpu_isa_avx512_core_amx) {
         return "BF16 by AMX";
     }
 #endif
@@ -45,21 +63,52 @@ static void close_cpu(struct hd_ops_device *device)
     }
 }
 
-static hd_status open_cpu(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
-                          struct hd_ops_device **out)
+static hd_status refuse(const struct hd_host *host)
 {
-    (void)ordinal;
+    char text[160];
+    snprintf(text, sizeof text,
+             "kernel.cpu.instructions = %s: this processor does not have them: use auto",
+             host->options[0].text);
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = HD_UNSUPPORTED,
+                                   .rank = UINT32_MAX,
+                                   .channel = UINT32_MAX,
+                                   .text = text};
+    return host->fail != NULL ? host->fail(host->context, &error) : HD_UNSUPPORTED;
+}
+
+/* `lane` is not NULL. */
+static hd_status open_lane(const struct hd_host *host, const struct hd_cpu_lane *lane,
+                           struct hd_ops_device **out)
+{
     struct hd_ops_device *made = host->alloc(host->context, sizeof *made, 64, "kernel");
     if (made == NULL) {
         return HD_NO_MEMORY;
     }
     made->host = host;
-    made->lane = hd_cpu_lane();
-    made->native_bf16 = hd_cpu_native_bf16();
+    made->lane = lane;
+    made->native_bf16 = lane->pack_weights != NULL && hd_cpu_native_bf16();
     made->cache = hd_cpu_cache_create(host);
     if (made->cache == NULL) {
         close_cpu(made);
         return HD_DEVICE;
+    }
+    *out = made;
+    return HD_OK;
+}
+
+static hd_status open_cpu(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
+                          struct hd_ops_device **out)
+{
+    (void)ordinal;
+    const struct hd_cpu_lane *lane = choose_lane(host);
+    if (lane == NULL) {
+        return refuse(host);
+    }
+    struct hd_ops_device *made;
+    const hd_status status = open_lane(host, lane, &made);
+    if (status != HD_OK) {
+        return status;
     }
     const dnnl_version_t *version = dnnl_version();
     snprintf(made->effective, sizeof made->effective, "cpu oneDNN %d.%d.%d, %s, %s", version->major,
@@ -87,6 +136,8 @@ const struct hd_transformer_backend hd_transformer_backend = {
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_KERNEL),
+    .option_count = sizeof options / sizeof options[0],
+    .options = options,
     .name = "cpu",
     .summary = "stages on the processor: BF16 or float32 products by oneDNN, on one thread",
     .vendor = "heddle",

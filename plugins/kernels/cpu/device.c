@@ -3,26 +3,42 @@
 
 #include <assert.h>
 #include <dnnl.h>
+#include <string.h>
 
 #ifdef __x86_64__
 extern const struct hd_cpu_lane hd_cpu_lane_avx512, hd_cpu_lane_avx2;
 #endif
 extern const struct hd_cpu_lane hd_cpu_lane_plain;
 
-const struct hd_cpu_lane *hd_cpu_lane(void)
+/* From the best down; the last runs anywhere. */
+static uint32_t list_lanes(const struct hd_cpu_lane *lanes[3])
 {
+    uint32_t count = 0;
 #ifdef __x86_64__
     __builtin_cpu_init();
     const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        return &hd_cpu_lane_avx512;
+        lanes[count++] = &hd_cpu_lane_avx512;
     }
     if (avx2) {
-        return &hd_cpu_lane_avx2;
+        lanes[count++] = &hd_cpu_lane_avx2;
     }
 #endif
-    return &hd_cpu_lane_plain;
+    lanes[count++] = &hd_cpu_lane_plain;
+    return count;
+}
+
+const struct hd_cpu_lane *hd_cpu_lane(const char *name)
+{
+    const struct hd_cpu_lane *lanes[3];
+    const uint32_t count = list_lanes(lanes);
+    for (uint32_t lane = 0; lane < count; lane++) {
+        if (strcmp(name, "auto") == 0 || strcmp(name, lanes[lane]->name) == 0) {
+            return lanes[lane];
+        }
+    }
+    return NULL;
 }
 
 uint32_t hd_cpu_native_bf16(void)

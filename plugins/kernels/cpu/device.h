@@ -70,8 +70,8 @@ struct hd_ops_device {
     char effective[96];
 };
 
-/* The best lane of this processor; constant for the process. [any-thread] */
-const struct hd_cpu_lane *hd_cpu_lane(void);
+/* The lane of that name, or the best for "auto"; NULL if this processor has it not. [any-thread] */
+const struct hd_cpu_lane *hd_cpu_lane(const char *name);
 
 /* 1 where oneDNN multiplies BF16 in hardware. [any-thread] */
 uint32_t hd_cpu_native_bf16(void);
@@ -99,9 +99,6 @@ hd_status hd_cpu_multiply(struct hd_ops_device *device, struct hd_cpu_arena aren
 
 /* The most scratch that a product of this size takes, whichever way is gone. */
 uint64_t hd_cpu_product_bytes(uint64_t m, uint64_t n, uint64_t k);
-
-/* How many primitives were made since open, for the tests and the report. */
-uint64_t hd_cpu_made(const struct hd_ops_device *device);
 
 hd_status hd_cpu_gemm(struct hd_ops_device *device, const struct hd_gemm_args *args);
 hd_status hd_cpu_expert_gemm(struct hd_ops_device *device, const struct hd_gemm_args *args);

@@ -16,7 +16,7 @@ struct plan {
     hd_status status; /* the first that is not OK */
 };
 
-enum addend { NO_ADDEND, OF_ACTIVATION, OF_SUMS };
+enum addend { NO_ADDEND, OF_ACTIVATION, OF_SUMS, IN_PLACE };
 
 /* A GEMM over `rows` rows, from `inner` to `outer` columns; addresses are only told apart. */
 struct shape {
@@ -39,8 +39,9 @@ static void make_gemm(struct plan *plan, struct shape shape)
     if (shape.addend == OF_ACTIVATION) {
         args.add = (struct hd_matrix){&places[3], NULL, activation, shape.rows, shape.outer};
     } else if (shape.addend == OF_SUMS) {
-        void *sums = shape.result == HD_F32 ? &places[2] : &places[3];
-        args.add = (struct hd_matrix){sums, NULL, HD_F32, shape.rows, shape.outer};
+        args.add = (struct hd_matrix){&places[3], NULL, HD_F32, shape.rows, shape.outer};
+    } else if (shape.addend == IN_PLACE) {
+        args.add = args.c;
     }
     if (plan->status == HD_OK) {
         plan->status = hd_cpu_gemm(plan->device, &args);
@@ -57,7 +58,7 @@ static void make_attention_gemms(struct plan *plan)
         {HD_FPROP, tokens, width, width, activation, OF_ACTIVATION},
         {HD_DGRAD, tokens, width, width, activation, NO_ADDEND},
         {HD_DGRAD, tokens, width, width, HD_F32, NO_ADDEND},
-        {HD_DGRAD, tokens, keys, width, HD_F32, OF_SUMS},
+        {HD_DGRAD, tokens, keys, width, HD_F32, IN_PLACE},
         {HD_DGRAD, tokens, keys, width, activation, OF_SUMS},
         {HD_WGRAD, tokens, width, width, HD_F32, NO_ADDEND},
         {HD_WGRAD, tokens, keys, width, HD_F32, NO_ADDEND},

@@ -8,7 +8,7 @@
 #define HEDDLE_CPU_LANE_H
 
 #include "../device.h"
-#include "simd.h"
+#include "simd_math.h"
 
 #ifndef HD_LANE
 #define HD_LANE plain
@@ -48,6 +48,8 @@ LANE_OP_DECLARE(swiglu, hd_swiglu_args)
 LANE_OP_DECLARE(swiglu_backward, hd_swiglu_args)
 LANE_OP_DECLARE(head_loss, hd_head_args)
 LANE_OP_DECLARE(head_loss_backward, hd_head_args)
+LANE_OP_DECLARE(quantise, hd_quantise_args)
+LANE_OP_DECLARE(dequantise, hd_quantise_args)
 LANE_OP_DECLARE(convert, hd_optimizer_args)
 LANE_OP_DECLARE(adamw, hd_optimizer_args)
 LANE_OP_DECLARE(square_sum, hd_optimizer_args)

@@ -79,33 +79,33 @@ INLINE hd_status rms_norm_backward(struct hd_ops_device *device, const struct hd
     return HD_OK;
 }
 
-/* One head of one token: the pair (i, i + half) turned by its angle. */
-INLINE void rotate(struct view x, struct view y, uint64_t first, uint32_t half, const float *cosine,
-                   const float *sine, float sign)
+/* All heads of one token: each pair (i, i + half) turned by its angle. */
+INLINE void rotate(const struct hd_rope_args *args, uint64_t token, int bf16)
 {
-    for (uint32_t at = 0; at < half; at += LANES) {
-        const uint32_t step = step_of(at, half);
-        const vf c = load_f32(cosine + at, step), s = load_f32(sine + at, step) * splat(sign);
-        const vf low = load(x, first + at, step), high = load(x, first + half + at, step);
-        store(y, first + at, step, low * c - high * s);
-        store(y, first + half + at, step, high * c + low * s);
+    const struct view x = view_of(args->x, bf16), y = view_of(args->y, bf16);
+    const uint32_t half = args->head_width / 2;
+    const uint64_t place = token % args->sequence * half;
+    const float *cosine = (const float *)args->cosine + place;
+    const float *sine = (const float *)args->sine + place;
+    const vf sign = splat(args->inverse ? -1.0f : 1.0f);
+    for (uint32_t head = 0; head < args->heads; head++) {
+        const uint64_t first = (token * args->heads + head) * args->head_width;
+        for (uint32_t at = 0; at < half; at += LANES) {
+            const uint32_t step = step_of(at, half);
+            const vf c = load_f32(cosine + at, step), s = load_f32(sine + at, step) * sign;
+            const vf low = load(x, first + at, step), high = load(x, first + half + at, step);
+            store(y, first + at, step, low * c - high * s);
+            store(y, first + half + at, step, high * c + low * s);
+        }
     }
 }
 
 INLINE hd_status rope(struct hd_ops_device *device, const struct hd_rope_args *args, int bf16)
 {
     (void)device;
-    const struct view x = view_of(args->x, bf16), y = view_of(args->y, bf16);
-    const uint32_t half = args->head_width / 2;
-    const float sign = args->inverse ? -1.0f : 1.0f;
     const uint64_t token_count = (uint64_t)args->batch * args->sequence;
     for (uint64_t token = 0; token < token_count; token++) {
-        const uint64_t place = token % args->sequence * half;
-        const float *cosine = (const float *)args->cosine + place;
-        const float *sine = (const float *)args->sine + place;
-        for (uint32_t head = 0; head < args->heads; head++) {
-            rotate(x, y, (token * args->heads + head) * args->head_width, half, cosine, sine, sign);
-        }
+        rotate(args, token, bf16);
     }
     return HD_OK;
 }

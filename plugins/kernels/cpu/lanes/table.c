@@ -18,6 +18,7 @@
         .swiglu = LANE(swiglu_##suffix), .swiglu_backward = LANE(swiglu_backward_##suffix),     \
         .head_loss = LANE(head_loss_##suffix),                                                  \
         .head_loss_backward = LANE(head_loss_backward_##suffix),                                \
+        .quantise = LANE(quantise_##suffix), .dequantise = LANE(dequantise_##suffix),           \
         .convert = LANE(convert_##suffix), .adamw = LANE(adamw_##suffix),                       \
         .square_sum = LANE(square_sum_##suffix)                                                 \
     }
