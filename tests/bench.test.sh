@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# tests/bench.test.sh - `heddle bench plan` and `heddle bench step` on jobs of a moment: words, rows,
+# fields, what must hold between the numbers.  Never how fast.
+set -u
+heddle="$HD_BUILD_DIR/bin/heddle"
+json="$HD_BUILD_DIR/tests/json_check"
+work="$HD_BUILD_DIR/tests/bench_work"
+unset HEDDLE_PLUGIN_PATH HEDDLE_LOG NO_COLOR COLUMNS
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work" || exit 1
+failed=0
+
+say() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# bench CODE WORDS...: runs, keeps stdout in out and stderr in err, checks the exit code.
+bench() {
+    local code=$1
+    shift
+    "$heddle" bench "$@" >out 2>err
+    local got=$?
+    [ $got -eq "$code" ] || say "heddle bench $*: exit $got, not $code: $(head -n 2 err)"
+}
+
+has() { # NAME FILE FRAGMENT
+    grep -qF -- "$3" "$2" || say "$1: no '$3' in: $(head -c 600 "$2")"
+}
+
+# number KEY [WHICH]: the value of a scalar member, in order of appearance.
+number() {
+    grep -oE "\"$1\": (null|-?[0-9][-+.0-9e]*)" out | sed -n "${2:-1}p" | sed 's/.*: //'
+}
+
+# spread KEY COUNT: everywhere median, min and p90 are of COUNT samples, above nothing and in order.
+spread() {
+    grep -oE "\"$1\": \{[^}]*\}" out | tr -d '"{},:' | awk -v count="$2" '
+        $5 <= 0 || $5 > $3 || $3 > $7 || $9 != count { is_bad = 1 }
+        END { exit NR == 0 || is_bad }' ||
+        say "spread $1 of $2: $(grep -oE "\"$1\": \{[^}]*\}" out)"
+}
+
+# holds NAME EXPRESSION: awk says that it is true.
+holds() {
+    awk "BEGIN { exit !($2) }" || say "$1: $2"
+}
+
+# --- words ---------------------------------------------------------------------------------------
+bench 2
+has "no word" err "bench does not say what to measure"
+for word in p2p skew; do
+    bench 2 $word
+    has "a later issue's" err "bench $word is not built yet"
+done
+bench 2 speed
+has "an unknown word" err "bench does not measure speed"
+bench 2 plan step
+has "two words" err "bench does not know what to do with step"
+bench 2 step --part optimizer
+has "an unknown part" err "--part is model, engine or schedule, not optimizer"
+bench 2 plan --part engine
+has "parts of plan" err "bench plan has no parts"
+bench 2 step bench.iterations=1000000
+has "too many repetitions" err "bench step repeats at most 10000 times"
+SLURM_STEP_NUM_TASKS=2 bench 2 step --part engine
+has "under a launcher" err "SLURM_STEP_NUM_TASKS"
+
+# --- plan ----------------------------------------------------------------------------------------
+small="pipeline.ranks=4 pipeline.microbatches=8 bench.iterations=3"
+bench 0 plan $small
+has "both schedules" out "interleaved_1f1b"
+has "both schedules" out "1f1b_v"
+has "the yardstick is named" out "pass: the yardstick"
+bench 0 plan $small --json
+"$json" out || say "plan --json is not one object"
+has "the bench" out '"command": "bench", "bench": "plan"'
+has "two stages a rank are the usual" out '"schedule": "1f1b_v", "ranks": 4, "stages": 8, "microbatches": 8, "actions": 128'
+for key in seconds pipeline_seconds hash_seconds program_seconds peak_bytes yardstick_seconds; do
+    spread $key 3
+done
+holds "the ratio is of the medians" "$(number ratio) > 0"
+holds "ns an action" "$(number nanoseconds_per_action) > 0"
+
+bench 0 plan $small pipeline.schedule=gpipe pipeline.stages_per_rank=1 --json
+[ "$(grep -o '"schedule"' out | wc -l)" -eq 1 ] || say "a schedule that is named is the only one"
+has "gpipe" out '"schedule": "gpipe", "ranks": 4, "stages": 4, "microbatches": 8, "actions": 64'
+printf '0F0,0F1,,,0B0,,0B1\n,1F0,1F1,1B0,,1B1\n' >two.csv
+bench 0 plan pipeline.schedule=two.csv bench.iterations=1 --json
+has "a table" out '"schedule": "two.csv", "ranks": 2, "stages": 2, "microbatches": 2, "actions": 8'
+bench 4 plan $small pipeline.schedule=1f1b_v pipeline.stages_per_rank=3 --json
+"$json" out || say "a refused plan is not one object"
+has "a refused plan" out '"error": {"code": 4'
+
+# --- step, engine --------------------------------------------------------------------------------
+bench 0 step --part engine pipeline.ranks=2 pipeline.microbatches=4 bench.iterations=2 --json
+"$json" out || say "engine --json is not one object"
+# 2 ranks x 4 microbatches x F and B x 20 steps
+has "null" out '"transport": "null", "ranks": 2, "actions": 320'
+has "shm" out '"transport": "shm", "ranks": 2, "actions": 320'
+spread action_us 2
+holds "a call costs something" "$(number call_ns) > 0 && $(number clock_pair_ns) > 0"
+for part in model schedule; do
+    grep -q "\"$part\"" out && say "--part engine measured $part too"
+done
+bench 0 step --part engine pipeline.ranks=1 transport.name=shm bench.iterations=1 pipeline.microbatches=2
+has "text" out "transport"
+has "the yardstick is named" out "a pair of clock readings and an empty call"
+
+# --- step, schedule ------------------------------------------------------------------------------
+bench 0 step --part schedule pipeline.ranks=2 pipeline.microbatches=4 cost.tick_us=1000 \
+    bench.iterations=2 bench.warmup=1 --json
+"$json" out || say "schedule --json is not one object"
+has "its shape" out '"schedule": "interleaved_1f1b", "ranks": 2, "stages": 4, "microbatches": 4, "shortest_ms": 1'
+spread span_seconds 2
+# 3 V m + 3 (P - 1) = 27 ticks of a millisecond; passes never last less than they cost, and wait
+# for each other, so no step is shorter than its plan.
+holds "the costed plan" "$(number plan_seconds) > 0.02699 && $(number plan_seconds) < 0.02701"
+holds "no step is shorter than its plan" "$(number ratio) >= 1"
+
+# --- step, model ---------------------------------------------------------------------------------
+tiny="kernels.name=reference pipeline.ranks=1 pipeline.microbatches=2 data.microbatch_size=1
+    model.layers=1 model.width=32 model.heads=2 model.experts=2 model.experts_per_token=1
+    model.expert_width=32 model.sequence=16 bench.iterations=1 bench.warmup=1"
+bench 0 step --part model $tiny --json
+"$json" out || say "model --json is not one object"
+has "one rank" out '"ranks": 1, "device"'
+spread step_seconds 1
+holds "the rate is operations over the median step" \
+    "$(number gflops) * $(number median) / $(number gflop_per_step) > 0.999 &&
+     $(number gflops) * $(number median) / $(number gflop_per_step) < 1.001"
+if [ -x "$HD_BUILD_DIR/libexec/heddle/heddle-gemm-rate" ]; then
+    has "products" out '"layout": "packed", "size": 2048'
+    holds "the fastest of all is no slower than the fastest big one" \
+        "$(number ratio_best) > 0 && $(number ratio_best) <= $(number ratio_big)"
+fi
+
+# Without the yardstick's program there is a rate, but no ratio, and it is said why.
+mkdir -p alone/bin
+cp "$heddle" alone/bin/
+alone="alone/bin/heddle bench step --part model --plugin-dir $HD_PLUGIN_DIR $tiny"
+$alone --json >out 2>err || say "without heddle-gemm-rate: $(cat err)"
+has "no yardstick" out '"missing": "libexec/heddle/heddle-gemm-rate is not there'
+has "no ratio" out '"ratio_big": null, "ratio_best": null'
+$alone >out 2>err || say "without heddle-gemm-rate, in text: $(cat err)"
+has "no yardstick, in text" out "no yardstick: libexec/heddle/heddle-gemm-rate is not there"
+
+# Nothing is left behind: a bench writes no run directory.
+[ -e runs ] && say "a bench left a run directory"
+exit $failed
