@@ -39,6 +39,7 @@
 #include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PERIOD         6u
@@ -47,25 +48,23 @@
 /* The passes of a microbatch over all ranks, in the order in which it makes them. */
 enum pass { LOW_FORWARD, HIGH_FORWARD, HIGH_BACKWARD, LOW_BACKWARD, PASS_COUNT };
 
-#define NO_VISIT UINT32_MAX
-
 /*
- * The V being folded: visit v = 0 .. 4P-1 is one pass on one rank, and its input comes from visit
- * v - 1.  A tick of a rank is free (0) or holds an action's pass + 1, or CONTINUED.
+ * The V being folded: visit v = 0 .. 4P-1 is one pass on one rank, and its input
+ * comes from visit v - 1.  Visits on one beat are chained in the order of their start.
  */
 struct fold {
     uint32_t rank_count, microbatch_count, tick_count;
-    uint32_t *start;       /* [4P], the tick of microbatch 0 in the steady state */
-    uint32_t *visit_at;    /* [P, PERIOD], the visit that a rank begins on this beat, or NO_VISIT */
-    uint32_t *placed;      /* [4P, m], the tick after compaction */
-    uint32_t *limit;       /* [P], copies that a forward may not exceed by moving */
-    uint32_t *retained;    /* [P], after the last action placed so far */
-    uint32_t *known;       /* [P], retained_at is written below this tick */
-    uint32_t *retained_at; /* [P, tick_count] */
-    uint8_t *occupant;     /* [P, tick_count] */
+    uint32_t first_on_beat[PERIOD]; /* or NO_VISIT */
+    uint32_t *next_on_beat;         /* [4P], or NO_VISIT */
+    uint32_t *start;                /* [4P], the tick of microbatch 0 in the steady state */
+    uint32_t *placed;               /* [4P, m], the tick after compaction */
+    uint32_t *count;                /* [4P], how many of the visit's actions are placed */
+    uint32_t *limit;                /* [P], copies that a forward may not exceed by moving */
+    uint32_t *ended;                /* [P, 2, 2], see count_ending_later */
+    uint8_t *is_taken;              /* [P, tick_count] */
 };
 
-#define CONTINUED (PASS_COUNT + 1u)
+#define NO_VISIT UINT32_MAX
 
 static uint32_t pass_of(uint32_t visit, uint32_t rank_count)
 {
@@ -79,84 +78,64 @@ static uint32_t rank_at(uint32_t visit, uint32_t rank_count)
     return pass_of(visit, rank_count) % 2 == 0 ? step : rank_count - 1 - step;
 }
 
+static uint32_t visit_of(uint32_t pass, uint32_t rank, uint32_t rank_count)
+{
+    return pass * rank_count + (pass % 2 == 0 ? rank : rank_count - 1 - rank);
+}
+
 static uint32_t ticks_of(uint32_t pass)
 {
     return pass < HIGH_BACKWARD ? 1 : 2;
 }
 
-/*
- * The steady state, visit by visit.  `beat` is where the visit falls in the period: forwards
- * follow each other; backwards take two ticks each and leave three for the forwards after every
- * third, in a phase that depends on P.  The tick is the first on that beat after the input.
- */
-struct steady {
-    uint32_t beat, backwards_in_row, tick;
-};
-
-static struct steady steady_begin(uint32_t rank_count)
+/* Where `visit` falls in the period: forwards follow each other; backwards take two ticks each and
+   leave three for the forwards of others after every third, in a phase that depends on P. */
+static uint32_t beat_of(uint32_t visit, uint32_t rank_count)
 {
+    if (visit < 2 * rank_count) {
+        return (visit + 1) % PERIOD;
+    }
+    const uint32_t backward = visit - 2 * rank_count;
     const uint32_t phase = (3 - (rank_count + 2) % 3) % 3;
-    return (struct steady){.beat = 1, .backwards_in_row = phase, .tick = PERIOD};
+    const uint32_t turn = 2 * rank_count + 1 + (rank_count % 3 == 0 ? 3 : 0);
+    return (turn + 2 * backward + 3 * ((backward + phase) / 3)) % PERIOD;
 }
 
-/* The tick of `visit`; to be called for each in turn. */
-static uint32_t steady_next(struct steady *steady, uint32_t visit, uint32_t rank_count)
+/* The visit's tick in the steady state: the first on its beat that is not before `earliest`. */
+static uint32_t steady_tick(uint32_t visit, uint32_t rank_count, uint32_t earliest)
 {
-    if (visit == 2 * rank_count && rank_count % 3 == 0) {
-        steady->beat += 3;
-    }
-    const uint32_t late = (steady->beat + PERIOD - steady->tick % PERIOD) % PERIOD;
-    const uint32_t tick = steady->tick + late;
-    const uint32_t pass = pass_of(visit, rank_count);
-
-    steady->tick = tick + 1;
-    steady->beat += ticks_of(pass);
-    if (pass >= HIGH_BACKWARD) {
-        steady->backwards_in_row++;
-        if (steady->backwards_in_row == 3) {
-            steady->backwards_in_row = 0;
-            steady->beat += 3;
-        }
-    }
-    steady->beat %= PERIOD;
-    return tick;
+    return earliest + (beat_of(visit, rank_count) + PERIOD - earliest % PERIOD) % PERIOD;
 }
 
 /* Ticks of the steady state from its first action to its last. */
 static uint32_t count_ticks(const struct hd_shape *shape)
 {
-    struct steady steady = steady_begin(shape->rank_count);
-    uint32_t tick = 0;
+    uint32_t next = PERIOD;
     for (uint32_t visit = 0; visit < PASS_COUNT * shape->rank_count; visit++) {
-        tick = steady_next(&steady, visit, shape->rank_count);
+        next = steady_tick(visit, shape->rank_count, next) + 1;
     }
-    return tick + PERIOD * shape->microbatch_count;
+    return next + PERIOD * shape->microbatch_count;
 }
 
 /* Reads "1" or "1,0,1,1" into extra[capacity]; returns how many numbers it names, 0 if it is no
    such text. */
 static uint32_t read_pull_ahead(const char *text, uint32_t *extra, uint32_t capacity)
 {
-    uint32_t count = 0;
-    for (;;) {
-        uint32_t value = 0;
-        uint32_t digits = 0;
+    for (uint32_t count = 0;; text++) {
+        char *end = NULL;
         text += strspn(text, " ");
-        for (; *text >= '0' && *text <= '9' && value <= PULL_AHEAD_MAX; text++, digits++) {
-            value = 10 * value + (uint32_t)(*text - '0');
-        }
-        text += strspn(text, " ");
-        if (digits == 0 || value > PULL_AHEAD_MAX || (*text != ',' && *text != '\0')) {
+        const unsigned long value = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+        if (end == NULL || value > PULL_AHEAD_MAX) {
             return 0;
         }
         if (count < capacity) {
-            extra[count] = value;
+            extra[count] = (uint32_t)value;
         }
         count++;
-        if (*text == '\0') {
-            return count;
+        text = end + strspn(end, " ");
+        if (*text != ',') {
+            return *text == '\0' ? count : 0;
         }
-        text++;
     }
 }
 
@@ -215,15 +194,14 @@ static uint64_t fold_lay_out(struct fold *fold, const struct hd_shape *shape, ch
     *fold = (struct fold){.rank_count = shape->rank_count,
                           .microbatch_count = shape->microbatch_count,
                           .tick_count = (uint32_t)ticks};
+    fold->next_on_beat = carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->next_on_beat);
     fold->start = carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->start);
-    fold->visit_at = carve(memory, &used, ranks * PERIOD * sizeof *fold->visit_at);
     fold->placed =
         carve(memory, &used, PASS_COUNT * ranks * shape->microbatch_count * sizeof *fold->placed);
     fold->limit = carve(memory, &used, ranks * sizeof *fold->limit);
-    fold->retained = carve(memory, &used, ranks * sizeof *fold->retained);
-    fold->known = carve(memory, &used, ranks * sizeof *fold->known);
-    fold->retained_at = carve(memory, &used, ranks * ticks * sizeof *fold->retained_at);
-    fold->occupant = carve(memory, &used, ranks * ticks);
+    fold->count = carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->count);
+    fold->ended = carve(memory, &used, 4 * ranks * sizeof *fold->ended);
+    fold->is_taken = carve(memory, &used, ranks * ticks);
     return used;
 }
 
@@ -233,97 +211,156 @@ static uint64_t scratch_bytes(const struct hd_shape *shape)
     return shape->flags & HD_FORWARD_ONLY ? 0 : fold_lay_out(&fold, shape, NULL);
 }
 
-/* The visit that `rank` begins at `tick` of the steady state, or NO_VISIT. */
-static uint32_t visit_at(const struct fold *fold, uint32_t rank, uint32_t tick)
-{
-    const uint32_t visit = fold->visit_at[rank * PERIOD + tick % PERIOD];
-    if (visit == NO_VISIT || tick < fold->start[visit] ||
-        (tick - fold->start[visit]) / PERIOD >= fold->microbatch_count) {
-        return NO_VISIT;
-    }
-    return visit;
-}
-
 static void plan_steady(struct fold *fold)
 {
-    struct steady steady = steady_begin(fold->rank_count);
+    uint32_t *last[PERIOD];
+    uint32_t next = PERIOD;
 
-    for (uint32_t beat = 0; beat < fold->rank_count * PERIOD; beat++) {
-        fold->visit_at[beat] = NO_VISIT;
+    for (uint32_t beat = 0; beat < PERIOD; beat++) {
+        fold->first_on_beat[beat] = NO_VISIT;
+        last[beat] = &fold->first_on_beat[beat];
     }
     for (uint32_t visit = 0; visit < PASS_COUNT * fold->rank_count; visit++) {
-        const uint32_t tick = steady_next(&steady, visit, fold->rank_count);
-        const uint32_t rank = rank_at(visit, fold->rank_count);
-        uint32_t *beat = &fold->visit_at[rank * PERIOD + tick % PERIOD];
-        assert(*beat == NO_VISIT);
-        *beat = visit;
+        const uint32_t tick = steady_tick(visit, fold->rank_count, next);
+        next = tick + 1;
         fold->start[visit] = tick;
+        fold->next_on_beat[visit] = NO_VISIT;
+        *last[tick % PERIOD] = visit;
+        last[tick % PERIOD] = &fold->next_on_beat[visit];
     }
 }
 
-/* The most copies that any rank retains in the steady state. */
-static uint32_t peak_of_steady(const struct fold *fold)
+/* Calls `act` for every action of the steady state, in the order of their ticks. */
+static void each_action(struct fold *fold,
+                        void (*act)(struct fold *fold, uint32_t visit, uint32_t microbatch))
 {
-    uint32_t peak = 0;
-    for (uint32_t rank = 0; rank < fold->rank_count; rank++) {
-        uint32_t retained = 0;
-        for (uint32_t tick = 0; tick < fold->tick_count; tick++) {
-            const uint32_t visit = visit_at(fold, rank, tick);
-            if (visit != NO_VISIT && pass_of(visit, fold->rank_count) < HIGH_BACKWARD) {
-                retained++;
-                peak = retained > peak ? retained : peak;
+    uint32_t oldest[PERIOD];
+
+    memcpy(oldest, fold->first_on_beat, sizeof oldest);
+    for (uint32_t tick = 0; tick < fold->tick_count; tick++) {
+        uint32_t visit = oldest[tick % PERIOD];
+        while (visit != NO_VISIT && fold->start[visit] <= tick) {
+            const uint32_t microbatch = (tick - fold->start[visit]) / PERIOD;
+            if (microbatch < fold->microbatch_count) {
+                act(fold, visit, microbatch);
+            } else {
+                oldest[tick % PERIOD] = fold->next_on_beat[visit]; /* this visit is over */
             }
-            const uint32_t ended = tick > 0 ? visit_at(fold, rank, tick - 1) : NO_VISIT;
-            if (ended != NO_VISIT && pass_of(ended, fold->rank_count) >= HIGH_BACKWARD) {
-                retained--;
+            visit = fold->next_on_beat[visit];
+        }
+    }
+}
+
+/* Copies that the rank retains once all that is placed so far has run. */
+static uint32_t retained_on(const struct fold *fold, uint32_t rank)
+{
+    const uint32_t ranks = fold->rank_count;
+    return fold->count[visit_of(LOW_FORWARD, rank, ranks)] +
+           fold->count[visit_of(HIGH_FORWARD, rank, ranks)] -
+           fold->count[visit_of(HIGH_BACKWARD, rank, ranks)] -
+           fold->count[visit_of(LOW_BACKWARD, rank, ranks)];
+}
+
+/* Keeps in limit[0] the most copies that any rank retains in the steady state. */
+static void count_copies(struct fold *fold, uint32_t visit, uint32_t microbatch)
+{
+    fold->count[visit] = microbatch + 1;
+    const uint32_t retained = retained_on(fold, rank_at(visit, fold->rank_count));
+    fold->limit[0] = retained > fold->limit[0] ? retained : fold->limit[0];
+}
+
+/* A forward that looks back over what its rank has already placed. */
+struct look {
+    const uint32_t *placed[PASS_COUNT]; /* of the rank's four visits, ascending */
+    uint32_t count[PASS_COUNT];         /* of them, not yet passed */
+};
+
+/* The tick from which the last action not yet passed is felt: a forward retains from its own on, a
+   backward gives back in its second.  0: all are passed. */
+static uint32_t look_last(const struct look *look, uint32_t *pass)
+{
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < PASS_COUNT; i++) {
+        if (look->count[i] > 0) {
+            const uint32_t felt = look->placed[i][look->count[i] - 1] + (i >= HIGH_BACKWARD);
+            if (felt >= last) {
+                last = felt;
+                *pass = i;
             }
         }
     }
-    return peak;
+    return last;
 }
 
-/* From `tick` on, `rank` retains one copy more (change 1) or less (change UINT32_MAX, mod 2^32). */
-static void retain(struct fold *fold, uint32_t rank, uint32_t tick, uint32_t change)
+/* The rank's backwards that give back later than `tick`.  Ticks ascend for each pass of forwards,
+   so those that do not are passed once: `ended` counts them for each pair of passes. */
+static uint32_t count_ending_later(struct fold *fold, uint32_t pass, const struct look *look,
+                                   uint32_t rank, uint32_t tick)
 {
-    uint32_t *retained_at = fold->retained_at + (uint64_t)rank * fold->tick_count;
-
-    for (; fold->known[rank] <= tick; fold->known[rank]++) {
-        retained_at[fold->known[rank]] = fold->retained[rank];
+    uint32_t later = 0;
+    for (uint32_t backward = 0; backward < 2; backward++) {
+        uint32_t *ended = &fold->ended[4 * rank + 2 * pass + backward];
+        const uint32_t *placed = look->placed[HIGH_BACKWARD + backward];
+        const uint32_t count = look->count[HIGH_BACKWARD + backward];
+        while (*ended < count && placed[*ended] + 1 <= tick) {
+            (*ended)++;
+        }
+        later += count - *ended;
     }
-    for (uint32_t later = tick; later < fold->known[rank]; later++) {
-        retained_at[later] += change;
-    }
-    fold->retained[rank] += change;
+    return later;
 }
 
-/* The earliest tick >= `earliest` to which a forward may move from `tick` within its rank's limit.
+/*
+ * The earliest tick >= `earliest` to which a forward may move from `tick`: everywhere on its way
+ * its rank must retain less than the limit.  Going back in time, a backward passed is a copy more
+ * and a forward passed is one less, so the copies and the backwards still to pass bound what can
+ * come.
  */
-static uint32_t hold_back(const struct fold *fold, uint32_t rank, uint32_t earliest, uint32_t tick)
+static uint32_t hold_back(struct fold *fold, uint32_t visit, uint32_t earliest, uint32_t tick)
 {
-    const uint32_t *retained_at = fold->retained_at + (uint64_t)rank * fold->tick_count;
+    const uint32_t rank = rank_at(visit, fold->rank_count);
     const uint32_t limit = fold->limit[rank];
+    uint32_t retained = retained_on(fold, rank);
+    struct look look;
+    uint32_t pass = 0;
 
-    /* Nothing changes from known on, so these ticks are passed in one step. */
-    if (tick > fold->known[rank]) {
-        if (fold->retained[rank] >= limit) {
-            return tick;
+    if (retained >= limit) {
+        return tick;
+    }
+    for (uint32_t i = 0; i < PASS_COUNT; i++) {
+        const uint32_t other = visit_of(i, rank, fold->rank_count);
+        look.placed[i] = fold->placed + (uint64_t)other * fold->microbatch_count;
+        look.count[i] = fold->count[other];
+    }
+    uint32_t later =
+        count_ending_later(fold, pass_of(visit, fold->rank_count), &look, rank, earliest);
+    while (retained + later >= limit) {
+        const uint32_t felt = look_last(&look, &pass);
+        if (felt <= earliest) {
+            break;
         }
-        tick = fold->known[rank] > earliest ? fold->known[rank] : earliest;
+        look.count[pass]--;
+        if (pass < HIGH_BACKWARD) {
+            retained--;
+            continue;
+        }
+        retained++;
+        later--;
+        if (retained >= limit) {
+            return felt;
+        }
     }
-    while (tick > earliest && retained_at[tick - 1] < limit) {
-        tick--;
-    }
-    return tick;
+    return earliest;
 }
 
-/* Moves one action of the steady state, begun at `tick`, to its place. */
-static void place(struct fold *fold, uint32_t visit, uint32_t tick)
+/* Moves one action of the steady state to its place. */
+static void place(struct fold *fold, uint32_t visit, uint32_t microbatch)
 {
     const uint32_t rank = rank_at(visit, fold->rank_count);
     const uint32_t pass = pass_of(visit, fold->rank_count);
-    const uint32_t microbatch = (tick - fold->start[visit]) / PERIOD;
+    const uint32_t tick = fold->start[visit] + microbatch * PERIOD;
     uint32_t *placed = fold->placed + (uint64_t)visit * fold->microbatch_count + microbatch;
-    uint8_t *occupant = fold->occupant + (uint64_t)rank * fold->tick_count;
+    uint8_t *is_taken = fold->is_taken + (uint64_t)rank * fold->tick_count;
     uint32_t target = microbatch > 0 ? placed[-1] + 1 : 0;
 
     if (visit > 0) {
@@ -331,39 +368,47 @@ static void place(struct fold *fold, uint32_t visit, uint32_t tick)
             *(placed - fold->microbatch_count) + ticks_of(pass_of(visit - 1, fold->rank_count));
         target = arrival > target ? arrival : target;
     }
-    assert(target <= tick);
     if (pass < HIGH_BACKWARD) {
-        target = hold_back(fold, rank, target, tick);
-        while (occupant[target] != 0) {
+        target = hold_back(fold, visit, target, tick);
+        while (is_taken[target]) {
             target++;
         }
-        retain(fold, rank, target, 1);
     } else {
-        while (occupant[target] != 0 || occupant[target + 1] != 0) {
+        while (is_taken[target] || is_taken[target + 1]) {
             target++;
         }
-        occupant[target + 1] = CONTINUED;
-        retain(fold, rank, target + 1, UINT32_MAX);
+        is_taken[target + 1] = 1;
     }
     assert(target <= tick);
-    occupant[target] = (uint8_t)(pass + 1);
+    is_taken[target] = 1;
     *placed = target;
+    fold->count[visit] = microbatch + 1;
 }
 
+/* Merges the rank's four visits by their ticks. */
 static void push_rank(const struct fold *fold, uint32_t rank, struct hd_plan *plan)
 {
     static const uint8_t kinds[PASS_COUNT] = {HD_FORWARD, HD_FORWARD, HD_BACKWARD, HD_BACKWARD};
-    const uint8_t *occupant = fold->occupant + (uint64_t)rank * fold->tick_count;
-    const uint32_t stages[PASS_COUNT] = {rank, 2 * fold->rank_count - 1 - rank,
-                                         2 * fold->rank_count - 1 - rank, rank};
+    const uint32_t high = 2 * fold->rank_count - 1 - rank;
+    const uint32_t stages[PASS_COUNT] = {rank, high, high, rank};
+    const uint32_t *placed[PASS_COUNT];
     uint32_t next[PASS_COUNT] = {0, 0, 0, 0};
 
-    for (uint32_t tick = 0; tick < fold->tick_count; tick++) {
-        if (occupant[tick] != 0 && occupant[tick] != CONTINUED) {
-            const uint32_t pass = occupant[tick] - 1u;
-            hd_plan_push(plan, stages[pass], (enum hd_action_kind)kinds[pass], next[pass]);
-            next[pass]++;
+    for (uint32_t pass = 0; pass < PASS_COUNT; pass++) {
+        const uint32_t visit = visit_of(pass, rank, fold->rank_count);
+        placed[pass] = fold->placed + (uint64_t)visit * fold->microbatch_count;
+    }
+    for (uint64_t left = PASS_COUNT * (uint64_t)fold->microbatch_count; left > 0; left--) {
+        uint32_t first = PASS_COUNT;
+        for (uint32_t pass = 0; pass < PASS_COUNT; pass++) {
+            if (next[pass] < fold->microbatch_count &&
+                (first == PASS_COUNT || placed[pass][next[pass]] < placed[first][next[first]])) {
+                first = pass;
+            }
         }
+        assert(first < PASS_COUNT);
+        hd_plan_push(plan, stages[first], (enum hd_action_kind)kinds[first], next[first]);
+        next[first]++;
     }
 }
 
@@ -394,20 +439,15 @@ static void plan_fold(const struct hd_shape *shape, void *scratch, struct hd_pla
     memset(scratch, 0, used);
 
     plan_steady(&fold);
-    const uint32_t peak = peak_of_steady(&fold);
-    const uint32_t count = read_pull_ahead(pull_ahead_of(shape), fold.limit, shape->rank_count);
-    for (uint32_t rank = shape->rank_count; rank-- > 0;) {
-        fold.limit[rank] = peak + fold.limit[count == 1 ? 0 : rank];
-    }
+    each_action(&fold, count_copies);
+    const uint32_t peak = fold.limit[0];
+    memset(fold.count, 0, PASS_COUNT * (uint64_t)shape->rank_count * sizeof *fold.count);
 
-    for (uint32_t tick = 0; tick < fold.tick_count; tick++) {
-        for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
-            const uint32_t visit = visit_at(&fold, rank, tick);
-            if (visit != NO_VISIT) {
-                place(&fold, visit, tick);
-            }
-        }
+    const uint32_t named = read_pull_ahead(pull_ahead_of(shape), fold.limit, shape->rank_count);
+    for (uint32_t rank = shape->rank_count; rank-- > 0;) {
+        fold.limit[rank] = peak + fold.limit[named == 1 ? 0 : rank];
     }
+    each_action(&fold, place);
     for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
         push_rank(&fold, rank, plans[rank]);
         assert(plans[rank]->count == PASS_COUNT * (uint64_t)shape->microbatch_count);
