@@ -140,6 +140,21 @@ has "C11 fault B" "copies      8 7 6 5 by rank"
 plan 0 pipeline.schedule=interleaved_lean --csv lean.csv
 diff <(tr -d '\r' <lean.csv) fault_b.csv || say "C11 fault B is not interleaved_lean"
 
+# Sums of fractions are shown as a person writes them.
+plan 0 pipeline.ranks=2 pipeline.microbatches=3 cost.forward=.4 cost.transfer=.3 --timeline costed
+has "fractions" "costed: 10.8 ticks; 21.6 of all ranks, 7.2 of them empty"
+has "fractions" "transfers 1.8 ticks, 1.2 of them exposed; straggler rank 0"
+
+# What run would refuse of a good plan is noted; a plan outside the oracle is marked.
+peers="$HD_SOURCE_DIR/tests/golden/schedules/peers"
+plan 0 pipeline.schedule="$peers/DualPipeV_P4_V2_m8.csv" kernels.name=reference
+has "DualPipeV" "kernel reference has no split backward: run refuses this"
+plan 0 pipeline.schedule="$peers/LoopedBFS_P2_V2_m4.csv"
+has "LoopedBFS" "law 8 is broken"
+plan 0 pipeline.schedule="$peers/ZBVZeroBubble_P4_V2_m8.csv"
+has "ZBV" "asap: 51 ticks"
+has "ZBV" "copies      8 8 8 8 by rank"
+
 # One error line on stderr, nothing on stdout.
 "$heddle" plan pipeline.stages_per_rank=2 >out 2>err
 [ -s out ] && say "a refusal speaks on stdout"

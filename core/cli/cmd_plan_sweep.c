@@ -1,6 +1,5 @@
 /* cli/cmd_plan_sweep.c - heddle plan --sweep: one row a combination of values. */
 #include "base/table.h"
-#include "base/text.h"
 #include "cli/plan.h"
 #include "report/plan_json.h"
 
@@ -78,7 +77,6 @@ static void add_values(const struct sweep *sweep, struct hd_table *table)
 
 static void add_numbers(const struct hd_plan_facts *facts, struct hd_table *table)
 {
-    char text[HD_NUMBER_TEXT_BYTES];
     uint64_t bytes_most = 0;
     uint32_t copies_most = 0;
     int fits = 1;
@@ -92,10 +90,8 @@ static void add_numbers(const struct hd_plan_facts *facts, struct hd_table *tabl
             fits = fits && facts->footprints[rank].fits;
         }
     }
-    hd_text_from_number(facts->timeline->length, text);
-    hd_table_cell(table, "%s", text);
-    hd_text_from_number(facts->timeline->empty, text);
-    hd_table_cell(table, "%s", text);
+    hd_table_cell(table, "%.10g", facts->timeline->length);
+    hd_table_cell(table, "%.10g", facts->timeline->empty);
     hd_table_cell(table, "%.2f%%", 100 * facts->timeline->bubble);
     hd_table_cell(table, "%.2f%%", 100 * facts->timeline->bubble_over_ideal);
     hd_table_cell(table, "%u", copies_most);
@@ -105,9 +101,8 @@ static void add_numbers(const struct hd_plan_facts *facts, struct hd_table *tabl
         hd_table_cell(table, "-");
     }
     if (facts->timeline->kind == HD_TIMELINE_COSTED) {
-        hd_text_from_number(facts->timeline->exposed_ticks, text);
-        hd_table_cell(table, "straggler rank %u, %s ticks exposed%s", facts->timeline->straggler,
-                      text, fits ? "" : ", over budget");
+        hd_table_cell(table, "straggler rank %u, %.10g ticks exposed%s", facts->timeline->straggler,
+                      facts->timeline->exposed_ticks, fits ? "" : ", over budget");
     } else {
         hd_table_cell(table, "%s", fits ? "" : "over budget");
     }

@@ -2,7 +2,6 @@
 #include "report/plan_text.h"
 
 #include "base/table.h"
-#include "base/text.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -100,30 +99,23 @@ static void put_shape(struct page *page, const struct hd_plan_facts *facts)
     }
 }
 
+/* Ten digits: sums of fractions are not shown to their last bits. */
 static void put_times(struct page *page, const struct hd_plan_facts *facts)
 {
     const struct hd_timeline *timeline = facts->timeline;
-    char length[HD_NUMBER_TEXT_BYTES];
-    char total[HD_NUMBER_TEXT_BYTES];
-    char empty[HD_NUMBER_TEXT_BYTES];
-    char exposed[HD_NUMBER_TEXT_BYTES];
 
-    hd_text_from_number(timeline->length, length);
-    hd_text_from_number(timeline->total, total);
-    hd_text_from_number(timeline->empty, empty);
     begin_line(page, "timeline");
-    fprintf(page->stream, "%s: %s ticks; %s of all ranks, %s of them empty\n",
-            hd_plan_timeline_name(timeline->kind), length, total, empty);
+    fprintf(page->stream, "%s: %.10g ticks; %.10g of all ranks, %.10g of them empty\n",
+            hd_plan_timeline_name(timeline->kind), timeline->length, timeline->total,
+            timeline->empty);
     begin_line(page, "bubble");
     fprintf(page->stream, "%.2f%% of the total, %.2f%% over ideal (%s, not measured)\n",
             100 * timeline->bubble, 100 * timeline->bubble_over_ideal,
             timeline->kind == HD_TIMELINE_COSTED ? "from costs" : "symbolic");
     if (timeline->kind == HD_TIMELINE_COSTED) {
-        hd_text_from_number(timeline->exposed_ticks, exposed);
-        hd_text_from_number(timeline->transfer_ticks, total);
         begin_line(page, "costs");
-        fprintf(page->stream, "transfers %s ticks, %s of them exposed; straggler rank %u\n", total,
-                exposed, timeline->straggler);
+        fprintf(page->stream, "transfers %.10g ticks, %.10g of them exposed; straggler rank %u\n",
+                timeline->transfer_ticks, timeline->exposed_ticks, timeline->straggler);
     }
 }
 

@@ -126,7 +126,7 @@ static hd_status size_ranks(struct hd_planning *planning, const char *missing_re
         isnan(config->memory.budget_gb) ? 0 : bytes_of_gb(config->memory.budget_gb);
     if (!(has_state && has_copy) && planning->job.footprints == NULL) {
         snprintf(planning->memory_source, sizeof planning->memory_source, "bytes unknown: %s",
-                 missing_reason);
+                 kernel != NULL ? "the kernel cannot run these stages" : missing_reason);
         return HD_OK;
     }
     if (!has_state && !has_copy) {
