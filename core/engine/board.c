@@ -248,12 +248,12 @@ uint32_t hd_board_line(const struct hd_board *board, uint32_t rank, uint64_t now
     place_of(board, state.peer, now_ns, other);
     return (uint32_t)snprintf(
         text, capacity,
-        "rank %u waits %s %s rank %u, which %s (channel %u, sequence %llu, waiting %.1f s, %u "
-        "actions done in step %u)",
+        "rank %u waits %s %s rank %u, which %s (channel %u, sequence %llu, %llu bytes, waiting "
+        "%.1f s, %u actions done in step %u)",
         rank, action_name(&state, action),
         state.phase == HD_PHASE_CREDIT ? "for a slot of" : "from", state.peer, other, state.channel,
-        (unsigned long long)state.sequence, (double)since_ms(now_ns, state.since_ns) * 1e-3,
-        state.action_count, state.step);
+        (unsigned long long)state.sequence, (unsigned long long)state.message_bytes,
+        (double)since_ms(now_ns, state.since_ns) * 1e-3, state.action_count, state.step);
 }
 
 uint32_t hd_board_report(const struct hd_board *board, char *text, uint32_t capacity)

@@ -45,6 +45,7 @@ struct hd_rank_state {
     uint32_t peer;                    /* UINT32_MAX: none */
     uint32_t channel;                 /* the transport's; UINT32_MAX: none */
     uint64_t sequence;                /* on that channel */
+    uint64_t message_bytes;           /* of what it waits for */
     uint64_t since_ns;                /* of this phase */
 };
 

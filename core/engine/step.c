@@ -51,6 +51,7 @@ static void publish_wait(const struct turn *turn, uint32_t phase, struct hd_prog
     engine->state.peer = phase == HD_PHASE_RECEIVE ? channel->source : channel->target;
     engine->state.channel = lane->index;
     engine->state.sequence = sequence_of(turn, message);
+    engine->state.message_bytes = lane->bytes;
     hd_engine_enter(engine, phase);
 }
 

@@ -1,5 +1,6 @@
 /* run/files.c - what the parent writes about a run: run.json and trace.json. */
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "plan/flow.h"
 #include "report/run_json.h"
@@ -194,6 +195,32 @@ hd_status hd_session_write_run(const struct hd_session *session, void *region, i
     }
     free_facts(facts);
     return status;
+}
+
+static void add_lines(struct cJSON *list, const char *text)
+{
+    char line[LINE_BYTES];
+
+    for (const char *end; (end = strchr(text, '\n')) != NULL; text = end + 1) {
+        snprintf(line, sizeof line, "%.*s", (int)(end - text), text);
+        hd_json_text(list, NULL, line);
+    }
+}
+
+hd_status hd_session_write_hang(const struct hd_session *session, struct hd_problem *problem)
+{
+    FILE *stream = NULL;
+    const hd_status status = hd_rundir_open(&session->rundir, "hang.json", &stream, problem);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    struct cJSON *root = hd_json_new();
+    hd_json_problem(root, &session->problem);
+    add_lines(hd_json_array(root, "ranks"), session->report);
+    hd_json_print(root, stream); /* commit asks the stream */
+    hd_json_free(root);
+    return hd_rundir_commit(&session->rundir, "hang.json", stream, problem);
 }
 
 /* The trace while it is filled. */

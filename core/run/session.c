@@ -317,9 +317,23 @@ static void end(struct hd_session *session, void *region)
     if (status == HD_OK && session->job->config->output.trace) {
         status = hd_session_write_trace(session, region, &late);
     }
+    if (status == HD_OK && session->report != NULL && exit_code <= HD_EXIT_PEER) {
+        status = hd_session_write_hang(session, &late);
+    }
     if (status != HD_OK && session->problem.exit_code == 0) {
         session->problem = late;
     }
+}
+
+/* A plugin may call exit(0) in the middle: the board knows better. */
+static uint32_t has_ended_well(const struct hd_session *session, const struct hd_board *board,
+                               const struct hd_launch_event *event)
+{
+    const int32_t wanted = session->signal != 0 ? 128 + session->signal : 0;
+    struct hd_rank_state state;
+
+    hd_board_read(board, event->rank, &state);
+    return state.phase == HD_PHASE_DONE && (event->exit_code == 0 || event->exit_code == wanted);
 }
 
 static uint32_t on_event(void *context, void *region, const struct hd_launch_event *event)
@@ -329,8 +343,7 @@ static uint32_t on_event(void *context, void *region, const struct hd_launch_eve
 
     switch (event->kind) {
     case HD_LAUNCH_EXITED:
-        if (event->exit_code != 0 &&
-            (session->signal == 0 || event->exit_code != 128 + session->signal)) {
+        if (!has_ended_well(session, board, event)) {
             note_death(session, board, event);
         }
         break;

@@ -80,8 +80,8 @@ struct hd_session {
     int32_t signal;
     uint64_t last_tick_ns;
     struct hd_launch_event death; /* the first; kind 0: none */
-    struct hd_problem problem; /* the cause, when it ended badly */
-    char *report;              /* who was where, when it ended badly; owned; NULL: none */
+    struct hd_problem problem;    /* the cause, when it ended badly */
+    char *report;                 /* who was where, when it ended badly; owned; NULL: none */
     void (*on_end)(void *context, struct hd_session *session,
                    void *region); /* before the region goes */
     void *on_end_context;
@@ -111,6 +111,9 @@ int32_t hd_session_rank_main(void *context, struct hd_bootstrap *bootstrap, void
 /* run/files.c: run.json (exit < 0: still running) and trace.json. */
 hd_status hd_session_write_run(const struct hd_session *session, void *region, int32_t exit_code,
                                struct hd_problem *problem);
+/* run/files.c: hang.json, after a loss, a timeout or a failed pass: the cause, and where every rank
+ * was. */
+hd_status hd_session_write_hang(const struct hd_session *session, struct hd_problem *problem);
 hd_status hd_session_write_trace(const struct hd_session *session, void *region,
                                  struct hd_problem *problem);
 
