@@ -49,23 +49,45 @@ static struct hd_stage_needs needs_of(const struct hd_stage_spec *spec)
 
 /* --- bytes ------------------------------------------------------------------------------------ */
 
+enum { BF16 = HD_PRECISION_BF16, MXFP8 = HD_PRECISION_MXFP8 };
+enum { NONE = HD_RECOMPUTE_NONE, FULL = HD_RECOMPUTE_FULL, EXPERTS = HD_RECOMPUTE_EXPERTS };
+
 static const struct {
     const char *name;
-    uint32_t is_bench, block_count, has_head;
-    uint64_t payload_bytes, boundary_bytes;
+    uint32_t is_bench, precision, recompute, block_count, has_head;
+    uint64_t payload_bytes;
 } slots[] = {
-    {"demo bf16, n = 1", 0, 1, 0, 1986304, 131072},
-    {"demo bf16, n = 2", 0, 2, 0, 4103424, 131072},
-    {"demo bf16, n = 1 + has_head", 0, 1, 1, 1986304 + 135168, 131072},
-    {"bench-cpu bf16, n = 1", 1, 1, 0, 9072384, 524288},
-    {"bench-cpu bf16, n = 2", 1, 2, 0, 18668800, 524288},
-    {"bench-cpu bf16, n = 2 + has_head", 1, 2, 1, 18668800 + 528384, 524288},
+    {"demo bf16, none, n = 1", 0, BF16, NONE, 1, 0, 1986304},
+    {"demo bf16, none, n = 2", 0, BF16, NONE, 2, 0, 4103424},
+    {"demo bf16, none, n = 1 + has_head", 0, BF16, NONE, 1, 1, 1986304 + 135168},
+    {"demo bf16, experts, n = 1", 0, BF16, EXPERTS, 1, 0, 1027840},
+    {"demo bf16, experts, n = 2", 0, BF16, EXPERTS, 2, 0, 2186496},
+    {"demo bf16, full, n = 1", 0, BF16, FULL, 1, 0, 256},
+    {"demo bf16, full, n = 2", 0, BF16, FULL, 2, 0, 131328},
+    {"demo bf16, full, n = 2 + has_head", 0, BF16, FULL, 2, 1, 131328 + 135168},
+    {"demo mxfp8, none, n = 1", 0, MXFP8, NONE, 1, 0, 1831680},
+    {"demo mxfp8, none, n = 2", 0, MXFP8, NONE, 2, 0, 3794176},
+    {"demo mxfp8, experts, n = 1", 0, MXFP8, EXPERTS, 1, 0, 873216},
+    {"demo mxfp8, experts, n = 2 + has_head", 0, MXFP8, EXPERTS, 2, 1, 1877248 + 135168},
+    {"demo mxfp8, full, n = 1", 0, MXFP8, FULL, 1, 0, 256},
+    {"bench-cpu bf16, none, n = 1", 1, BF16, NONE, 1, 0, 9072384},
+    {"bench-cpu bf16, none, n = 2", 1, BF16, NONE, 2, 0, 18668800},
+    {"bench-cpu bf16, none, n = 2 + has_head", 1, BF16, NONE, 2, 1, 18668800 + 528384},
+    {"bench-cpu bf16, experts, n = 2", 1, BF16, EXPERTS, 2, 0, 8445184},
+    {"bench-cpu bf16, full, n = 2", 1, BF16, FULL, 2, 0, 524544},
+    {"bench-cpu mxfp8, none, n = 1", 1, MXFP8, NONE, 1, 0, 8453376},
+    {"bench-cpu mxfp8, none, n = 2", 1, MXFP8, NONE, 2, 0, 17430784},
+    {"bench-cpu mxfp8, experts, n = 1", 1, MXFP8, EXPERTS, 1, 0, 3341568},
+    {"bench-cpu mxfp8, experts, n = 2", 1, MXFP8, EXPERTS, 2, 0, 7207168},
+    {"bench-cpu mxfp8, full, n = 2", 1, MXFP8, FULL, 2, 0, 524544},
 };
 
 static void test_slot_bytes(void)
 {
     for (unsigned i = 0; i < sizeof slots / sizeof slots[0]; i++) {
         struct hd_stage_spec spec = slots[i].is_bench ? bench_cpu() : demo();
+        spec.precision = slots[i].precision;
+        spec.recompute = slots[i].recompute;
         spec.block_count = slots[i].block_count;
         spec.has_head = slots[i].has_head;
         const struct hd_stage_needs needs = needs_of(&spec);
@@ -75,7 +97,7 @@ static void test_slot_bytes(void)
                    (unsigned long long)slots[i].payload_bytes);
         }
         CU_ASSERT_EQUAL(needs.payload_bytes, slots[i].payload_bytes);
-        CU_ASSERT_EQUAL(needs.boundary_bytes, slots[i].boundary_bytes);
+        CU_ASSERT_EQUAL(needs.boundary_bytes, slots[i].is_bench ? 524288 : 131072);
         CU_ASSERT_EQUAL(needs.boundary_dtype, HD_BF16);
         CU_ASSERT_EQUAL(needs.acquisitions, 1);
         CU_ASSERT_EQUAL(needs.term_count, 2 * spec.block_count + spec.has_head);
@@ -98,6 +120,35 @@ static void test_parameter_counts(void)
         CU_ASSERT_EQUAL(needs.parameter_bytes, 6 * expected[i] - 2 * alone);
         CU_ASSERT_EQUAL(needs.tensor_count, 267);
     }
+}
+
+/* Quantised experts have two BF16 images, by rows for FPROP and by columns for DGRAD: 8 bytes. */
+static void test_mxfp8_parameter_bytes(void)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct hd_stage_spec spec = i ? bench_cpu() : demo();
+        const struct hd_stage_needs plain = needs_of(&spec);
+        spec.precision = HD_PRECISION_MXFP8;
+        const struct hd_stage_needs needs = needs_of(&spec);
+        const uint64_t expert_count = plain.gradient_bytes[HD_EXPERT] / 4;
+        CU_ASSERT_EQUAL(needs.parameter_bytes, plain.parameter_bytes + 2 * expert_count);
+        CU_ASSERT_EQUAL(needs.optimizer_bytes, plain.optimizer_bytes);
+    }
+}
+
+/* Each half has a slot, and everything in it is of half the samples. */
+static void test_half_batches(void)
+{
+    struct hd_stage_spec whole = demo(), half = demo();
+    whole.half_batches = 2;
+    half.batch /= 2;
+    const struct hd_stage_needs two = needs_of(&whole), one = needs_of(&half);
+    CU_ASSERT_EQUAL(two.acquisitions, 2);
+    CU_ASSERT_EQUAL(two.payload_bytes, one.payload_bytes);
+    CU_ASSERT_EQUAL(two.boundary_bytes, 2 * one.boundary_bytes);
+    CU_ASSERT_EQUAL(two.parameter_bytes, one.parameter_bytes);
+    CU_ASSERT_EQUAL(two.term_count, one.term_count);
+    CU_ASSERT_EQUAL(two.forward_flops, 2 * one.forward_flops);
 }
 
 /* 6 x active matrix parameters + 6 x layers x width x sequence, per token: 11.3 MF for demo. */
@@ -253,36 +304,48 @@ static void test_tensors_do_not_overlap(void)
 
 struct refusal {
     const char *name, *remedy;
-    hd_status status;
-    uint32_t precision, recompute, half_batches, split_backward, heads, key_value_heads;
+    uint32_t offset, value; /* one member of the spec, beside precision */
+    uint32_t precision;
 };
 
+#define MEMBER(name) offsetof(struct hd_stage_spec, name)
+
 static const struct refusal refusals[] = {
-    {"mxfp8", "use precision = bf16", HD_UNSUPPORTED, HD_PRECISION_MXFP8, 0, 0, 0, 4, 0},
-    {"recompute", "use recompute = none", HD_UNSUPPORTED, 0, HD_RECOMPUTE_FULL, 0, 0, 4, 0},
-    {"half batches", "use half_batches = 1", HD_UNSUPPORTED, 0, 0, 2, 0, 4, 0},
-    {"split backward", "use a schedule with B", HD_UNSUPPORTED, 0, 0, 0, 1, 4, 0},
-    {"odd head width", "width / heads is even", HD_UNSUPPORTED, 0, 0, 0, 0, 128, 0},
-    {"uneven sharing", "a divisor of 4", HD_UNSUPPORTED, 0, 0, 0, 0, 4, 3},
+    {"split backward", "use a schedule with B", MEMBER(split_backward), 1, BF16},
+    {"odd head width", "width / heads is even", MEMBER(heads), 128, BF16},
+    {"uneven sharing", "a divisor of 4", MEMBER(key_value_heads), 3, BF16},
+    {"an unknown precision", "use bf16, mxfp8 or f32", MEMBER(precision), 3, 3},
+    {"an unknown recomputation", "use none, full or experts", MEMBER(recompute), 3, BF16},
+    {"three half batches", "use half_batches = 1 or 2", MEMBER(half_batches), 3, BF16},
+    {"C85: width over blocks of 32", "width 136 leaves 8 over", MEMBER(width), 136, MXFP8},
+    {"C85: expert_width over blocks", "expert_width 200 leaves 8", MEMBER(expert_width), 200,
+     MXFP8},
+    {"a dense block in mxfp8", "use precision = bf16", MEMBER(experts), 0, MXFP8},
+    {"an unknown scale rule", "use up or floor", MEMBER(scale_rule), 2, MXFP8},
 };
+
+static void check_refused(const struct hd_stage_spec *spec, const char *remedy)
+{
+    struct hd_stage_needs needs = {.size = sizeof needs};
+    harness.failure[0] = '\0';
+    CU_ASSERT_EQUAL(harness.ops->stage_needs(&harness.host, spec, &needs), HD_UNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(harness.failure, remedy));
+    CU_ASSERT_EQUAL(needs.payload_bytes, 0);
+}
 
 static void test_refusals(void)
 {
     for (unsigned i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const struct refusal *row = &refusals[i];
         struct hd_stage_spec spec = demo();
-        struct hd_stage_needs needs = {.size = sizeof needs};
         spec.precision = row->precision;
-        spec.recompute = row->recompute;
-        spec.half_batches = row->half_batches;
-        spec.split_backward = row->split_backward;
-        spec.heads = row->heads;
-        spec.key_value_heads = row->key_value_heads;
-        harness.failure[0] = '\0';
-        CU_ASSERT_EQUAL(harness.ops->stage_needs(&harness.host, &spec, &needs), row->status);
-        CU_ASSERT_PTR_NOT_NULL(strstr(harness.failure, row->remedy));
-        CU_ASSERT_EQUAL(needs.payload_bytes, 0);
+        memcpy((char *)&spec + row->offset, &row->value, sizeof row->value);
+        check_refused(&spec, row->remedy);
     }
+    struct hd_stage_spec odd = demo();
+    odd.batch = 3;
+    odd.half_batches = 2;
+    check_refused(&odd, "a microbatch of 3 samples has no 2 halves");
 }
 
 static void test_float64_boundary(void)
@@ -303,12 +366,14 @@ static void test_float64_boundary(void)
 static const struct hd_check checks[] = {
     {"a slot has the bytes of payload.md", test_slot_bytes},
     {"regions have the parameters of olmoe_names.md", test_parameter_counts},
+    {"mxfp8: an expert's parameter takes 8 bytes", test_mxfp8_parameter_bytes},
+    {"two half batches take two slots of half the size", test_half_batches},
     {"flops are those of the model", test_flops},
     {"shorter structs are served, and not overrun", test_short_structs},
     {"names, shapes, order and groups are the checkpoint's", test_names_and_shapes},
     {"a dense block has the names of OLMo", test_dense_names},
     {"no two tensors overlap, in any copy", test_tensors_do_not_overlap},
-    {"what is not built is refused with a remedy", test_refusals},
+    {"what is not served is refused with a remedy", test_refusals},
     {"precision f32 has float32 boundaries, float64 with the option", test_float64_boundary},
 };
 

@@ -35,6 +35,7 @@ static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t prec
     }
     switch (precision) {
     case HD_PRECISION_BF16:
+    case HD_PRECISION_MXFP8:
         return &lane->bf16;
     case HD_PRECISION_F32:
         return &lane->f32;
@@ -111,8 +112,9 @@ static hd_status open_cpu(const struct hd_host *host, uint32_t ordinal, struct h
         return status;
     }
     const dnnl_version_t *version = dnnl_version();
-    snprintf(made->effective, sizeof made->effective, "cpu oneDNN %d.%d.%d, %s, %s", version->major,
-             version->minor, version->patch, products_of(made->native_bf16), made->lane->name);
+    snprintf(made->effective, sizeof made->effective,
+             "cpu oneDNN %d.%d.%d, %s, %s, MXFP8 emulated in BF16", version->major, version->minor,
+             version->patch, products_of(made->native_bf16), made->lane->name);
     device->memory = HD_MEMORY_HOST;
     device->alignment = 64;
     device->effective = made->effective;
@@ -136,6 +138,7 @@ const struct hd_transformer_backend hd_transformer_backend = {
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_KERNEL),
+    .capabilities = HD_KERNEL_RECOMPUTE | HD_KERNEL_MXFP8_EMULATED,
     .option_count = sizeof options / sizeof options[0],
     .options = options,
     .name = "cpu",

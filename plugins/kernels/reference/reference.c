@@ -4,7 +4,7 @@
  * Plain C in the order that ops.h writes: what another kernel computes is held
  * against it, by residual.  The stage program is shared; this file picks the op table:
  *
- *   precision bf16 -> bf16 activations, float32 sums
+ *   precision bf16 -> bf16 activations, float32 sums; mxfp8 the same, emulated
  *   precision f32  -> float32, or with `float64 = on` float64 throughout
  */
 #include "reference.h"
@@ -20,7 +20,7 @@ static const struct hd_option options[] = {
 
 static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t precision)
 {
-    if (precision == HD_PRECISION_BF16) {
+    if (precision == HD_PRECISION_BF16 || precision == HD_PRECISION_MXFP8) {
         return &reference_ops_bf16;
     }
     if (precision != HD_PRECISION_F32) {
@@ -46,7 +46,7 @@ static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struc
     opened->host = host;
     device->memory = HD_MEMORY_HOST;
     device->alignment = 64;
-    device->effective = "plain C, one thread";
+    device->effective = "plain C, one thread, MXFP8 emulated in BF16";
     *out = opened;
     return HD_OK;
 }
@@ -73,10 +73,11 @@ const struct hd_transformer_backend hd_transformer_backend = {
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_KERNEL),
+    .capabilities = HD_KERNEL_RECOMPUTE | HD_KERNEL_MXFP8_EMULATED,
     .option_count = sizeof options / sizeof options[0],
     .options = options,
     .name = "reference",
-    .summary = "the specification in plain C: bf16, f32, or float64 throughout",
+    .summary = "the specification in plain C: bf16, mxfp8, f32, or float64 throughout",
     .vendor = "heddle",
     .version = "0.1.0",
     .licence = "Apache-2.0",

@@ -5,7 +5,11 @@
 
 void *hd_line_at(const struct hd_frame *frame, enum hd_line line)
 {
-    return frame->section + frame->stage->layout.line[line];
+    const struct hd_layout *layout = &frame->stage->layout;
+    if (frame->kept != NULL && layout->kept[line] != HD_NOT_KEPT) {
+        return frame->kept + layout->kept[line];
+    }
+    return frame->section + layout->line[line];
 }
 
 void *hd_work_at(const struct hd_stage *stage, enum hd_work work)
@@ -57,8 +61,8 @@ struct hd_frame hd_frame_at(const struct hd_stage *stage, const struct hd_pass *
     struct hd_frame frame = {.stage = stage, .pass = pass, .block = block};
     frame.section = stage->memory.scratch;
     if (payload != NULL) {
-        frame.section = (char *)((uintptr_t)payload + HD_LINE_BYTES +
-                                 block * layout->section_stride - layout->first_shift);
+        frame.kept = (char *)((uintptr_t)payload + HD_LINE_BYTES + block * layout->kept_stride -
+                              layout->first_shift);
     }
     return frame;
 }
@@ -88,6 +92,14 @@ struct hd_matrix hd_weight_matrix(const struct hd_frame *frame, enum hd_weight w
     const struct hd_weight_place *place = &stage->layout.weights[weight];
     return hd_activation(stage, hd_copy_at(stage, weight, frame->block), place->rows,
                          place->columns);
+}
+
+struct hd_matrix hd_dgrad_matrix(const struct hd_frame *frame, enum hd_weight weight)
+{
+    const struct hd_weight_place *place = &frame->stage->layout.weights[weight];
+    struct hd_matrix matrix = hd_weight_matrix(frame, weight);
+    matrix.data = (char *)matrix.data + (place->dgrad_copy - place->copy);
+    return matrix;
 }
 
 struct hd_matrix hd_gradient_matrix(const struct hd_frame *frame, enum hd_weight weight)

@@ -7,13 +7,11 @@
  *   g -> W_down, swiglu, W_gate, W_up, router -> + g -> dx1 -> W_o, attention,
  *   rope, W_q, W_k, W_v -> + dx1 -> g of the block before
  *
- * What the payload does not hold is computed again from it: the normed inputs and
- * the rotated q and k.  Nothing of the payload is used up.
+ * What the payload does not hold is computed again from it: the normed inputs, the
+ * rotated q and k, and what recomputation dropped.  Nothing of the payload is used up.
  */
+#include "mxfp8.h"
 #include "stage.h"
-
-#include <assert.h>
-#include <string.h>
 
 #define TRY(step)                       \
     do {                                \
@@ -74,23 +72,39 @@ static hd_status backward_head(const struct hd_frame *frame)
         (struct hd_norm_args){.x = x, .rstd = rstd, .dy = dxn, .dx = hd_work_at(stage, HD_WORK_G)});
 }
 
-/* Step 2: g, permuted where there are experts -> [e]; returns the rows in `dz`. */
-static hd_status open_down(const struct hd_frame *frame, const void *g, const void **dz)
+/* Step 2, first half: g -> [dz], and where experts are quantised its image down the rows. */
+static hd_status permute_gradient(const struct hd_frame *frame, const void *g)
+{
+    const struct hd_stage *stage = frame->stage;
+    struct hd_rows_args permute = hd_rows_of(frame);
+    void *dz = hd_work_at(stage, HD_WORK_WIDE);
+    permute.x = g;
+    permute.rows = hd_activation(stage, dz, stage->layout.row_max, stage->spec.width);
+    TRY(stage->ops->permute(stage->kernel->device, &permute));
+    if (!hd_is_mxfp8(stage)) {
+        return HD_OK;
+    }
+    const struct hd_rounding rounding = {.source = dz,
+                                         .rowwise = dz,
+                                         .columnwise = hd_work_at(stage, HD_WORK_WIDE_COLUMNS),
+                                         .rows = hd_row_count(frame),
+                                         .columns = stage->spec.width};
+    return hd_round(stage, &rounding);
+}
+
+/* Step 2: g, permuted where there are experts -> [e]. */
+static hd_status open_down(const struct hd_frame *frame, const void *g)
 {
     const struct hd_stage *stage = frame->stage;
     const uint64_t rows = stage->layout.row_max;
-    *dz = g;
+    const void *dz = g;
     if (stage->spec.experts) {
-        struct hd_rows_args permute = hd_rows_of(frame);
-        void *wide = hd_work_at(stage, HD_WORK_WIDE);
-        permute.x = g;
-        permute.rows = hd_activation(stage, wide, rows, stage->spec.width);
-        TRY(stage->ops->permute(stage->kernel->device, &permute));
-        *dz = wide;
+        TRY(permute_gradient(frame, g));
+        dz = hd_work_at(stage, HD_WORK_WIDE);
     }
     struct hd_gemm_args args = {
-        .a = hd_activation(stage, *dz, rows, stage->spec.width),
-        .b = hd_weight_matrix(frame, HD_WEIGHT_DOWN),
+        .a = hd_activation(stage, dz, rows, stage->spec.width),
+        .b = hd_dgrad_matrix(frame, HD_WEIGHT_DOWN),
         .c = hd_activation(stage, hd_work_at(stage, HD_WORK_E), rows, stage->spec.expert_width),
         .form = HD_DGRAD};
     return hd_gemm_experts(frame, &args);
@@ -108,32 +122,80 @@ static hd_status through_swiglu(const struct hd_frame *frame)
     return stage->ops->swiglu_backward(stage->kernel->device, &swiglu);
 }
 
-/* Step 4: W_down +=, the rows' gradient (over dz; dense: [dxn]), W_gate and W_up +=. */
-static hd_status expert_gradients(const struct hd_frame *frame, const void *dz)
+/* MXFP8, before step 4: [weighted] down its rows, [dgate_up] in both ways. */
+static hd_status round_inner(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
-    const uint64_t rows = stage->layout.row_max, width = stage->spec.width;
-    const uint64_t inner = stage->spec.expert_width;
-    const uint32_t experts = stage->spec.experts;
-    const void *dgate_up = hd_work_at(stage, HD_WORK_DGATE_UP);
-    const void *input = experts ? hd_line_at(frame, HD_LINE_ROWS) : hd_work_at(stage, HD_WORK_XN);
-    void *drows = hd_work_at(stage, experts ? HD_WORK_WIDE : HD_WORK_DXN);
-    struct hd_gemm_args down = {
-        .a = hd_activation(stage, dz, rows, width),
-        .b = hd_activation(stage, hd_work_at(stage, HD_WORK_WEIGHTED), rows, inner),
-        .c = hd_gradient_matrix(frame, HD_WEIGHT_DOWN),
-        .form = HD_WGRAD};
-    struct hd_gemm_args through = {.a = hd_activation(stage, dgate_up, rows, 2 * inner),
-                                   .b = hd_weight_matrix(frame, HD_WEIGHT_GATE_UP),
-                                   .c = hd_activation(stage, drows, rows, width),
-                                   .form = HD_DGRAD};
-    struct hd_gemm_args up = {.a = hd_activation(stage, dgate_up, rows, 2 * inner),
-                              .b = hd_activation(stage, input, rows, width),
-                              .c = hd_gradient_matrix(frame, HD_WEIGHT_GATE_UP),
-                              .form = HD_WGRAD};
-    TRY(hd_gemm_experts(frame, &down));
-    TRY(hd_gemm_experts(frame, &through));
-    return hd_gemm_experts(frame, &up);
+    void *weighted = hd_work_at(stage, HD_WORK_WEIGHTED);
+    void *dgate_up = hd_work_at(stage, HD_WORK_DGATE_UP);
+    const uint64_t rows = hd_row_count(frame), inner = stage->spec.expert_width;
+    const struct hd_rounding down = {
+        .source = weighted, .columnwise = weighted, .rows = rows, .columns = inner};
+    const struct hd_rounding up = {.source = dgate_up,
+                                   .rowwise = dgate_up,
+                                   .columnwise = hd_work_at(stage, HD_WORK_DGATE_UP_COLUMNS),
+                                   .rows = rows,
+                                   .columns = 2 * inner};
+    TRY(hd_round(stage, &down));
+    return hd_round(stage, &up);
+}
+
+/* A weight gradient of the experts, over their rows: W += dy^T x. */
+static hd_status add_expert_gradient(const struct hd_frame *frame, enum hd_weight weight,
+                                     const void *dy, const void *x)
+{
+    const struct hd_stage *stage = frame->stage;
+    const struct hd_weight_place *place = &stage->layout.weights[weight];
+    struct hd_gemm_args args = {.a = hd_activation(stage, dy, stage->layout.row_max, place->rows),
+                                .b = hd_activation(stage, x, stage->layout.row_max, place->columns),
+                                .c = hd_gradient_matrix(frame, weight),
+                                .form = HD_WGRAD};
+    return hd_gemm_experts(frame, &args);
+}
+
+/* Step 4, second third: [dgate_up] -> the rows' gradient (over dz; dense: [dxn]). */
+static hd_status through_up(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    const uint64_t rows = stage->layout.row_max, inner = stage->spec.expert_width;
+    void *drows = hd_work_at(stage, stage->spec.experts ? HD_WORK_WIDE : HD_WORK_DXN);
+    struct hd_gemm_args args = {
+        .a = hd_activation(stage, hd_work_at(stage, HD_WORK_DGATE_UP), rows, 2 * inner),
+        .b = hd_dgrad_matrix(frame, HD_WEIGHT_GATE_UP),
+        .c = hd_activation(stage, drows, rows, stage->spec.width),
+        .form = HD_DGRAD};
+    return hd_gemm_experts(frame, &args);
+}
+
+/* Step 4: W_down +=, the rows' gradient, W_gate and W_up +=. */
+static hd_status expert_gradients(const struct hd_frame *frame, const void *g)
+{
+    const struct hd_stage *stage = frame->stage;
+    const int has_experts = stage->spec.experts > 0;
+    const void *dz = has_experts ? hd_work_at(stage, HD_WORK_WIDE) : g;
+    const void *rows =
+        has_experts ? hd_line_at(frame, HD_LINE_ROWS) : hd_work_at(stage, HD_WORK_XN);
+    TRY(add_expert_gradient(frame, HD_WEIGHT_DOWN, dz, hd_work_at(stage, HD_WORK_WEIGHTED)));
+    TRY(through_up(frame));
+    return add_expert_gradient(frame, HD_WEIGHT_GATE_UP, hd_work_at(stage, HD_WORK_DGATE_UP), rows);
+}
+
+/* The same in MXFP8: the rows come back from the payload exactly, and go down the columns. */
+static hd_status expert_gradients_mxfp8(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    void *const columns = hd_work_at(stage, HD_WORK_WIDE_COLUMNS);
+    const struct hd_rounding rows = {.source = columns,
+                                     .columnwise = columns,
+                                     .rows = hd_row_count(frame),
+                                     .columns = stage->spec.width};
+    TRY(round_inner(frame));
+    TRY(add_expert_gradient(frame, HD_WEIGHT_DOWN, columns, hd_work_at(stage, HD_WORK_WEIGHTED)));
+    TRY(through_up(frame));
+    TRY(hd_load_rows(frame, columns));
+    TRY(hd_round(stage, &rows));
+    return add_expert_gradient(frame, HD_WEIGHT_GATE_UP,
+                               hd_work_at(stage, HD_WORK_DGATE_UP_COLUMNS), columns);
 }
 
 /* Steps 5 and 6, first half: the router, and every row back to its token -> [dxn]. */
@@ -154,16 +216,16 @@ static hd_status gather_rows(const struct hd_frame *frame)
     return stage->ops->permute_backward(stage->kernel->device, &rows);
 }
 
-/* Steps 2 to 6: g -> [dx1]. */
-static hd_status backward_experts(const struct hd_frame *frame, const void *g)
+/* Steps 1 to 6: g -> [dx1]. */
+static hd_status backward_experts(const struct hd_frame *frame, const void *x, const void *g)
 {
     const struct hd_stage *stage = frame->stage;
-    const void *x1 = hd_line_at(frame, HD_LINE_X1), *dz;
+    TRY(hd_recompute_block(frame, x));
+    const void *x1 = hd_line_at(frame, HD_LINE_X1);
     void *r2 = hd_line_at(frame, HD_LINE_R2);
-    TRY(hd_norm_rows(frame, HD_WEIGHT_NORM2, x1, hd_work_at(stage, HD_WORK_XN), r2));
-    TRY(open_down(frame, g, &dz));
+    TRY(open_down(frame, g));
     TRY(through_swiglu(frame));
-    TRY(expert_gradients(frame, dz));
+    TRY(hd_is_mxfp8(stage) ? expert_gradients_mxfp8(frame) : expert_gradients(frame, g));
     if (stage->spec.experts) {
         TRY(gather_rows(frame));
     }
@@ -259,74 +321,6 @@ static hd_status backward_attention(const struct hd_frame *frame, const void *x,
             .x = x, .rstd = r1, .dy = dxn, .add = hd_work_at(stage, HD_WORK_DX1), .dx = dx});
 }
 
-/* --- the stamp, and what a payload is trusted with ------------------------------------------ */
-
-static hd_status check_stamp(const struct hd_stage *stage, const struct hd_pass *pass)
-{
-    struct hd_stamp stamp;
-    memcpy(&stamp, pass->payload[0], sizeof stamp);
-    if (stamp.magic != HD_STAMP_MAGIC || stamp.spec_hash != stage->spec_hash) {
-        return hd_refuse(stage->kernel->host, HD_PROTOCOL,
-                         "stage %u, microbatch %u: expected the payload of generation %llu, found "
-                         "no payload of this stage (magic %016llx, generation %llu)",
-                         stage->spec.stage, pass->microbatch, (unsigned long long)pass->generation,
-                         (unsigned long long)stamp.magic, (unsigned long long)stamp.generation);
-    }
-    if (stamp.generation != pass->generation || stamp.microbatch != pass->microbatch) {
-        return hd_refuse(stage->kernel->host, HD_PROTOCOL,
-                         "stage %u, microbatch %u: expected the payload of generation %llu, found "
-                         "generation %llu of microbatch %llu: the slot was leased again too early",
-                         stage->spec.stage, pass->microbatch, (unsigned long long)pass->generation,
-                         (unsigned long long)stamp.generation,
-                         (unsigned long long)stamp.microbatch);
-    }
-    return HD_OK;
-}
-
-static int in_range(const int32_t *index, uint64_t count, int64_t least, int64_t limit)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        if (index[i] < least || index[i] >= limit) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Whether every index that the ops will follow stays within its tensor (K8). */
-static int maps_hold(const struct hd_frame *frame)
-{
-    const struct hd_layout *layout = &frame->stage->layout;
-    const uint32_t experts = frame->stage->spec.experts;
-    const uint64_t chosen = layout->tokens * frame->stage->spec.experts_per_token;
-    const int64_t row_max = (int64_t)layout->row_max;
-    const int32_t *offsets = hd_line_at(frame, HD_LINE_OFFSETS);
-    int holds = offsets[0] == 0 && in_range(offsets, experts + 1u, 0, row_max + 1);
-    for (uint32_t expert = 0; expert < experts; expert++) {
-        holds = holds && offsets[expert] <= offsets[expert + 1] &&
-                offsets[expert] % (int32_t)HD_ROW_BLOCK == 0;
-    }
-    return holds && in_range(hd_line_at(frame, HD_LINE_SELECTED), chosen, 0, experts) &&
-           in_range(hd_line_at(frame, HD_LINE_ROW_OF), chosen, 0, offsets[experts]) &&
-           in_range(hd_line_at(frame, HD_LINE_SOURCE), layout->row_max, -1, (int64_t)chosen);
-}
-
-static hd_status check_payload(const struct hd_stage *stage, const struct hd_pass *pass)
-{
-    TRY(check_stamp(stage, pass));
-    for (uint32_t block = 0; stage->spec.experts && block < stage->spec.block_count; block++) {
-        const struct hd_frame frame = hd_frame_at(stage, pass, block);
-        if (!maps_hold(&frame)) {
-            return hd_refuse(stage->kernel->host, HD_PROTOCOL,
-                             "stage %u, microbatch %u, generation %llu: the routing of block %u in "
-                             "the payload was overwritten behind an intact stamp",
-                             stage->spec.stage, pass->microbatch,
-                             (unsigned long long)pass->generation, stage->spec.first_block + block);
-        }
-    }
-    return HD_OK;
-}
-
 /* --- the pass -------------------------------------------------------------------------------- */
 
 static struct hd_embed_args embed_of(const struct hd_stage *stage, const struct hd_pass *pass)
@@ -369,31 +363,22 @@ static hd_status backward_block(const struct hd_frame *frame, const void *g)
     if (frame->block == 0) {
         TRY(first_input(stage, frame->pass, &x));
     }
-    TRY(backward_experts(frame, g));
+    TRY(backward_experts(frame, x, g));
     return backward_attention(frame, x, dx);
 }
 
-hd_status hd_stage_backward(struct hd_stage *stage, const struct hd_pass *given)
+hd_status hd_backward_half(struct hd_stage *stage, const struct hd_pass *pass)
 {
-    struct hd_pass pass = {0};
-    memcpy(&pass, given, given->size < sizeof pass ? given->size : sizeof pass);
-    assert(pass.payload[0] != NULL);
-    assert(stage->spec.has_embedding ? pass.tokens != NULL : pass.input_gradient != NULL);
-    assert(stage->spec.has_head ? pass.targets != NULL : pass.output_gradient != NULL);
-    TRY(check_payload(stage, &pass));
-    hd_transformer_backend.bind(stage->kernel->device,
-                                (char *)stage->memory.scratch + stage->layout.ops_scratch,
-                                stage->layout.ops_scratch_bytes);
-    const void *g = pass.output_gradient;
+    const void *g = pass->output_gradient;
     if (stage->spec.has_head) {
-        const struct hd_frame frame = hd_frame_at(stage, &pass, stage->spec.block_count - 1);
+        const struct hd_frame frame = hd_frame_at(stage, pass, stage->spec.block_count - 1);
         TRY(backward_head(&frame));
         g = hd_work_at(stage, HD_WORK_G);
     }
     for (uint32_t block = stage->spec.block_count; block-- > 0;) {
-        const struct hd_frame frame = hd_frame_at(stage, &pass, block);
+        const struct hd_frame frame = hd_frame_at(stage, pass, block);
         TRY(backward_block(&frame, g));
         g = hd_work_at(stage, HD_WORK_G);
     }
-    return stage->spec.has_embedding ? backward_embedding(stage, &pass) : HD_OK;
+    return stage->spec.has_embedding ? backward_embedding(stage, pass) : HD_OK;
 }

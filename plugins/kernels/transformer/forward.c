@@ -4,13 +4,12 @@
  *   x -> norm -> q k v -> norm, rope -> attention -> W_o, + x -> x1
  *   x1 -> norm -> route -> permute -> gate_up -> swiglu -> W_down -> combine, + x1
  *
- * Where a payload is given the lines of its sections are filled; an evaluation uses
- * one section in scratch for block after block, and so computes the same bits.
+ * Where a payload is given the lines that it keeps are filled; the others, and in an
+ * evaluation all, lie in one section in scratch for block after block, and so have the
+ * same bits.  What a recomputation makes again it makes by the same functions.
  */
+#include "mxfp8.h"
 #include "stage.h"
-
-#include <assert.h>
-#include <string.h>
 
 /* One step: leaves the function with the first status that is not OK. */
 #define TRY(step)                       \
@@ -57,7 +56,8 @@ static hd_status attend(const struct hd_frame *frame, const void *x)
     return stage->ops->gemm(stage->kernel->device, &output);
 }
 
-/* Steps 4 and 5, first half: which token goes where, and the rows that go. */
+/* Steps 4 and 5, first half: which token goes where, and the rows that go.  In MXFP8 they are
+   quantised on their way into the payload. */
 static hd_status dispatch(const struct hd_frame *frame, double *terms)
 {
     const struct hd_stage *stage = frame->stage;
@@ -66,41 +66,72 @@ static hd_status dispatch(const struct hd_frame *frame, double *terms)
     route.balance = &terms[0];
     route.z = &terms[1];
     rows.x = hd_work_at(stage, HD_WORK_XN);
-    rows.rows = hd_activation(stage, hd_line_at(frame, HD_LINE_ROWS), stage->layout.row_max,
-                              stage->spec.width);
+    void *target =
+        hd_is_mxfp8(stage) ? hd_work_at(stage, HD_WORK_WIDE) : hd_line_at(frame, HD_LINE_ROWS);
+    rows.rows = hd_activation(stage, target, stage->layout.row_max, stage->spec.width);
     TRY(stage->ops->route(stage->kernel->device, &route));
     TRY(stage->ops->assign(stage->kernel->device, &rows));
-    return stage->ops->permute(stage->kernel->device, &rows);
+    TRY(stage->ops->permute(stage->kernel->device, &rows));
+    return hd_is_mxfp8(stage) ? hd_store_rows(frame, target) : HD_OK;
 }
 
-/* Steps 5 to 7 of the experts: rows -> gate_up -> [h] -> [y] -> out.  Dense: xn for the rows,
-   and the sum with x1 in the last GEMM. */
+/* Step 5, second half: rows (dense: [xn]) -> gate_up. */
+static hd_status open_experts(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    const struct hd_stage_spec *spec = &stage->spec;
+    const uint64_t rows = stage->layout.row_max;
+    const void *input =
+        spec->experts ? hd_line_at(frame, HD_LINE_ROWS) : hd_work_at(stage, HD_WORK_XN);
+    if (hd_is_mxfp8(stage)) {
+        void *wide = hd_work_at(stage, HD_WORK_WIDE);
+        TRY(hd_load_rows(frame, wide));
+        input = wide;
+    }
+    struct hd_gemm_args up = {.a = hd_activation(stage, input, rows, spec->width),
+                              .b = hd_weight_matrix(frame, HD_WEIGHT_GATE_UP),
+                              .c = hd_activation(stage, hd_line_at(frame, HD_LINE_GATE_UP), rows,
+                                                 2ull * spec->expert_width),
+                              .form = HD_FPROP};
+    return hd_gemm_experts(frame, &up);
+}
+
+/* Step 6, first half: gate_up -> [h], as the next product reads it. */
+static hd_status activate(const struct hd_frame *frame, void *h)
+{
+    const struct hd_stage *stage = frame->stage;
+    struct hd_swiglu_args swiglu = hd_swiglu_of(frame);
+    swiglu.h = h;
+    TRY(stage->ops->swiglu(stage->kernel->device, &swiglu));
+    if (!hd_is_mxfp8(stage)) {
+        return HD_OK;
+    }
+    const struct hd_rounding rounding = {.source = h,
+                                         .rowwise = h,
+                                         .rows = hd_row_count(frame),
+                                         .columns = stage->spec.expert_width};
+    return hd_round(stage, &rounding);
+}
+
+/* Steps 5 to 7 of the experts: rows -> gate_up -> [h] -> [y] -> out.  Dense: the sum with x1 is in
+   the last GEMM. */
 static hd_status run_experts(const struct hd_frame *frame, void *out)
 {
     const struct hd_stage *stage = frame->stage;
     const struct hd_stage_spec *spec = &stage->spec;
     const uint64_t rows = stage->layout.row_max, inner = spec->expert_width;
-    const void *input =
-        spec->experts ? hd_line_at(frame, HD_LINE_ROWS) : hd_work_at(stage, HD_WORK_XN);
     const void *x1 = hd_line_at(frame, HD_LINE_X1);
     void *h = hd_work_at(stage, HD_WORK_E), *y = hd_work_at(stage, HD_WORK_WIDE);
-    struct hd_gemm_args up = {
-        .a = hd_activation(stage, input, rows, spec->width),
-        .b = hd_weight_matrix(frame, HD_WEIGHT_GATE_UP),
-        .c = hd_activation(stage, hd_line_at(frame, HD_LINE_GATE_UP), rows, 2 * inner),
-        .form = HD_FPROP};
     struct hd_gemm_args down = {
         .a = hd_activation(stage, h, rows, inner),
         .b = hd_weight_matrix(frame, HD_WEIGHT_DOWN),
         .c = hd_activation(stage, spec->experts ? y : out, rows, spec->width),
         .form = HD_FPROP};
-    struct hd_swiglu_args swiglu = hd_swiglu_of(frame);
-    swiglu.h = h;
     if (spec->experts == 0) {
         down.add = hd_activation(stage, x1, rows, spec->width);
     }
-    TRY(hd_gemm_experts(frame, &up));
-    TRY(stage->ops->swiglu(stage->kernel->device, &swiglu));
+    TRY(open_experts(frame));
+    TRY(activate(frame, h));
     TRY(hd_gemm_experts(frame, &down));
     if (spec->experts == 0) {
         return HD_OK;
@@ -112,16 +143,35 @@ static hd_status run_experts(const struct hd_frame *frame, void *out)
     return stage->ops->combine(stage->kernel->device, &combine);
 }
 
+/* x1 -> [xn]; the statistic is written again where it was kept, with the same bits. */
+static hd_status norm_experts(const struct hd_frame *frame)
+{
+    return hd_norm_rows(frame, HD_WEIGHT_NORM2, hd_line_at(frame, HD_LINE_X1),
+                        hd_work_at(frame->stage, HD_WORK_XN), hd_line_at(frame, HD_LINE_R2));
+}
+
 static hd_status forward_block(const struct hd_frame *frame, const void *x, void *out)
 {
-    const struct hd_stage *stage = frame->stage;
     TRY(attend(frame, x));
-    TRY(hd_norm_rows(frame, HD_WEIGHT_NORM2, hd_line_at(frame, HD_LINE_X1),
-                     hd_work_at(stage, HD_WORK_XN), hd_line_at(frame, HD_LINE_R2)));
-    if (stage->spec.experts) {
+    TRY(norm_experts(frame));
+    if (frame->stage->spec.experts) {
         TRY(dispatch(frame, &frame->pass->terms[2 * (size_t)frame->block]));
     }
     return run_experts(frame, out);
+}
+
+hd_status hd_recompute_block(const struct hd_frame *frame, const void *x)
+{
+    const uint32_t recompute = frame->stage->spec.recompute;
+    double unused[2]; /* the forward has reported these terms */
+    if (recompute == HD_RECOMPUTE_FULL) {
+        TRY(attend(frame, x));
+    }
+    TRY(norm_experts(frame));
+    if (recompute == HD_RECOMPUTE_FULL && frame->stage->spec.experts) {
+        TRY(dispatch(frame, unused));
+    }
+    return recompute == HD_RECOMPUTE_NONE ? HD_OK : open_experts(frame);
 }
 
 /* Step 8. */
@@ -168,47 +218,23 @@ static void *output_of(const struct hd_frame *frame)
     return stage->spec.has_head ? hd_head_at(stage, frame->pass, HD_HEAD_X) : frame->pass->output;
 }
 
-static void write_stamp(const struct hd_stage *stage, const struct hd_pass *pass)
+hd_status hd_forward_half(struct hd_stage *stage, const struct hd_pass *pass, uint64_t *row_count)
 {
-    struct hd_stamp stamp = {.magic = HD_STAMP_MAGIC,
-                             .generation = pass->generation,
-                             .microbatch = pass->microbatch,
-                             .spec_hash = stage->spec_hash};
-    for (uint32_t block = 0; block < stage->spec.block_count; block++) {
-        const struct hd_frame frame = hd_frame_at(stage, pass, block);
-        const int32_t *offsets = hd_line_at(&frame, HD_LINE_OFFSETS);
-        stamp.row_count +=
-            stage->spec.experts ? (uint64_t)offsets[stage->spec.experts] : stage->layout.tokens;
-    }
-    memcpy(pass->payload[0], &stamp, sizeof stamp);
-}
-
-hd_status hd_stage_forward(struct hd_stage *stage, const struct hd_pass *given)
-{
-    struct hd_pass pass = {0};
-    memcpy(&pass, given, given->size < sizeof pass ? given->size : sizeof pass);
-    assert(stage->spec.has_embedding ? pass.tokens != NULL : pass.input != NULL);
-    assert(stage->spec.has_head ? pass.targets != NULL : pass.output != NULL);
-    hd_transformer_backend.bind(stage->kernel->device,
-                                (char *)stage->memory.scratch + stage->layout.ops_scratch,
-                                stage->layout.ops_scratch_bytes);
-    const void *x = pass.input;
+    const void *x = pass->input;
     if (stage->spec.has_embedding) {
         x = stage->memory.scratch; /* the x line of the section in scratch */
-        TRY(embed(stage, &pass, stage->memory.scratch));
+        TRY(embed(stage, pass, stage->memory.scratch));
     }
     for (uint32_t block = 0; block < stage->spec.block_count; block++) {
-        const struct hd_frame frame = hd_frame_at(stage, &pass, block);
+        const struct hd_frame frame = hd_frame_at(stage, pass, block);
         void *out = output_of(&frame);
         TRY(forward_block(&frame, x, out));
+        *row_count += stage->spec.experts ? hd_row_count(&frame) : stage->layout.tokens;
         x = out;
     }
     if (stage->spec.has_head) {
-        const struct hd_frame frame = hd_frame_at(stage, &pass, stage->spec.block_count - 1);
+        const struct hd_frame frame = hd_frame_at(stage, pass, stage->spec.block_count - 1);
         TRY(forward_head(&frame));
-    }
-    if (pass.payload[0] != NULL) {
-        write_stamp(stage, &pass);
     }
     return HD_OK;
 }

@@ -14,7 +14,8 @@ static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struc
                              struct hd_kernel **out)
 {
     struct hd_kernel *kernel = host->alloc(host->context, sizeof *kernel, 64, "kernel");
-    struct hd_device filled = {.memory = HD_MEMORY_HOST, .alignment = 64};
+    struct hd_device filled = {
+        .memory = HD_MEMORY_HOST, .capabilities = HD_KERNEL_RECOMPUTE, .alignment = 64};
     if (kernel == NULL) {
         return hd_refuse(host, HD_NO_MEMORY, "no memory for the kernel's own state");
     }
@@ -23,6 +24,9 @@ static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struc
     if (status != HD_OK) {
         host->free(host->context, kernel);
         return status;
+    }
+    if (hd_transformer_backend.ops(host, HD_PRECISION_MXFP8) != NULL) {
+        filled.capabilities |= HD_KERNEL_MXFP8_EMULATED;
     }
     filled.size = device->size;
     memcpy(device, &filled, device->size < sizeof filled ? device->size : sizeof filled);
@@ -48,10 +52,11 @@ static hd_status serve(const struct hd_host *host, const struct hd_stage_spec *g
     }
     *ops = hd_transformer_backend.ops(host, spec->precision);
     if (*ops == NULL) {
+        static const char *const names[] = {"bf16", "mxfp8", "f32"};
         return hd_refuse(host, HD_UNSUPPORTED,
                          "precision %s is not served by this kernel with these options: use %s",
-                         spec->precision == HD_PRECISION_F32 ? "f32" : "bf16",
-                         spec->precision == HD_PRECISION_F32 ? "bf16" : "f32");
+                         names[spec->precision],
+                         spec->precision == HD_PRECISION_BF16 ? "f32" : "bf16");
     }
     return HD_OK;
 }
@@ -82,13 +87,12 @@ static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_s
         return status;
     }
     hd_layout_make(&spec, ops, &layout);
-    const uint32_t routed = spec.experts ? 2 * spec.block_count : 0;
     const struct hd_stage_needs filled = {
         .size = needs->size,
         .tensor_count = hd_tensor_count(&spec),
-        .term_count = routed + (spec.has_head ? 1 : 0),
+        .term_count = layout.term_count,
         .boundary_dtype = ops->activation,
-        .boundary_bytes = layout.tokens * spec.width * layout.activation_bytes,
+        .boundary_bytes = spec.half_batches * layout.tokens * spec.width * layout.activation_bytes,
         .parameter_bytes = layout.parameter_bytes,
         .optimizer_bytes = layout.optimizer_bytes,
         .gradient_bytes = {layout.gradient_bytes[HD_DENSE], layout.gradient_bytes[HD_EXPERT]},
@@ -97,7 +101,7 @@ static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_s
         .private_bytes = own_bytes(&spec, ops, &layout),
         .forward_flops = hd_spec_forward_flops(&spec),
         .backward_flops = 2 * hd_spec_forward_flops(&spec),
-        .acquisitions = 1};
+        .acquisitions = spec.half_batches};
     memcpy(needs, &filled, needs->size < sizeof filled ? needs->size : sizeof filled);
     return HD_OK;
 }

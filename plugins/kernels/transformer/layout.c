@@ -98,6 +98,10 @@ static void place_weight(struct hd_layout *out, enum hd_weight weight, struct cu
     if (place->has_copy) {
         place->copy = take(&at->parameters, place->count * out->activation_bytes, 64);
     }
+    place->dgrad_copy = place->copy;
+    if (out->is_mxfp8 && (weight == HD_WEIGHT_GATE_UP || weight == HD_WEIGHT_DOWN)) {
+        place->dgrad_copy = take(&at->parameters, place->count * out->activation_bytes, 64);
+    }
     place->moment1 = take(&at->optimizer, bytes, 64);
     place->moment2 = take(&at->optimizer, bytes, 64);
     place->gradient = take(&at->gradients[place->group], bytes, 64);
@@ -131,12 +135,20 @@ static void place_weights(const struct hd_stage_spec *spec, struct hd_layout *ou
 
 /* --- payload ----------------------------------------------------------------------------- */
 
+/* Whether a forward keeps the line: see payload.md's table, by its three columns. */
+static int is_kept(enum hd_line line, uint32_t recompute)
+{
+    return line == HD_LINE_X || recompute == HD_RECOMPUTE_NONE ||
+           (recompute == HD_RECOMPUTE_EXPERTS && line != HD_LINE_GATE_UP);
+}
+
 static void place_section(const struct hd_stage_spec *spec, struct hd_layout *out)
 {
     const uint64_t a = out->activation_bytes, s = out->statistic_bytes, tokens = out->tokens;
     const uint64_t wide = tokens * spec->width * a, shared = tokens * out->key_value_width * a;
     const uint64_t routed = spec->experts ? 1 : 0, experts = spec->experts;
     const uint64_t chosen = routed * tokens * spec->experts_per_token;
+    const uint64_t rows = routed * out->row_max * spec->width;
     const uint64_t bytes[HD_LINE_COUNT] = {
         [HD_LINE_X] = wide,
         [HD_LINE_R1] = tokens * s,
@@ -157,20 +169,22 @@ static void place_section(const struct hd_stage_spec *spec, struct hd_layout *ou
         [HD_LINE_COUNTS] = experts * sizeof(int32_t),
         [HD_LINE_OFFSETS] = routed * (experts + 1) * sizeof(int32_t),
         [HD_LINE_SOURCE] = routed * out->row_max * sizeof(int32_t),
-        [HD_LINE_ROWS] = routed * out->row_max * spec->width * a,
+        [HD_LINE_ROWS] = out->is_mxfp8 ? rows : rows * a,
+        [HD_LINE_SCALES] = out->is_mxfp8 ? rows / HD_ROW_BLOCK : 0,
         [HD_LINE_GATE_UP] = out->row_max * 2 * spec->expert_width * a,
     };
-    uint64_t cursor = 0;
     for (uint32_t line = 0; line < HD_LINE_COUNT; line++) {
-        out->line[line] = take(&cursor, bytes[line], HD_LINE_BYTES);
+        out->line[line] = take(&out->section_bytes, bytes[line], HD_LINE_BYTES);
+        out->kept[line] = is_kept(line, spec->recompute)
+                              ? take(&out->kept_stride, bytes[line], HD_LINE_BYTES)
+                              : HD_NOT_KEPT;
     }
-    out->section_stride = cursor;
     out->first_shift = out->line[HD_LINE_R1];
 }
 
 static void place_payload(const struct hd_stage_spec *spec, struct hd_layout *out)
 {
-    uint64_t cursor = HD_LINE_BYTES + spec->block_count * out->section_stride - out->first_shift;
+    uint64_t cursor = HD_LINE_BYTES + spec->block_count * out->kept_stride - out->first_shift;
     if (spec->has_head) {
         const uint64_t wide = out->tokens * spec->width * out->activation_bytes;
         const uint64_t statistic = out->tokens * out->statistic_bytes;
@@ -199,7 +213,11 @@ static void place_scratch(const struct hd_stage_spec *spec, const struct hd_ops 
     const uint64_t a = out->activation_bytes, s = out->statistic_bytes, rows = out->row_max;
     const uint64_t wide = out->tokens * spec->width * a, inner = rows * spec->expert_width * a;
     const uint64_t shared = out->tokens * out->key_value_width * a;
+    const uint64_t only_mxfp8 = out->is_mxfp8 ? 1 : 0;
+    const uint64_t widest = most(spec->width, 2ull * spec->expert_width);
     const uint64_t bytes[HD_WORK_COUNT] = {
+        [HD_WORK_TERMS] = out->term_count * sizeof(double),
+        [HD_WORK_SLAB] = only_mxfp8 * 2 * (HD_ROW_BLOCK + 1) * widest,
         [HD_WORK_G] = wide,
         [HD_WORK_DX1] = wide,
         [HD_WORK_XN] = wide,
@@ -217,11 +235,13 @@ static void place_scratch(const struct hd_stage_spec *spec, const struct hd_ops 
         [HD_WORK_E] = inner,
         [HD_WORK_WEIGHTED] = inner,
         [HD_WORK_DGATE_UP] = 2 * inner,
+        [HD_WORK_WIDE_COLUMNS] = only_mxfp8 * rows * spec->width * a,
+        [HD_WORK_DGATE_UP_COLUMNS] = only_mxfp8 * 2 * inner,
     };
-    uint64_t begin = out->section_stride;
-    begin = place_phase(out, bytes, HD_WORK_G, HD_WORK_XN, begin);
+    uint64_t begin = out->section_bytes;
+    begin = place_phase(out, bytes, HD_WORK_TERMS, HD_WORK_XN, begin);
     const uint64_t attention = place_phase(out, bytes, HD_WORK_QN, HD_WORK_SUM, begin);
-    const uint64_t experts = place_phase(out, bytes, HD_WORK_DXR, HD_WORK_DGATE_UP, begin);
+    const uint64_t experts = place_phase(out, bytes, HD_WORK_DXR, HD_WORK_DGATE_UP_COLUMNS, begin);
     out->ops_scratch = most(attention, experts);
     out->ops_scratch_bytes = ops->scratch_bytes(spec);
     out->scratch_bytes = out->ops_scratch + out->ops_scratch_bytes;
@@ -233,6 +253,8 @@ void hd_layout_make(const struct hd_stage_spec *spec, const struct hd_ops *ops,
     assert(spec->block_count > 0 && spec->heads > 0 && spec->key_value_heads > 0);
     *out = (struct hd_layout){.activation_bytes = dtype_bytes(ops->activation),
                               .statistic_bytes = dtype_bytes(ops->statistic),
+                              .is_mxfp8 = spec->precision == HD_PRECISION_MXFP8,
+                              .term_count = hd_term_count(spec),
                               .tokens = (uint64_t)spec->batch * spec->sequence};
     out->key_value_width = (uint64_t)spec->width / spec->heads * spec->key_value_heads;
     out->row_max = out->tokens;

@@ -38,21 +38,16 @@ static void fill_defaults(struct hd_stage_spec *spec)
 /* What the contract has and this program does not. */
 static hd_status check_built(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
-    if (spec->precision == HD_PRECISION_MXFP8) {
-        return hd_refuse(host, HD_UNSUPPORTED,
-                         "precision mxfp8 is not built yet: use precision = bf16 or f32");
-    }
     if (spec->precision > HD_PRECISION_F32) {
-        return hd_refuse(host, HD_UNSUPPORTED, "precision %u is not known: use bf16 or f32",
+        return hd_refuse(host, HD_UNSUPPORTED, "precision %u is not known: use bf16, mxfp8 or f32",
                          spec->precision);
     }
-    if (spec->recompute != HD_RECOMPUTE_NONE) {
+    if (spec->recompute > HD_RECOMPUTE_EXPERTS) {
         return hd_refuse(host, HD_UNSUPPORTED,
-                         "recomputation is not built yet: use recompute = none");
+                         "recompute %u is not known: use none, full or experts", spec->recompute);
     }
-    if (spec->half_batches != 1) {
-        return hd_refuse(host, HD_UNSUPPORTED,
-                         "half_batches = %u is not built yet: use half_batches = 1",
+    if (spec->half_batches > HD_ACQUISITION_MAX) {
+        return hd_refuse(host, HD_UNSUPPORTED, "half_batches = %u: use half_batches = 1 or 2",
                          spec->half_batches);
     }
     if (spec->split_backward) {
@@ -64,6 +59,44 @@ static hd_status check_built(const struct hd_host *host, const struct hd_stage_s
                          "experts %u..%u of %u: sharded experts are not built yet: use all of them",
                          spec->expert_first, spec->expert_first + spec->expert_count,
                          spec->experts);
+    }
+    return HD_OK;
+}
+
+/* Blocks of 32 lie along both dimensions of an expert's matrices. */
+static hd_status check_mxfp8(const struct hd_host *host, const struct hd_stage_spec *spec)
+{
+    if (spec->precision != HD_PRECISION_MXFP8) {
+        return HD_OK;
+    }
+    if (spec->experts == 0) {
+        return hd_refuse(
+            host, HD_UNSUPPORTED,
+            "precision mxfp8 is that of experts, and experts = 0: use precision = bf16");
+    }
+    if (spec->width % HD_ROW_BLOCK || spec->expert_width % HD_ROW_BLOCK) {
+        return hd_refuse(
+            host, HD_UNSUPPORTED,
+            "precision mxfp8 has blocks of 32: width %u leaves %u over, expert_width %u "
+            "leaves %u: make both multiples of 32",
+            spec->width, spec->width % HD_ROW_BLOCK, spec->expert_width,
+            spec->expert_width % HD_ROW_BLOCK);
+    }
+    if (spec->scale_rule > 1) {
+        return hd_refuse(host, HD_UNSUPPORTED, "scale_rule %u is not known: use up or floor",
+                         spec->scale_rule);
+    }
+    return HD_OK;
+}
+
+static hd_status check_halves(const struct hd_host *host, const struct hd_stage_spec *spec)
+{
+    if (spec->batch % spec->half_batches) {
+        return hd_refuse(
+            host, HD_UNSUPPORTED,
+            "a microbatch of %u samples has no %u halves: use an even microbatch_size, "
+            "or half_batches = 1",
+            spec->batch, spec->half_batches);
     }
     return HD_OK;
 }
@@ -116,6 +149,13 @@ hd_status hd_spec_read(const struct hd_host *host, const struct hd_stage_spec *g
         status = check_shape(host, &spec);
     }
     if (status == HD_OK) {
+        status = check_mxfp8(host, &spec);
+    }
+    if (status == HD_OK) {
+        status = check_halves(host, &spec);
+    }
+    if (status == HD_OK) {
+        spec.batch /= spec.half_batches;
         *out = spec;
     }
     return status;
@@ -134,7 +174,8 @@ uint64_t hd_spec_hash(const struct hd_stage_spec *spec, const struct hd_ops *ops
         spec->experts,       spec->expert_width, spec->vocabulary,  spec->experts_per_token,
         spec->sequence,      spec->batch,        spec->precision,   spec->normalize_gates,
         spec->stage,         spec->first_block,  spec->block_count, spec->recompute,
-        spec->has_embedding, spec->has_head,     ops->activation,   ops->statistic};
+        spec->has_embedding, spec->has_head,     ops->activation,   ops->statistic,
+        spec->scale_rule,    spec->half_batches};
     uint64_t hash = HD_STAMP_MAGIC;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         hash = mix(hash, words[i]);
@@ -142,9 +183,14 @@ uint64_t hd_spec_hash(const struct hd_stage_spec *spec, const struct hd_ops *ops
     return hash;
 }
 
+uint32_t hd_term_count(const struct hd_stage_spec *spec)
+{
+    return (spec->experts ? 2 * spec->block_count : 0) + (spec->has_head ? 1 : 0);
+}
+
 double hd_spec_forward_flops(const struct hd_stage_spec *spec)
 {
-    const double tokens = (double)spec->batch * spec->sequence;
+    const double tokens = (double)spec->half_batches * spec->batch * spec->sequence;
     const double width = spec->width;
     const double shared = width / spec->heads * spec->key_value_heads;
     const double chosen = spec->experts ? spec->experts_per_token : 1;

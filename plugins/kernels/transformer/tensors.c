@@ -7,6 +7,7 @@
  *   GATE_UP [E, 2f, d]   expert 0: gate rows, up rows; expert 1: gate rows, up rows; ..
  *   DOWN    [E, d, f]    expert 0; expert 1; ..
  */
+#include "mxfp8.h"
 #include "stage.h"
 
 #include <assert.h>
@@ -159,6 +160,23 @@ static char *weight_at(const struct hd_stage *stage, enum hd_weight weight, uint
     }
 }
 
+/* A renewed copy of whole rows of a weight, from element `first` -> in MXFP8 the experts' two. */
+static hd_status round_copies(const struct hd_stage *stage, const struct part *part)
+{
+    const struct hd_weight_place *place = &stage->layout.weights[part->weight];
+    if (place->dgrad_copy == place->copy) {
+        return HD_OK;
+    }
+    char *const copy = (char *)hd_copy_at(stage, part->weight, part->block) +
+                       part->first * stage->layout.activation_bytes;
+    const struct hd_rounding rounding = {.source = copy,
+                                         .rowwise = copy,
+                                         .columnwise = copy + (place->dgrad_copy - place->copy),
+                                         .rows = part->count / part->columns,
+                                         .columns = part->columns};
+    return hd_round(stage, &rounding);
+}
+
 hd_status hd_stage_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy, uint32_t into,
                                void *host)
 {
@@ -181,7 +199,8 @@ hd_status hd_stage_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t 
                                                (char *)hd_copy_at(stage, part.weight, part.block) +
                                                part.first * stage->layout.activation_bytes,
                                            .count = part.count};
-    return stage->ops->convert(stage->kernel->device, &args);
+    const hd_status status = stage->ops->convert(stage->kernel->device, &args);
+    return status == HD_OK ? round_copies(stage, &part) : status;
 }
 
 hd_status hd_stage_norms(struct hd_stage *stage, double *squared)
@@ -218,7 +237,9 @@ static hd_status update_weight(struct hd_stage *stage, enum hd_weight weight, ui
         .count = place->count,
         .decays = place->is_matrix,
         .update = update};
-    return stage->ops->adamw(stage->kernel->device, &args);
+    const struct part all = whole(stage, weight, block, NULL);
+    const hd_status status = stage->ops->adamw(stage->kernel->device, &args);
+    return status == HD_OK ? round_copies(stage, &all) : status;
 }
 
 /* Element by element, so that a whole weight at once gives the bits of its tensors one by one. */

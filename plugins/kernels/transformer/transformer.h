@@ -22,8 +22,8 @@
  * own (a S gradient, an A activation, a G weight); every other address has the
  * dtype that ops.h writes beside it.  The tables of rope and every address of an
  * argument struct stay valid for the call only; device addresses are those of the
- * core's regions and keep the alignment that open reported, lines of payload and
- * scratch start on 256 bytes within their region.
+ * core's regions and keep the alignment that open reported (but for the second half of a
+ * boundary), lines of payload and scratch start on 256 bytes within their region.
  */
 #ifndef HD_TRANSFORMER_H
 #define HD_TRANSFORMER_H
@@ -32,7 +32,8 @@
 
 struct hd_transformer_backend {
     /* The op table for `precision` (enum hd_precision) and the plugin's options, which are in
-       `host`; NULL if this plugin does not serve it.  Pure: also called without a device. */
+       `host`; NULL if this plugin does not serve it.  For mxfp8 the table has bf16 for A, and
+       quantise and dequantise.  Pure: also called without a device. */
     const struct hd_ops *(*ops)(const struct hd_host *host, uint32_t precision);
 
     /* As open of kernel.h: fills `device` (but for its size) and makes what the ops are given.

@@ -1,0 +1,122 @@
+/*
+ * plugins/kernels/transformer/mxfp8.c - the experts' products in MXFP8, emulated in BF16.
+ *
+ * An E4M3 element times a power of two is a BF16 number, so a product of two quantised operands is
+ * the BF16 product of what they mean.  Blocks run along the contraction, and an operand that is
+ * contracted in two ways has two images of the same BF16 source:
+ *
+ *   FPROP  gate_up = rows W^T       rows along d     W_gate_up along d
+ *          y = h W_down^T           h along f        W_down along f
+ *   DGRAD  e = dz W_down            dz along d       W_down down d
+ *          drows = dgate_up W       dgate_up along f W_gate_up down f
+ *   WGRAD  dW_down += dz^T h        dz down rows     weighted down rows
+ *          dW += dgate_up^T rows    dgate_up down    rows (of the payload, exact) down rows
+ *
+ * Everything else keeps its type.  Sources: the report, section 6.4; OCP Microscaling 1.0.
+ */
+#include "mxfp8.h"
+#include "stage.h"
+
+#include <assert.h>
+
+int hd_is_mxfp8(const struct hd_stage *stage)
+{
+    return stage->spec.precision == HD_PRECISION_MXFP8;
+}
+
+uint64_t hd_row_count(const struct hd_frame *frame)
+{
+    const int32_t *offsets = hd_line_at(frame, HD_LINE_OFFSETS);
+    return (uint64_t)offsets[frame->stage->spec.experts];
+}
+
+static struct hd_matrix quantised(void *data, void *scales, uint64_t rows, uint64_t columns)
+{
+    assert(rows <= UINT32_MAX && columns <= UINT32_MAX);
+    return (struct hd_matrix){.data = data,
+                              .scales = scales,
+                              .dtype = HD_E4M3,
+                              .rows = (uint32_t)rows,
+                              .columns = (uint32_t)columns};
+}
+
+static hd_status dequantise(const struct hd_stage *stage, struct hd_quantise_args args,
+                            void *target)
+{
+    if (target == NULL) {
+        return HD_OK;
+    }
+    args.target = target;
+    return stage->ops->dequantise(stage->kernel->device, &args);
+}
+
+/* 32 rows: both images are made before either is written, since one may lie over the source. */
+static hd_status round_slab(const struct hd_stage *stage, const struct hd_rounding *slab)
+{
+    uint8_t *const lines = hd_work_at(stage, HD_WORK_SLAB);
+    const uint64_t columns = slab->columns, count = HD_ROW_BLOCK * columns;
+    const struct hd_quantise_args args = {
+        .source = slab->source,
+        .rowwise =
+            quantised(slab->rowwise ? lines : NULL, lines + 2 * count, HD_ROW_BLOCK, columns),
+        .columnwise = quantised(slab->columnwise ? lines + count : NULL,
+                                lines + 2 * count + columns, HD_ROW_BLOCK, columns),
+        .rows = HD_ROW_BLOCK,
+        .columns = (uint32_t)columns,
+        .scale_rule = stage->spec.scale_rule};
+    struct hd_quantise_args rowwise = args, columnwise = args;
+    rowwise.columnwise.data = NULL;
+    columnwise.rowwise.data = NULL;
+    hd_status status = stage->ops->quantise(stage->kernel->device, &args);
+    if (status == HD_OK) {
+        status = dequantise(stage, rowwise, slab->rowwise);
+    }
+    return status == HD_OK ? dequantise(stage, columnwise, slab->columnwise) : status;
+}
+
+static void *advance(void *data, uint64_t bytes)
+{
+    return data == NULL ? NULL : (char *)data + bytes;
+}
+
+hd_status hd_round(const struct hd_stage *stage, const struct hd_rounding *rounding)
+{
+    const uint64_t slab_bytes = HD_ROW_BLOCK * rounding->columns * stage->layout.activation_bytes;
+    struct hd_rounding slab = *rounding;
+    hd_status status = HD_OK;
+    assert(rounding->rows % HD_ROW_BLOCK == 0 && rounding->columns % HD_ROW_BLOCK == 0);
+    for (uint64_t row = 0; status == HD_OK && row < rounding->rows; row += HD_ROW_BLOCK) {
+        status = round_slab(stage, &slab);
+        slab.source = advance(slab.source, slab_bytes);
+        slab.rowwise = advance(slab.rowwise, slab_bytes);
+        slab.columnwise = advance(slab.columnwise, slab_bytes);
+    }
+    return status;
+}
+
+/* --- the dispatch payload --------------------------------------------------------------------- */
+
+static struct hd_quantise_args rows_of(const struct hd_frame *frame)
+{
+    const struct hd_stage *stage = frame->stage;
+    const uint64_t rows = hd_row_count(frame), width = stage->spec.width;
+    assert(rows <= stage->layout.row_max);
+    return (struct hd_quantise_args){.rowwise =
+                                         quantised(hd_line_at(frame, HD_LINE_ROWS),
+                                                   hd_line_at(frame, HD_LINE_SCALES), rows, width),
+                                     .rows = (uint32_t)rows,
+                                     .columns = (uint32_t)width,
+                                     .scale_rule = stage->spec.scale_rule};
+}
+
+hd_status hd_store_rows(const struct hd_frame *frame, const void *source)
+{
+    struct hd_quantise_args args = rows_of(frame);
+    args.source = source;
+    return frame->stage->ops->quantise(frame->stage->kernel->device, &args);
+}
+
+hd_status hd_load_rows(const struct hd_frame *frame, void *target)
+{
+    return dequantise(frame->stage, rows_of(frame), target);
+}

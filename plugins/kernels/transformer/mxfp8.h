@@ -1,0 +1,26 @@
+/*
+ * plugins/kernels/transformer/mxfp8.h - operands of the experts' products in MXFP8.
+ *
+ * All of it is called within a pass or an update, and uses [slab] of the scratch.
+ */
+#ifndef HD_TRANSFORMER_MXFP8_H
+#define HD_TRANSFORMER_MXFP8_H
+
+#include "stage.h"
+
+/* A source and its images as an MXFP8 GEMM reads them, in A: quantised in blocks along the rows, or
+   along the columns.  Either may be NULL, or the source itself. */
+struct hd_rounding {
+    void *source, *rowwise, *columnwise;
+    uint64_t rows, columns; /* multiples of 32 */
+};
+
+int hd_is_mxfp8(const struct hd_stage *stage);
+hd_status hd_round(const struct hd_stage *stage, const struct hd_rounding *rounding);
+/* Rows of experts in use, a multiple of 32. */
+uint64_t hd_row_count(const struct hd_frame *frame);
+/* [R,d] -> the payload's rows, and back (exact). */
+hd_status hd_store_rows(const struct hd_frame *frame, const void *source);
+hd_status hd_load_rows(const struct hd_frame *frame, void *target);
+
+#endif /* HD_TRANSFORMER_MXFP8_H */
