@@ -71,12 +71,12 @@ hd_status hd_cli_bench_open(struct hd_cli *cli, const struct hd_cli_bench_words 
         goto finish_config;
     }
     const struct hd_job_plugins borrowed = {
-        bench->plugins.schedule,
-        bench->plugins.transport,
-        bench->plugins.kernel,
-        bench->plugins.schedule_options,
-        bench->plugins.transport_options,
-        bench->plugins.kernel_options,
+        .schedule = bench->plugins.schedule,
+        .transport = bench->plugins.transport,
+        .kernel = bench->plugins.kernel,
+        .schedule_options = bench->plugins.schedule_options,
+        .transport_options = bench->plugins.transport_options,
+        .kernel_options = bench->plugins.kernel_options,
     };
     status = hd_job_create(&bench->job, &bench->config, &borrowed, &cli->problem);
     if (status == HD_OK) {
