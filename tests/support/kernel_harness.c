@@ -163,6 +163,10 @@ static void take_regions(struct hd_chain *chain, struct hd_chain_stage *at)
                                           .gradients = {take(chain, at->needs.gradient_bytes[0]),
                                                         take(chain, at->needs.gradient_bytes[1])}};
     at->payload = take(chain, at->needs.payload_bytes);
+    if (at->needs.acquisitions == 2) {
+        at->second_payload = take(chain, at->needs.payload_bytes);
+        memset(at->second_payload, 0xff, at->needs.payload_bytes);
+    }
     /* What is unset must not matter: NaN in every float. */
     memset(at->memory.scratch, 0xff, at->needs.scratch_bytes);
     memset(at->payload, 0xff, at->needs.payload_bytes);
@@ -228,13 +232,10 @@ void hd_chain_close(struct hd_chain *chain)
     for (uint32_t stage = 0; stage < chain->stage_count; stage++) {
         struct hd_chain_stage *at = &chain->stages[stage];
         chain->harness->ops->stage_destroy(at->stage);
-        void *const blocks[] = {at->memory.parameters,
-                                at->memory.optimizer,
-                                at->memory.scratch,
-                                at->memory.gradients[0],
-                                at->memory.gradients[1],
-                                at->payload,
-                                at->input,
+        void *const blocks[] = {at->memory.parameters,   at->memory.optimizer,
+                                at->memory.scratch,      at->memory.gradients[0],
+                                at->memory.gradients[1], at->payload,
+                                at->second_payload,      at->input,
                                 at->input_gradient};
         for (unsigned i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
             hd_memory_give(blocks[i]);
@@ -254,7 +255,7 @@ static struct hd_pass pass_of(const struct hd_chain *chain, uint32_t stage)
     return (struct hd_pass){.size = sizeof(struct hd_pass),
                             .microbatch = chain->microbatch,
                             .generation = at->generation,
-                            .payload = {at->payload},
+                            .payload = {at->payload, at->second_payload},
                             .input = at->input,
                             .tokens = stage == 0 ? chain->tokens : NULL,
                             .targets = is_last ? chain->targets : NULL,
@@ -274,7 +275,7 @@ hd_status hd_chain_forward(struct hd_chain *chain, int evaluate)
         pass.output_gradient = NULL;
         pass.input_gradient = NULL;
         if (evaluate) {
-            pass.payload[0] = NULL;
+            pass.payload[0] = pass.payload[1] = NULL;
         }
         const hd_status status = chain->harness->ops->forward(chain->stages[stage].stage, &pass);
         if (status != HD_OK) {

@@ -53,6 +53,7 @@ struct hd_chain_stage {
     struct hd_stage_memory memory;
     struct hd_stage *stage;
     void *payload;         /* given to forward and backward; payload_bytes of needs */
+    void *second_payload;  /* of the second half batch, else NULL */
     void *input;           /* boundary before; NULL for the first stage */
     void *input_gradient;  /* and its gradient */
     uint64_t generation;   /* of both passes */
