@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/plan.h"
+#include "cli/run_evaluate.h"
 #include "launch/launch.h"
 #include "run/session.h"
 
@@ -47,7 +48,7 @@ static void keep_summary(void *context, struct hd_session *session, void *region
     if (done == 0) {
         return;
     }
-    summary->first_loss = hd_session_losses(session, region)[0];
+    summary->first_loss = hd_session_losses(session, region)[0]; /* NaN: before a lost metric */
     summary->last_loss = hd_session_losses(session, region)[done - 1];
     summary->median_seconds = median_of(hd_session_step_seconds(session, region), done);
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
@@ -79,6 +80,11 @@ static void print_header(const struct hd_cli *cli, const struct hd_session *sess
         fprintf(stderr, "corpus %s: %llu samples of %u tokens\n", hd_corpus_path(session->corpus),
                 (unsigned long long)hd_corpus_sample_count(session->corpus),
                 config->model.sequence);
+    }
+    if (session->steps_before > 0) {
+        fprintf(stderr, "goes on from %s/checkpoint: step %u, %llu samples read\n",
+                session->request.resume->directory, session->steps_before,
+                (unsigned long long)session->samples_before);
     }
     if (!job->pipeline->is_ascending) {
         fprintf(stderr, "note: the plan breaks law 8 (ascending): its results are outside the "
@@ -143,8 +149,9 @@ static void print_summary(const struct hd_session *session, const struct summary
     if (summary->results.has_hash && session->corpus != NULL) {
         printf("parameters %.16s\n", summary->results.parameters_hash);
     }
-    printf("see %s: run.json, metrics.jsonl%s, config.ini, log/\n", session->rundir.path,
-           config->output.trace ? ", trace.json (open it in Perfetto)" : "");
+    printf("see %s: run.json, metrics.jsonl%s, config.ini%s, log/\n", session->rundir.path,
+           config->output.trace ? ", trace.json (open it in Perfetto)" : "",
+           config->output.checkpoint_every >= 0 ? ", checkpoint/" : "");
 }
 
 static void add_json(struct cJSON *json, const struct hd_session *session,
@@ -181,7 +188,7 @@ static hd_status write_config(const struct hd_session *session, struct hd_proble
     return hd_rundir_commit(&session->rundir, "config.ini", stream, problem);
 }
 
-static void run_session(struct hd_cli *cli, struct hd_job *job)
+static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume)
 {
     struct summary summary = {.last_loss = NAN, .median_seconds = NAN};
     struct hd_session session;
@@ -190,6 +197,7 @@ static void run_session(struct hd_cli *cli, struct hd_job *job)
         .is_quiet = (uint32_t)(cli->is_quiet || cli->is_json),
         .is_terminal = (uint32_t)isatty(STDERR_FILENO),
         .has_files = 1,
+        .resume = resume,
         .argument_count = cli->argument_count,
         .arguments = cli->arguments,
     };
@@ -232,25 +240,78 @@ static int dry_run(struct hd_cli *cli)
 }
 
 static void run_job(struct hd_cli *cli, struct hd_config *config,
-                    const struct hd_cli_plugins *plugins)
+                    const struct hd_cli_plugins *plugins, struct hd_resume *resume)
 {
+    const uint32_t is_evaluation = hd_cli_option(cli, "--evaluate", 0) != NULL;
     const struct hd_job_plugins borrowed = {
-        plugins->schedule,         plugins->transport,         plugins->kernel,
-        plugins->schedule_options, plugins->transport_options, plugins->kernel_options,
+        .schedule = plugins->schedule,
+        .transport = plugins->transport,
+        .kernel = plugins->kernel,
+        .schedule_options = plugins->schedule_options,
+        .transport_options = plugins->transport_options,
+        .kernel_options = plugins->kernel_options,
+        .is_forward_only = is_evaluation,
     };
     struct hd_job job;
 
     if (hd_job_create(&job, config, &borrowed, &cli->problem) != HD_OK) {
         return;
     }
-    if (hd_launch_check_environment(&cli->problem) == HD_OK) {
-        run_session(cli, &job);
+    const hd_status status = hd_launch_check_environment(&cli->problem);
+    if (status == HD_OK && is_evaluation) {
+        hd_cli_evaluate(cli, &job, resume);
+    } else if (status == HD_OK) {
+        run_session(cli, &job, resume);
     }
     hd_job_finish(&job);
 }
 
+/* What --resume names, if it was given. */
+static hd_status open_resume(struct hd_cli *cli, struct hd_resume *resume)
+{
+    const char *const path = hd_cli_option(cli, "--resume", 0);
+    const uint32_t is_evaluation = hd_cli_option(cli, "--evaluate", 0) != NULL;
+
+    *resume = (struct hd_resume){0};
+    if (path == NULL) {
+        return HD_OK;
+    }
+    if (hd_cli_option(cli, "--overwrite", 0) != NULL) {
+        hd_cli_refuse(cli, "--resume goes on with what --overwrite removes");
+        return HD_INVALID;
+    }
+    return hd_resume_open(resume, path, !is_evaluation, &cli->problem);
+}
+
+/* A run brings its config.ini along, and goes on in its directory, unless the command line says
+   otherwise. */
+static hd_status load_config(struct hd_cli *cli, const struct hd_resume *resume,
+                             struct hd_config *config)
+{
+    char file[4096];
+
+    if (resume->kind != HD_RESUME_RUN) {
+        return hd_cli_config(cli, config);
+    }
+    snprintf(file, sizeof file, "%.4000s/config.ini", resume->directory);
+    const hd_status status = hd_config_load(config, cli->file != NULL ? cli->file : file,
+                                            cli->override_count, cli->overrides, &cli->problem);
+    if (status != HD_OK ||
+        strcmp(hd_config_place(config, "output", "directory"), "command line") == 0) {
+        return status;
+    }
+    if (strlen(resume->directory) >= sizeof config->output.directory) {
+        hd_config_finish(config);
+        hd_cli_refuse(cli, "--resume: the path is too long");
+        return HD_INVALID;
+    }
+    snprintf(config->output.directory, sizeof config->output.directory, "%s", resume->directory);
+    return HD_OK;
+}
+
 static int cmd_run(struct hd_cli *cli)
 {
+    struct hd_resume resume;
     struct hd_config config;
     struct hd_cli_plugins plugins;
 
@@ -260,23 +321,26 @@ static int cmd_run(struct hd_cli *cli)
     if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
         return dry_run(cli);
     }
-    if (hd_cli_config(cli, &config) != HD_OK) {
+    if (open_resume(cli, &resume) != HD_OK) {
         return cli->problem.exit_code;
     }
-    if (hd_cli_plugins(cli, &config, &plugins) == HD_OK) {
-        run_job(cli, &config, &plugins);
-        hd_cli_plugins_finish(&plugins);
+    if (load_config(cli, &resume, &config) == HD_OK) {
+        if (hd_cli_plugins(cli, &config, &plugins) == HD_OK) {
+            run_job(cli, &config, &plugins, resume.kind != 0 ? &resume : NULL);
+            hd_cli_plugins_finish(&plugins);
+        }
+        hd_config_finish(&config);
     }
-    hd_config_finish(&config);
+    hd_resume_close(&resume);
     return cli->problem.exit_code;
 }
 
 static const struct hd_cli_option options[] = {
     {"--overwrite", NULL, "run in a directory that has a run already, and replace it", NULL},
     {"--dry-run", NULL, "plan and memory only", NULL},
-    {"--resume", "DIR", "go on from the checkpoint in DIR",
-     "checkpoints are not built yet, so there is nothing to resume from"},
-    {"--evaluate", NULL, "forward only, loss and bits per byte", "evaluation is not built yet"},
+    {"--resume", "DIR|FILE.safetensors",
+     "go on from the checkpoint in DIR; or begin with the weights of a model file", NULL},
+    {"--evaluate", NULL, "forward only, loss and bits per byte; trains and leaves nothing", NULL},
     {NULL, NULL, NULL, NULL},
 };
 

@@ -161,9 +161,9 @@ const struct hd_key hd_keys[] = {
      "keep the actions' times", HD_KEY_FLAG, AT(output.trace), NULL},
     {"output", "trace_steps", "3", "1..1000000",
      "the last steps that the trace keeps", HD_KEY_COUNT, AT(output.trace_steps), NULL},
-    {"output", "checkpoint_every", "never", "0..1000000000 | never",
+    {"output", "checkpoint_every", "0", "0..1000000000 | never",
      "steps between checkpoints; 0: at the end and on a signal",
-     HD_KEY_STEPS, AT(output.checkpoint_every), "never"},
+     HD_KEY_STEPS, AT(output.checkpoint_every), NULL},
 
     {"debug", "poison", "off", "off | on",
      "fill released payloads with NaN", HD_KEY_FLAG, AT(debug.poison), NULL},

@@ -78,6 +78,7 @@ static hd_status plan_from_schedule(const struct hd_config *config,
         .rank_count = config->pipeline.ranks,
         .stage_count = (uint32_t)stage_count,
         .microbatch_count = config->pipeline.microbatches,
+        .flags = plugins->is_forward_only ? HD_FORWARD_ONLY : 0,
         .option_count = plugins->schedule->plugin.option_count,
         .options = plugins->schedule_options,
     };

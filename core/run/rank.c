@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "run/checkpoint.h"
+#include "run/evaluate.h"
 #include "train/initial.h"
 
 #include <assert.h>
@@ -129,9 +131,14 @@ static hd_status draw_stage(struct hd_rank *rank, uint32_t local, struct hd_prob
     return status;
 }
 
-static hd_status draw_parameters(struct hd_rank *rank, struct hd_problem *problem)
+/* The first values: drawn, or those of a checkpoint. */
+static hd_status set_parameters(struct hd_rank *rank, struct hd_problem *problem)
 {
     hd_status status = HD_OK;
+
+    if (rank->session->request.resume != NULL) {
+        return hd_rank_load(rank, problem);
+    }
 
     for (uint32_t local = 0; status == HD_OK && local < hd_engine_stage_count(rank->engine);
          local++) {
@@ -198,19 +205,6 @@ static hd_status digest_stage(struct hd_rank *rank, uint32_t local,
     return status;
 }
 
-/* Where the digests of `stage` begin in the block of its rank. */
-static uint32_t digest_offset(const struct hd_session *session, uint32_t stage)
-{
-    uint32_t offset = 0;
-
-    for (uint32_t i = 0; i < stage; i++) {
-        if (session->exchange.stages[i].rank == session->exchange.stages[stage].rank) {
-            offset += session->exchange.stages[i].tensor_count;
-        }
-    }
-    return offset;
-}
-
 static void join_digests(struct hd_rank *rank, const uint8_t (*all)[HD_HASH_BYTES],
                          uint64_t row_count)
 {
@@ -222,7 +216,7 @@ static void join_digests(struct hd_rank *rank, const uint8_t (*all)[HD_HASH_BYTE
     hd_hash_begin(&hash);
     for (uint32_t stage = 0; stage < session->exchange.stage_count; stage++) {
         const struct hd_exchange_stage *row = &session->exchange.stages[stage];
-        hd_hash_add(&hash, all[row->rank * row_count + digest_offset(session, stage)],
+        hd_hash_add(&hash, all[row->rank * row_count + hd_session_digest_offset(session, stage)],
                     (uint64_t)row->tensor_count * HD_HASH_BYTES);
     }
     hd_hash_end(&hash, digest);
@@ -242,7 +236,8 @@ static hd_status hash_parameters(struct hd_rank *rank, struct hd_problem *proble
 
     for (uint32_t local = 0; status == HD_OK && local < hd_engine_stage_count(rank->engine);
          local++) {
-        const uint32_t offset = digest_offset(session, hd_engine_stage(rank->engine, local));
+        const uint32_t offset =
+            hd_session_digest_offset(session, hd_engine_stage(rank->engine, local));
         status = digest_stage(rank, local, mine + offset, problem);
     }
     if (status == HD_OK) {
@@ -301,7 +296,13 @@ static void leave_results(struct hd_rank *rank)
 static hd_status run(struct hd_rank *rank, struct hd_problem *problem)
 {
     hd_status (*const parts[])(struct hd_rank *, struct hd_problem *) = {
-        create_engine, agree, draw_parameters, take_buffers, hd_rank_train, hash_parameters,
+        create_engine,
+        agree,
+        hd_rank_list_tensors,
+        set_parameters,
+        take_buffers,
+        rank->session->request.is_evaluation ? hd_rank_evaluate : hd_rank_train,
+        hash_parameters,
     };
     hd_status status = HD_OK;
 
@@ -312,6 +313,7 @@ static hd_status run(struct hd_rank *rank, struct hd_problem *problem)
         leave_results(rank);
         hd_engine_phase(rank->engine, HD_PHASE_DONE);
     }
+    hd_rank_forget_tensors(rank);
     hd_engine_destroy(rank->engine);
     return status;
 }

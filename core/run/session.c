@@ -148,7 +148,7 @@ static hd_status open_corpus(struct hd_session *session, struct hd_problem *prob
         .token_bytes = config->data.token_bytes,
         .vocabulary = config->model.vocabulary,
         .sequence = config->model.sequence,
-        .samples_per_step = session->samples_per_step,
+        .samples_per_step = session->request.is_evaluation ? 1 : session->samples_per_step,
     };
 
     if (!has_loss(session->job)) {
@@ -177,9 +177,8 @@ hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
     if (status == HD_OK) {
         status = lay_out_exchange(session, problem);
     }
-    if (status == HD_OK && request->has_files) {
-        status = hd_rundir_create(&session->rundir, config->output.directory, config->name,
-                                  request->overwrite, problem);
+    if (status == HD_OK) {
+        status = hd_session_start(session, problem);
     }
     lay_out(session);
     if (status != HD_OK) {
@@ -386,11 +385,12 @@ static void prepare_region(void *context, void *region)
     hd_session_results(session, region)->measured_bubble = NAN;
     board->timeout_ns = (uint64_t)(config->transport.timeout_s * 1e9);
     board->first_step_timeout_ns = (uint64_t)(config->transport.first_step_timeout_s * 1e9);
+    hd_session_prepare_steps(session, region);
 }
 
 hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem)
 {
-    const uint64_t digest_bytes = session->digest_count * HD_HASH_BYTES;
+    const uint64_t digest_bytes = session->digest_count * sizeof(struct hd_tensor);
     const uint64_t block_bytes = session->exchange.block_bytes;
     uint64_t gather_bytes = block_bytes > digest_bytes ? block_bytes : digest_bytes;
     struct hd_launch_outcome outcome;

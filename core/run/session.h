@@ -16,6 +16,7 @@
 #include "engine/recorder.h"
 #include "launch/launch.h"
 #include "run/job.h"
+#include "run/resume.h"
 #include "train/corpus.h"
 #include "train/rundir.h"
 #include "train/step.h"
@@ -48,6 +49,11 @@ struct hd_results {
     double measured_bubble;       /* mean over the counted steps; NaN: none */
     double measured_span_seconds; /* mean: from the first action's begin to the last one's end */
     double balance_loss, z_loss;  /* of the last step */
+    struct {
+        uint32_t steps_done;
+        uint64_t samples, labels; /* that were read, each once */
+        double loss;              /* mean over the labels, in nats */
+    } evaluation;
 };
 
 /* What a command asks of a run. */
@@ -55,6 +61,8 @@ struct hd_session_request {
     uint32_t overwrite, is_quiet, is_terminal; /* is_terminal: stderr is one */
     uint32_t has_files;                        /* 0: no directory at all (bench) */
     uint32_t counts_wait_cpu;                  /* hd_rank_result.wait_cpu_ns (bench) */
+    uint32_t is_evaluation;                    /* forward only; has_files is 0 */
+    struct hd_resume *resume;                  /* borrowed; NULL: initial values, step 1 */
     int argument_count;
     char *const *arguments; /* for run.json */
 };
@@ -66,7 +74,10 @@ struct hd_session {
     struct hd_rundir rundir;
     struct hd_exchange exchange;
     uint64_t samples_per_step, started_ns;
-    char started[40]; /* ISO 8601 */
+    uint32_t steps_before; /* of the checkpoint that the run goes on from */
+    uint64_t samples_before;
+    char corpus_sha256[HD_HASH_TEXT_BYTES]; /* empty without files or corpus */
+    char started[40];                       /* ISO 8601 */
 
     /* Offsets into the region. */
     uint64_t results_offset, steps_offset, ranks_offset, lanes_offset, records_offset, region_bytes;
@@ -104,6 +115,15 @@ hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
 /* Forks, trains, writes the files.  HD_OK: every step was done; else the problem says the cause. */
 hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem);
 void hd_session_finish(struct hd_session *session);
+
+/* run/start.c.  With corpus and exchange there: checks request.resume, makes the directory, and
+   says where the run begins.  In the parent, before the first fork: what the region must hold. */
+hd_status hd_session_start(struct hd_session *session, struct hd_problem *problem);
+void hd_session_prepare_steps(const struct hd_session *session, void *region);
+/* The first sample of a step, counted over the whole job. */
+uint64_t hd_session_sample(const struct hd_session *session, uint32_t step);
+/* Place of the first tensor of `stage` among the tensors of its rank. */
+uint32_t hd_session_digest_offset(const struct hd_session *session, uint32_t stage);
 
 /* run/rank.c: the main of a rank. */
 int32_t hd_session_rank_main(void *context, struct hd_bootstrap *bootstrap, void *region);

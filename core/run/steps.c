@@ -2,6 +2,7 @@
 #include "run/rank.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "run/checkpoint.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -22,14 +23,31 @@ static uint32_t reads_corpus(const struct hd_rank *rank)
     return reads && rank->session->corpus != NULL;
 }
 
-/* Runs the step's actions; leaves this rank's block filled. */
-static hd_status compute(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
+/* Fills the step's tokens and targets; samples past the batch keep their tokens and have no label.
+ */
+static void read_batch(struct hd_rank *rank, const struct hd_batch *batch)
+{
+    const struct hd_session *session = rank->session;
+    const uint64_t sequence = session->job->config->model.sequence;
+    const struct hd_corpus_range range = {
+        .first = batch->first,
+        .sample_count = (uint32_t)session->samples_per_step,
+    };
+
+    hd_corpus_samples(session->corpus, range, rank->tokens, rank->targets);
+    for (uint64_t i = batch->count * sequence; i < session->samples_per_step * sequence; i++) {
+        rank->targets[i] = -1;
+    }
+}
+
+hd_status hd_rank_compute(struct hd_rank *rank, const struct hd_batch *batch,
+                          struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
     const struct hd_config *config = session->job->config;
-    const double labels = (double)session->samples_per_step * config->model.sequence;
+    const double labels = (double)batch->count * config->model.sequence;
     const struct hd_step_input input = {
-        .step = step,
+        .step = batch->step,
         .tokens = rank->token_list,
         .targets = rank->target_list,
         .label_scale = 1.0 / labels,
@@ -37,11 +55,7 @@ static hd_status compute(struct hd_rank *rank, uint32_t step, struct hd_problem 
     };
 
     if (reads_corpus(rank)) {
-        const struct hd_corpus_range range = {
-            .first = (uint64_t)(step - 1) * session->samples_per_step,
-            .sample_count = (uint32_t)session->samples_per_step,
-        };
-        hd_corpus_samples(session->corpus, range, rank->tokens, rank->targets);
+        read_batch(rank, batch);
     }
     const uint64_t cpu_ns = hd_thread_cpu_ns();
     const hd_status status = hd_engine_step(rank->engine, &input, problem);
@@ -66,7 +80,9 @@ static hd_status fill_block(struct hd_rank *rank, uint32_t step, struct hd_probl
             &exchange->stages[hd_engine_stage(rank->engine, local)];
         hd_exchange_sum_terms(hd_engine_terms(rank->engine, local), microbatches, stage->term_count,
                               values + stage->term_offset);
-        status = hd_engine_norms(rank->engine, local, values + stage->square_offset, problem);
+        if (!rank->session->request.is_evaluation) {
+            status = hd_engine_norms(rank->engine, local, values + stage->square_offset, problem);
+        }
     }
     const struct hd_exchange_header header = {
         .vote = status == HD_OK && hd_engine_is_sound(rank->engine),
@@ -90,14 +106,18 @@ static const struct hd_exchange_header *header_of(const struct hd_rank *rank, ui
                                                other * rank->session->exchange.block_bytes);
 }
 
-/* All ranks meet; from equal blocks they come to equal verdicts. */
-static hd_status meet(struct hd_rank *rank, struct hd_problem *problem)
+/* From equal blocks all ranks come to equal verdicts. */
+hd_status hd_rank_meet(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
 {
     const struct hd_exchange *exchange = &rank->session->exchange;
 
+    hd_status status = fill_block(rank, step, problem);
+    if (status != HD_OK) {
+        return status;
+    }
     hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
-    const hd_status status = hd_bootstrap_gather(
-        rank->bootstrap, rank->block, exchange->block_bytes, rank->blocks, HD_RANK_FAR_NS);
+    status = hd_bootstrap_gather(rank->bootstrap, rank->block, exchange->block_bytes, rank->blocks,
+                                 HD_RANK_FAR_NS);
     if (status != HD_OK) {
         return hd_rank_leave(rank, status, "meeting the other ranks at the end of the step",
                              problem);
@@ -158,13 +178,13 @@ static hd_status judge_nonfinite(struct hd_rank *rank, uint32_t step, struct hd_
 /* Sums for run.json, from the third step on. */
 static void count(struct hd_rank *rank, uint32_t step)
 {
-    const uint32_t steps = hd_rank_config(rank)->train.steps;
+    const uint32_t first = rank->session->steps_before, steps = hd_rank_config(rank)->train.steps;
     struct hd_rank_result *result = hd_session_rank(rank->session, rank->region, rank->rank);
     const struct hd_exchange_header *mine = header_of(rank, rank->rank);
     uint64_t begin_ns = UINT64_MAX, end_ns = 0;
     double compute = 0;
 
-    if (step < COUNTED_FROM && steps >= COUNTED_FROM) {
+    if (step < first + COUNTED_FROM && steps >= first + COUNTED_FROM) {
         return;
     }
     result->counted_steps++;
@@ -225,19 +245,19 @@ static hd_status train_step(struct hd_rank *rank, struct hd_progress *progress, 
         .is_cosine = config->train.cosine,
     };
     const uint64_t tokens = rank->session->samples_per_step * config->model.sequence;
+    const struct hd_batch batch = {step, hd_session_sample(rank->session, step),
+                                   rank->session->samples_per_step};
     const uint64_t begin_ns = hd_now_ns();
 
-    hd_status status = compute(rank, step, problem);
+    hd_status status = hd_rank_compute(rank, &batch, problem);
     if (status == HD_OK) {
-        status = fill_block(rank, step, problem);
-    }
-    if (status == HD_OK) {
-        status = meet(rank, problem);
+        status = hd_rank_meet(rank, step, problem);
     }
     if (status != HD_OK) {
         return status;
     }
     const double learning_rate = hd_rate_at(&rate, step);
+    rank->learning_rate = learning_rate;
     status = update(rank, step, learning_rate, problem);
     if (status != HD_OK) {
         return status;
@@ -266,7 +286,7 @@ static void say_wrap(const struct hd_rank *rank, uint32_t step)
 {
     const struct hd_session *session = rank->session;
     const uint64_t count = session->samples_per_step;
-    const uint64_t first = (uint64_t)(step - 1) * count;
+    const uint64_t first = hd_session_sample(session, step);
 
     if (rank->rank != 0 || session->corpus == NULL) {
         return;
@@ -274,7 +294,7 @@ static void say_wrap(const struct hd_rank *rank, uint32_t step)
     const struct hd_corpus_range now = {first, (uint32_t)count};
     const struct hd_corpus_range before = {first - count, (uint32_t)count};
     if (hd_corpus_wraps(session->corpus, now) &&
-        (step == 1 || !hd_corpus_wraps(session->corpus, before))) {
+        (first < count || !hd_corpus_wraps(session->corpus, before))) {
         hd_log(HD_LOG_WARN, "step %u: %s has been read once (%llu samples) and begins again", step,
                hd_corpus_path(session->corpus),
                (unsigned long long)hd_corpus_sample_count(session->corpus));
@@ -289,13 +309,17 @@ hd_status hd_rank_train(struct hd_rank *rank, struct hd_problem *problem)
         .is_terminal = rank->session->request.is_terminal,
         .steps = config->train.steps,
         .begin_ns = hd_now_ns(),
+        .first_step = rank->session->steps_before,
     };
     hd_status status = HD_OK;
 
-    for (uint32_t step = 1; status == HD_OK && step <= config->train.steps && rank->signal == 0;
-         step++) {
+    for (uint32_t step = rank->session->steps_before + 1;
+         status == HD_OK && step <= config->train.steps && rank->signal == 0; step++) {
         say_wrap(rank, step);
         status = train_step(rank, &progress, step, problem);
+        if (status == HD_OK && hd_rank_is_due(rank, step)) {
+            status = hd_rank_save(rank, step, problem);
+        }
     }
     if (rank->rank == 0) {
         hd_progress_end(&progress);

@@ -430,6 +430,16 @@ static double entropy_of(const uint64_t *pairs)
     return total > 0 ? sum / (double)total : 0.0;
 }
 
+uint32_t hd_corpus_is_text(const struct hd_corpus *corpus)
+{
+    return corpus->is_text;
+}
+
+uint32_t hd_corpus_is_endless(const struct hd_corpus *corpus)
+{
+    return corpus->bytes == NULL;
+}
+
 double hd_corpus_bigram_entropy(const struct hd_corpus *corpus)
 {
     const uint64_t count = corpus->bytes != NULL ? corpus->id_count : HD_CORPUS_GRAMMAR_BYTES;

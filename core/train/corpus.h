@@ -36,6 +36,8 @@ hd_status hd_corpus_open(const struct hd_corpus_request *request, struct hd_corp
 void hd_corpus_close(struct hd_corpus *corpus); /* takes NULL */
 
 uint64_t hd_corpus_sample_count(const struct hd_corpus *corpus); /* builtin: 2^32 */
+uint32_t hd_corpus_is_text(const struct hd_corpus *corpus);      /* an id is a byte of text */
+uint32_t hd_corpus_is_endless(const struct hd_corpus *corpus);   /* builtin */
 uint64_t hd_corpus_bytes(const struct hd_corpus *corpus);        /* of the file; builtin: 0 */
 const char *hd_corpus_path(const struct hd_corpus *corpus);      /* borrowed from the corpus */
 /* Of the whole file; builtin: of the first HD_CORPUS_GRAMMAR_BYTES of the text. */

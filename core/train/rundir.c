@@ -147,20 +147,32 @@ static int remove_logs(const char *path)
     return error != 0 ? error : remove_directory(path);
 }
 
+/* A checkpoint, and what a kill left of another one, go with their directories. */
+static int remove_checkpoints(const char *path)
+{
+    static const char *const directories[] = {"checkpoint.tmp", "checkpoint.old", "checkpoint"};
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+    char directory[PATH_BYTES], part[PATH_BYTES];
+    int error = 0;
+
+    for (unsigned i = 0; error == 0 && i < sizeof directories / sizeof directories[0]; i++) {
+        error = join(directory, path, directories[i], "") ? 0 : ENAMETOOLONG;
+        for (unsigned j = 0; error == 0 && j < sizeof files / sizeof files[0]; j++) {
+            error = join(part, directory, files[j], "") ? remove_file(part) : ENAMETOOLONG;
+        }
+        error = error == 0 ? remove_directory(directory) : error;
+    }
+    return error;
+}
+
 static int remove_left(const char *path)
 {
     /* run.json goes last: what is half removed is still known as a run. */
-    static const char *const files[] = {"checkpoint/model.safetensors",
-                                        "checkpoint/optimizer.safetensors",
-                                        "checkpoint/state.json",
-                                        "config.ini",
-                                        "metrics.jsonl",
-                                        "trace.json",
-                                        "report.html",
-                                        "hang.json",
-                                        "run.json"};
+    static const char *const files[] = {"config.ini",  "metrics.jsonl", "trace.json",
+                                        "report.html", "hang.json",     "run.json"};
     char part[PATH_BYTES];
     int error = join(part, path, "log", "") ? remove_logs(part) : ENAMETOOLONG;
+    error = error == 0 ? remove_checkpoints(path) : error;
 
     for (unsigned i = 0; i < sizeof files / sizeof files[0] && error == 0; i++) {
         error = join(part, path, files[i], ".tmp") ? remove_file(part) : ENAMETOOLONG;
@@ -168,14 +180,10 @@ static int remove_left(const char *path)
             error = remove_file(part);
         }
     }
-    if (error == 0 && join(part, path, "checkpoint", "")) {
-        error = remove_directory(part);
-    }
     return error;
 }
 
-static hd_status make_named(struct hd_rundir *rundir, uint32_t overwrite,
-                            struct hd_problem *problem)
+static hd_status make_named(struct hd_rundir *rundir, uint32_t mode, struct hd_problem *problem)
 {
     char run[PATH_BYTES];
     struct stat status;
@@ -188,10 +196,10 @@ static hd_status make_named(struct hd_rundir *rundir, uint32_t overwrite,
     if (!join(run, rundir->path, "run.json", "")) {
         return fail(problem, rundir->path, "made", ENAMETOOLONG);
     }
-    if (lstat(run, &status) != 0) {
+    if (mode == HD_RUNDIR_RESUME || lstat(run, &status) != 0) {
         return HD_OK;
     }
-    if (!overwrite) {
+    if (mode == HD_RUNDIR_NEW) {
         return refuse(problem, rundir->path, "holds a run already (run.json)",
                       "give --resume to go on with it, --overwrite to remove it, or another "
                       "output.directory");
@@ -244,7 +252,7 @@ static int set_path(struct hd_rundir *rundir, const char *directory)
 }
 
 hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, const char *name,
-                           uint32_t overwrite, struct hd_problem *problem)
+                           uint32_t mode, struct hd_problem *problem)
 {
     char log[PATH_BYTES];
     hd_status status;
@@ -253,7 +261,7 @@ hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, cons
     if (directory == NULL || directory[0] == '\0') {
         status = make_dated(rundir, name, problem);
     } else if (set_path(rundir, directory)) {
-        status = make_named(rundir, overwrite, problem);
+        status = make_named(rundir, mode, problem);
     } else {
         status = refuse(problem, "output.directory", "is a path of 4096 bytes or more",
                         "name a shorter one");

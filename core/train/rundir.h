@@ -14,6 +14,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* What hd_rundir_create does in a directory that holds a run: refuse, remove it, go on in it. */
+enum hd_rundir_mode { HD_RUNDIR_NEW = 0, HD_RUNDIR_OVERWRITE = 1, HD_RUNDIR_RESUME = 2 };
+
 struct hd_rundir {
     char path[4096];
     int metrics; /* descriptor of metrics.jsonl, -1 until opened */
@@ -23,11 +26,12 @@ struct hd_rundir {
  * Makes `directory` (empty or NULL: runs/NAME-YYYYMMDD-HHMMSS, local time, with -2, -3 .. if taken)
  * and log/ in it, and points runs/latest (beside the directory: in its parent) to it, atomically; a
  * `latest` that cannot be renamed over, as a directory of that name, stays and is warned about.  A
- * directory that has a run.json is refused unless `overwrite`, which removes what a run leaves and
- * nothing else (run.json last).  HD_EXIT_USAGE for the refusal, HD_EXIT_OUTPUT else.
+ * directory that has a run.json is refused, or emptied of what a run leaves and nothing else
+ * (run.json last), or left as it is, as enum hd_rundir_mode says.  HD_EXIT_USAGE for the refusal,
+ * HD_EXIT_OUTPUT else.
  */
 hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, const char *name,
-                           uint32_t overwrite, struct hd_problem *problem);
+                           uint32_t mode, struct hd_problem *problem);
 
 /* Writes `text` to path/NAME.tmp, syncs, renames.  HD_EXIT_OUTPUT; NAME is then what it was. */
 hd_status hd_rundir_write(const struct hd_rundir *rundir, const char *name, const char *text,

@@ -1,0 +1,118 @@
+#include "cli/run_evaluate.h"
+#include "run/evaluate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NATS_PER_BIT 0.69314718055994530942
+
+static void keep_results(void *context, struct hd_session *session, void *region)
+{
+    *(struct hd_results *)context = *hd_session_results(session, region);
+}
+
+static void print_header(const struct hd_cli *cli, const struct hd_session *session,
+                         const struct hd_resume *resume)
+{
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    struct hd_evaluation_extent extent;
+
+    if (cli->is_quiet || cli->is_json) {
+        return;
+    }
+    hd_evaluation_extent(session, &extent);
+    fprintf(stderr,
+            "evaluation: %s on %u ranks, %u stages, %u microbatches, %u ticks a step; kernel %s\n",
+            pipeline->schedule, pipeline->rank_count, pipeline->stage_count,
+            pipeline->microbatch_count, pipeline->asap_ticks, session->job->plugins.kernel->name);
+    fprintf(stderr, "corpus %s: %llu samples of %u tokens in %u steps; parameters: ",
+            hd_corpus_path(session->corpus), (unsigned long long)extent.sample_count,
+            session->job->config->model.sequence, extent.step_count);
+    if (resume == NULL) {
+        fprintf(stderr, "the initial ones\n");
+    } else if (resume->kind == HD_RESUME_RUN) {
+        fprintf(stderr, "%s, step %u\n", resume->directory, resume->state.step);
+    } else {
+        fprintf(stderr, "%s\n", resume->files[HD_CHECKPOINT_MODEL].path);
+    }
+}
+
+static void print_results(const struct hd_session *session, const struct hd_results *results)
+{
+    const double bits = results->evaluation.loss / NATS_PER_BIT;
+
+    printf("loss %.6f nats a token, %.6f bits a %s; %llu labels of %llu samples\n",
+           results->evaluation.loss, bits, hd_corpus_is_text(session->corpus) ? "byte" : "token",
+           (unsigned long long)results->evaluation.labels,
+           (unsigned long long)results->evaluation.samples);
+    if (results->has_hash) {
+        printf("parameters %.16s, unchanged\n", results->parameters_hash);
+    }
+}
+
+static void add_json(struct cJSON *json, const struct hd_session *session,
+                     const struct hd_results *results)
+{
+    const double bits = results->evaluation.loss / NATS_PER_BIT;
+    const int is_text = hd_corpus_is_text(session->corpus) != 0;
+
+    hd_json_number(json, "loss", results->evaluation.loss);
+    hd_json_number(json, "bits_per_token", bits);
+    hd_json_number(json, "bits_per_byte", is_text ? bits : NAN);
+    hd_json_u64(json, "samples", results->evaluation.samples);
+    hd_json_u64(json, "labels", results->evaluation.labels);
+    hd_json_u64(json, "steps", results->evaluation.steps_done);
+    hd_json_u64(json, "ticks", session->job->pipeline->asap_ticks);
+    hd_json_text(json, "parameters_hash", results->has_hash ? results->parameters_hash : NULL);
+}
+
+static int refuse(struct hd_cli *cli, const struct hd_job *job)
+{
+    const struct hd_pipeline *pipeline = job->pipeline;
+
+    if (!pipeline->is_forward_only) {
+        hd_problem_remedy(&cli->problem, "name a schedule that is a plugin");
+        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLAN,
+                       "%s has backwards, and an evaluation has forwards alone",
+                       pipeline->schedule);
+        return 1;
+    }
+    if (job->needs[pipeline->stage_count - 1].term_count == 0) {
+        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                       "kernel %s has no loss to evaluate", job->plugins.kernel->name);
+        return 1;
+    }
+    return 0;
+}
+
+void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume)
+{
+    struct hd_results results = {0};
+    struct hd_session session;
+    const struct hd_session_request request = {
+        .is_quiet = (uint32_t)(cli->is_quiet || cli->is_json),
+        .is_terminal = (uint32_t)isatty(STDERR_FILENO),
+        .is_evaluation = 1,
+        .resume = resume,
+    };
+
+    if (hd_job_check(job, &cli->problem) != HD_OK || refuse(cli, job) ||
+        hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
+        return;
+    }
+    session.on_end = keep_results;
+    session.on_end_context = &results;
+    print_header(cli, &session, resume);
+    const hd_status status = hd_session_run(&session, &cli->problem);
+    if (session.report != NULL) {
+        cli->report = strdup(session.report);
+    }
+    if (status == HD_OK && cli->is_json) {
+        add_json(cli->json, &session, &results);
+    } else if (status == HD_OK) {
+        print_results(&session, &results);
+    }
+    hd_session_finish(&session);
+}

@@ -1,0 +1,12 @@
+/* cli/run_evaluate.h - the half of `heddle run` that trains nothing: --evaluate. */
+#ifndef HEDDLE_CLI_RUN_EVALUATE_H
+#define HEDDLE_CLI_RUN_EVALUATE_H
+
+#include "cli/cli.h"
+#include "run/session.h"
+
+/* Runs the forwards of `job`, planned for forwards alone, and prints loss and bits per byte; fills
+   cli->problem.  `resume` NULL: the initial values. */
+void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume);
+
+#endif /* HEDDLE_CLI_RUN_EVALUATE_H */

@@ -1,0 +1,92 @@
+#include "run/evaluate.h"
+#include "base/clock.h"
+
+#include <assert.h>
+#include <string.h>
+
+void hd_evaluation_extent(const struct hd_session *session, struct hd_evaluation_extent *extent)
+{
+    const struct hd_config *config = session->job->config;
+    const uint64_t per_step = session->samples_per_step;
+    const uint64_t all = hd_corpus_sample_count(session->corpus);
+    const uint64_t whole = (all + per_step - 1) / per_step;
+    const uint32_t is_limited =
+        hd_corpus_is_endless(session->corpus) ||
+        strcmp(hd_config_place(config, "train", "steps"), "command line") == 0;
+    const uint64_t steps = is_limited && config->train.steps < whole ? config->train.steps : whole;
+
+    extent->step_count = steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX - 1;
+    extent->sample_count =
+        extent->step_count * per_step < all ? extent->step_count * per_step : all;
+}
+
+static hd_status refuse_nonfinite(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
+{
+    hd_problem_place(problem, "step %u", step);
+    hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_NONFINITE,
+                   "the loss is %g: these parameters give no finite loss on this text",
+                   rank->result.loss);
+    hd_board_abort(rank->board, problem);
+    return HD_PROTOCOL;
+}
+
+static void show(struct hd_progress *progress, const struct hd_rank *rank, uint32_t step,
+                 uint64_t begin_ns)
+{
+    const double seconds = (double)(hd_now_ns() - begin_ns) * 1e-9;
+    const uint64_t tokens = rank->session->samples_per_step * hd_rank_config(rank)->model.sequence;
+    const struct hd_metrics metrics = {
+        .step = step,
+        .result = rank->result,
+        .tokens = tokens,
+        .step_seconds = seconds,
+        .tokens_per_second = (double)tokens / seconds,
+    };
+    hd_progress_step(progress, &metrics);
+}
+
+hd_status hd_rank_evaluate(struct hd_rank *rank, struct hd_problem *problem)
+{
+    const struct hd_session *session = rank->session;
+    struct hd_results *results = hd_session_results(session, rank->region);
+    struct hd_evaluation_extent extent;
+    hd_evaluation_extent(session, &extent);
+    struct hd_progress progress = {
+        .is_quiet = session->request.is_quiet || rank->rank != 0,
+        .is_terminal = session->request.is_terminal,
+        .steps = extent.step_count,
+        .begin_ns = hd_now_ns(),
+    };
+    double loss = 0;
+    uint64_t done = 0;
+
+    for (uint32_t step = 1; step <= extent.step_count && rank->signal == 0; step++) {
+        const uint64_t left = extent.sample_count - done;
+        const struct hd_batch batch = {
+            step, done, left < session->samples_per_step ? left : session->samples_per_step};
+        const uint64_t begin_ns = hd_now_ns();
+        hd_status status = hd_rank_compute(rank, &batch, problem);
+        if (status == HD_OK) {
+            status = hd_rank_meet(rank, step, problem);
+        }
+        if (status == HD_OK && !rank->result.is_finite) {
+            status = refuse_nonfinite(rank, step, problem);
+        }
+        if (status != HD_OK) {
+            return status;
+        }
+        done += batch.count;
+        loss += rank->result.loss * ((double)batch.count / (double)extent.sample_count);
+        if (rank->rank == 0) {
+            show(&progress, rank, step, begin_ns);
+            results->evaluation.steps_done = step;
+        }
+    }
+    if (rank->rank == 0) {
+        hd_progress_end(&progress);
+        results->evaluation.samples = done;
+        results->evaluation.labels = done * hd_rank_config(rank)->model.sequence;
+        results->evaluation.loss = loss * ((double)extent.sample_count / (double)done);
+    }
+    return HD_OK;
+}

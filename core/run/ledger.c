@@ -1,0 +1,179 @@
+/* run/ledger.c - which tensors there are, who holds them, and where they lie in the files. */
+#include "base/memory.h"
+#include "run/checkpoint.h"
+#include "train/initial.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t keeps_checkpoints(const struct hd_session *session)
+{
+    return session->request.has_files && !session->request.is_evaluation &&
+           session->job->config->output.checkpoint_every >= 0;
+}
+
+static hd_status no_memory(struct hd_rank *rank, struct hd_problem *problem)
+{
+    return hd_rank_leave(rank, HD_NO_MEMORY, "allocating", problem);
+}
+
+static hd_status take(struct hd_rank *rank, struct hd_problem *problem)
+{
+    const struct hd_session *session = rank->session;
+    struct hd_ledger *ledger = hd_memory_take(sizeof *ledger, 64, "checkpoint");
+    uint64_t count = 0;
+
+    if (ledger == NULL) {
+        return no_memory(rank, problem);
+    }
+    rank->ledger = ledger;
+    for (uint32_t stage = 0; stage < session->exchange.stage_count; stage++) {
+        count += session->exchange.stages[stage].tensor_count;
+    }
+    assert(count < UINT32_MAX);
+    const uint64_t block_bytes = session->digest_count * sizeof(struct hd_tensor);
+    const struct {
+        void **out;
+        uint64_t bytes;
+    } rows[] = {
+        {(void **)&ledger->tensors, count * sizeof(struct hd_tensor)},
+        {(void **)&ledger->moment_names, count * sizeof ledger->moment_names[0]},
+        {(void **)&ledger->rows[0], count * sizeof(struct hd_safetensors_tensor)},
+        {(void **)&ledger->rows[1], 2 * count * sizeof(struct hd_safetensors_tensor)},
+        {(void **)&ledger->digests, count * sizeof ledger->digests[0]},
+        {(void **)&ledger->mine, block_bytes},
+        {(void **)&ledger->all, block_bytes * session->exchange.rank_count},
+        {(void **)&ledger->stage_first, session->exchange.stage_count * sizeof(uint32_t)},
+    };
+    ledger->tensor_count = (uint32_t)count;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        *rows[i].out = hd_memory_take(rows[i].bytes, 64, "checkpoint");
+        if (*rows[i].out == NULL) {
+            return no_memory(rank, problem);
+        }
+    }
+    return HD_OK;
+}
+
+void hd_rank_forget_tensors(struct hd_rank *rank)
+{
+    struct hd_ledger *const ledger = rank->ledger;
+
+    if (ledger == NULL) {
+        return;
+    }
+    hd_memory_give(ledger->tensors);
+    hd_memory_give(ledger->moment_names);
+    hd_memory_give(ledger->rows[0]);
+    hd_memory_give(ledger->rows[1]);
+    hd_memory_give(ledger->digests);
+    hd_memory_give(ledger->mine);
+    hd_memory_give(ledger->all);
+    hd_memory_give(ledger->values);
+    hd_memory_give(ledger->stage_first);
+    hd_memory_give(ledger);
+    rank->ledger = NULL;
+}
+
+/* My tensors, one after the other, in the order of my stages. */
+static hd_status describe_mine(struct hd_rank *rank, struct hd_problem *problem)
+{
+    struct hd_tensor *const mine = (struct hd_tensor *)(void *)rank->ledger->mine;
+    uint64_t largest_bytes = 0;
+    uint32_t row = 0;
+
+    for (uint32_t local = 0; local < hd_engine_stage_count(rank->engine); local++) {
+        const uint32_t stage = hd_engine_stage(rank->engine, local);
+        for (uint32_t i = 0; i < rank->session->job->needs[stage].tensor_count; i++) {
+            const struct hd_tensor_place place = {local, i, HD_MASTER};
+            const hd_status status = hd_engine_tensor(rank->engine, place, &mine[row], problem);
+            if (status != HD_OK) {
+                return status;
+            }
+            const uint64_t bytes = hd_tensor_count(&mine[row++]) * sizeof(double);
+            largest_bytes = bytes > largest_bytes ? bytes : largest_bytes;
+        }
+    }
+    rank->ledger->values = hd_memory_take(largest_bytes, 64, "checkpoint");
+    return rank->ledger->values != NULL ? HD_OK : no_memory(rank, problem);
+}
+
+static void fill_row(struct hd_safetensors_tensor *row, const struct hd_tensor *tensor,
+                     const char *name)
+{
+    static_assert(HD_DIMENSION_MAX <= HD_SAFETENSORS_DIMENSION_MAX, "a shape fits");
+    *row = (struct hd_safetensors_tensor){
+        .name = name,
+        .type = tensor->dtype == HD_F64 ? "F64" : "F32",
+        .dimension_count = tensor->dimension_count,
+    };
+    memcpy(row->shape, tensor->shape, tensor->dimension_count * sizeof tensor->shape[0]);
+}
+
+/* From the blocks of all ranks to the list in global order, and to both files. */
+static void join(struct hd_rank *rank)
+{
+    const struct hd_session *session = rank->session;
+    struct hd_ledger *const ledger = rank->ledger;
+    const struct hd_tensor *const all = (const struct hd_tensor *)(const void *)ledger->all;
+    uint32_t index = 0;
+
+    for (uint32_t stage = 0; stage < session->exchange.stage_count; stage++) {
+        const struct hd_exchange_stage *const row = &session->exchange.stages[stage];
+        const struct hd_tensor *const from =
+            all + row->rank * session->digest_count + hd_session_digest_offset(session, stage);
+        ledger->stage_first[stage] = index;
+        for (uint32_t i = 0; i < row->tensor_count; i++, index++) {
+            struct hd_tensor *const tensor = &ledger->tensors[index];
+            *tensor = from[i];
+            fill_row(&ledger->rows[HD_CHECKPOINT_MODEL][index], tensor, tensor->name);
+            for (uint32_t moment = 0; moment < 2; moment++) {
+                char *const name = ledger->moment_names[index][moment];
+                snprintf(name, sizeof ledger->moment_names[0][0], "%s.moment%u", tensor->name,
+                         moment + 1);
+                fill_row(&ledger->rows[HD_CHECKPOINT_OPTIMIZER][2 * index + moment], tensor, name);
+            }
+        }
+    }
+    assert(index == ledger->tensor_count);
+    ledger->file_bytes[HD_CHECKPOINT_MODEL] =
+        hd_safetensors_lay_out(ledger->rows[HD_CHECKPOINT_MODEL], index);
+    ledger->file_bytes[HD_CHECKPOINT_OPTIMIZER] =
+        hd_safetensors_lay_out(ledger->rows[HD_CHECKPOINT_OPTIMIZER], 2 * index);
+}
+
+hd_status hd_rank_list_tensors(struct hd_rank *rank, struct hd_problem *problem)
+{
+    const struct hd_session *session = rank->session;
+
+    if (!keeps_checkpoints(session) && session->request.resume == NULL) {
+        return HD_OK;
+    }
+    hd_status status = take(rank, problem);
+    if (status == HD_OK) {
+        status = describe_mine(rank, problem);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    status = hd_bootstrap_gather(rank->bootstrap, rank->ledger->mine,
+                                 session->digest_count * sizeof(struct hd_tensor),
+                                 rank->ledger->all, HD_RANK_FAR_NS);
+    if (status != HD_OK) {
+        return hd_rank_leave(rank, status, "comparing tensors", problem);
+    }
+    join(rank);
+    return HD_OK;
+}
+
+uint32_t hd_rank_is_due(const struct hd_rank *rank, uint32_t step)
+{
+    const struct hd_config *config = hd_rank_config(rank);
+    const int64_t every = config->output.checkpoint_every;
+
+    if (!keeps_checkpoints(rank->session)) {
+        return 0;
+    }
+    return step == config->train.steps || rank->signal != 0 || (every > 0 && step % every == 0);
+}

@@ -1,0 +1,290 @@
+/* run/resume.c - what the command and the parent do with a checkpoint. */
+#include "run/resume.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The kind of a thing in the file system: 'f', 'd', or 0 for none. */
+static char kind_of(const char *directory, const char *name)
+{
+    char path[4096];
+    struct stat facts;
+    const int length = snprintf(path, sizeof path, "%s%s%s", directory, name[0] ? "/" : "", name);
+
+    if (length >= (int)sizeof path || stat(path, &facts) != 0) {
+        return 0;
+    }
+    return S_ISDIR(facts.st_mode) ? 'd' : (S_ISREG(facts.st_mode) ? 'f' : 0);
+}
+
+static hd_status open_weights(struct hd_resume *resume, const char *path,
+                              struct hd_problem *problem)
+{
+    resume->kind = HD_RESUME_WEIGHTS;
+    return hd_safetensors_open(&resume->files[HD_CHECKPOINT_MODEL], path, problem);
+}
+
+/* The header must be the one that state.json was written with. */
+static hd_status open_file(struct hd_resume *resume, uint32_t index, struct hd_problem *problem)
+{
+    struct hd_safetensors *const file = &resume->files[index];
+    char path[4096], text[HD_HASH_TEXT_BYTES];
+
+    hd_status status =
+        hd_checkpoint_path(resume->directory, hd_checkpoint_files[index], path, problem);
+    if (status == HD_OK) {
+        status = hd_safetensors_open(file, path, problem);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    hd_hash_text(file->header_digest, text);
+    hd_problem_place(problem, "%.500s", path);
+    if (file->file_bytes != resume->state.file_bytes[index]) {
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "has %llu bytes, and state.json says %llu",
+                              (unsigned long long)file->file_bytes,
+                              (unsigned long long)resume->state.file_bytes[index]);
+    }
+    if (strcmp(text, resume->state.header_sha256[index]) != 0) {
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "its header has SHA-256 %.12s.., and state.json says %.12s..: it "
+                              "was damaged, or is of another checkpoint",
+                              text, resume->state.header_sha256[index]);
+    }
+    return HD_OK;
+}
+
+static hd_status open_run(struct hd_resume *resume, uint32_t wants_optimizer,
+                          struct hd_problem *problem)
+{
+    resume->kind = HD_RESUME_RUN;
+    hd_status status = hd_checkpoint_read_state(resume->directory, &resume->state, problem);
+    if (status == HD_OK) {
+        status = open_file(resume, HD_CHECKPOINT_MODEL, problem);
+    }
+    if (status == HD_OK && wants_optimizer) {
+        status = open_file(resume, HD_CHECKPOINT_OPTIMIZER, problem);
+        resume->has_optimizer = status == HD_OK;
+    }
+    return status;
+}
+
+static hd_status open_any(struct hd_resume *resume, const char *path, uint32_t wants_optimizer,
+                          struct hd_problem *problem)
+{
+    char model[4096];
+    const char kind = kind_of(path, "");
+
+    if (kind == 'f') {
+        return open_weights(resume, path, problem);
+    }
+    if (strlen(path) + sizeof "/checkpoint/optimizer.safetensors" > sizeof model) {
+        hd_problem_place(problem, "--resume");
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is a path that is too long");
+    }
+    hd_status status = hd_checkpoint_recover(path, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    const uint32_t is_run = kind_of(path, "checkpoint") == 'd' || kind_of(path, "run.json") == 'f';
+    if (kind == 'd' && !is_run && kind_of(path, "model.safetensors") == 'f') {
+        snprintf(model, sizeof model, "%s/model.safetensors", path);
+        return open_weights(resume, model, problem);
+    }
+    snprintf(resume->directory, sizeof resume->directory, "%s", path);
+    return open_run(resume, wants_optimizer, problem);
+}
+
+hd_status hd_resume_open(struct hd_resume *resume, const char *path, uint32_t wants_optimizer,
+                         struct hd_problem *problem)
+{
+    *resume = (struct hd_resume){.files = {{.descriptor = -1}, {.descriptor = -1}}};
+    const hd_status status = open_any(resume, path, wants_optimizer, problem);
+    if (status == HD_OK) {
+        hd_problem_place(problem, "%s", "");
+        hd_problem_key(problem, "%s", "");
+        hd_problem_remedy(problem, "%s", "");
+    } else {
+        hd_resume_close(resume);
+    }
+    return status;
+}
+
+void hd_resume_close(struct hd_resume *resume)
+{
+    if (resume->kind == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < HD_CHECKPOINT_FILE_COUNT; i++) {
+        hd_safetensors_close(&resume->files[i]);
+    }
+    free(resume->losses);
+    resume->losses = NULL;
+    resume->kind = 0;
+}
+
+void hd_resume_model(const struct hd_job *job, struct hd_checkpoint_model *model)
+{
+    const struct hd_config *config = job->config;
+
+    *model = (struct hd_checkpoint_model){
+        .layers = job->model.layers,
+        .width = config->model.width,
+        .heads = config->model.heads,
+        .key_value_heads =
+            config->model.key_value_heads > 0 ? config->model.key_value_heads : config->model.heads,
+        .experts = config->model.experts,
+        .experts_per_token = config->model.experts > 0 ? config->model.experts_per_token : 0,
+        .expert_width = config->model.expert_width,
+        .vocabulary = config->model.vocabulary,
+        .sequence = config->model.sequence,
+        .normalize_gates = config->model.normalize_gates,
+        .rope_theta = config->model.rope_theta,
+        .norm_epsilon = config->model.norm_epsilon,
+    };
+}
+
+static hd_status check_corpus(const struct hd_resume *resume, const struct hd_job *job,
+                              const struct hd_corpus *corpus, struct hd_problem *problem)
+{
+    const char *const place = hd_config_place(job->config, "data", "corpus");
+    char text[HD_HASH_TEXT_BYTES];
+
+    if (resume->kind != HD_RESUME_RUN || corpus == NULL || resume->state.corpus_sha256[0] == '\0' ||
+        strcmp(place, "command line") == 0) {
+        return HD_OK;
+    }
+    hd_corpus_sha256(corpus, text);
+    if (strcmp(text, resume->state.corpus_sha256) == 0) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%s", place);
+    hd_problem_key(problem, "data.corpus");
+    hd_problem_remedy(problem,
+                      "give data.corpus=%.200s on the command line to go on with it all "
+                      "the same",
+                      job->config->data.corpus);
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                          "%.200s (SHA-256 %.12s..) is not what the checkpoint was trained on, "
+                          "%.200s (%.12s..)",
+                          job->config->data.corpus, text, resume->state.corpus,
+                          resume->state.corpus_sha256);
+}
+
+hd_status hd_resume_check_model(const struct hd_resume *resume, const struct hd_job *job,
+                                struct hd_problem *problem)
+{
+    struct hd_checkpoint_model ours;
+    char text[2][32];
+
+    if (resume->kind != HD_RESUME_RUN) {
+        return HD_OK;
+    }
+    hd_resume_model(job, &ours);
+    const char *const key = hd_checkpoint_differs(&ours, &resume->state.model, text);
+    if (key != NULL) {
+        hd_problem_place(problem, "%s", hd_config_place(job->config, "model", key));
+        hd_problem_key(problem, "model.%s", key);
+        hd_problem_remedy(problem, "set it to %s, or begin a new run", text[1]);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "is %s, and the checkpoint in %.300s is of a model with %s", text[0],
+                              resume->directory, text[1]);
+    }
+    return HD_OK;
+}
+
+hd_status hd_resume_check_run(const struct hd_resume *resume, const struct hd_job *job,
+                              const struct hd_corpus *corpus, struct hd_problem *problem)
+{
+    if (resume->state.step > job->config->train.steps) {
+        hd_problem_place(problem, "%s", hd_config_place(job->config, "train", "steps"));
+        hd_problem_key(problem, "train.steps");
+        hd_problem_remedy(problem, "raise it: it is the total");
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "is %u, and the checkpoint in %.300s is of step %u",
+                              job->config->train.steps, resume->directory, resume->state.step);
+    }
+    return check_corpus(resume, job, corpus, problem);
+}
+
+/* --- metrics ------------------------------------------------------------------------------------
+ */
+
+static double number_of(const cJSON *object, const char *name)
+{
+    const cJSON *const item = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
+/* 1 when the line is one of a step that the checkpoint has; its numbers are then kept. */
+static uint32_t keep_line(struct hd_resume *resume, const char *line)
+{
+    cJSON *const object = cJSON_Parse(line);
+    const double step = number_of(object, "step");
+    const uint32_t is_kept = step >= 1 && step <= resume->state.step;
+
+    if (is_kept) {
+        const uint32_t row = (uint32_t)step - 1;
+        resume->losses[row] = number_of(object, "loss");
+        resume->grad_norms[row] = number_of(object, "grad_norm");
+        resume->step_seconds[row] = number_of(object, "step_seconds");
+    }
+    cJSON_Delete(object);
+    return is_kept;
+}
+
+static void copy_lines(struct hd_resume *resume, FILE *from, FILE *to)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+
+    while (from != NULL && getline(&line, &capacity, from) >= 0) {
+        if (keep_line(resume, line)) {
+            fputs(line, to);
+        }
+    }
+    free(line);
+}
+
+hd_status hd_resume_metrics(struct hd_resume *resume, const struct hd_rundir *rundir,
+                            struct hd_problem *problem)
+{
+    const uint64_t steps = resume->state.step;
+    char path[4096];
+    FILE *to = NULL;
+
+    if (resume->kind != HD_RESUME_RUN) {
+        return HD_OK;
+    }
+    assert(resume->losses == NULL);
+    resume->losses = malloc((3 * steps + 1) * sizeof(double));
+    if (resume->losses == NULL) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the metrics");
+    }
+    resume->grad_norms = resume->losses + steps;
+    resume->step_seconds = resume->losses + 2 * steps;
+    for (uint64_t i = 0; i < 3 * steps; i++) {
+        resume->losses[i] = NAN;
+    }
+    const hd_status status = hd_rundir_open(rundir, "metrics.jsonl", &to, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    const int length = snprintf(path, sizeof path, "%s/metrics.jsonl", resume->directory);
+    FILE *const from = length < (int)sizeof path ? fopen(path, "re") : NULL;
+    copy_lines(resume, from, to);
+    if (from != NULL) {
+        fclose(from);
+    } else {
+        hd_log(HD_LOG_WARN, "%s is not there: the losses before step %llu are unknown", path,
+               (unsigned long long)steps + 1);
+    }
+    return hd_rundir_commit(rundir, "metrics.jsonl", to, problem);
+}
