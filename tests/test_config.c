@@ -35,7 +35,7 @@ static const struct good_row good_rows[] = {
      "pipeline", "overlap", "no"},
     {"a text in UTF-8", "[data]\ncorpus = \xc3\xbc.txt\n", "data", "corpus", "\xc3\xbc.txt"},
     {"an empty file is all defaults", "", "pipeline", "ranks", "4"},
-    {"the default checkpoints never", "", "output", "checkpoint_every", "never"},
+    {"the default checkpoints at the end", "", "output", "checkpoint_every", "0"},
 };
 
 struct wanted {
@@ -132,7 +132,7 @@ static void check_typed(void)
     CU_ASSERT_EQUAL(config.memory.budget_gb, 12.5);
     CU_ASSERT_TRUE(isnan(config.memory.copy_gb));
     CU_ASSERT_STRING_EQUAL(config.output.directory, "runs/a");
-    CU_ASSERT_EQUAL(config.output.checkpoint_every, -1);
+    CU_ASSERT_EQUAL(config.output.checkpoint_every, 0);
     CU_ASSERT_EQUAL(config.debug.poison + config.debug.checksum, 2);
     CU_ASSERT_EQUAL(config.bench.iterations, 7);
     CU_ASSERT_EQUAL(config.bench.window, 0);
