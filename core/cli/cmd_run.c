@@ -7,6 +7,7 @@
 #include "run/session.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,19 @@ static void keep_summary(void *context, struct hd_session *session, void *region
     }
 }
 
+/* MXFP8 is the precision whose products may be another's. */
+static const char *precision_text(const struct hd_job *job)
+{
+    static const char *const names[] = {"bf16", "mxfp8, emulated in BF16", "f32"};
+    const uint32_t precision = job->config->kernels.precision;
+    const uint64_t capabilities = job->plugins.kernel->plugin.capabilities;
+
+    if (precision == HD_CONFIG_MXFP8 && !(capabilities & HD_KERNEL_MXFP8_EMULATED)) {
+        return "mxfp8, native";
+    }
+    return names[precision];
+}
+
 /* The run header: what will run, on stderr, so that stdout keeps the results. */
 static void print_header(const struct hd_cli *cli, const struct hd_session *session)
 {
@@ -73,7 +87,7 @@ static void print_header(const struct hd_cli *cli, const struct hd_session *sess
             "%s on %u ranks, %u stages, %u microbatches; transport %s; kernel %s, precision %s\n",
             job->pipeline->schedule, job->pipeline->rank_count, job->pipeline->stage_count,
             job->pipeline->microbatch_count, job->plugins.transport->name,
-            job->plugins.kernel->name, config->kernels.precision == HD_CONFIG_F32 ? "f32" : "bf16");
+            job->plugins.kernel->name, precision_text(job));
     fprintf(stderr, "layers per stage %s; plan %.12s\n",
             hd_model_split_text(&job->model, split, sizeof split), job->hash);
     if (session->corpus != NULL) {
@@ -113,7 +127,7 @@ static void print_loss(const struct hd_session *session, const struct summary *s
     if (session->corpus == NULL) {
         return;
     }
-    printf("loss %.4f -> %.4f nats a token", summary->first_loss, summary->last_loss);
+    printf("loss %.4f -> %.4f nats a token", summary->first_loss, fabs(summary->last_loss));
     if (!isnan(entropy)) {
         printf("; the bigram entropy of the text is %.4f: %s", entropy,
                summary->last_loss < entropy ? "below it" : "not yet below it");
@@ -202,6 +216,7 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
         .arguments = cli->arguments,
     };
 
+    signal(SIGXFSZ, SIG_IGN); /* a file past the limit is a full disk: exit 7 */
     if (hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
         return;
     }

@@ -50,6 +50,42 @@ static hd_status check_experts(const struct hd_config *config, struct hd_problem
     return HD_OK;
 }
 
+/* An expert's matrices are quantised in blocks of 32 along both their dimensions. */
+static hd_status check_mxfp8(const struct hd_config *config, struct hd_problem *problem)
+{
+    const uint32_t width = config->model.width, inner = config->model.expert_width;
+
+    if (config->kernels.precision != HD_CONFIG_MXFP8) {
+        return HD_OK;
+    }
+    if (config->model.experts == 0) {
+        hd_problem_remedy(problem, "use bf16, or give the model experts");
+        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                       "mxfp8 is the precision of experts, and model.experts is 0");
+        return refuse(config, "kernels", "precision", problem);
+    }
+    if (width % 32 != 0 || inner % 32 != 0) {
+        hd_problem_remedy(problem, "make both multiples of 32");
+        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                       "mxfp8 has blocks of 32: width %u leaves %u over, expert_width %u leaves %u",
+                       width, width % 32, inner, inner % 32);
+        return refuse(config, "model", width % 32 != 0 ? "width" : "expert_width", problem);
+    }
+    return HD_OK;
+}
+
+static hd_status check_halves(const struct hd_config *config, struct hd_problem *problem)
+{
+    if (config->data.microbatch_size % config->model.half_batches != 0) {
+        hd_problem_remedy(problem, "make it even, or set model.half_batches = 1");
+        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                       "a microbatch of %u samples has no %u halves", config->data.microbatch_size,
+                       config->model.half_batches);
+        return refuse(config, "data", "microbatch_size", problem);
+    }
+    return HD_OK;
+}
+
 static hd_status check_split(const struct hd_config *config, struct hd_problem *problem)
 {
     const struct hd_config_counts *split = &config->model.split;
@@ -125,7 +161,8 @@ static hd_status check_sizes(const struct hd_config *config, struct hd_problem *
 hd_status hd_config_cross_check(const struct hd_config *config, struct hd_problem *problem)
 {
     static hd_status (*const checks[])(const struct hd_config *, struct hd_problem *) = {
-        check_stages, check_heads, check_experts, check_split, check_train, check_sizes,
+        check_stages, check_heads, check_experts, check_mxfp8,
+        check_halves, check_split, check_train,   check_sizes,
     };
 
     for (unsigned i = 0; i < sizeof checks / sizeof checks[0]; i++) {
