@@ -219,7 +219,7 @@ hd_status hd_cpu_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
 }
 
 /* Measured with oneDNN 2.6.3: a primitive and its code; its table and scratchpad. */
-#define PRIMITIVE_BYTES 60000u
+#define PRIMITIVE_BYTES 110000u
 #define TABLE_BYTES     2000000u
 
 uint64_t hd_cpu_private_bytes(const struct hd_ops *ops, const struct hd_stage_spec *spec)
