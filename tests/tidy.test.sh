@@ -43,8 +43,10 @@ printf '#include "launch/launch.h"\n#include "engine/engine.h"\n#include "plan/p
 printf '#include "plugin.h"\n#include <heddle/plugin.h>\n' >core/include/heddle/sdk.h
 printf '#include <heddle/schedule.h>\n#include "base/log.h"\n#include <cjson/cJSON.h>\n#include <stdio.h>\n' >plugins/schedules/core.c
 : >plugins/kernels/transformer/ops.h
+: >plugins/kernels/transformer/library.cmake
 : >plugins/kernels/one/own.h
 printf '#include "own.h"\n#include "ops.h"\n#include "other.h"\n' >plugins/kernels/one/folder.c
+printf '#include "ops.h"\n' >plugins/schedules/other_kind.c
 {
     echo 'struct big_ops {'
     repeat 19 '    int (*call)(int value);'
@@ -84,6 +86,7 @@ heddle_schedule_two.so:1: symbols
 plugins/kernels/one/folder.c:3: include
 plugins/schedules/core.c:2: include
 plugins/schedules/core.c:3: include
+plugins/schedules/other_kind.c:1: include
 tests/tidy/exceptions.txt:2: ratchet
 EOF
 if command -v clang-format >/dev/null; then

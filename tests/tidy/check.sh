@@ -23,10 +23,17 @@ mapfile -t scripts < <({
     ls CMakeLists.txt CMakePresets.json README.md dev
 } 2>/dev/null | sort)
 
+libraries=$(find plugins -name library.cmake -printf '%h ' 2>/dev/null)
+source_rules() { # FILE [AWK_OPTION...]
+    local file=$1
+    shift
+    awk -v path="$file" -v root="$root" -v libraries="$libraries" "$@" -f "$here/source.awk" "$file"
+}
+
 check_sources() {
     local file
     for file in "${sources[@]}"; do
-        awk -v path="$file" -v root="$root" -f "$here/source.awk" "$file"
+        source_rules "$file"
     done
 }
 
@@ -42,7 +49,7 @@ check_scripts() {
 check_median() {
     local file
     for file in "${sources[@]}"; do
-        [[ $file == tests/* ]] || awk -v lengths=1 -v path="$file" -v root="$root" -f "$here/source.awk" "$file"
+        [[ $file == tests/* ]] || source_rules "$file" -v lengths=1
     done | sort -n | awk -v most=$median_max '
         { rows[NR] = $1 }
         END {

@@ -1,6 +1,6 @@
 # One C file against STYLE.md; prints "path:line: rule: what to do", and with -v lengths=1 the
 # length of every function instead.  Variables: path (as printed), root (where includes are looked
-# up).  It relies on clang-format: a function's braces stand in column one.
+# up), libraries (folders that plugins share: those with library.cmake).  It relies on clang-format: a function's braces stand in column one.
 
 BEGIN {
     line_max = 500
@@ -89,6 +89,21 @@ function exists(file,    line, found)
     return found
 }
 
+# Whether a plugin's quoted include lies in its own folder or in a library of its kind.
+function is_within_reach(name,    count, i, all)
+{
+    if (exists(root "/" folder "/" name)) {
+        return 1
+    }
+    count = split(libraries, all, " ")
+    for (i = 1; i <= count; i++) {
+        if (index(all[i], parts[1] "/" parts[2] "/") == 1 && exists(root "/" all[i] "/" name)) {
+            return 1
+        }
+    }
+    return 0
+}
+
 function check_include(text,    name, other)
 {
     name = text
@@ -103,9 +118,8 @@ function check_include(text,    name, other)
     } else if (path ~ /^plugins\//) {
         if (other in floor_of || name ~ /^(cjson|nettle|CUnit)\// || name ~ /^ini\.h$/) {
             report(NR, "include", "a plugin includes <heddle/...>, libc and its device only, not " name)
-        } else if (text ~ /"/ && !exists(root "/" folder "/" name) &&
-                   !exists(root "/plugins/kernels/transformer/" name)) {
-            report(NR, "include", name " is not of this plugin's folder")
+        } else if (text ~ /"/ && !is_within_reach(name)) {
+            report(NR, "include", name " lies neither beside this file nor in a library of its kind")
         }
     } else if (own in floor_of && other in floor_of && other != own &&
                floor_of[other] >= floor_of[own]) {
