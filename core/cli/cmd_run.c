@@ -7,7 +7,6 @@
 #include "run/session.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,7 +215,6 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
         .arguments = cli->arguments,
     };
 
-    signal(SIGXFSZ, SIG_IGN); /* a file past the limit is a full disk: exit 7 */
     if (hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
         return;
     }

@@ -114,14 +114,7 @@ const char *hd_engine_device(const struct hd_engine *engine)
 
 uint64_t hd_engine_peak_slots(const struct hd_engine *engine)
 {
-    uint64_t slots = 0;
-
-    for (uint32_t local = 0; local < engine->stage_count; local++) {
-        for (uint32_t pool = 0; pool < HD_ACQUISITION_MAX; pool++) {
-            slots += engine->stages[local].pools[pool].peak_count;
-        }
-    }
-    return slots;
+    return engine->peak_slots;
 }
 
 void hd_engine_lane(struct hd_engine *engine, uint32_t channel, char lane[36])

@@ -38,6 +38,7 @@ struct hd_engine {
     struct hd_device device;
     uint32_t stage_count;
     struct hd_local_stage *stages;
+    uint64_t held_slots, peak_slots; /* of all payload pools together: now, and the most so far */
     void *scratch;
     uint64_t alignment;
 

@@ -136,6 +136,14 @@ static hd_status claim(const struct turn *turn, struct hd_program_message messag
     return HD_OK;
 }
 
+static void count_slot(struct hd_engine *engine)
+{
+    engine->held_slots++;
+    if (engine->held_slots > engine->peak_slots) {
+        engine->peak_slots = engine->held_slots;
+    }
+}
+
 /* Leases, or looks up, the payload of this microbatch. */
 static hd_status bind_payload(const struct turn *turn, struct hd_pass *pass)
 {
@@ -150,6 +158,7 @@ static hd_status bind_payload(const struct turn *turn, struct hd_pass *pass)
         struct hd_lease_pool *pool = &local->pools[i];
         if (action->kind == HD_FORWARD) {
             status = hd_lease_acquire(pool, action->microbatch, turn->problem);
+            count_slot(turn->engine);
         }
         if (status == HD_OK) {
             status = hd_lease_find(pool, action->microbatch, &pass->payload[i], &pass->generation,
@@ -269,6 +278,7 @@ static hd_status give_back(const struct turn *turn)
     for (uint32_t i = 0;
          status == HD_OK && instruction->releases_payload && i < local->acquisitions; i++) {
         status = hd_lease_release(&local->pools[i], instruction->action.microbatch, turn->problem);
+        turn->engine->held_slots--;
         if (status != HD_OK) {
             return hd_engine_blame(turn->engine, status, turn_name(turn, "ending", text),
                                    turn->problem);

@@ -301,7 +301,9 @@ static void end(struct hd_session *session, void *region)
     }
     if (hd_board_is_aborted(board)) {
         session->problem = board->cause;
-        session->report = strndup(board->report, sizeof board->report);
+        if (board->cause.exit_code <= HD_EXIT_PEER) {
+            session->report = strndup(board->report, sizeof board->report);
+        }
     }
     const int32_t exit_code = session->problem.exit_code != 0
                                   ? session->problem.exit_code
@@ -316,7 +318,7 @@ static void end(struct hd_session *session, void *region)
     if (status == HD_OK && session->job->config->output.trace) {
         status = hd_session_write_trace(session, region, &late);
     }
-    if (status == HD_OK && session->report != NULL && exit_code <= HD_EXIT_PEER) {
+    if (status == HD_OK && session->report != NULL) {
         status = hd_session_write_hang(session, &late);
     }
     if (status != HD_OK && session->problem.exit_code == 0) {
@@ -347,7 +349,9 @@ static uint32_t on_event(void *context, void *region, const struct hd_launch_eve
         }
         break;
     case HD_LAUNCH_KILLED:
-        note_death(session, board, event);
+        if (session->signal == 0) { /* else the second signal killed it */
+            note_death(session, board, event);
+        }
         break;
     case HD_LAUNCH_STOPPED:
         atomic_store(&board->rows[event->rank].stopped_ns, event->at_ns);
