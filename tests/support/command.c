@@ -110,7 +110,7 @@ int command_run(struct command *command, const char *words)
     return command_end(command, COMMAND_WAIT_S);
 }
 
-uint32_t command_ranks(pid_t pid, uint32_t count, pid_t ranks[COMMAND_RANK_MAX])
+uint32_t command_ranks(pid_t pid, uint32_t count, pid_t ranks[])
 {
     char path[64];
     uint32_t found = 0;

@@ -34,7 +34,7 @@ int command_run(struct command *command, const char *words);
 
 /* The ranks that `pid` has forked and that still run or are stopped, in order of rank; waits until
    `count` are there.  0: the parent ended first. */
-uint32_t command_ranks(pid_t pid, uint32_t count, pid_t ranks[COMMAND_RANK_MAX]);
+uint32_t command_ranks(pid_t pid, uint32_t count, pid_t ranks[]);
 /* 1 once the process is gone or a zombie; waits for it up to limit_s. */
 int command_is_gone(pid_t pid, uint32_t limit_s);
 
