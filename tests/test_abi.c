@@ -74,6 +74,7 @@ static const struct row rows[] = {
     MEMBER(hd_host, get),
     MEMBER(hd_host, fence),
     MEMBER(hd_host, trace_transfer),
+    MEMBER(hd_host, account),
     SIZE(hd_plugin),
     MEMBER(hd_plugin, magic),
     MEMBER(hd_plugin, size),

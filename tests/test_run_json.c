@@ -62,8 +62,23 @@ static const struct hd_run_plugin plugins[] = {
 static const struct hd_run_channel channels[] = {{0, HD_FORWARD, 0, 1, "memfd, in place"},
                                                  {0, HD_BACKWARD, 1, 0, "memfd, in place"}};
 static const struct hd_memory_use memory[] = {{"payload", 4096, 8192}, {"scratch", 64, 64}};
-static const struct hd_run_rank ranks[] = {{0.125, 0.0625, 0.001, 3, 8256, 2, memory},
-                                           {0.25, NAN, 0.002, 1, 1ull << 53, 0, NULL}};
+static const struct hd_run_rank ranks[] = {{.compute_seconds = 0.125,
+                                            .exposed_wait_seconds = 0.0625,
+                                            .launch_seconds = 0.001,
+                                            .peak_payload_slots = 3,
+                                            .peak_bytes = 8256,
+                                            .planned = {10, 20, 30, 40, 5},
+                                            .measured = {11, 21, 31, 41, 6},
+                                            .settled_bytes = 7,
+                                            .held_bytes = 8,
+                                            .resident_peak_bytes = 9,
+                                            .memory_count = 2,
+                                            .memory = memory},
+                                           {.compute_seconds = 0.25,
+                                            .exposed_wait_seconds = NAN,
+                                            .launch_seconds = 0.002,
+                                            .peak_payload_slots = 1,
+                                            .peak_bytes = 1ull << 53}};
 
 static struct hd_run_record whole(void)
 {
@@ -143,6 +158,13 @@ static void at_the_end(void)
         {"ranks.0.peak_payload_slots", NULL, 3},
         {"ranks.1.peak_bytes", NULL, 0x1p53},
         {"ranks.0.memory.payload.bytes", NULL, 4096},
+        {"ranks.0.memory_planned.state_bytes", NULL, 10},
+        {"ranks.0.memory_planned.total_bytes", NULL, 100},
+        {"ranks.0.memory_measured.scratch_bytes", NULL, 41},
+        {"ranks.0.memory_measured.other_bytes", NULL, 6},
+        {"ranks.0.settled_bytes", NULL, 7},
+        {"ranks.0.held_bytes", NULL, 8},
+        {"ranks.0.resident_peak_bytes", NULL, 9},
         {"ranks.0.memory.payload.peak_bytes", NULL, 8192},
         {"ranks.0.memory.scratch.bytes", NULL, 64},
         {"exit", NULL, 0},

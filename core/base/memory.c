@@ -93,6 +93,17 @@ void hd_memory_give(void *memory)
     }
 }
 
+void hd_memory_account(int64_t bytes, const char *tag)
+{
+    if (bytes >= 0) {
+        account(tag, (uint64_t)bytes);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    uses[tag_index(tag)].bytes -= (uint64_t)-bytes;
+    pthread_mutex_unlock(&lock);
+}
+
 uint32_t hd_memory_report(struct hd_memory_use *rows, uint32_t capacity)
 {
     pthread_mutex_lock(&lock);

@@ -17,6 +17,9 @@
 void *hd_memory_take(uint64_t bytes, uint64_t alignment_bytes, const char *tag);
 void hd_memory_give(void *memory); /* takes NULL */
 
+/* Counts what somebody else has taken, or given back (less than 0), under a tag. */
+void hd_memory_account(int64_t bytes, const char *tag);
+
 struct hd_memory_use {
     const char *tag; /* static */
     uint64_t bytes;  /* held now */

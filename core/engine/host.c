@@ -104,6 +104,12 @@ static hd_status host_fence(void *context, uint64_t deadline_ns)
     return bootstrap->fence(bootstrap->context, deadline_ns);
 }
 
+static void host_account(void *context, int64_t bytes, const char *tag)
+{
+    (void)context;
+    hd_memory_account(bytes, tag);
+}
+
 /* The trace takes transfers from the seals' times; what a transport knows better is logged. */
 static void host_trace(void *context, const struct hd_transfer *transfer)
 {
@@ -134,6 +140,7 @@ void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,
         .get = host_get,
         .fence = host_fence,
         .trace_transfer = host_trace,
+        .account = host_account,
     };
 }
 

@@ -135,6 +135,19 @@ static void add_plan(cJSON *root, const struct hd_run_record *record)
     hd_json_text(root, "plan_hash", record->plan_hash);
 }
 
+static void add_memory(cJSON *parent, const char *key, const struct hd_run_memory *memory)
+{
+    cJSON *const item = hd_json_object(parent, key);
+
+    hd_json_u64(item, "state_bytes", memory->state);
+    hd_json_u64(item, "payload_bytes", memory->payload);
+    hd_json_u64(item, "transfer_bytes", memory->transfer);
+    hd_json_u64(item, "scratch_bytes", memory->scratch);
+    hd_json_u64(item, "total_bytes",
+                memory->state + memory->payload + memory->transfer + memory->scratch);
+    hd_json_u64(item, "other_bytes", memory->other);
+}
+
 static void add_rank(cJSON *list, const struct hd_run_rank *rank)
 {
     cJSON *const item = hd_json_object(list, NULL);
@@ -144,6 +157,11 @@ static void add_rank(cJSON *list, const struct hd_run_rank *rank)
     hd_json_number(item, "launch_seconds", rank->launch_seconds);
     hd_json_u64(item, "peak_payload_slots", rank->peak_payload_slots);
     hd_json_u64(item, "peak_bytes", rank->peak_bytes);
+    add_memory(item, "memory_planned", &rank->planned);
+    add_memory(item, "memory_measured", &rank->measured);
+    hd_json_u64(item, "settled_bytes", rank->settled_bytes);
+    hd_json_u64(item, "held_bytes", rank->held_bytes);
+    hd_json_u64(item, "resident_peak_bytes", rank->resident_peak_bytes);
     cJSON *const memory = hd_json_object(item, "memory");
     for (uint32_t i = 0; i < rank->memory_count; i++) {
         cJSON *const use = hd_json_object(memory, rank->memory[i].tag);

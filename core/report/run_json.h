@@ -32,10 +32,18 @@ struct hd_run_channel {
     const char *lane;             /* what it goes over, in the transport's words; "local" */
 };
 
+/* Bytes of one rank, by what they are for; `other` is what no plan speaks of. */
+struct hd_run_memory {
+    uint64_t state, payload, transfer, scratch, other;
+};
+
 /* Of one rank; seconds are means a step. */
 struct hd_run_rank {
     double compute_seconds, exposed_wait_seconds, launch_seconds;
     uint64_t peak_payload_slots, peak_bytes;
+    struct hd_run_memory planned, measured; /* measured: the peaks of the tags that belong there */
+    uint64_t settled_bytes, held_bytes;     /* after the second step, and at the end; 0: unknown */
+    uint64_t resident_peak_bytes;           /* of the process, libraries included */
     uint32_t memory_count;
     const struct hd_memory_use *memory; /* [memory_count], by tag */
 };

@@ -58,6 +58,42 @@ static void add_channels(struct facts *facts, const struct hd_session *session, 
     facts->record.channel_count = pipeline->channel_count;
 }
 
+static struct hd_run_memory planned_memory(const struct hd_job *job, uint32_t rank)
+{
+    const struct hd_footprint *row = &job->footprints[rank];
+    struct hd_run_memory memory = {row->state_bytes, row->payload_bytes, row->transfer_bytes,
+                                   row->scratch_bytes, 0};
+
+    for (uint32_t stage = 0; stage < job->pipeline->stage_count; stage++) {
+        if (job->pipeline->stage_rank[stage] == rank) {
+            memory.other += job->needs[stage].private_bytes;
+        }
+    }
+    return memory;
+}
+
+/* The peaks of the tags, sorted to the words of the plan. */
+static struct hd_run_memory measured_memory(const struct hd_rank_result *result)
+{
+    struct hd_run_memory memory = {0};
+    const struct {
+        const char *tag;
+        uint64_t *bytes;
+    } rows[] = {
+        {"parameters", &memory.state}, {"optimizer", &memory.state},   {"gradients", &memory.state},
+        {"payload", &memory.payload},  {"transfer", &memory.transfer}, {"scratch", &memory.scratch},
+    };
+
+    for (uint32_t i = 0; i < result->tag_count; i++) {
+        uint64_t *bytes = &memory.other;
+        for (unsigned row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+            bytes = strcmp(rows[row].tag, result->tags[i].tag) == 0 ? rows[row].bytes : bytes;
+        }
+        *bytes += result->tags[i].peak_bytes;
+    }
+    return memory;
+}
+
 static void add_ranks(struct facts *facts, const struct hd_session *session, void *region)
 {
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
@@ -74,6 +110,11 @@ static void add_ranks(struct facts *facts, const struct hd_session *session, voi
             .launch_seconds = result->launch_seconds / steps,
             .peak_payload_slots = result->peak_payload_slots,
             .peak_bytes = result->peak_bytes,
+            .planned = planned_memory(session->job, rank),
+            .measured = measured_memory(result),
+            .settled_bytes = result->settled_bytes,
+            .held_bytes = result->held_bytes,
+            .resident_peak_bytes = result->resident_peak_bytes,
             .memory_count = result->tag_count,
             .memory = memory,
         };

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static hd_status bridge_put(void *context, const char *key, const void *value, uint64_t bytes)
 {
@@ -255,6 +256,18 @@ static hd_status hash_parameters(struct hd_rank *rank, struct hd_problem *proble
     return status;
 }
 
+uint64_t hd_rank_held_bytes(void)
+{
+    struct hd_memory_use uses[HD_MEMORY_TAG_MAX];
+    const uint32_t count = hd_memory_report(uses, HD_MEMORY_TAG_MAX);
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += uses[i].bytes;
+    }
+    return bytes;
+}
+
 /* Everything of run.json that only this process knows. */
 static void leave_results(struct hd_rank *rank)
 {
@@ -263,6 +276,7 @@ static void leave_results(struct hd_rank *rank)
     struct hd_rank_result *result = hd_session_rank(session, rank->region, rank->rank);
     struct hd_record *records = hd_session_records(session, rank->region, rank->rank);
     struct hd_memory_use uses[HD_MEMORY_TAG_MAX];
+    struct rusage usage;
     const uint32_t use_count = hd_memory_report(uses, HD_MEMORY_TAG_MAX);
 
     for (uint32_t i = 0; i < use_count; i++) {
@@ -274,6 +288,9 @@ static void leave_results(struct hd_rank *rank)
             result->tags[result->tag_count++].peak_bytes = uses[i].peak_bytes;
         }
     }
+    result->held_bytes = hd_rank_held_bytes();
+    getrusage(RUSAGE_SELF, &usage);
+    result->resident_peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
     result->peak_payload_slots = hd_engine_peak_slots(rank->engine);
     snprintf(result->device, sizeof result->device, "%s", hd_engine_device(rank->engine));
     for (uint32_t i = 0; i < session->remote_count; i++) {

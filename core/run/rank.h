@@ -52,6 +52,9 @@ hd_status hd_rank_compute(struct hd_rank *rank, const struct hd_batch *batch,
                           struct hd_problem *problem);
 hd_status hd_rank_meet(struct hd_rank *rank, uint32_t step, struct hd_problem *problem);
 
+/* What this rank holds now, by its own account. */
+uint64_t hd_rank_held_bytes(void);
+
 /* All steps of the run, or up to a signal, or an error. */
 hd_status hd_rank_train(struct hd_rank *rank, struct hd_problem *problem);
 

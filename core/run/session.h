@@ -12,6 +12,7 @@
 #ifndef HEDDLE_RUN_SESSION_H
 #define HEDDLE_RUN_SESSION_H
 
+#include "base/memory.h"
 #include "engine/board.h"
 #include "engine/recorder.h"
 #include "launch/launch.h"
@@ -21,7 +22,7 @@
 #include "train/rundir.h"
 #include "train/step.h"
 
-#define HD_SESSION_TAG_MAX  16u
+#define HD_SESSION_TAG_MAX  HD_MEMORY_TAG_MAX
 #define HD_SESSION_LANE_MAX 4096u /* remote channels whose lane is kept */
 
 /* What one rank leaves behind. */
@@ -32,6 +33,8 @@ struct hd_rank_result {
     uint64_t action_count;  /* run in that time */
     uint64_t peak_payload_slots;
     uint64_t peak_bytes;
+    uint64_t settled_bytes, held_bytes; /* after the second step here, and at the end */
+    uint64_t resident_peak_bytes;       /* of the process, libraries included */
     uint32_t counted_steps; /* the sums are over these: from step 3 on, or all if there are fewer */
     uint32_t tag_count;
     struct {

@@ -11,6 +11,9 @@
 /* Steps that warm caches and kernels up are left out of the means, if there are others. */
 enum { COUNTED_FROM = 3 };
 
+/* From here on nobody may take memory that stays. */
+enum { SETTLED_AFTER = 2 };
+
 static uint32_t reads_corpus(const struct hd_rank *rank)
 {
     uint32_t reads = 0;
@@ -317,6 +320,10 @@ hd_status hd_rank_train(struct hd_rank *rank, struct hd_problem *problem)
          status == HD_OK && step <= config->train.steps && rank->signal == 0; step++) {
         say_wrap(rank, step);
         status = train_step(rank, &progress, step, problem);
+        if (step == rank->session->steps_before + SETTLED_AFTER) {
+            hd_session_rank(rank->session, rank->region, rank->rank)->settled_bytes =
+                hd_rank_held_bytes();
+        }
         if (status == HD_OK && hd_rank_is_due(rank, step)) {
             status = hd_rank_save(rank, step, problem);
         }

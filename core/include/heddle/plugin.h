@@ -31,7 +31,7 @@ extern "C" {
 
 #define HD_PLUGIN_MAGIC 0x656c6464656821ull /* "!heddle" */
 #define HD_ABI_MAJOR    1u
-#define HD_ABI_MINOR    0u
+#define HD_ABI_MINOR    1u
 
 typedef int32_t hd_status;
 
@@ -127,6 +127,11 @@ struct hd_host {
     hd_status (*fence)(void *context, uint64_t deadline_ns);
 
     void (*trace_transfer)(void *context, const struct hd_transfer *transfer);
+
+    /* Memory that the plugin takes beside alloc (mapped, pinned, on a device), or gives back: the
+       difference in bytes, under a static tag; an arena counts where its target is, as "transfer".
+       What a run says of its memory is then whole.  NULL in a core before 1.1. [any-thread] */
+    void (*account)(void *context, int64_t bytes, const char *tag);
 };
 
 /* The members of hd_plugin that are the same in every plugin of a kind. */

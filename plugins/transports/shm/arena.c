@@ -113,6 +113,16 @@ static hd_status map(struct hd_transport *instance, struct shm_lane *lane, int d
     return HD_OK;
 }
 
+/* The memory is the target's; a core before 1.1 does not ask. */
+static void account(const struct hd_transport *instance, int64_t bytes)
+{
+    const struct hd_host *host = instance->host;
+
+    if (host->size >= sizeof *host && host->account != NULL) {
+        host->account(host->context, bytes, "transfer");
+    }
+}
+
 hd_status shm_arena_make(struct hd_transport *instance, struct shm_lane *lane)
 {
     char name[64];
@@ -129,6 +139,7 @@ hd_status shm_arena_make(struct hd_transport *instance, struct shm_lane *lane)
         status = map(instance, lane, lane->descriptor);
     }
     if (status == HD_OK) {
+        account(instance, (int64_t)lane->mapped_bytes);
         lane->words->magic = SHM_MAGIC;
         lane->words->nonce = lane->nonce;
     }
