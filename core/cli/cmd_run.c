@@ -313,12 +313,13 @@ static hd_status load_config(struct hd_cli *cli, const struct hd_resume *resume,
         strcmp(hd_config_place(config, "output", "directory"), "command line") == 0) {
         return status;
     }
-    if (strlen(resume->directory) >= sizeof config->output.directory) {
+    const size_t length = strlen(resume->directory);
+    if (length >= sizeof config->output.directory) {
         hd_config_finish(config);
         hd_cli_refuse(cli, "--resume: the path is too long");
         return HD_INVALID;
     }
-    snprintf(config->output.directory, sizeof config->output.directory, "%s", resume->directory);
+    memcpy(config->output.directory, resume->directory, length + 1);
     return HD_OK;
 }
 
