@@ -243,14 +243,26 @@ static int by_offset(const void *left, const void *right)
     if (a->offset != b->offset) {
         return a->offset < b->offset ? -1 : 1;
     }
-    return (a->bytes > b->bytes) - (a->bytes < b->bytes);
+    if (a->bytes != b->bytes) {
+        return a->bytes < b->bytes ? -1 : 1;
+    }
+    return strcmp(a->name, b->name);
+}
+
+/* qsort takes no NULL, not even for nothing. */
+static void sort(void *rows, uint32_t count, size_t row_bytes,
+                 int (*compare)(const void *, const void *))
+{
+    if (count > 1) {
+        qsort(rows, count, row_bytes, compare);
+    }
 }
 
 static hd_status check_notes(struct hd_walk *walk)
 {
     struct hd_safetensors *const file = walk->file;
 
-    qsort(file->notes, file->note_count, sizeof file->notes[0], by_key);
+    sort(file->notes, file->note_count, sizeof file->notes[0], by_key);
     for (uint32_t i = 1; i < file->note_count; i++) {
         if (strcmp(file->notes[i].key, file->notes[i - 1].key) == 0) {
             hd_problem_key(walk->problem, "__metadata__");
@@ -269,7 +281,7 @@ static hd_status check_cover(struct hd_walk *walk, uint64_t data_offset)
     const uint64_t data_bytes = file->file_bytes - data_offset;
     uint64_t end = 0;
 
-    qsort(file->tensors, file->tensor_count, sizeof file->tensors[0], by_offset);
+    sort(file->tensors, file->tensor_count, sizeof file->tensors[0], by_offset);
     for (uint32_t i = 0; i < file->tensor_count; i++) {
         struct hd_safetensors_tensor *const tensor = &file->tensors[i];
         hd_problem_key(walk->problem, "%.120s", tensor->name);
@@ -303,7 +315,7 @@ static hd_status check_names(struct hd_walk *walk)
 {
     struct hd_safetensors *const file = walk->file;
 
-    qsort(file->tensors, file->tensor_count, sizeof file->tensors[0], by_name);
+    sort(file->tensors, file->tensor_count, sizeof file->tensors[0], by_name);
     for (uint32_t i = 1; i < file->tensor_count; i++) {
         if (strcmp(file->tensors[i].name, file->tensors[i - 1].name) == 0) {
             hd_problem_key(walk->problem, "%.120s", file->tensors[i].name);
