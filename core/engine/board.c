@@ -140,7 +140,7 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
         return 0;
     }
     for (uint32_t hop = 0; hop <= board->rank_count; hop++) {
-        if (hop > 0 && !is_alive(board, at, now_ns)) {
+        if (hop > 0 && (!is_alive(board, at, now_ns) || state.phase == HD_PHASE_DONE)) {
             return 1;
         }
         uint32_t next = UINT32_MAX;
