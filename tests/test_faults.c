@@ -316,7 +316,12 @@ static void test_refused_before(void)
         {"data.corpus=short.txt", 2, {"short.txt: data.corpus: token 0 (at byte 0) is 97"}},
         {"data.corpus=odd.bin data.token_bytes=2", 2, {"odd.bin: data.corpus: "}},
         {"model.layers=3 pipeline.ranks=4", 2, {"command line: model.layers: 3 layers cannot"}},
-        {"model.split=1,1", 2, {"command line: model.split: "}},
+        {"model.split=1,1 model.layers=2",
+         2,
+         {"command line: model.split: 2 entries for 4 stages"}},
+        {"model.split=1,1,1,2",
+         2,
+         {"command line: model.split: the numbers add up to 5, not to 4 layers"}},
     };
 
     write_file("empty.txt", "", 0);
