@@ -24,7 +24,9 @@ enum { LIMIT_S = 30, WORDS_BYTES = 4096, RANK_COUNT = 4, EXIT_PEER = 5 };
 static char faulty[WORDS_BYTES], synthetic[WORDS_BYTES];
 
 /* Deadlines are short, so that a test of one does not take long. */
-#define RUN   "run pipeline.ranks=4 pipeline.schedule=1f1b output.directory=run --overwrite --quiet "
+#define RUN                                                                     \
+    "run pipeline.ranks=4 pipeline.schedule=1f1b output.directory=run --quiet " \
+    "--overwrite "
 #define SHORT "transport.timeout_s=0.5 transport.first_step_timeout_s=0.5 "
 
 static void make_words(void)

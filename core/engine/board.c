@@ -2,6 +2,7 @@
 #include "base/clock.h"
 
 #include <assert.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,8 @@ enum { STALE_MS = 2000 };
 
 /* A wait this long is more than the time that a message takes to wake its reader. */
 enum { REST_MS = 40 };
+
+enum { READ_TURNS = 1000, YIELD_TURNS = 16 };
 
 static uint64_t since_ms(uint64_t now_ns, uint64_t then_ns)
 {
@@ -59,7 +62,7 @@ void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_s
     const struct hd_rank_row *row = &board->rows[rank];
     uint64_t words[HD_STATE_WORDS];
 
-    for (uint32_t turn = 0; turn < 1000; turn++) {
+    for (uint32_t turn = 0; turn < READ_TURNS; turn++) {
         const unsigned before = atomic_load_explicit(&row->version, memory_order_acquire);
         for (uint32_t i = 0; i < HD_STATE_WORDS; i++) {
             words[i] = atomic_load_explicit(&row->state[i], memory_order_relaxed);
@@ -69,6 +72,9 @@ void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_s
         const unsigned after = atomic_load_explicit(&row->version, memory_order_relaxed);
         if (before == after && before % 2 == 0) {
             return;
+        }
+        if (turn % YIELD_TURNS == YIELD_TURNS - 1) {
+            sched_yield(); /* the writer may have lost its core in the middle */
         }
     }
 }
