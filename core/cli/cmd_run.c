@@ -289,10 +289,6 @@ static hd_status open_resume(struct hd_cli *cli, struct hd_resume *resume)
     if (path == NULL) {
         return HD_OK;
     }
-    if (hd_cli_option(cli, "--overwrite", 0) != NULL) {
-        hd_cli_refuse(cli, "--resume goes on with what --overwrite removes");
-        return HD_INVALID;
-    }
     return hd_resume_open(resume, path, !is_evaluation, &cli->problem);
 }
 

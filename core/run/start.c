@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <sys/stat.h>
 
 uint64_t hd_session_sample(const struct hd_session *session, uint32_t step)
 {
@@ -24,22 +25,38 @@ uint32_t hd_session_digest_offset(const struct hd_session *session, uint32_t sta
     return offset;
 }
 
-/* One directory, however it is written: the run goes on in it. */
-static uint32_t mode_of(const struct hd_session *session)
+/* One directory, however it is written. */
+static uint32_t is_same_directory(const char *one, const char *other)
 {
+    struct stat first, second;
+
+    return stat(one, &first) == 0 && stat(other, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+static hd_status make_directory(struct hd_session *session, struct hd_problem *problem)
+{
+    const struct hd_config *const config = session->job->config;
     const struct hd_resume *const resume = session->request.resume;
-    const char *const directory = session->job->config->output.directory;
+    const uint32_t overwrites = session->request.overwrite;
+    uint32_t mode = overwrites ? HD_RUNDIR_OVERWRITE : HD_RUNDIR_NEW;
 
     if (resume != NULL && resume->kind == HD_RESUME_RUN &&
-        strcmp(resume->directory, directory) == 0) {
-        return HD_RUNDIR_RESUME;
+        is_same_directory(resume->directory, config->output.directory)) {
+        mode = HD_RUNDIR_RESUME;
+        if (overwrites) {
+            hd_problem_place(problem, "command line");
+            hd_problem_remedy(problem, "leave one of them out, or set output.directory");
+            return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                                  "--overwrite removes what --resume goes on from");
+        }
     }
-    return session->request.overwrite ? HD_RUNDIR_OVERWRITE : HD_RUNDIR_NEW;
+    return hd_rundir_create(&session->rundir, config->output.directory, config->name, mode,
+                            problem);
 }
 
 hd_status hd_session_start(struct hd_session *session, struct hd_problem *problem)
 {
-    const struct hd_config *const config = session->job->config;
     struct hd_resume *const resume = session->request.resume;
     hd_status status = HD_OK;
 
@@ -60,8 +77,7 @@ hd_status hd_session_start(struct hd_session *session, struct hd_problem *proble
     if (session->corpus != NULL) {
         hd_corpus_sha256(session->corpus, session->corpus_sha256);
     }
-    status = hd_rundir_create(&session->rundir, config->output.directory, config->name,
-                              mode_of(session), problem);
+    status = make_directory(session, problem);
     return status == HD_OK && resume != NULL ? hd_resume_metrics(resume, &session->rundir, problem)
                                              : status;
 }
