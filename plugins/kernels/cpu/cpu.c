@@ -18,6 +18,7 @@ static const struct hd_option options[] = {
      .range = "auto | avx512 | avx2 | plain",
      .help = "instruction set of our own loops; below avx512 BF16 products run in float32",
      .type = HD_OPTION_TEXT},
+    HD_STAMP_OPTION,
 };
 
 /* The lane that the option asks for; NULL if this processor does not have it. */
@@ -129,6 +130,7 @@ static void bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t b
 
 const struct hd_transformer_backend hd_transformer_backend = {
     .ops = choose_ops,
+    .stamp_option = 1,
     .open = open_cpu,
     .close = close_cpu,
     .prepare = hd_cpu_prepare,

@@ -16,6 +16,7 @@ static const struct hd_option options[] = {
      .initial = "off",
      .help = "compute precision f32 in float64, boundaries and masters too",
      .type = HD_OPTION_FLAG},
+    HD_STAMP_OPTION,
 };
 
 static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t precision)
@@ -66,6 +67,7 @@ static void bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t b
 
 const struct hd_transformer_backend hd_transformer_backend = {
     .ops = choose_ops,
+    .stamp_option = 1,
     .open = open_device,
     .close = close_device,
     .bind = bind_scratch,

@@ -19,7 +19,9 @@ static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struc
     if (kernel == NULL) {
         return hd_refuse(host, HD_NO_MEMORY, "no memory for the kernel's own state");
     }
+    const uint32_t option = hd_transformer_backend.stamp_option;
     kernel->host = host;
+    kernel->checks_stamps = option >= host->option_count || host->options[option].integer != 0;
     const hd_status status = hd_transformer_backend.open(host, ordinal, &filled, &kernel->device);
     if (status != HD_OK) {
         host->free(host->context, kernel);

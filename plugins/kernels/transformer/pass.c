@@ -106,6 +106,9 @@ static hd_status check_stamp(const struct hd_stage *stage, const struct hd_pass 
                              uint32_t half)
 {
     struct hd_stamp stamp;
+    if (!stage->kernel->checks_stamps) {
+        return HD_OK;
+    }
     memcpy(&stamp, pass->payload[0], sizeof stamp);
     if (stamp.magic != HD_STAMP_MAGIC || stamp.spec_hash != stage->spec_hash ||
         stamp.half != half) {

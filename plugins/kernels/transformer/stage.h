@@ -135,6 +135,7 @@ struct hd_layout {
 struct hd_kernel {
     const struct hd_host *host;
     struct hd_ops_device *device;
+    int checks_stamps; /* the option */
 };
 
 struct hd_stage {

@@ -30,11 +30,22 @@
 
 #include "ops.h"
 
+/* The row that every plugin has among its options: with it off the stamp of a payload is not looked
+   at, which shows what a stale one does to the numbers (see debug.fault). */
+#define HD_STAMP_OPTION                                                                   \
+    {                                                                                     \
+        .name = "check_stamps", .initial = "on",                                          \
+        .help = "refuse a payload that is not of this microbatch", .type = HD_OPTION_FLAG \
+    }
+
 struct hd_transformer_backend {
     /* The op table for `precision` (enum hd_precision) and the plugin's options, which are in
        `host`; NULL if this plugin does not serve it.  For mxfp8 the table has bf16 for A, and
        quantise and dequantise.  Pure: also called without a device. */
     const struct hd_ops *(*ops)(const struct hd_host *host, uint32_t precision);
+
+    /* Index of `HD_STAMP_OPTION` among the plugin's options. */
+    uint32_t stamp_option;
 
     /* As open of kernel.h: fills `device` (but for its size) and makes what the ops are given.
        NO_MEMORY and the like are returned after host->fail.  `out` is unset on failure. */
