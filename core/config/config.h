@@ -108,7 +108,7 @@ struct hd_config {
     } output;
     struct {
         uint32_t poison, checksum;
-        char fault[HD_CONFIG_TEXT_MAX];
+        uint32_t fault; /* enum hd_lease_fault */
     } debug;
     struct {
         uint32_t data, expert;

@@ -169,8 +169,8 @@ const struct hd_key hd_keys[] = {
      "fill released payloads with NaN", HD_KEY_FLAG, AT(debug.poison), NULL},
     {"debug", "checksum", "off", "off | on",
      "seal every message with a checksum", HD_KEY_FLAG, AT(debug.checksum), NULL},
-    {"debug", "fault", "none", "none | FAULT",
-     "what to break on purpose", HD_KEY_TEXT, AT(debug.fault), "none"},
+    {"debug", "fault", "none", "none | lease_off | early_release | forward_order",
+     "reuse payload slots too early, on purpose", HD_KEY_CHOICE, AT(debug.fault), NULL},
 
     {"grid", "data", "1", "1..4096",
      "copies of the pipeline, each with its own samples", HD_KEY_COUNT, AT(grid.data), "1"},

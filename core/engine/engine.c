@@ -83,7 +83,10 @@ static hd_status create_pools(struct hd_engine *engine, struct hd_local_stage *l
                               struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
-    const uint32_t slots = pipeline->payload_slots[local->stage];
+    const uint32_t fault = engine->setup.fault, planned = pipeline->payload_slots[local->stage];
+    /* The plan's slots are enough for any reuse in order: only a shorter pool shows the hazard. */
+    const int is_short = fault == HD_LEASE_OFF || fault == HD_LEASE_FORWARD_ORDER;
+    const uint32_t slots = is_short && planned > 1 ? planned - 1 : planned;
 
     local->acquisitions = local->needs->acquisitions;
     assert(local->acquisitions >= 1 && local->acquisitions <= HD_ACQUISITION_MAX);
@@ -92,6 +95,7 @@ static hd_status create_pools(struct hd_engine *engine, struct hd_local_stage *l
         pool->stage = local->stage;
         pool->microbatch_count = pipeline->microbatch_count;
         pool->poison = engine->setup.poison;
+        pool->fault = fault;
         const hd_status status = hd_lease_pool_create(pool, slots, local->needs->payload_bytes,
                                                       engine->alignment, problem);
         if (status != HD_OK) {

@@ -45,6 +45,7 @@ struct hd_engine_setup {
     struct hd_engine_bootstrap bootstrap;
     struct hd_board *board;
     uint32_t overlap, poison, checksum;
+    uint32_t fault;           /* enum hd_lease_fault; pools that forget owners have a slot less */
     uint32_t trace_steps;     /* the last so many steps are kept; 0: only the sums */
     uint32_t counts_wait_cpu; /* 1: hd_step_times.wait_cpu_ns, two system calls a wait */
 };

@@ -14,7 +14,9 @@ hd_status hd_lease_pool_create(struct hd_lease_pool *pool, uint32_t slot_count, 
     pool->memory = hd_memory_take(slot_count * pool->slot_bytes, alignment, "payload");
     pool->slots = hd_memory_take(slot_count * sizeof pool->slots[0], 64, "lease");
     pool->slot_of = hd_memory_take(pool->microbatch_count * sizeof(uint32_t), 64, "lease");
-    if (pool->memory == NULL || pool->slots == NULL || pool->slot_of == NULL) {
+    pool->generation_of = hd_memory_take(pool->microbatch_count * sizeof(uint64_t), 64, "lease");
+    if (pool->memory == NULL || pool->slots == NULL || pool->slot_of == NULL ||
+        pool->generation_of == NULL) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
                               "no memory for %u payload slots of %llu bytes (stage %u)", slot_count,
                               (unsigned long long)pool->slot_bytes, pool->stage);
@@ -28,9 +30,27 @@ void hd_lease_pool_finish(struct hd_lease_pool *pool)
     hd_memory_give(pool->memory);
     hd_memory_give(pool->slots);
     hd_memory_give(pool->slot_of);
+    hd_memory_give(pool->generation_of);
     pool->memory = NULL;
     pool->slots = NULL;
     pool->slot_of = NULL;
+    pool->generation_of = NULL;
+}
+
+/* The slot that the next forward gets; HD_LEASE_NO_SLOT if all are leased. */
+static uint32_t choose_slot(struct hd_lease_pool *pool, uint32_t microbatch)
+{
+    if (pool->fault == HD_LEASE_OFF) {
+        return microbatch % pool->slot_count;
+    }
+    if (pool->fault == HD_LEASE_FORWARD_ORDER) {
+        return pool->next_slot++ % pool->slot_count;
+    }
+    uint32_t slot = 0;
+    while (slot < pool->slot_count && pool->slots[slot].generation != 0) {
+        slot++;
+    }
+    return slot < pool->slot_count ? slot : HD_LEASE_NO_SLOT;
 }
 
 hd_status hd_lease_acquire(struct hd_lease_pool *pool, uint32_t microbatch,
@@ -42,25 +62,25 @@ hd_status hd_lease_acquire(struct hd_lease_pool *pool, uint32_t microbatch,
                               "stage %u: microbatch %u already holds payload slot %u", pool->stage,
                               microbatch, pool->slot_of[microbatch]);
     }
-    for (uint32_t slot = 0; slot < pool->slot_count; slot++) {
-        struct hd_lease_slot *row = &pool->slots[slot];
-        if (row->generation == 0) {
-            row->generation = pool->next_generation++;
-            row->last_owner = row->microbatch;
-            row->microbatch = microbatch;
-            pool->slot_of[microbatch] = slot;
-            pool->held_count++;
-            if (pool->held_count > pool->peak_count) {
-                pool->peak_count = pool->held_count;
-            }
-            return HD_OK;
-        }
+    const uint32_t slot = choose_slot(pool, microbatch);
+    if (slot == HD_LEASE_NO_SLOT) {
+        return hd_problem_set(
+            problem, HD_PROTOCOL, HD_EXIT_FAILED,
+            "stage %u: no payload slot for microbatch %u; all %u are leased, slot 0 to "
+            "microbatch %u",
+            pool->stage, microbatch, pool->slot_count, pool->slots[0].microbatch);
     }
-    return hd_problem_set(
-        problem, HD_PROTOCOL, HD_EXIT_FAILED,
-        "stage %u: no payload slot for microbatch %u; all %u are leased, slot 0 to "
-        "microbatch %u",
-        pool->stage, microbatch, pool->slot_count, pool->slots[0].microbatch);
+    struct hd_lease_slot *row = &pool->slots[slot];
+    pool->held_count += row->generation == 0;
+    row->generation = pool->next_generation++;
+    row->last_owner = row->microbatch;
+    row->microbatch = microbatch;
+    pool->slot_of[microbatch] = slot;
+    pool->generation_of[microbatch] = row->generation;
+    if (pool->held_count > pool->peak_count) {
+        pool->peak_count = pool->held_count;
+    }
+    return HD_OK;
 }
 
 static hd_status missing(const struct hd_lease_pool *pool, uint32_t microbatch,
@@ -82,24 +102,43 @@ hd_status hd_lease_find(const struct hd_lease_pool *pool, uint32_t microbatch, v
         return missing(pool, microbatch, problem);
     }
     *payload = pool->memory + slot * pool->slot_bytes;
-    *generation = pool->slots[slot].generation;
+    *generation = pool->generation_of[microbatch];
     return HD_OK;
+}
+
+/* The slot is free, unless it is another's by now. */
+static void free_slot(struct hd_lease_pool *pool, uint32_t microbatch)
+{
+    const uint32_t slot = pool->slot_of[microbatch];
+    if (pool->slots[slot].generation != pool->generation_of[microbatch]) {
+        return;
+    }
+    if (pool->poison) {
+        memset(pool->memory + slot * pool->slot_bytes, 0xFF, pool->slot_bytes);
+    }
+    pool->slots[slot].generation = 0;
+    assert(pool->held_count > 0);
+    pool->held_count--;
+}
+
+void hd_lease_end_forward(struct hd_lease_pool *pool, uint32_t microbatch)
+{
+    assert(microbatch < pool->microbatch_count && pool->slot_of[microbatch] != HD_LEASE_NO_SLOT);
+    if (pool->fault == HD_LEASE_EARLY_RELEASE) {
+        free_slot(pool, microbatch);
+    }
 }
 
 hd_status hd_lease_release(struct hd_lease_pool *pool, uint32_t microbatch,
                            struct hd_problem *problem)
 {
     assert(microbatch < pool->microbatch_count);
-    const uint32_t slot = pool->slot_of[microbatch];
-    if (slot == HD_LEASE_NO_SLOT) {
+    if (pool->slot_of[microbatch] == HD_LEASE_NO_SLOT) {
         return missing(pool, microbatch, problem);
     }
-    if (pool->poison) {
-        memset(pool->memory + slot * pool->slot_bytes, 0xFF, pool->slot_bytes);
-    }
-    pool->slots[slot].generation = 0;
+    assert(pool->fault != HD_LEASE_HONEST ||
+           pool->slots[pool->slot_of[microbatch]].microbatch == microbatch);
+    free_slot(pool, microbatch);
     pool->slot_of[microbatch] = HD_LEASE_NO_SLOT;
-    assert(pool->held_count > 0);
-    pool->held_count--;
     return HD_OK;
 }

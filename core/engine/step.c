@@ -216,6 +216,35 @@ static hd_status call_kernel(const struct turn *turn, const struct hd_pass *pass
     }
 }
 
+/* A kernel that refuses a payload knows no slot, so its sentence is given one. */
+static hd_status kernel_failed(const struct turn *turn, hd_status status)
+{
+    const struct hd_local_stage *local = &turn->engine->stages[turn->instruction->local_stage];
+    const struct hd_action *action = &turn->instruction->action;
+    char name[96], text[160];
+
+    turn_name(turn, "running", name);
+    snprintf(text, sizeof text, "%s", name);
+    if (status == HD_PROTOCOL && local->pools[0].slot_of != NULL) {
+        snprintf(text, sizeof text, "%s, payload slot %u", name,
+                 local->pools[0].slot_of[action->microbatch]);
+    }
+    return hd_engine_fail(turn->engine, status, turn->engine->setup.kernel, text, turn->problem);
+}
+
+static void end_forward(const struct turn *turn)
+{
+    struct hd_local_stage *local = &turn->engine->stages[turn->instruction->local_stage];
+    const struct hd_action *action = &turn->instruction->action;
+
+    if (action->kind != HD_FORWARD || turn->engine->setup.pipeline->is_forward_only) {
+        return;
+    }
+    for (uint32_t i = 0; i < local->acquisitions; i++) {
+        hd_lease_end_forward(&local->pools[i], action->microbatch);
+    }
+}
+
 static hd_status run_pass(const struct turn *turn)
 {
     struct hd_engine *engine = turn->engine;
@@ -236,9 +265,9 @@ static hd_status run_pass(const struct turn *turn)
     status = call_kernel(turn, &pass);
     turn->record->end_ns = hd_now_ns();
     if (status != HD_OK) {
-        return hd_engine_fail(engine, status, engine->setup.kernel,
-                              turn_name(turn, "running", text), turn->problem);
+        return kernel_failed(turn, status);
     }
+    end_forward(turn);
     if (!hd_engine_rounding_is_kept()) {
         hd_problem_set(turn->problem, HD_DEVICE, HD_EXIT_PLUGIN,
                        "kernel %s changed the processor's rounding or flush-to-zero mode (MXCSR); "

@@ -73,6 +73,7 @@ static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
         .board = rank->board,
         .overlap = config->pipeline.overlap,
         .poison = config->debug.poison,
+        .fault = config->debug.fault,
         .checksum = config->debug.checksum,
         .trace_steps = config->output.trace ? config->output.trace_steps : 0,
         .counts_wait_cpu = rank->session->request.counts_wait_cpu,

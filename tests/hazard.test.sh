@@ -1,0 +1,49 @@
+#!/bin/sh
+# tests/hazard.test.sh - debug.fault, as a user sees it: payload slots used again too early.  With the
+# stamp check a run ends with the stage, the slot, the owner and the intruder; without it the run ends
+# well and has other parameters, which nothing else would show (the report, section 6.4).
+set -u
+heddle="$HD_BUILD_DIR/bin/heddle"
+work="$HD_BUILD_DIR/tests/hazard_work"
+unset HEDDLE_PLUGIN_PATH HEDDLE_LOG NO_COLOR COLUMNS
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work" || exit 1
+failed=0
+
+say() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# run PRECISION WORDS...: exit code in $code, parameters in $hash.
+run() {
+    precision=$1
+    shift
+    "$heddle" run kernels.name=reference kernels.precision="$precision" model.layers=2 model.width=64 \
+        model.expert_width=32 model.vocabulary=64 model.sequence=16 data.microbatch_size=2 \
+        pipeline.ranks=2 pipeline.microbatches=4 train.steps=2 train.warmup_steps=1 output.trace=off \
+        output.directory=run --overwrite --quiet "$@" >out 2>err
+    code=$?
+    hash=$(tr ',' '\n' <run/run.json | grep parameters_hash | tr -dc '0-9a-f"' | tail -c 20)
+}
+
+for precision in bf16 mxfp8; do
+    run $precision
+    [ $code -eq 0 ] || say "$precision: exit $code: $(head -n 1 err)"
+    right=$hash
+    run $precision debug.poison=on pipeline.payload_slots=4
+    [ "$hash" = "$right" ] || say "$precision: a pool of a slot a microbatch changes the parameters"
+    for fault in lease_off early_release forward_order; do
+        run $precision debug.fault=$fault
+        [ $code -eq 1 ] || say "$precision, $fault: exit $code: $(head -n 1 err)"
+        for part in "stage 0, microbatch 0" "payload slot 0" "found generation 2 of microbatch 1"; do
+            grep -qF "$part" err || say "$precision, $fault: '$(head -n 1 err)' lacks '$part'"
+        done
+        run $precision debug.fault=$fault kernel.reference.check_stamps=off
+        [ $code -eq 0 ] || say "$precision, $fault, no check: exit $code: $(head -n 1 err)"
+        [ "$hash" != "$right" ] || say "$precision, $fault, no check: it has the right parameters"
+    done
+done
+
+exit $failed
