@@ -225,7 +225,7 @@ static hd_status kernel_failed(const struct turn *turn, hd_status status)
 
     turn_name(turn, "running", name);
     snprintf(text, sizeof text, "%s", name);
-    if (status == HD_PROTOCOL && local->pools[0].slot_of != NULL) {
+    if (status == HD_PROTOCOL && action->kind != HD_FORWARD) { /* so it holds a lease */
         snprintf(text, sizeof text, "%s, payload slot %u", name,
                  local->pools[0].slot_of[action->microbatch]);
     }
