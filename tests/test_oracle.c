@@ -189,6 +189,36 @@ static void test_f32(void)
     }
 }
 
+/* What is computed again, in how many halves and in which precision: none of it is the plan's. */
+static void test_modes(void)
+{
+    static const char *const kernels[] = {"reference", "cpu"};
+    static const struct {
+        const char *words, *more[3];
+    } rows[] = {
+        {"kernels.precision=bf16",
+         {"pipeline.ranks=4 pipeline.schedule=1f1b kernels.recompute=experts",
+          "pipeline.ranks=2 pipeline.schedule=1f1b_v kernels.recompute=full debug.poison=on"}},
+        {"kernels.precision=mxfp8",
+         {"pipeline.ranks=4 pipeline.schedule=interleaved_1f1b pipeline.overlap=off",
+          "pipeline.ranks=4 pipeline.schedule=1f1b_v kernels.recompute=experts debug.poison=on",
+          "pipeline.ranks=2 pipeline.schedule=1f1b kernels.recompute=full"}},
+        {"kernels.precision=mxfp8 kernels.scale_rule=floor model.half_batches=2",
+         {"pipeline.ranks=4 pipeline.schedule=1f1b debug.poison=on",
+          "pipeline.ranks=2 pipeline.schedule=interleaved_lean kernels.recompute=full"}},
+    };
+    char words[WORDS_BYTES];
+
+    for (unsigned i = 0; i < 6; i++) {
+        snprintf(words, sizeof words, RAGGED "model.experts=4 kernels.name=%s %s", kernels[i % 2],
+                 rows[i / 2].words);
+        const struct result base = run(words, BASE);
+        for (unsigned j = 0; j < 3 && rows[i / 2].more[j] != NULL; j++) {
+            expect_equal(&base, words, rows[i / 2].more[j]);
+        }
+    }
+}
+
 #define EXPERTS RAGGED "kernels.name=reference model.experts=4"
 
 /* Appends one direction of the plan's remote channels; as "5,5,3". */
@@ -399,6 +429,7 @@ static const struct hd_check checks[] = {
     {"cpu, dense: every schedule, V, P and overlap gives the bits of one rank", test_cpu_dense},
     {"cpu, experts: every schedule, V, P and overlap gives the bits of one rank", test_cpu_experts},
     {"f32 gives the bits of one rank, too", test_f32},
+    {"mxfp8, recomputation and half batches give the bits of one rank", test_modes},
     {"slots exactly at the depth, poisoned, change no bit (law 6)", test_exact_depth},
     {"poison, checksum and trace change no bit", test_onlookers},
     {"tables of other frameworks give the bits of one rank", test_tables},
