@@ -12,6 +12,7 @@
 #include "support/check.h"
 #include "support/command.h"
 
+#include "base/clock.h"
 #include "train/checkpoint.h"
 
 #include <math.h>
@@ -279,6 +280,9 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
+/* How long a whole run with a checkpoint a step takes here, so that kills fall into all of it. */
+static uint64_t run_ns;
+
 /* Kills parent and ranks somewhere within the run; 0: it had ended by then. */
 static uint32_t kill_somewhere(const char *words, uint64_t *random)
 {
@@ -287,7 +291,9 @@ static uint32_t kill_somewhere(const char *words, uint64_t *random)
 
     command_begin(&command, words);
     const uint32_t count = command_ranks(command.pid, RANKS, ranks);
-    const struct timespec while_it_runs = {0, (long)(next_random(random) % 60000000)};
+    const uint64_t moment_ns = next_random(random) % (run_ns + run_ns / 8);
+    const struct timespec while_it_runs = {(time_t)(moment_ns / HD_S_NS),
+                                           (long)(moment_ns % HD_S_NS)};
     nanosleep(&while_it_runs, NULL); /* what is tested: any moment will do */
     kill(command.pid, SIGKILL);
     const int code = command_end(&command, COMMAND_WAIT_S);
@@ -298,6 +304,7 @@ static uint32_t kill_somewhere(const char *words, uint64_t *random)
     return code != 0;
 }
 
+/* Goes on where there is something to go on from, and else begins anew. */
 static const char *next_words(void)
 {
     struct hd_checkpoint_state state;
@@ -318,6 +325,9 @@ static void check_kills(void)
     uint64_t random = 0x2545f4914f6cdd1dull;
     uint32_t hit_count = 0, writing_count = 0;
 
+    run_ns = hd_now_ns();
+    run_well("%s", next_words());
+    run_ns = hd_now_ns() - run_ns;
     for (long i = 0; i < count; i++) {
         hit_count += kill_somewhere(next_words(), &random);
         writing_count += access("killed/checkpoint.tmp", F_OK) == 0;

@@ -301,7 +301,7 @@ static void end(struct hd_session *session, void *region)
     }
     if (hd_board_is_aborted(board)) {
         session->problem = board->cause;
-        if (board->cause.exit_code <= HD_EXIT_PEER) {
+        if (board->cause.exit_code <= HD_EXIT_PEER && board->cause.exit_code != HD_EXIT_USAGE) {
             session->report = strndup(board->report, sizeof board->report);
         }
     }
