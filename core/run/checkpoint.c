@@ -343,5 +343,6 @@ hd_status hd_rank_load(struct hd_rank *rank, struct hd_problem *problem)
     }
     rank->skipped = resume->state.skipped;
     rank->skipped_in_row = resume->state.skipped_in_row;
+    rank->learning_rate = resume->state.learning_rate;
     return HD_OK;
 }

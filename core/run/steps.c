@@ -331,5 +331,10 @@ hd_status hd_rank_train(struct hd_rank *rank, struct hd_problem *problem)
     if (rank->rank == 0) {
         hd_progress_end(&progress);
     }
+    /* Nothing was left to do; the checkpoint may have to go on in another directory. */
+    if (rank->session->steps_before == config->train.steps &&
+        hd_rank_is_due(rank, config->train.steps)) {
+        status = hd_rank_save(rank, config->train.steps, problem);
+    }
     return status;
 }
