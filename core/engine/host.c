@@ -12,7 +12,7 @@
 #include <xmmintrin.h>
 #endif
 
-enum { CAUSE_MS = 2000 };
+enum { CAUSE_MS = 2000, NEWS_MS = 200 };
 enum { KEY_BYTES = 128, ROUNDING_MASK = 0xffc0, ROUNDING = 0x1f80 };
 
 static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
@@ -161,16 +161,45 @@ hd_status hd_engine_blame(struct hd_engine *engine, hd_status status, const char
     return status;
 }
 
-/* Who starts the ranks knows best who died of what, and says so when the others have come to rest;
-   a rank that sees a death waits for that sentence. */
-static void await_cause(const struct hd_board *board)
+static uint32_t has_cause(const struct hd_board *board)
 {
-    const uint64_t deadline_ns = hd_now_ns() + CAUSE_MS * HD_MS_NS;
+    return hd_board_is_aborted(board);
+}
+
+static uint32_t has_death(const struct hd_board *board)
+{
+    uint32_t dead = hd_board_is_aborted(board);
+
+    for (uint32_t rank = 0; rank < board->rank_count; rank++) {
+        dead |= atomic_load(&board->rows[rank].is_dead);
+    }
+    return dead;
+}
+
+static uint32_t await(const struct hd_board *board, uint32_t (*is_there)(const struct hd_board *),
+                      uint32_t limit_ms)
+{
+    const uint64_t deadline_ns = hd_now_ns() + limit_ms * HD_MS_NS;
     const struct timespec nap = {0, 5 * (long)HD_MS_NS};
 
-    while (!hd_board_is_aborted(board) && hd_now_ns() < deadline_ns) {
+    while (!is_there(board) && hd_now_ns() < deadline_ns) {
         nanosleep(&nap, NULL);
     }
+    return is_there(board);
+}
+
+/*
+ * Who starts the ranks knows best who died of what, and says so when the others have come to rest;
+ * a rank that sees a death waits for that sentence.  A peer that dies while this rank opens may
+ * show as any error (its memory is gone, its address is nobody's), so then the news is awaited.
+ */
+static uint32_t is_by_death(const struct hd_engine *engine, hd_status status)
+{
+    const struct hd_board *board = engine->setup.board;
+    const uint32_t is_opening = engine->state.phase == HD_PHASE_OPEN && status != HD_ABORTED;
+
+    return (status == HD_PEER_LOST || (is_opening && await(board, has_death, NEWS_MS))) &&
+           await(board, has_cause, CAUSE_MS);
 }
 
 hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struct hd_plugin *plugin,
@@ -179,10 +208,7 @@ hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struc
     struct hd_board *board = engine->setup.board;
 
     assert(status < 0);
-    if (status == HD_PEER_LOST) {
-        await_cause(board);
-    }
-    if ((status == HD_ABORTED || status == HD_PEER_LOST) && hd_board_is_aborted(board)) {
+    if ((status == HD_ABORTED && hd_board_is_aborted(board)) || is_by_death(engine, status)) {
         engine->has_failed = 1;
         *problem = board->cause;
         return status;
