@@ -9,21 +9,34 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const plugins[] = {"shm", "null"};
+static uint32_t run_variant(const struct hd_testbed_variant *variant, struct hd_testbed_job job)
+{
+    job.name = variant->name;
+    if (job.options == NULL) {
+        job.options = variant->options;
+        job.option_count = variant->option_count;
+    }
+    return hd_testbed_run(&job);
+}
 
-enum { PLUGIN_COUNT = sizeof plugins / sizeof plugins[0] };
-
-/* Runs `job` on every plugin that has all of `capabilities`; at least one must. */
+/* Runs `job` on every variant whose plugin has all of `capabilities`; at least one must. */
 static void run_where(uint64_t capabilities, struct hd_testbed_job job)
 {
     uint32_t run_count = 0;
 
-    for (uint32_t i = 0; i < PLUGIN_COUNT; i++) {
-        const struct hd_plugin *plugin = hd_testbed_load(plugins[i]);
+    for (const struct hd_testbed_variant *variant = hd_testbed_variants; variant->name != NULL;
+         variant++) {
+        if (!hd_testbed_is_built(variant->name)) {
+            continue;
+        }
+        const struct hd_plugin *plugin = hd_testbed_load(variant->name);
         CU_ASSERT_FATAL(plugin != NULL);
         if ((plugin->capabilities & capabilities) == capabilities) {
-            job.name = plugins[i];
-            CU_ASSERT_EQUAL(hd_testbed_run(&job), 0);
+            const uint32_t wrong_count = run_variant(variant, job);
+            CU_ASSERT_EQUAL(wrong_count, 0);
+            if (wrong_count > 0) {
+                printf("%s: %u ranks\n", variant->label, wrong_count);
+            }
             run_count++;
         }
     }

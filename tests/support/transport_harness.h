@@ -50,6 +50,7 @@ struct hd_testbed_rank {
     _Atomic uint64_t *words;     /* [HD_TESTBED_WORD_COUNT], zero at first, shared by all ranks */
     const _Atomic int32_t *pids; /* of all ranks; known after the first fence */
     struct hd_testbed_region *region;
+    uint32_t leaks; /* set by a body whose quiesce said that close must leak */
     const struct hd_channel *channel_list[HD_TESTBED_CHANNEL_MAX]; /* what setup points to */
 };
 
@@ -66,6 +67,24 @@ struct hd_testbed_job {
     const void *argument;  /* the body's own */
     const int *exit_codes; /* that the ranks must end with; NULL: all 0 */
 };
+
+/* A plugin with its options: what a conformance check is run on. */
+struct hd_testbed_variant {
+    const char *label; /* "ucx_tag over tcp" */
+    const char *name;  /* of the plugin */
+    const struct hd_option_value *options;
+    uint32_t option_count;
+    uint32_t holds_back;     /* a source whose target takes nothing gets HD_BUSY in the end */
+    uint32_t has_late_write; /* a stopped peer may write here when it wakes: quiesce says so */
+    uint32_t needs_source;   /* what a peer has sent comes only while it goes on moving */
+    const char *unkillable;  /* why no peer is killed here; NULL */
+};
+
+/* All of them: every transport, and those of UCX over each kind of lane; the last is empty. */
+extern const struct hd_testbed_variant hd_testbed_variants[];
+
+/* Has the plugin been built?  One whose library is not installed is left out. */
+int hd_testbed_is_built(const char *name);
 
 /* Runs the job.  0, or how many ranks did not end as expected, each with a line on stderr. */
 uint32_t hd_testbed_run(const struct hd_testbed_job *job);

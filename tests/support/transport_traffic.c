@@ -215,6 +215,18 @@ static int is_done(const struct hd_testbed_rank *rank, const struct lane *lanes,
     return 1;
 }
 
+/* What moves only by progress may still be queued here, and the caller may turn to other things. */
+static int let_go(struct hd_testbed_rank *rank, uint64_t end, uint64_t deadline_ns)
+{
+    for (uint32_t i = 0; i < rank->job->channel_count; i++) {
+        if (rank->job->channels[i].source == rank->rank) {
+            const struct hd_message last = {.sequence = end - 1, .channel = i};
+            HD_REQUIRE(rank, hd_traffic_wait(rank, last, deadline_ns) == HD_OK);
+        }
+    }
+    return 0;
+}
+
 int hd_traffic_mix(struct hd_testbed_rank *rank, uint64_t first, uint64_t count)
 {
     static struct lane lanes[HD_TESTBED_CHANNEL_MAX];
@@ -238,5 +250,5 @@ int hd_traffic_mix(struct hd_testbed_rank *rank, uint64_t first, uint64_t count)
             sched_yield();
         }
     }
-    return 0;
+    return let_go(rank, end, deadline_ns);
 }

@@ -30,7 +30,8 @@ int hd_traffic_is_whole(struct hd_testbed_rank *rank, struct hd_message message)
 /*
  * Sends and receives messages first .. first + count - 1 on every channel of this rank, all
  * channels at once, whatever can move first; a target holds up to depth leases, as many as the
- * rank's own random numbers say.  0, or 1 after a complaint.
+ * rank's own random numbers say.  At the end all that was sent has left.  0, or 1 after a
+ * complaint.
  */
 int hd_traffic_mix(struct hd_testbed_rank *rank, uint64_t first, uint64_t count);
 

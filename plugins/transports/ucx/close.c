@@ -1,0 +1,195 @@
+/*
+ * ucx/close.c - the end: let go what has been sent, say that no more comes, hear the same.
+ *
+ *   1  everything that was posted leaves this rank; flush the endpoints
+ *   2  "stop" to every peer: behind it comes nothing
+ *   3  go on moving, for the peers' sake too, until every peer has said stop or is dead
+ *   4  cancel the receives that nobody meets any more
+ *
+ * After a failure step 1 is left out, but not step 3: a peer that is well needs this rank's
+ * progress to come to its own rest.
+ */
+#include "ucx.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+static int is_gone(const struct ucx_peer *peer)
+{
+    return ucx_peer_is_dead(peer) || (peer->pidfd < 0 && atomic_load(&peer->is_lost));
+}
+
+static int has_stopped(const struct ucx_peer *peer)
+{
+    return !peer->is_mine || peer->ep == NULL || peer->stop_received.state == UCX_LANDED ||
+           is_gone(peer);
+}
+
+/* --- 1 ----------------------------------------------------------------------------------- */
+
+static int have_all_left(struct hd_transport *instance, const struct ucx_wait *wait)
+{
+    (void)wait;
+    for (uint32_t i = 0; i < instance->lane_count; i++) {
+        const struct ucx_lane *lane = &instance->lanes[i];
+        if (!instance->mode->is_settled(lane) && !atomic_load(&lane->peer->is_lost) &&
+            !has_stopped(lane->peer)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The flight is the wait's: UCX's own request needs no book of ours. */
+static int is_flushed(struct hd_transport *instance, const struct ucx_wait *wait)
+{
+    return instance->peers[wait->goal].stop_sent.state != UCX_FLYING;
+}
+
+static void flush_all(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+        struct ucx_peer *peer = &instance->peers[rank];
+        if (peer->ep != NULL && !has_stopped(peer) && !atomic_load(&peer->is_lost)) {
+            const ucp_request_param_t sending = ucx_sending(&peer->stop_sent);
+            ucx_launch(&peer->stop_sent, ucp_ep_flush_nbx(peer->ep, &sending));
+        }
+    }
+    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+        const struct ucx_wait wait = {.is_over = is_flushed,
+                                      .peer = &instance->peers[rank],
+                                      .goal = rank,
+                                      .deadline_ns = deadline_ns};
+        if (instance->peers[rank].stop_sent.state == UCX_FLYING) {
+            ucx_wait_for(instance, &wait);
+        }
+    }
+}
+
+/* --- 2 and 3 ----------------------------------------------------------------------------- */
+
+static void say_stop(struct hd_transport *instance)
+{
+    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, instance->host->rank);
+
+    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+        struct ucx_peer *peer = &instance->peers[rank];
+        if (peer->ep != NULL && peer->stop_sent.state != UCX_FLYING && !is_gone(peer)) {
+            const ucp_request_param_t sending = ucx_sending(&peer->stop_sent);
+            ucx_launch(&peer->stop_sent, ucp_tag_send_nbx(peer->ep, &peer->stop_out,
+                                                          sizeof peer->stop_out, tag, &sending));
+        }
+    }
+}
+
+static int have_all_stopped(struct hd_transport *instance, const struct ucx_wait *wait)
+{
+    (void)wait;
+    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+        const struct ucx_peer *peer = &instance->peers[rank];
+        const int has_heard = peer->stop_sent.state != UCX_FLYING || is_gone(peer);
+        if (!has_stopped(peer) || !has_heard) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* --- 4 ----------------------------------------------------------------------------------- */
+
+static int is_nothing_flying(struct hd_transport *instance, const struct ucx_wait *wait)
+{
+    (void)wait;
+    for (uint32_t i = 0; i < instance->lane_count; i++) {
+        const struct ucx_lane *lane = &instance->lanes[i];
+        for (uint32_t slot = 0; !lane->is_source && slot < lane->slot_count; slot++) {
+            if (lane->flights[slot].state == UCX_FLYING) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+static hd_status cancel_receives(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    const struct hd_host *host = instance->host;
+    const uint64_t grace_ns = host->now_ns(host->context) + 100000000u;
+    const struct ucx_wait wait = {.is_over = is_nothing_flying,
+                                  .until_rest = 1,
+                                  .deadline_ns = deadline_ns > grace_ns ? deadline_ns : grace_ns};
+
+    for (uint32_t i = 0; i < instance->lane_count; i++) {
+        const struct ucx_lane *lane = &instance->lanes[i];
+        for (uint32_t slot = 0; !lane->is_source && slot < lane->slot_count; slot++) {
+            if (lane->flights[slot].state == UCX_FLYING) {
+                ucp_request_cancel(instance->worker, lane->flights[slot].request);
+            }
+        }
+    }
+    return ucx_wait_for(instance, &wait);
+}
+
+static hd_status report_restless(struct hd_transport *instance)
+{
+    uint32_t rank = 0;
+
+    while (rank + 1 < instance->host->rank_count && has_stopped(&instance->peers[rank])) {
+        rank++;
+    }
+    const struct ucx_fault fault = {HD_TIMEOUT, rank, UCX_NONE, 0};
+    ucx_fail(instance, &fault, "rank %u did not come to rest by the deadline%s", rank,
+             instance->may_be_written ? ": this rank's memory is leaked" : "");
+    return HD_TIMEOUT;
+}
+
+/* Says what it found, whatever failed before: only this decides what close may free. */
+hd_status ucx_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    const struct ucx_wait leave = {.is_over = have_all_left, .deadline_ns = deadline_ns};
+    const struct ucx_wait rest = {
+        .is_over = have_all_stopped, .until_rest = 1, .deadline_ns = deadline_ns};
+
+    if (atomic_load(&instance->failed) >= 0 && ucx_wait_for(instance, &leave) == HD_OK) {
+        flush_all(instance, deadline_ns);
+    }
+    say_stop(instance);
+    const hd_status rested = ucx_wait_for(instance, &rest);
+    const hd_status landed = cancel_receives(instance, deadline_ns);
+    instance->may_be_written =
+        landed != HD_OK || (rested != HD_OK && instance->mode->writes_remotely);
+    if (instance->may_be_written || (rested != HD_OK && atomic_load(&instance->failed) >= 0)) {
+        return report_restless(instance);
+    }
+    return HD_OK;
+}
+
+void ucx_destroy(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    if (instance == NULL) {
+        return;
+    }
+    const struct hd_host *host = instance->host;
+    for (uint32_t rank = 0; rank < host->rank_count; rank++) {
+        if (instance->peers[rank].pidfd >= 0) {
+            close(instance->peers[rank].pidfd);
+        }
+    }
+    if (instance->may_be_written) {
+        return; /* memory, worker and all: a late write must find what it was sent to */
+    }
+    if (instance->worker != NULL) {
+        (void)cancel_receives(instance, 0);
+    }
+    ucx_worker_close(instance, deadline_ns);
+    host->free(host->context, instance->flights);
+    host->free(host->context, instance->lanes);
+    host->free(host->context, instance->peers);
+    host->free(host->context, instance->lane_of);
+    host->free(host->context, instance);
+}
+
+void ucx_close(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    ucx_destroy(instance, deadline_ns);
+}

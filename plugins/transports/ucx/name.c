@@ -1,0 +1,89 @@
+/*
+ * ucx/name.c - which of UCX's lanes really carries a channel.
+ *
+ * UCX chooses by itself, and slower than one thinks when it must: in 1.13 the only place where it
+ * says what it chose is the text of ucp_ep_print_info, so that is what is read:
+ *
+ *     lane[0]:  4:posix/memory.0 md[3]    -> md[3]/posix/sysdev[255] am am_bw#0
+ *     lane[1]:  5:cma/memory.0 md[4]      -> md[4]/cma/sysdev[255] rma_bw#0
+ */
+#include "ucx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct choice {
+    char eager[16]; /* carries active messages */
+    char bulk[16];  /* and the payload of a rendezvous, if another does */
+};
+
+/* "4:posix/memory.0" is "posix", "6:tcp/eth0.0" is "tcp/eth0". */
+static void shorten(const char *resource, char name[16])
+{
+    const char *colon = strchr(resource, ':');
+    const char *start = colon != NULL ? colon + 1 : resource;
+    size_t length = strcspn(start, ". ");
+
+    if (length > 7 && strncmp(start + length - 7, "/memory", 7) == 0) {
+        length -= 7;
+    }
+    snprintf(name, 16, "%.*s", (int)length, start);
+}
+
+static void read_line(const char *line, struct choice *choice)
+{
+    char name[16];
+    char resource[64];
+    const char *lane = strstr(line, "lane[");
+    const char *uses = strstr(line, "->");
+
+    if (lane == NULL || uses == NULL || sscanf(lane, "lane[%*d]: %63s", resource) != 1) {
+        return;
+    }
+    shorten(resource, name);
+    const char *message = strstr(uses, " am");
+    if (message != NULL && (message[3] == ' ' || message[3] == '\n' || message[3] == '\0')) {
+        snprintf(choice->eager, sizeof choice->eager, "%s", name);
+    }
+    if (strstr(uses, " rma_bw") != NULL && choice->bulk[0] == '\0') {
+        snprintf(choice->bulk, sizeof choice->bulk, "%s", name);
+    }
+}
+
+static void read_choice(ucp_ep_h ep, struct choice *choice)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    char *rest = NULL;
+    FILE *stream = open_memstream(&text, &bytes);
+
+    if (stream == NULL) {
+        return;
+    }
+    ucp_ep_print_info(ep, stream);
+    fclose(stream);
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        read_line(line, choice);
+    }
+    free(text);
+}
+
+void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer)
+{
+    struct choice choice = {"?", ""};
+
+    read_choice(peer->ep, &choice);
+    const int has_bulk = choice.bulk[0] != '\0' && strcmp(choice.bulk, choice.eager) != 0;
+    for (uint32_t i = 0; i < instance->lane_count; i++) {
+        struct ucx_lane *lane = &instance->lanes[i];
+        if (lane->peer == peer && instance->mode->writes_remotely) {
+            snprintf(lane->name, sizeof lane->name, "%s%s", choice.eager,
+                     peer->is_mapped ? ", stored in place" : "");
+        } else if (lane->peer == peer) {
+            snprintf(lane->name, sizeof lane->name, "%s%s%s", choice.eager, has_bulk ? "+" : "",
+                     has_bulk ? choice.bulk : "");
+        }
+    }
+}

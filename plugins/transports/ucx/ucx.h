@@ -1,0 +1,231 @@
+/*
+ * ucx/ucx.h - what ucx_tag and ucx_put share: connections, turns, waits, the end.
+ *
+ *   ucx_tag.c, ucx_put.c   how a message crosses: struct ucx_mode
+ *   lane.c                 the calls of the contract: whose turn it is, what is free, what arrived
+ *   wait.c                 the only place that blocks
+ *   worker.c               UCX itself: context, worker, endpoints, its log
+ *   peer.c                 who is at the other end, and whether it lives
+ *   name.c                 which of UCX's lanes really carries a channel
+ *   open.c, close.c        cards, warm-up; rest
+ *
+ * One worker per instance and one endpoint per peer.  A message is its slot with the seal before
+ * it.  Both modes count alike: `done` messages of a lane have left their send slots (source), or
+ * are readable (target); everything the core asks compares a sequence with that count.
+ *
+ * UCX moves only inside ucx_move, and tells neither of a stopped peer nor of a cut link: waits
+ * look at the deadline, at the abort word, and at the pidfd of a peer on the same host.
+ */
+#ifndef UCX_H
+#define UCX_H
+
+#include <heddle/transport.h>
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <ucp/api/ucp.h>
+
+#define UCX_MAGIC         0x317863756c646468ull
+#define UCX_NONE          UINT32_MAX
+#define UCX_ADDRESS_BYTES 2048u
+#define UCX_RKEY_BYTES    512u
+#define UCX_LANE_BYTES    36u
+
+/* Of the tag's 64 bits the upper 20 are the channel: one number is kept for what is no message. */
+#define UCX_SEQUENCE_BITS 44
+#define UCX_CHANNEL_STOP  0xfffffu
+
+/* One operation under way in UCX. */
+enum ucx_state { UCX_IDLE, UCX_FLYING, UCX_LANDED };
+
+struct ucx_flight {
+    enum ucx_state state;
+    ucs_status_t status;     /* once landed */
+    void *request;           /* while flying */
+    ucp_tag_recv_info_t got; /* of a receive, once landed */
+};
+
+struct ucx_peer {
+    struct hd_transport *instance;
+    uint32_t rank;
+    int is_mine;        /* a channel leads to or from it */
+    int pidfd;          /* -1: on another host */
+    atomic_int is_lost; /* UCX says that the connection is broken */
+    ucp_ep_h ep;        /* NULL: none */
+    ucp_rkey_h rkey;    /* of its region; ucx_put */
+    uint64_t region;    /* its address there */
+    int is_mapped;      /* its region is memory of this process too */
+    uint64_t stop_out, stop_in;
+    struct ucx_flight stop_sent, stop_received; /* "this rank sends no more" */
+};
+
+/* This rank's end of one channel. */
+struct ucx_lane {
+    const struct hd_channel *channel; /* borrowed */
+    struct ucx_peer *peer;
+    uint32_t number; /* of the channel */
+    int is_source;
+    uint32_t slot_count; /* depth, or send_depth */
+    uint64_t stride_bytes;
+    unsigned char *slots;                        /* slot 0; its seal stands before it */
+    struct ucx_flight *flights;                  /* [slot_count], of the message in each slot */
+    uint64_t reserved_count;                     /* source: the sequence of the next reserve */
+    uint64_t posted_count;                       /* the sequence of the next post */
+    uint64_t done_count;                         /* messages before it have left, or are readable */
+    uint64_t readable_count;                     /* target: those before have been asked for */
+    uint64_t released_count;                     /* target: the sequence of the next release */
+    _Atomic uint64_t finished_count, busy_count; /* for stats */
+    void *own;                                   /* of the mode */
+    char name[UCX_LANE_BYTES];
+};
+
+struct ucx_card;
+
+/* How a message crosses.  All [data] but prepare, connect, finish, which are [setup]. */
+struct ucx_mode {
+    const char *name;
+    int writes_remotely; /* a peer can write here after this rank has gone to rest */
+
+    /* Takes the memory of all lanes, and says in the card where it is; and gives it back. */
+    hd_status (*prepare)(struct hd_transport *instance, struct ucx_card *card);
+    hd_status (*connect)(struct hd_transport *instance, struct ucx_peer *peer,
+                         const struct ucx_card *card);
+    void (*finish)(struct hd_transport *instance);
+
+    /* The message before posted_count has been posted, or that before released_count released. */
+    hd_status (*send)(struct hd_transport *instance, struct ucx_lane *lane);
+    hd_status (*receive)(struct hd_transport *instance, struct ucx_lane *lane);
+    hd_status (*release)(struct hd_transport *instance, struct ucx_lane *lane);
+
+    /* Looks at what landed, starts what may go; HD_OK if anything did, else HD_IN_PROGRESS. */
+    hd_status (*advance)(struct hd_transport *instance, struct ucx_lane *lane);
+    /* Has everything that this rank sends on the lane, credits too, left it? */
+    int (*is_settled)(const struct ucx_lane *lane);
+    /* Back to the first message, after the warm-up. */
+    void (*reset)(struct ucx_lane *lane);
+};
+
+/* Every rank publishes it under "NAME.rank.N.GENERATION". */
+struct ucx_card {
+    uint64_t magic;
+    uint64_t digest; /* of all channels: the ranks must run one plan */
+    uint64_t boot[2], pid_space;
+    uint64_t region;
+    int32_t pid;
+    hd_status status; /* of its memory: all ranks learn here who has none */
+    uint32_t address_bytes, rkey_bytes;
+    unsigned char address[UCX_ADDRESS_BYTES];
+    unsigned char rkey[UCX_RKEY_BYTES];
+};
+
+struct hd_transport {
+    const struct hd_host *host; /* borrowed */
+    const struct ucx_mode *mode;
+    const struct hd_channel *const *channels; /* borrowed */
+    uint32_t channel_count, lane_count;
+    uint32_t generation; /* of its cards */
+    uint32_t alignment_bytes;
+    atomic_int failed; /* the first negative status: the abort word of this rank */
+    uint64_t spin_ns;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_mem_h memory;           /* ucx_put: words, arenas, send slots */
+    unsigned char *region;      /* its first byte */
+    uint32_t *lane_of;          /* [channel_count]; UCX_NONE: not of this rank */
+    struct ucx_peer *peers;     /* [host->rank_count] */
+    struct ucx_lane *lanes;     /* [lane_count] */
+    struct ucx_flight *flights; /* of all lanes */
+    int may_be_written;         /* by a peer, so that the memory must stay; quiesce decides */
+};
+
+/* Who and what an error is about; UCX_NONE where nobody and nothing. */
+struct ucx_fault {
+    hd_status status;
+    uint32_t rank;
+    uint32_t channel;
+    uint64_t sequence;
+};
+
+/* Keeps the first failure, reports it if it is the first, and returns what now holds.
+   [any-thread] */
+hd_status ucx_fail(struct hd_transport *instance, const struct ucx_fault *fault, const char *format,
+                   ...) __attribute__((format(printf, 3, 4)));
+/* A UCX call of this lane failed: a broken connection loses the peer, silently; the rest fails. */
+hd_status ucx_fail_lane(struct hd_transport *instance, struct ucx_lane *lane, ucs_status_t status);
+
+/* --- worker.c --- */
+
+hd_status ucx_worker_open(struct hd_transport *instance);
+hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *card);
+hd_status ucx_worker_connect(struct hd_transport *instance, struct ucx_peer *peer,
+                             const struct ucx_card *card);
+/* Endpoints, worker, context; everything under way must have landed, or is thrown away. */
+void ucx_worker_close(struct hd_transport *instance, uint64_t deadline_ns);
+/* What UCX last said in this thread, for a sentence of ours; "" if nothing. */
+const char *ucx_worker_words(void);
+
+/* The parameters of an operation whose end lands in `flight`; launch takes what the call returned.
+ */
+ucp_request_param_t ucx_sending(struct ucx_flight *flight);
+ucp_request_param_t ucx_receiving(struct ucx_flight *flight);
+void ucx_launch(struct ucx_flight *flight, ucs_status_ptr_t result);
+uint64_t ucx_tag(uint32_t channel, uint64_t sequence);
+
+/* --- peer.c --- */
+
+void ucx_peer_introduce(struct ucx_card *card);
+/* Takes hold of the process of `card`, if it is on this host. */
+hd_status ucx_peer_hold(struct hd_transport *instance, struct ucx_peer *peer,
+                        const struct ucx_card *card);
+int ucx_peer_is_here(const struct ucx_card *card, const struct ucx_card *other);
+int ucx_peer_is_dead(const struct ucx_peer *peer);
+uint32_t ucx_peer_core_count(void);
+
+/* --- wait.c --- */
+
+/* One turn of UCX and of all lanes.  HD_OK if anything moved, else HD_IN_PROGRESS. [data] */
+hd_status ucx_move(struct hd_transport *instance);
+
+/* What a wait asks: nonzero once it is over. */
+struct ucx_wait {
+    int (*is_over)(struct hd_transport *instance, const struct ucx_wait *wait);
+    struct ucx_lane *lane; /* NULL: no particular one */
+    struct ucx_peer *peer; /* whose end ends the wait; NULL: nobody's */
+    uint64_t goal;
+    uint64_t deadline_ns;
+    int until_rest; /* a failure of this instance does not end it: for quiesce */
+};
+
+/* HD_OK, HD_PEER_LOST, HD_TIMEOUT, or the failure of the instance; reports nothing. [data] */
+hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wait);
+
+/* --- name.c --- */
+
+/* Fills the names of all lanes to `peer`. */
+void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer);
+
+/* --- lane.c: the calls of the contract --- */
+
+void *ucx_slot(struct hd_transport *instance, const struct hd_message *message);
+hd_status ucx_reserve(struct hd_transport *instance, const struct hd_message *message);
+hd_status ucx_post_send(struct hd_transport *instance, const struct hd_message *message,
+                        void *stream);
+hd_status ucx_post_recv(struct hd_transport *instance, const struct hd_message *message);
+hd_status ucx_test(struct hd_transport *instance, const struct hd_message *message);
+hd_status ucx_wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
+                   uint64_t deadline_ns);
+hd_status ucx_release(struct hd_transport *instance, const struct hd_message *message,
+                      void *stream);
+void ucx_abort(struct hd_transport *instance, const char *reason);
+void ucx_stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out);
+
+/* --- open.c, close.c --- */
+
+hd_status ucx_open(const struct hd_transport_setup *setup, const struct ucx_mode *mode,
+                   struct hd_transport **out);
+hd_status ucx_quiesce(struct hd_transport *instance, uint64_t deadline_ns);
+void ucx_close(struct hd_transport *instance, uint64_t deadline_ns);
+/* Frees all of it, in whatever state open has left it. */
+void ucx_destroy(struct hd_transport *instance, uint64_t deadline_ns);
+
+#endif /* UCX_H */

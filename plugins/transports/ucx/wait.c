@@ -1,0 +1,100 @@
+/*
+ * ucx/wait.c - the only place that moves UCX, and the only one that blocks.
+ *
+ * There is no wake-up to lose: a put into shared memory rings no bell, so a wait that has looked
+ * for a while sleeps in short naps, each longer than the last.  Every nap looks at the peer, at the
+ * abort word and at the deadline.
+ */
+#include "ucx.h"
+
+#include <sched.h>
+#include <time.h>
+
+enum {
+    TURN_MAX = 16,         /* of UCX in one move: far below 100 us */
+    NAP_FIRST_NS = 20000,  /* a nap lasts about 60 us longer than it says */
+    NAP_LAST_NS = 1000000, /* and a rank that sleeps moves nothing for its peers */
+};
+
+hd_status ucx_move(struct hd_transport *instance)
+{
+    const hd_status failed = atomic_load(&instance->failed);
+    hd_status moved = HD_IN_PROGRESS;
+
+    for (uint32_t turn = 0; turn < TURN_MAX && ucp_worker_progress(instance->worker) != 0; turn++) {
+        moved = HD_OK;
+    }
+    if (failed < 0) {
+        return failed;
+    }
+    for (uint32_t i = 0; i < instance->lane_count; i++) {
+        struct ucx_lane *lane = &instance->lanes[i];
+        const hd_status status = instance->mode->advance(instance, lane);
+        if (status < 0) {
+            return status;
+        }
+        moved = status == HD_OK ? HD_OK : moved;
+        atomic_store_explicit(&lane->finished_count, lane->done_count, memory_order_relaxed);
+    }
+    return moved;
+}
+
+static void nap(uint64_t duration_ns)
+{
+    const struct timespec duration = {0, (long)duration_ns};
+    nanosleep(&duration, NULL);
+}
+
+/* HD_IN_PROGRESS while nothing ends the wait. */
+static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait, hd_status *moved)
+{
+    *moved = ucx_move(instance);
+    if (*moved < 0 && !wait->until_rest) {
+        return *moved;
+    }
+    return wait->is_over(instance, wait) ? HD_OK : HD_IN_PROGRESS;
+}
+
+/* Has the peer gone, and left nothing that would end the wait? */
+static hd_status look_at_peer(struct hd_transport *instance, const struct ucx_wait *wait)
+{
+    hd_status moved = HD_IN_PROGRESS;
+
+    if (wait->peer == NULL ||
+        (!ucx_peer_is_dead(wait->peer) && !atomic_load(&wait->peer->is_lost))) {
+        return HD_IN_PROGRESS;
+    }
+    const hd_status status = look(instance, wait, &moved);
+    return status == HD_IN_PROGRESS && moved != HD_OK ? HD_PEER_LOST : status;
+}
+
+hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wait)
+{
+    const struct hd_host *host = instance->host;
+    uint64_t idle_since_ns = host->now_ns(host->context);
+    uint64_t nap_ns = NAP_FIRST_NS;
+    hd_status moved = HD_IN_PROGRESS;
+    hd_status status = look(instance, wait, &moved);
+
+    while (status == HD_IN_PROGRESS) { /* ends at the deadline */
+        const uint64_t now_ns = host->now_ns(host->context);
+        if (now_ns >= wait->deadline_ns) {
+            return HD_TIMEOUT;
+        }
+        if (moved == HD_OK) {
+            idle_since_ns = now_ns;
+            nap_ns = NAP_FIRST_NS;
+        } else if (now_ns - idle_since_ns < instance->spin_ns) {
+            sched_yield();
+        } else {
+            status = look_at_peer(instance, wait);
+            if (status != HD_IN_PROGRESS) {
+                return status;
+            }
+            nap(nap_ns);
+            nap_ns = nap_ns < NAP_LAST_NS ? nap_ns * 3 / 2 : NAP_LAST_NS;
+        }
+        status = look(instance, wait, &moved);
+    }
+    return status;
+}

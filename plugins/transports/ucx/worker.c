@@ -1,0 +1,301 @@
+/*
+ * ucx/worker.c - UCX itself: its context, the worker, one endpoint per peer, and its log.
+ *
+ * Peer error mode is asked for on every endpoint, so that a broken connection is told; UCX then
+ * only keeps its shared memory with MM_ERROR_HANDLING, which it would else leave for tcp over
+ * loopback (measured: eight times slower at 1 KiB).
+ */
+#include "table.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
+#include <unistd.h>
+
+/* --- what UCX says ----------------------------------------------------------------------- */
+
+static _Thread_local char last_words[160];
+static atomic_int is_listening;
+
+/* UCX would print to stdout, which is the core's; a failure of ours quotes it. */
+static ucs_log_func_rc_t hear(const char *file, unsigned line, const char *function,
+                              ucs_log_level_t level, const ucs_log_component_config_t *config,
+                              const char *message, va_list arguments)
+{
+    (void)file;
+    (void)line;
+    (void)function;
+    (void)config;
+    if (level <= UCS_LOG_LEVEL_WARN) {
+        vsnprintf(last_words, sizeof last_words, message, arguments);
+    }
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+/* Signals are the core's too: UCX takes some over when it is loaded. */
+static void tame(void)
+{
+    static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
+
+    if (atomic_exchange(&is_listening, 1) == 0) {
+        ucs_log_push_handler(hear);
+        for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+            ucs_debug_disable_signal(signals[i]);
+        }
+    }
+    last_words[0] = '\0';
+}
+
+const char *ucx_worker_words(void)
+{
+    return last_words;
+}
+
+static hd_status refuse(struct hd_transport *instance, uint32_t rank, const char *call,
+                        ucs_status_t status)
+{
+    const hd_status reason = status == UCS_ERR_NO_MEMORY ? HD_NO_MEMORY : HD_UNSUPPORTED;
+    const struct ucx_fault fault = {reason, rank, UCX_NONE, 0};
+
+    return ucx_fail(instance, &fault, "%s: UCX: %s%s%s; the option tls says what it may use", call,
+                    ucs_status_string(status), last_words[0] != '\0' ? ": " : "", last_words);
+}
+
+/* --- flights ----------------------------------------------------------------------------- */
+
+static void on_sent(void *request, ucs_status_t status, void *user_data)
+{
+    struct ucx_flight *flight = user_data;
+
+    flight->status = status;
+    flight->state = UCX_LANDED;
+    flight->request = NULL;
+    ucp_request_free(request);
+}
+
+static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                        void *user_data)
+{
+    struct ucx_flight *flight = user_data;
+
+    flight->got = *info;
+    on_sent(request, status, flight);
+}
+
+/* The flight begins here: its end may come from within the call that starts it. */
+ucp_request_param_t ucx_sending(struct ucx_flight *flight)
+{
+    flight->state = UCX_FLYING;
+    return (ucp_request_param_t){.op_attr_mask =
+                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.send = on_sent,
+                                 .user_data = flight};
+}
+
+/* Always ended by the callback: 1.13 leaves the length out when a receive ends at once. */
+ucp_request_param_t ucx_receiving(struct ucx_flight *flight)
+{
+    flight->state = UCX_FLYING;
+    return (ucp_request_param_t){.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                 UCP_OP_ATTR_FIELD_USER_DATA |
+                                                 UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+                                 .cb.recv = on_received,
+                                 .user_data = flight};
+}
+
+void ucx_launch(struct ucx_flight *flight, ucs_status_ptr_t result)
+{
+    if (!UCS_PTR_IS_PTR(result)) {
+        flight->request = NULL;
+        flight->status = UCS_PTR_STATUS(result);
+        flight->state = UCX_LANDED;
+    } else if (flight->state == UCX_FLYING) {
+        flight->request = result;
+    }
+}
+
+uint64_t ucx_tag(uint32_t channel, uint64_t sequence)
+{
+    return ((uint64_t)channel << UCX_SEQUENCE_BITS) |
+           (sequence & (((uint64_t)1 << UCX_SEQUENCE_BITS) - 1));
+}
+
+/* --- context and worker ------------------------------------------------------------------ */
+
+static const struct hd_option_value *option(const struct hd_transport *instance, uint32_t index)
+{
+    const struct hd_host *host = instance->host;
+    return index < host->option_count ? &host->options[index] : NULL;
+}
+
+/* Our options, over what UCX_ variables of the environment say. */
+static void configure(const struct hd_transport *instance, ucp_config_t *config)
+{
+    const struct hd_option_value *tls = option(instance, UCX_OPTION_TLS);
+    const struct hd_option_value *keepalive = option(instance, UCX_OPTION_KEEPALIVE);
+    const struct hd_option_value *rendezvous = option(instance, UCX_OPTION_RENDEZVOUS);
+    char text[32];
+
+    ucp_config_modify(config, "MM_ERROR_HANDLING", "y");
+    if (tls != NULL && tls->text != NULL && strcmp(tls->text, "auto") != 0) {
+        ucp_config_modify(config, "TLS", tls->text);
+    }
+    snprintf(text, sizeof text, "%" PRId64 "ms", keepalive != NULL ? keepalive->integer : 500);
+    ucp_config_modify(config, "KEEPALIVE_INTERVAL", text);
+    snprintf(text, sizeof text, "%" PRId64, rendezvous != NULL ? rendezvous->integer : 8192);
+    ucp_config_modify(config, "RNDV_THRESH", text);
+}
+
+hd_status ucx_worker_open(struct hd_transport *instance)
+{
+    const ucp_params_t wanted = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                 .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA};
+    const ucp_worker_params_t threads = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                         .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    ucp_config_t *config = NULL;
+
+    tame();
+    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+    if (status != UCS_OK) {
+        return refuse(instance, UCX_NONE, "ucp_config_read", status);
+    }
+    configure(instance, config);
+    status = ucp_init(&wanted, config, &instance->context);
+    ucp_config_release(config);
+    if (status != UCS_OK) {
+        instance->context = NULL;
+        return refuse(instance, UCX_NONE, "ucp_init", status);
+    }
+    last_words[0] = '\0'; /* it warns of MM_ERROR_HANDLING where no shared memory is in use */
+    status = ucp_worker_create(instance->context, &threads, &instance->worker);
+    if (status != UCS_OK) {
+        instance->worker = NULL;
+        return refuse(instance, UCX_NONE, "ucp_worker_create", status);
+    }
+    last_words[0] = '\0';
+    return HD_OK;
+}
+
+hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *card)
+{
+    const struct ucx_fault fault = {HD_UNSUPPORTED, UCX_NONE, UCX_NONE, 0};
+    ucp_address_t *address = NULL;
+    size_t bytes = 0;
+
+    const ucs_status_t status = ucp_worker_get_address(instance->worker, &address, &bytes);
+    if (status != UCS_OK) {
+        return refuse(instance, UCX_NONE, "ucp_worker_get_address", status);
+    }
+    const int fits = bytes <= sizeof card->address;
+    if (fits) {
+        memcpy(card->address, address, bytes);
+        card->address_bytes = (uint32_t)bytes;
+    }
+    ucp_worker_release_address(instance->worker, address);
+    if (!fits) {
+        return ucx_fail(instance, &fault,
+                        "the address of this worker takes %zu bytes, and a card holds %zu; name "
+                        "fewer transports in the option tls",
+                        bytes, sizeof card->address);
+    }
+    return HD_OK;
+}
+
+static void on_broken(void *user_data, ucp_ep_h ep, ucs_status_t status)
+{
+    struct ucx_peer *peer = user_data;
+
+    (void)ep;
+    (void)status;
+    atomic_store(&peer->is_lost, 1);
+}
+
+hd_status ucx_worker_connect(struct hd_transport *instance, struct ucx_peer *peer,
+                             const struct ucx_card *card)
+{
+    const ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                                  UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                                  UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                                    .address = (const ucp_address_t *)card->address,
+                                    .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+                                    .err_handler = {.cb = on_broken, .arg = peer}};
+
+    const ucs_status_t status = ucp_ep_create(instance->worker, &params, &peer->ep);
+    if (status != UCS_OK) {
+        peer->ep = NULL;
+        return refuse(instance, peer->rank, "ucp_ep_create", status);
+    }
+    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, peer->rank);
+    const ucp_request_param_t receiving = ucx_receiving(&peer->stop_received);
+    ucx_launch(&peer->stop_received,
+               ucp_tag_recv_nbx(instance->worker, &peer->stop_in, sizeof peer->stop_in, tag,
+                                UINT64_MAX, &receiving));
+    return HD_OK;
+}
+
+/* --- the end ----------------------------------------------------------------------------- */
+
+static int has_landed(struct hd_transport *instance, const struct ucx_wait *wait)
+{
+    const struct ucx_flight *flight = &instance->peers[wait->goal].stop_received;
+    return flight->state != UCX_FLYING;
+}
+
+/* What nobody sends any more. */
+static void cancel_stop(struct hd_transport *instance, struct ucx_peer *peer, uint64_t deadline_ns)
+{
+    const struct ucx_wait wait = {
+        .is_over = has_landed, .goal = peer->rank, .until_rest = 1, .deadline_ns = deadline_ns};
+
+    if (peer->stop_received.state == UCX_FLYING) {
+        ucp_request_cancel(instance->worker, peer->stop_received.request);
+        ucx_wait_for(instance, &wait);
+    }
+}
+
+/* Forced: everything of worth has been flushed by quiesce, and the peer may not be there. */
+static void close_endpoint(struct hd_transport *instance, struct ucx_peer *peer,
+                           uint64_t deadline_ns)
+{
+    const struct hd_host *host = instance->host;
+    const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                       .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->ep, &force);
+
+    peer->ep = NULL;
+    if (!UCS_PTR_IS_PTR(request)) {
+        return;
+    }
+    while (ucp_request_check_status(request) == UCS_INPROGRESS &&
+           host->now_ns(host->context) < deadline_ns) {
+        ucp_worker_progress(instance->worker);
+    }
+    ucp_request_free(request);
+}
+
+void ucx_worker_close(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    for (uint32_t rank = 0; instance->worker != NULL && rank < instance->host->rank_count; rank++) {
+        struct ucx_peer *peer = &instance->peers[rank];
+        if (peer->ep != NULL) {
+            cancel_stop(instance, peer, deadline_ns);
+            if (peer->rkey != NULL) {
+                ucp_rkey_destroy(peer->rkey);
+                peer->rkey = NULL;
+            }
+            close_endpoint(instance, peer, deadline_ns);
+        }
+    }
+    if (instance->worker != NULL) {
+        ucp_worker_destroy(instance->worker);
+        instance->worker = NULL;
+    }
+    instance->mode->finish(instance);
+    if (instance->context != NULL) {
+        ucp_cleanup(instance->context);
+        instance->context = NULL;
+    }
+}

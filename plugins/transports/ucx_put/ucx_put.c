@@ -1,0 +1,246 @@
+/*
+ * plugins/transports/ucx_put - one-sided, by UCX's puts, within a host and between.
+ *
+ * Every rank owns one region that its peers may write: two words a channel, and the receive slots.
+ *
+ *   source                                              region of the target          target
+ *   reserve   message k - Ds has left its send slot
+ *   post_send queued until credit > k - D
+ *             put | seal | slot |   ----------------->  | seal | slot k mod D |
+ *             fence, or flush
+ *             put arrived = k + 1   ----------------->  arrived                    wait
+ *             credit                <----- put credit = k + 1 ------------------   release
+ *
+ * The signal may not overtake the payload.  Where the region is mapped memory a put is a store,
+ * and a fence keeps the order; anywhere else the end of a put says only that the source may be
+ * written again, so an endpoint flush stands between (UCX 9653).
+ *
+ * Both words count up for the whole job and have one writer each.  A word under way is not
+ * followed by another: what has been reached meanwhile goes with the next.
+ */
+#include "put.h"
+#include "table.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- the source -------------------------------------------------------------------------- */
+
+static uint64_t slot_of(const struct ucx_lane *lane, uint64_t sequence, uint64_t slot_count)
+{
+    return sequence % slot_count * lane->stride_bytes - HD_SEAL_BYTES;
+}
+
+static void put_payload(struct ucx_lane *lane, struct put_lane *put)
+{
+    const uint64_t sequence = put->started_count++;
+    const uint64_t index = sequence % lane->slot_count;
+    const ucp_request_param_t sending = ucx_sending(&lane->flights[index]);
+    const uint64_t place = put->remote_slots + slot_of(lane, sequence, lane->channel->depth);
+
+    ucx_launch(&lane->flights[index],
+               ucp_put_nbx(lane->peer->ep, lane->slots + slot_of(lane, sequence, lane->slot_count),
+                           lane->channel->bytes + HD_SEAL_BYTES, place, lane->peer->rkey,
+                           &sending));
+    if (lane->peer->is_mapped) {
+        put->flushes[index].state = UCX_LANDED;
+        put->flushes[index].status = UCS_OK;
+    } else {
+        const ucp_request_param_t flushing = ucx_sending(&put->flushes[index]);
+        ucx_launch(&put->flushes[index], ucp_ep_flush_nbx(lane->peer->ep, &flushing));
+    }
+}
+
+/* Publishes `count` in the peer's word; the value stays in place until the put has landed. */
+static void put_word(struct ucx_lane *lane, struct put_lane *put, uint64_t count)
+{
+    const ucp_request_param_t sending = ucx_sending(&put->word);
+
+    put->word_value = count;
+    ucx_launch(&put->word, ucp_put_nbx(lane->peer->ep, &put->word_value, sizeof put->word_value,
+                                       put->remote_word, lane->peer->rkey, &sending));
+}
+
+/* Has message `ready_count` come to the target? */
+static hd_status check_payload(struct hd_transport *instance, struct ucx_lane *lane,
+                               const struct put_lane *put)
+{
+    const uint64_t index = put->ready_count % lane->slot_count;
+    const struct ucx_flight *flights[] = {&lane->flights[index], &put->flushes[index]};
+
+    for (size_t i = 0; i < sizeof flights / sizeof flights[0]; i++) {
+        if (flights[i]->state != UCX_LANDED) {
+            return HD_IN_PROGRESS;
+        }
+        if (flights[i]->status != UCS_OK) {
+            return ucx_fail_lane(instance, lane, flights[i]->status);
+        }
+    }
+    return HD_OK;
+}
+
+/* The peer's word may say neither less than before nor more than this rank has let it. */
+static hd_status read_news(struct hd_transport *instance, struct ucx_lane *lane,
+                           struct put_lane *put, uint64_t most)
+{
+    const uint64_t news = atomic_load_explicit(put->news, memory_order_acquire);
+    const struct ucx_fault fault = {HD_PROTOCOL, lane->peer->rank, lane->number, lane->done_count};
+
+    if (news == put->known_count) {
+        return HD_IN_PROGRESS;
+    }
+    if (news < put->known_count || news > most) {
+        return ucx_fail(instance, &fault,
+                        "channel %u: rank %u has %s %" PRIu64
+                        " messages, which can only be %" PRIu64 " to %" PRIu64,
+                        lane->number, fault.rank, lane->is_source ? "released" : "sent", news,
+                        put->known_count, most);
+    }
+    put->known_count = news;
+    return HD_OK;
+}
+
+/* A word that did not land has lost its peer. */
+static hd_status check_word(struct hd_transport *instance, struct ucx_lane *lane,
+                            const struct put_lane *put)
+{
+    const int has_failed = put->word.state == UCX_LANDED && put->word.status != UCS_OK;
+    return has_failed ? ucx_fail_lane(instance, lane, put->word.status) : HD_OK;
+}
+
+static hd_status advance_source(struct hd_transport *instance, struct ucx_lane *lane,
+                                struct put_lane *put)
+{
+    hd_status moved = read_news(instance, lane, put, lane->posted_count);
+
+    while (moved >= 0 && put->started_count < lane->posted_count &&
+           put->started_count < put->known_count + lane->channel->depth) {
+        put_payload(lane, put);
+        moved = HD_OK;
+    }
+    while (moved >= 0 && put->ready_count < put->started_count) {
+        const hd_status status = check_payload(instance, lane, put);
+        if (status != HD_OK) {
+            moved = status < 0 ? status : moved;
+            break;
+        }
+        put->ready_count++;
+        lane->done_count = put->ready_count;
+        moved = HD_OK;
+    }
+    if (moved >= 0 && put->ready_count > put->said_count && put->word.state != UCX_FLYING) {
+        put->said_count = put->ready_count;
+        if (lane->peer->is_mapped) {
+            ucp_worker_fence(instance->worker);
+        }
+        put_word(lane, put, put->said_count);
+        moved = HD_OK;
+    }
+    return moved;
+}
+
+/* --- the target -------------------------------------------------------------------------- */
+
+/* What has come is read even from a peer that is lost; nothing more goes there. */
+static hd_status advance_target(struct hd_transport *instance, struct ucx_lane *lane,
+                                struct put_lane *put)
+{
+    const uint64_t most = lane->released_count + lane->channel->depth;
+    hd_status moved = read_news(instance, lane, put, most);
+
+    lane->done_count = put->known_count;
+    if (moved >= 0 && !atomic_load(&lane->peer->is_lost) &&
+        lane->released_count > put->said_count && put->word.state != UCX_FLYING) {
+        put->said_count = lane->released_count;
+        put_word(lane, put, put->said_count);
+        moved = HD_OK;
+    }
+    return moved;
+}
+
+static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
+{
+    struct put_lane *put = lane->own;
+    const hd_status status = check_word(instance, lane, put);
+
+    if (status < 0) {
+        return status;
+    }
+    if (!lane->is_source) {
+        return advance_target(instance, lane, put);
+    }
+    return atomic_load(&lane->peer->is_lost) ? HD_IN_PROGRESS : advance_source(instance, lane, put);
+}
+
+static hd_status advance_now(struct hd_transport *instance, struct ucx_lane *lane)
+{
+    const hd_status status = advance(instance, lane);
+    return status < 0 ? status : HD_OK;
+}
+
+/* Readable is what the word says; there is nothing to post. */
+static hd_status receive(struct hd_transport *instance, struct ucx_lane *lane)
+{
+    (void)instance;
+    (void)lane;
+    return HD_OK;
+}
+
+static int is_settled(const struct ucx_lane *lane)
+{
+    const struct put_lane *put = lane->own;
+    const uint64_t wanted = lane->is_source ? lane->posted_count : lane->released_count;
+    return put->said_count == wanted && put->word.state != UCX_FLYING &&
+           (!lane->is_source || !put->is_warming || put->known_count == wanted);
+}
+
+static void reset(struct ucx_lane *lane)
+{
+    struct put_lane *put = lane->own;
+
+    atomic_store(put->news, 0); /* both ends have read it, and write it no more before the fence */
+    put->is_warming = 0;
+    put->known_count = 0;
+    put->started_count = 0;
+    put->ready_count = 0;
+    put->said_count = 0;
+    put->word = (struct ucx_flight){0};
+}
+
+static const struct ucx_mode mode = {.name = "ucx_put",
+                                     .writes_remotely = 1,
+                                     .prepare = put_prepare,
+                                     .connect = put_connect,
+                                     .finish = put_finish,
+                                     .send = advance_now,
+                                     .receive = receive,
+                                     .release = advance_now,
+                                     .advance = advance,
+                                     .is_settled = is_settled,
+                                     .reset = reset};
+
+static hd_status open_put(const struct hd_transport_setup *setup, struct hd_transport **out)
+{
+    return ucx_open(setup, &mode, out);
+}
+
+static const struct hd_transport_ops ops = UCX_OPS(open_put);
+
+static const struct hd_option options[] = {UCX_OPTION_ROWS};
+
+HD_EXPORT const struct hd_plugin hd_plugin = {
+    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    .option_count = sizeof options / sizeof options[0],
+    .options = options,
+    .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_NO_RESIDENT |
+                    HD_TRANSPORT_PEER_DEATH | HD_TRANSPORT_MANY_HOSTS | HD_TRANSPORT_PROGRESS |
+                    HD_TRANSPORT_TARGET_PROGRESS,
+    .name = "ucx_put",
+    .summary = "one-sided puts of UCX, between ranks of one host or of many",
+    .vendor = "heddle",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .source = "UCX 1.13 or newer, ucp_put_nbx",
+    .ops = &ops,
+};

@@ -1,0 +1,194 @@
+/*
+ * plugins/transports/ucx_tag - two-sided, by UCX's tagged messages, within a host and between.
+ *
+ *   source                              tag = channel, sequence                target
+ *   reserve   send of k - Ds has ended                                    post_recv
+ *   write     send slot k mod Ds      | seal | slot |                         |  receive into
+ *   post_send ucp_tag_send_nbx  ------------------------------------------->  v  slot k mod D
+ *                                                                         wait: it has ended
+ *
+ * Tags match exactly, so channels between the same two ranks can never take each other's messages.
+ * Nothing crosses for a release: the next post_recv is the credit.  A message above
+ * rendezvous_bytes waits at the source until then; a smaller one may already lie in a buffer of
+ * UCX, copied once more, and nothing but the plan bounds how many do.
+ */
+#include "table.h"
+
+#include <inttypes.h>
+
+static uint64_t head_bytes(const struct hd_transport *instance)
+{
+    return instance->alignment_bytes; /* of the first slot; the seal stands at its end */
+}
+
+static hd_status take_slots(struct hd_transport *instance, struct ucx_lane *lane)
+{
+    const struct hd_host *host = instance->host;
+    const uint64_t align = instance->alignment_bytes;
+    const uint64_t bytes_max = (uint64_t)1 << 46; /* half of what a process can address */
+    const uint64_t bytes = lane->channel->bytes;
+    const struct ucx_fault fault = {HD_NO_MEMORY, UCX_NONE, lane->number, 0};
+
+    if (bytes <= bytes_max && lane->slot_count <= bytes_max / (bytes + 2 * align)) {
+        lane->stride_bytes = (bytes + HD_SEAL_BYTES + align - 1) / align * align;
+        lane->own =
+            host->alloc(host->context, head_bytes(instance) + lane->slot_count * lane->stride_bytes,
+                        align, "ucx_tag");
+    }
+    if (lane->own == NULL) {
+        return ucx_fail(
+            instance, &fault,
+            "channel %u needs %u slots of %" PRIu64
+            " bytes, more memory than there is; plan fewer slots or smaller microbatches",
+            lane->number, lane->slot_count, bytes);
+    }
+    lane->slots = (unsigned char *)lane->own + head_bytes(instance);
+    return HD_OK;
+}
+
+static hd_status prepare(struct hd_transport *instance, struct ucx_card *card)
+{
+    hd_status status = HD_OK;
+
+    (void)card;
+    for (uint32_t i = 0; status == HD_OK && i < instance->lane_count; i++) {
+        status = take_slots(instance, &instance->lanes[i]);
+    }
+    return status;
+}
+
+static hd_status connect_peer(struct hd_transport *instance, struct ucx_peer *peer,
+                              const struct ucx_card *card)
+{
+    (void)instance;
+    (void)peer;
+    (void)card;
+    return HD_OK;
+}
+
+static void finish(struct hd_transport *instance)
+{
+    for (uint32_t i = 0; i < instance->lane_count; i++) {
+        instance->host->free(instance->host->context, instance->lanes[i].own);
+    }
+}
+
+static unsigned char *message_of(const struct ucx_lane *lane, uint64_t sequence)
+{
+    return lane->slots + sequence % lane->slot_count * lane->stride_bytes - HD_SEAL_BYTES;
+}
+
+static hd_status send_one(struct hd_transport *instance, struct ucx_lane *lane)
+{
+    const uint64_t sequence = lane->posted_count - 1;
+    struct ucx_flight *flight = &lane->flights[sequence % lane->slot_count];
+    const ucp_request_param_t sending = ucx_sending(flight);
+
+    (void)instance;
+    ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, message_of(lane, sequence),
+                                        lane->channel->bytes + HD_SEAL_BYTES,
+                                        ucx_tag(lane->number, sequence), &sending));
+    return HD_OK;
+}
+
+static hd_status receive_one(struct hd_transport *instance, struct ucx_lane *lane)
+{
+    const uint64_t sequence = lane->posted_count - 1;
+    struct ucx_flight *flight = &lane->flights[sequence % lane->slot_count];
+    const ucp_request_param_t receiving = ucx_receiving(flight);
+
+    ucx_launch(flight, ucp_tag_recv_nbx(instance->worker, message_of(lane, sequence),
+                                        lane->channel->bytes + HD_SEAL_BYTES,
+                                        ucx_tag(lane->number, sequence), UINT64_MAX, &receiving));
+    return HD_OK;
+}
+
+static hd_status release_one(struct hd_transport *instance, struct ucx_lane *lane)
+{
+    (void)instance;
+    (void)lane;
+    return HD_OK;
+}
+
+static hd_status check_length(struct hd_transport *instance, const struct ucx_lane *lane,
+                              const struct ucx_flight *flight)
+{
+    const struct ucx_fault fault = {HD_PROTOCOL, lane->peer->rank, lane->number, lane->done_count};
+    const uint64_t bytes = lane->channel->bytes + HD_SEAL_BYTES;
+
+    if (lane->is_source || flight->got.length == bytes) {
+        return HD_OK;
+    }
+    return ucx_fail(instance, &fault,
+                    "channel %u: message %" PRIu64 " of rank %u has %zu bytes instead of %" PRIu64,
+                    lane->number, lane->done_count, fault.rank, flight->got.length, bytes);
+}
+
+/* Counts what has landed, in sequence: a message that overtakes waits for the one before it. */
+static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
+{
+    hd_status moved = HD_IN_PROGRESS;
+
+    while (lane->done_count < lane->posted_count) {
+        const struct ucx_flight *flight = &lane->flights[lane->done_count % lane->slot_count];
+        if (flight->state != UCX_LANDED) {
+            break;
+        }
+        if (flight->status != UCS_OK) {
+            return ucx_fail_lane(instance, lane, flight->status);
+        }
+        const hd_status status = check_length(instance, lane, flight);
+        if (status != HD_OK) {
+            return status;
+        }
+        lane->done_count++;
+        moved = HD_OK;
+    }
+    return moved;
+}
+
+static int is_settled(const struct ucx_lane *lane)
+{
+    return !lane->is_source || lane->done_count == lane->posted_count;
+}
+
+static void reset(struct ucx_lane *lane)
+{
+    (void)lane;
+}
+
+static const struct ucx_mode mode = {.name = "ucx_tag",
+                                     .prepare = prepare,
+                                     .connect = connect_peer,
+                                     .finish = finish,
+                                     .send = send_one,
+                                     .receive = receive_one,
+                                     .release = release_one,
+                                     .advance = advance,
+                                     .is_settled = is_settled,
+                                     .reset = reset};
+
+static hd_status open_tag(const struct hd_transport_setup *setup, struct hd_transport **out)
+{
+    return ucx_open(setup, &mode, out);
+}
+
+static const struct hd_transport_ops ops = UCX_OPS(open_tag);
+
+static const struct hd_option options[] = {UCX_OPTION_ROWS};
+
+HD_EXPORT const struct hd_plugin hd_plugin = {
+    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    .option_count = sizeof options / sizeof options[0],
+    .options = options,
+    .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_NO_RESIDENT |
+                    HD_TRANSPORT_PEER_DEATH | HD_TRANSPORT_MANY_HOSTS | HD_TRANSPORT_PROGRESS |
+                    HD_TRANSPORT_TARGET_PROGRESS,
+    .name = "ucx_tag",
+    .summary = "two-sided tagged messages of UCX, between ranks of one host or of many",
+    .vendor = "heddle",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .source = "UCX 1.13 or newer, ucp_tag_send_nbx and ucp_tag_recv_nbx",
+    .ops = &ops,
+};
