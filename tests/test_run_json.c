@@ -157,16 +157,6 @@ static void at_the_end(void)
         {"ranks.1.launch_seconds", NULL, 0.002},
         {"ranks.0.peak_payload_slots", NULL, 3},
         {"ranks.1.peak_bytes", NULL, 0x1p53},
-        {"ranks.0.memory.payload.bytes", NULL, 4096},
-        {"ranks.0.memory_planned.state_bytes", NULL, 10},
-        {"ranks.0.memory_planned.total_bytes", NULL, 100},
-        {"ranks.0.memory_measured.scratch_bytes", NULL, 41},
-        {"ranks.0.memory_measured.other_bytes", NULL, 6},
-        {"ranks.0.settled_bytes", NULL, 7},
-        {"ranks.0.held_bytes", NULL, 8},
-        {"ranks.0.resident_peak_bytes", NULL, 9},
-        {"ranks.0.memory.payload.peak_bytes", NULL, 8192},
-        {"ranks.0.memory.scratch.bytes", NULL, 64},
         {"exit", NULL, 0},
     };
     const struct hd_run_record record = whole();
@@ -189,6 +179,34 @@ static void at_the_end(void)
     CU_ASSERT(strlen(at(root, "commit")->valuestring) >= 7); /* "unknown", or a commit */
     CU_ASSERT(strlen(at(root, "compiler")->valuestring) > 3);
     CU_ASSERT(cJSON_IsString(at(root, "libraries.glibc")));
+    cJSON_Delete(root);
+}
+
+static void memory_of_ranks(void)
+{
+    static const struct {
+        const char *path;
+        double number;
+    } rows[] = {
+        {"ranks.0.memory.payload.bytes", 4096},
+        {"ranks.0.memory.payload.peak_bytes", 8192},
+        {"ranks.0.memory.scratch.bytes", 64},
+        {"ranks.0.memory_planned.state_bytes", 10},
+        {"ranks.0.memory_planned.total_bytes", 100},
+        {"ranks.0.memory_measured.scratch_bytes", 41},
+        {"ranks.0.memory_measured.total_bytes", 11 + 21 + 31 + 41},
+        {"ranks.0.memory_measured.other_bytes", 6},
+        {"ranks.0.settled_bytes", 7},
+        {"ranks.0.held_bytes", 8},
+        {"ranks.0.resident_peak_bytes", 9},
+    };
+    const struct hd_run_record record = whole();
+    cJSON *const root = written(&record);
+
+    for (unsigned i = 0; i < HD_CHECK_COUNT(rows); i++) {
+        const cJSON *const item = at(root, rows[i].path);
+        CU_ASSERT(cJSON_IsNumber(item) && item->valuedouble == rows[i].number);
+    }
     cJSON_Delete(root);
 }
 
@@ -340,6 +358,7 @@ int main(void)
 {
     static const struct hd_check checks[] = {
         {"at the end, every member of INTERFACE.md", at_the_end},
+        {"of each rank, memory as planned and as measured", memory_of_ranks},
         {"before step 1, exit is null and what is not known too", before_the_first_step},
         {"the exit code is the run's", exit_codes},
         {"the environment is ours alone, by name", environment},
