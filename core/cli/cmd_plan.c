@@ -1,17 +1,14 @@
 /* cli/cmd_plan.c - heddle plan: verifies and prints the plan. */
 #include "cli/plan.h"
-#include "plan/csv.h"
 #include "report/plan_json.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { COLUMNS_USUAL = 80, COLUMNS_LEAST = 20, COLUMNS_MOST = 1 << 20, PATH_BYTES = 4096 };
+enum { COLUMNS_USUAL = 80, COLUMNS_LEAST = 20, COLUMNS_MOST = 1 << 20 };
 
 static const struct hd_cli_option options[] = {
     {"--ticks", NULL, "draws every tick: one row a rank", NULL},
@@ -19,10 +16,12 @@ static const struct hd_cli_option options[] = {
      "dependencies alone, the idle ticks of the paper's figure, or the times of [cost]", NULL},
     {"--sweep", "KEY=V1:V2", "one row for each value of a key; repeated, for each combination",
      NULL},
-    {"--csv", "OUT", "also writes the plan as a table, which pipeline.schedule=OUT.csv reads",
+    {"--csv", "OUT",
+     "also writes the plan as a table, which pipeline.schedule=OUT.csv reads; of a sweep, its rows",
      NULL},
-    {"--svg", "OUT", "also draws it", "this is not built yet; --ticks draws in text"},
-    {"--html", "OUT", "also draws it as a page", "this is not built yet; --ticks draws in text"},
+    {"--svg", "OUT", "also draws it as a vector figure, for a paper", NULL},
+    {"--width", "MM", "how wide that figure is, in millimetres; 170 without it", NULL},
+    {"--html", "OUT", "also draws it as a page that needs no network; of a sweep, compares", NULL},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -120,43 +119,6 @@ void hd_cli_plan_finish(struct hd_cli_plan *plan)
     hd_config_finish(&plan->config);
 }
 
-static hd_status refuse_output(struct hd_cli *cli, const char *path)
-{
-    hd_problem_set(&cli->problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be written: %s",
-                   strerror(errno));
-    hd_problem_place(&cli->problem, "%s", path);
-    return HD_SYSTEM;
-}
-
-/* Beside its place and renamed, so that nobody reads half a table; a device is written as it is. */
-static hd_status write_csv(struct hd_cli *cli, const struct hd_pipeline *pipeline, const char *path)
-{
-    char beside[PATH_BYTES];
-    struct stat known;
-    const int is_special = stat(path, &known) == 0 && !S_ISREG(known.st_mode);
-
-    if ((size_t)snprintf(beside, sizeof beside, "%s%s", path, is_special ? "" : ".part") >=
-        sizeof beside) {
-        errno = ENAMETOOLONG;
-        return refuse_output(cli, path);
-    }
-    FILE *stream = fopen(beside, "w");
-    if (stream == NULL) {
-        return refuse_output(cli, path);
-    }
-    hd_status status = hd_csv_write(pipeline, stream, &cli->problem);
-    if (fclose(stream) != 0 && status == HD_OK) {
-        status = refuse_output(cli, path);
-    }
-    if (status == HD_OK && !is_special && rename(beside, path) != 0) {
-        status = refuse_output(cli, path);
-    }
-    if (status != HD_OK && !is_special) {
-        unlink(beside);
-    }
-    return status;
-}
-
 /* COLUMNS, or the terminal's, or 80. */
 static uint32_t choose_columns(void)
 {
@@ -179,12 +141,14 @@ void hd_cli_plan_show(struct hd_cli *cli, const struct hd_plan_facts *facts)
 {
     const struct hd_plan_style style = {choose_columns(), hd_cli_bold(cli), hd_cli_plain(cli)};
     const int has_ticks = hd_cli_option(cli, "--ticks", 0) != NULL;
-    const char *csv = hd_cli_option(cli, "--csv", 0);
+    static const char *const files[] = {"--csv", "--svg", "--html"};
 
     if (cli->is_json) {
         hd_plan_json(facts, has_ticks, cli->json);
-        if (csv != NULL) {
-            hd_json_text(cli->json, "csv", csv);
+        for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++) {
+            if (hd_cli_option(cli, files[i], 0) != NULL) {
+                hd_json_text(cli->json, files[i] + 2, hd_cli_option(cli, files[i], 0));
+            }
         }
         return;
     }
@@ -197,23 +161,22 @@ void hd_cli_plan_show(struct hd_cli *cli, const struct hd_plan_facts *facts)
 
 static int cmd_plan(struct hd_cli *cli)
 {
-    const char *csv = hd_cli_option(cli, "--csv", 0);
     struct hd_cli_plan plan;
 
     if (hd_cli_words_max(cli, 0) != HD_OK) {
         return cli->problem.exit_code;
     }
     if (hd_cli_option(cli, "--sweep", 0) != NULL) {
-        if (csv != NULL || hd_cli_option(cli, "--ticks", 0) != NULL) {
-            return hd_cli_refuse(cli, "--sweep prints one row a plan and goes with neither --ticks "
-                                      "nor --csv");
+        if (hd_cli_option(cli, "--svg", 0) != NULL || hd_cli_option(cli, "--ticks", 0) != NULL) {
+            return hd_cli_refuse(cli, "--sweep makes one row a plan and goes with neither --ticks "
+                                      "nor --svg");
         }
         return hd_cli_plan_sweep(cli);
     }
     if (hd_cli_plan(cli, cli->override_count, cli->overrides, &plan) != HD_OK) {
         return cli->problem.exit_code;
     }
-    if (csv == NULL || write_csv(cli, plan.planning.job.pipeline, csv) == HD_OK) {
+    if (hd_cli_plan_files(cli, &plan) == HD_OK) {
         hd_cli_plan_show(cli, &plan.planning.facts);
     }
     hd_cli_plan_finish(&plan);

@@ -1,13 +1,21 @@
 /* cli/cmd_plan_sweep.c - heddle plan --sweep: one row a combination of values. */
 #include "base/table.h"
+#include "cli/output.h"
 #include "cli/plan.h"
 #include "report/plan_json.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SWEEP_KEY_MAX = 8, COMBINATION_MAX = 65536, VALUE_BYTES = 1024 };
+enum {
+    SWEEP_KEY_MAX = 8,
+    COMBINATION_MAX = 65536,
+    PAGE_ITEM_MAX = 256, /* a page is read by a person */
+    VALUE_BYTES = 1024,
+    CELL_BYTES = 4096
+};
 
 /* One key and its values, as they stand in the option: "pipeline.microbatches=4:8:16". */
 struct axis {
@@ -20,7 +28,10 @@ struct sweep {
     uint32_t axis_count, combination_count;
     char (*words)[VALUE_BYTES]; /* [axis_count]: the overrides of the combination */
     const char **overrides;     /* the command line's, then ours */
-    uint32_t planned_count;
+    uint32_t planned_count, cell_count, column_count;
+    struct hd_table *table;     /* NULL: JSON */
+    struct hd_cli_output csv;   /* stream NULL: none is asked for */
+    struct hd_page_items items; /* of --html */
     struct hd_problem first_problem;
 };
 
@@ -68,14 +79,47 @@ static void write_words(struct sweep *sweep, uint32_t combination)
     }
 }
 
-static void add_values(const struct sweep *sweep, struct hd_table *table)
+static void put_csv(const char *text, FILE *stream)
 {
-    for (uint32_t i = 0; i < sweep->axis_count; i++) {
-        hd_table_cell(table, "%s", sweep->words[i] + sweep->axes[i].key_bytes + 1);
+    if (strpbrk(text, ",\"\n") == NULL) {
+        fputs(text, stream);
+        return;
+    }
+    fputc('"', stream);
+    for (; *text != '\0'; text++) {
+        fputs(*text == '"' ? "\"\"" : (const char[]){*text, '\0'}, stream);
+    }
+    fputc('"', stream);
+}
+
+/* The next cell of the table and of the file. */
+static void __attribute__((format(printf, 2, 3)))
+add_cell(struct sweep *sweep, const char *format, ...)
+{
+    char text[CELL_BYTES];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    sweep->cell_count++;
+    if (sweep->table != NULL) {
+        hd_table_cell(sweep->table, "%s", text);
+    }
+    if (sweep->csv.stream != NULL) {
+        put_csv(text, sweep->csv.stream);
+        fputc(sweep->cell_count % sweep->column_count == 0 ? '\n' : ',', sweep->csv.stream);
     }
 }
 
-static void add_numbers(const struct hd_plan_facts *facts, struct hd_table *table)
+static void add_values(struct sweep *sweep)
+{
+    for (uint32_t i = 0; i < sweep->axis_count; i++) {
+        add_cell(sweep, "%s", sweep->words[i] + sweep->axes[i].key_bytes + 1);
+    }
+}
+
+static void add_numbers(struct sweep *sweep, const struct hd_plan_facts *facts)
 {
     uint64_t bytes_most = 0;
     uint32_t copies_most = 0;
@@ -90,30 +134,30 @@ static void add_numbers(const struct hd_plan_facts *facts, struct hd_table *tabl
             fits = fits && facts->footprints[rank].fits;
         }
     }
-    hd_table_cell(table, "%.10g", facts->timeline->length);
-    hd_table_cell(table, "%.10g", facts->timeline->empty);
-    hd_table_cell(table, "%.2f%%", 100 * facts->timeline->bubble);
-    hd_table_cell(table, "%.2f%%", 100 * facts->timeline->bubble_over_ideal);
-    hd_table_cell(table, "%u", copies_most);
+    add_cell(sweep, "%.10g", facts->timeline->length);
+    add_cell(sweep, "%.10g", facts->timeline->empty);
+    add_cell(sweep, "%.2f%%", 100 * facts->timeline->bubble);
+    add_cell(sweep, "%.2f%%", 100 * facts->timeline->bubble_over_ideal);
+    add_cell(sweep, "%u", copies_most);
     if (facts->footprints != NULL) {
-        hd_table_cell(table, "%.3f", (double)bytes_most / 1e9);
+        add_cell(sweep, "%.3f", (double)bytes_most / 1e9);
     } else {
-        hd_table_cell(table, "-");
+        add_cell(sweep, "-");
     }
     if (facts->timeline->kind == HD_TIMELINE_COSTED) {
-        hd_table_cell(table, "straggler rank %u, %.10g ticks exposed%s", facts->timeline->straggler,
-                      facts->timeline->exposed_ticks, fits ? "" : ", over budget");
+        add_cell(sweep, "straggler rank %u, %.10g ticks exposed%s", facts->timeline->straggler,
+                 facts->timeline->exposed_ticks, fits ? "" : ", over budget");
     } else {
-        hd_table_cell(table, "%s", fits ? "" : "over budget");
+        add_cell(sweep, "%s", fits ? "" : "over budget");
     }
 }
 
-static void add_refusal(const struct hd_problem *problem, struct hd_table *table)
+static void add_refusal(struct sweep *sweep, const struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < 6; i++) {
-        hd_table_cell(table, "-");
+        add_cell(sweep, "-");
     }
-    hd_table_cell(table, "refused: %s", problem->message);
+    add_cell(sweep, "refused: %s", problem->message);
 }
 
 static void add_json(const struct sweep *sweep, const struct hd_plan_facts *facts,
@@ -134,9 +178,27 @@ static void add_json(const struct sweep *sweep, const struct hd_plan_facts *fact
     }
 }
 
+/* Adds the plan to the page, under the values that make it, keys without their section. */
+static hd_status add_item(struct hd_cli *cli, struct sweep *sweep, const struct hd_cli_plan *plan)
+{
+    char name[SWEEP_KEY_MAX * VALUE_BYTES] = "";
+    char *item = NULL;
+
+    for (uint32_t i = 0; i < sweep->axis_count; i++) {
+        const size_t length = strlen(name);
+        const char *point = memchr(sweep->words[i], '.', sweep->axes[i].key_bytes);
+        snprintf(name + length, sizeof name - length, "%s%s", i > 0 ? ", " : "",
+                 point != NULL ? point + 1 : sweep->words[i]);
+    }
+    const hd_status status = hd_cli_plan_item(cli, plan, name, &item);
+    if (status == HD_OK) {
+        hd_page_items_add(&sweep->items, item);
+    }
+    return status;
+}
+
 /* One combination: a row of the table, or an object of `plans`. */
-static void run_combination(struct hd_cli *cli, struct sweep *sweep, struct hd_table *table,
-                            struct cJSON *plans)
+static void run_combination(struct hd_cli *cli, struct sweep *sweep, struct cJSON *plans)
 {
     struct hd_cli_plan plan;
     const hd_status status =
@@ -147,23 +209,26 @@ static void run_combination(struct hd_cli *cli, struct sweep *sweep, struct hd_t
     memset(&cli->problem, 0, sizeof cli->problem);
     if (plans != NULL) {
         add_json(sweep, facts, &problem, plans);
+    }
+    add_values(sweep);
+    if (facts != NULL) {
+        add_numbers(sweep, facts);
     } else {
-        add_values(sweep, table);
-        if (facts != NULL) {
-            add_numbers(facts, table);
-        } else {
-            add_refusal(&problem, table);
-        }
+        add_refusal(sweep, &problem);
     }
     if (facts != NULL) {
         sweep->planned_count++;
+        if (hd_cli_option(cli, "--html", 0) != NULL) {
+            add_item(cli, sweep, &plan);
+        }
         hd_cli_plan_finish(&plan);
     } else if (sweep->first_problem.exit_code == 0) {
         sweep->first_problem = problem;
     }
 }
 
-static struct hd_table *create_table(const struct sweep *sweep)
+/* Titles of the table and of the file. */
+static void begin_rows(struct hd_cli *cli, struct sweep *sweep)
 {
     static const char *const numbers[] = {"ticks",      "empty",  "bubble", "over ideal",
                                           "copies max", "GB max", "note"};
@@ -171,6 +236,7 @@ static struct hd_table *create_table(const struct sweep *sweep)
     const char *titles[SWEEP_KEY_MAX + sizeof numbers / sizeof *numbers];
     const uint32_t number_count = sizeof numbers / sizeof *numbers;
 
+    sweep->column_count = sweep->axis_count + number_count;
     for (uint32_t i = 0; i < sweep->axis_count; i++) {
         snprintf(keys[i], VALUE_BYTES, "%.*s", (int)sweep->axes[i].key_bytes, sweep->axes[i].text);
         titles[i] = keys[i];
@@ -178,16 +244,64 @@ static struct hd_table *create_table(const struct sweep *sweep)
     for (uint32_t i = 0; i < number_count; i++) {
         titles[sweep->axis_count + i] = numbers[i];
     }
-    return hd_table_create(sweep->axis_count + number_count, titles);
+    for (uint32_t i = 0; i < sweep->column_count && sweep->csv.stream != NULL; i++) {
+        add_cell(sweep, "%s", titles[i]);
+    }
+    if (!cli->is_json) {
+        sweep->table = hd_table_create(sweep->column_count, titles);
+    }
+}
+
+static void run_combinations(struct hd_cli *cli, struct sweep *sweep)
+{
+    struct cJSON *plans = cli->is_json ? hd_json_array(cli->json, "plans") : NULL;
+
+    begin_rows(cli, sweep);
+    for (uint32_t i = 0; i < sweep->combination_count && cli->problem.exit_code == 0; i++) {
+        write_words(sweep, i);
+        run_combination(cli, sweep, plans);
+    }
+}
+
+/* What must be clear before the first combination is planned. */
+static hd_status open_outputs(struct hd_cli *cli, struct sweep *sweep)
+{
+    const char *csv = hd_cli_option(cli, "--csv", 0);
+
+    if (hd_cli_option(cli, "--html", 0) != NULL && sweep->combination_count > PAGE_ITEM_MAX) {
+        hd_cli_refuse(cli, "a page holds %u plans, not %u; --csv takes them all", PAGE_ITEM_MAX,
+                      sweep->combination_count);
+        return HD_INVALID;
+    }
+    return csv == NULL ? HD_OK : hd_cli_output_open(cli, csv, &sweep->csv);
+}
+
+/* Nothing could be planned: its reason is the error, and there are no files. */
+static void end_outputs(struct hd_cli *cli, struct sweep *sweep)
+{
+    const char *html = hd_cli_option(cli, "--html", 0);
+    hd_status status = cli->problem.exit_code == 0 ? HD_OK : HD_INVALID;
+
+    if (sweep->planned_count == 0 && status == HD_OK) {
+        cli->problem = sweep->first_problem;
+        status = HD_INVALID;
+    }
+    if (sweep->csv.stream != NULL) {
+        status = hd_cli_output_close(cli, &sweep->csv, status);
+    }
+    if (status == HD_OK && html != NULL) {
+        status = hd_cli_page_write(cli, &sweep->items, html);
+    }
+    if (status == HD_OK && sweep->table != NULL) {
+        hd_table_print(sweep->table, 0, stdout);
+    }
 }
 
 int hd_cli_plan_sweep(struct hd_cli *cli)
 {
     struct sweep sweep = {.axis_count = 0};
-    struct cJSON *plans = NULL;
-    struct hd_table *table = NULL;
 
-    if (read_axes(cli, &sweep) != HD_OK) {
+    if (read_axes(cli, &sweep) != HD_OK || open_outputs(cli, &sweep) != HD_OK) {
         return cli->problem.exit_code;
     }
     sweep.words = calloc(sweep.axis_count, sizeof *sweep.words);
@@ -199,21 +313,10 @@ int hd_cli_plan_sweep(struct hd_cli *cli)
     for (uint32_t i = 0; i < sweep.axis_count; i++) {
         sweep.overrides[cli->override_count + i] = sweep.words[i];
     }
-    if (cli->is_json) {
-        plans = hd_json_array(cli->json, "plans");
-    } else {
-        table = create_table(&sweep);
-    }
-    for (uint32_t i = 0; i < sweep.combination_count; i++) {
-        write_words(&sweep, i);
-        run_combination(cli, &sweep, table, plans);
-    }
-    if (sweep.planned_count == 0) {
-        cli->problem = sweep.first_problem; /* nothing could be planned: its reason is the error */
-    } else if (table != NULL) {
-        hd_table_print(table, 0, stdout);
-    }
-    hd_table_destroy(table);
+    run_combinations(cli, &sweep);
+    end_outputs(cli, &sweep);
+    hd_table_destroy(sweep.table);
+    hd_page_items_finish(&sweep.items);
     free(sweep.words);
     free(sweep.overrides);
     return cli->problem.exit_code;

@@ -5,6 +5,7 @@
 #define HEDDLE_CLI_PLAN_H
 
 #include "cli/cli.h"
+#include "report/page.h"
 #include "report/plan_text.h"
 #include "run/planning.h"
 
@@ -24,6 +25,15 @@ void hd_cli_plan_finish(struct hd_cli_plan *plan);
 
 /* The plan on stdout, or in cli->json; with its ticks where --ticks was given. */
 void hd_cli_plan_show(struct hd_cli *cli, const struct hd_plan_facts *facts);
+
+/* cli/cmd_plan_files.c: what --csv, --svg and --html name. */
+hd_status hd_cli_plan_files(struct hd_cli *cli, const struct hd_cli_plan *plan);
+/* The plan as an item of a page (report/page.h), owned by the caller; `name` NULL: by schedule and
+   shape. */
+hd_status hd_cli_plan_item(struct hd_cli *cli, const struct hd_cli_plan *plan, const char *name,
+                           char **item);
+hd_status hd_cli_page_write(struct hd_cli *cli, const struct hd_page_items *items,
+                            const char *path);
 
 /* One row a combination of all --sweep options; the exit code. */
 int hd_cli_plan_sweep(struct hd_cli *cli);

@@ -1,0 +1,140 @@
+/* cli/cmd_plan_files.c - the files that heddle plan writes: a table, a figure, a page. */
+#include "base/text.h"
+#include "cli/output.h"
+#include "cli/plan.h"
+#include "plan/csv.h"
+#include "report/svg.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static hd_status write_csv(struct hd_cli *cli, const struct hd_pipeline *pipeline, const char *path)
+{
+    struct hd_cli_output output;
+    hd_status status = hd_cli_output_open(cli, path, &output);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    status = hd_csv_write(pipeline, output.stream, &cli->problem);
+    return hd_cli_output_close(cli, &output, status);
+}
+
+static hd_status choose_width(struct hd_cli *cli, double *width_mm)
+{
+    const char *text = hd_cli_option(cli, "--width", 0);
+
+    *width_mm = HD_SVG_WIDTH_MM_USUAL;
+    if (text != NULL && (!hd_text_to_number(text, width_mm) || *width_mm < HD_SVG_WIDTH_MM_LEAST ||
+                         *width_mm > HD_SVG_WIDTH_MM_MOST)) {
+        hd_cli_refuse(cli, "--width is %.0f to %.0f millimetres, not %.100s", HD_SVG_WIDTH_MM_LEAST,
+                      HD_SVG_WIDTH_MM_MOST, text);
+        return HD_INVALID;
+    }
+    return HD_OK;
+}
+
+static hd_status write_svg(struct hd_cli *cli, const struct hd_plan_facts *facts, const char *path)
+{
+    struct hd_cli_output output;
+    double width_mm;
+    hd_status status = choose_width(cli, &width_mm);
+
+    if (status == HD_OK) {
+        status = hd_cli_output_open(cli, path, &output);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    hd_svg_write(facts, width_mm, output.stream);
+    return hd_cli_output_close(cli, &output, HD_OK);
+}
+
+/* The effective ini, with the sections of the plugins that are there; owned. */
+static char *config_text(const struct hd_cli_plan *plan)
+{
+    const struct hd_candidate *candidates[] = {plan->plugins.schedule, plan->plugins.transport,
+                                               plan->plugins.kernel};
+    const struct hd_plugin *plugins[3];
+    uint32_t plugin_count = 0;
+    char *text = NULL;
+    size_t bytes = 0;
+
+    for (unsigned i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
+        if (candidates[i] != NULL) {
+            plugins[plugin_count++] = &candidates[i]->plugin;
+        }
+    }
+    FILE *stream = open_memstream(&text, &bytes);
+    assert(stream != NULL);
+    hd_config_write(&plan->config, stream, 0, plugin_count, plugins);
+    fclose(stream);
+    assert(text != NULL);
+    return text;
+}
+
+hd_status hd_cli_plan_item(struct hd_cli *cli, const struct hd_cli_plan *plan, const char *name,
+                           char **item)
+{
+    const struct hd_pipeline *pipeline = plan->planning.job.pipeline;
+    char *config = config_text(plan);
+    char usual[2 * HD_CONFIG_TEXT_MAX];
+
+    snprintf(usual, sizeof usual, "%s%s%s, %u ranks, %u microbatches",
+             cli->file != NULL ? plan->config.name : "", cli->file != NULL ? ": " : "",
+             pipeline->schedule, pipeline->rank_count, pipeline->microbatch_count);
+    const struct hd_page_source source = {
+        .name = name != NULL ? name : usual,
+        .facts = &plan->planning.facts,
+        .config = config,
+    };
+    const hd_status status = hd_page_item(&source, item, &cli->problem);
+    free(config);
+    return status;
+}
+
+hd_status hd_cli_page_write(struct hd_cli *cli, const struct hd_page_items *items, const char *path)
+{
+    struct hd_cli_output output;
+    const hd_status status = hd_cli_output_open(cli, path, &output);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    hd_page_write(items->count, items->items, output.stream);
+    return hd_cli_output_close(cli, &output, HD_OK);
+}
+
+static hd_status write_html(struct hd_cli *cli, const struct hd_cli_plan *plan, const char *path)
+{
+    struct hd_page_items items = {0};
+    char *item = NULL;
+    hd_status status = hd_cli_plan_item(cli, plan, NULL, &item);
+
+    if (status == HD_OK) {
+        hd_page_items_add(&items, item);
+        status = hd_cli_page_write(cli, &items, path);
+    }
+    hd_page_items_finish(&items);
+    return status;
+}
+
+hd_status hd_cli_plan_files(struct hd_cli *cli, const struct hd_cli_plan *plan)
+{
+    const char *csv = hd_cli_option(cli, "--csv", 0);
+    const char *svg = hd_cli_option(cli, "--svg", 0);
+    const char *html = hd_cli_option(cli, "--html", 0);
+    hd_status status = HD_OK;
+
+    if (csv != NULL) {
+        status = write_csv(cli, plan->planning.job.pipeline, csv);
+    }
+    if (status == HD_OK && svg != NULL) {
+        status = write_svg(cli, &plan->planning.facts, svg);
+    }
+    if (status == HD_OK && html != NULL) {
+        status = write_html(cli, plan, html);
+    }
+    return status;
+}

@@ -1,0 +1,285 @@
+/* measured.js - a recorded step in real time, below the same order as planned. */
+
+class MeasuredView {
+    constructor(shared, plan) {
+        this.shared = shared;
+        this.plan = plan;
+        this.row = rowHeight(plan.rankCount);
+        this.stepCount = plan.item.trace.steps.length;
+        this.holder = make("div");
+        this.element = make("div", null, this.holder);
+        shared.step = shared.step >= 0 && shared.step < this.stepCount ? shared.step : this.stepCount - 1;
+        this.show();
+    }
+
+    close() {
+        this.timeline.close();
+    }
+
+    show() {
+        if (this.timeline) {
+            this.timeline.close();
+        }
+        this.measured = new Measured(this.plan, this.shared.step);
+        this.span = Math.max(this.measured.length, this.measured.planned.length) || 1;
+        this.limit = this.measured.length * 0.01;
+        this.cursor = this.cursorOfShared();
+        this.timeline = this.makeTimeline();
+        this.here = make("div", {id: "here", class: "note", "aria-live": "polite"});
+        this.holder.replaceChildren(this.numbers(), card("", this.tools(), this.timeline.element, this.here, this.legend(), this.data()),
+            columns([card("", this.sharesTable())], [card("", this.lossTable())]));
+        this.refresh();
+    }
+
+    /* What the shared cursor points at in the schedule, if anything. */
+    cursorOfShared() {
+        const action = this.plan.running(Math.min(this.shared.rank, this.plan.rankCount - 1), this.shared.tick);
+        return action >= 0 ? action : this.plan.begin[this.shared.rank];
+    }
+
+    makeTimeline() {
+        const grid = AXIS + this.plan.rankCount * this.row;
+        return new Timeline({
+            span: this.span, zoomMost: 4000 / (this.span / 20 || 1), zoomFirst: 0,
+            label: "Planned and measured rows, time across. Arrow keys move from action to action, Enter follows a microbatch.",
+            cursor: () => ({from: this.measured.start[this.cursor], to: this.measured.end[this.cursor]}),
+            onPick: (place, time, y) => this.pick(place, time, y),
+            onKey: (event) => this.onKey(event),
+            tip: (place, time, y) => this.tip(place, time, y),
+            panels: [
+                {title: "Planned: the same order as soon as possible, each pass as long as the mean of its stage, transfers free",
+                    height: () => grid, key: () => this.shared.follow, draw: (...all) => this.drawPlanned(...all),
+                    over: (...all) => this.overRows(this.measured.planned, ...all)},
+                {title: "Measured", height: () => grid, key: () => this.shared.follow, draw: (...all) => this.drawMeasured(...all),
+                    over: (...all) => this.overRows(this.measured, ...all)},
+            ],
+        });
+    }
+
+    numbers() {
+        const measured = this.measured, plan = this.plan;
+        const all = {compute: 0, exposed: 0, credit: 0, other: 0};
+        for (let rank = 0; rank < plan.rankCount; rank++) {
+            const shares = measured.shares(rank);
+            Object.keys(all).forEach((name) => { all[name] += shares[name]; });
+        }
+        const total = measured.length * plan.rankCount;
+        return stats([
+            ["Step", String(measured.step), `${this.stepCount} kept`],
+            ["Measured", milliseconds(measured.length), "from the first action to the last"],
+            ["Planned", milliseconds(measured.planned.length), "at these passes, transfers free"],
+            ["Idle", percent(1 - all.compute / total), "of all ranks, measured"],
+            ["Bubble", percent(plan.facts.bubble), "planned in ticks"],
+            ["Exposed wait", milliseconds(all.exposed), "sum of all ranks"],
+        ]);
+    }
+
+    tools() {
+        const zoom = (text, factor, title) => make("button", {type: "button", title, "aria-label": title,
+            onclick: () => this.timeline.zoom(factor)}, text);
+        const pick = make("select", {id: "step", onchange: () => {
+            this.shared.step = Number(pick.value);
+            this.show();
+        }}, Array.from({length: this.stepCount}, (_, step) => make("option", {value: step, selected: step === this.shared.step},
+            String(this.plan.item.trace.first + step))));
+        return make("div", {class: "tools"}, make("label", null, "Step", pick),
+            make("span", {class: "group"}, zoom("\u2212", 1 / 1.5, "Zoom out"), zoom("+", 1.5, "Zoom in"), zoom("Whole", 0, "Fit the whole step")));
+    }
+
+    legend() {
+        const item = (color, text) => make("li", null, make("span", {class: "swatch", style: `background:var(--${color})`}), text);
+        return make("ul", {class: "legend"}, item("f0", "Forward"), this.plan.kind.includes("B") ? item("b0", "Backward") : null,
+            item("exposed", "Exposed wait: for an input"), item("credit", "Wait for a free slot"), item("launch", "Handing over an output"),
+            make("li", null, make("span", {class: "swatch", style: "border:2px solid var(--exposed)"}), "Began late: more than 1 % of the step lost just before it"));
+    }
+
+    rows(times) {
+        const shared = this.shared;
+        return {times, top: AXIS, height: this.row, first: 0, count: this.plan.rankCount, isTicks: false,
+            isFaint: (action) => shared.follow >= 0 && this.plan.microbatch[action] !== shared.follow,
+            isMarked: (action) => shared.follow >= 0 && this.plan.microbatch[action] === shared.follow};
+    }
+
+    drawGround(context, timeline, width, length) {
+        drawAxis(context, timeline, width, (time) => `${Number(time.toPrecision(6))} ms`, 0);
+        for (let rank = 0; rank < this.plan.rankCount; rank++) {
+            context.fillStyle = palette.empty;
+            context.fillRect(Math.max(LEFT, timeline.xAt(0)), AXIS + rank * this.row + 1,
+                Math.max(0, timeline.xAt(length) - Math.max(LEFT, timeline.xAt(0))), this.row - 2);
+        }
+    }
+
+    drawPlanned(context, timeline, width, height) {
+        const rows = this.rows(this.measured.planned);
+        this.drawGround(context, timeline, width, this.measured.planned.length);
+        clipped(context, width, height, () => {
+            drawRows(context, timeline, this.plan, rows);
+        });
+    }
+
+    overRows(times, context, timeline, width, height) {
+        clipped(context, width, height, () => this.drawHere(context, timeline, times));
+        drawNames(context, this.plan, this.rows(times), this.plan.rankOf[this.cursor]);
+    }
+
+    drawMeasured(context, timeline, width, height) {
+        const rows = this.rows(this.measured);
+        this.drawGround(context, timeline, width, this.measured.length);
+        clipped(context, width, height, () => {
+            this.drawWaits(context, timeline);
+            drawRows(context, timeline, this.plan, {...rows, after: (action, box) => this.drawLate(context, action, box)});
+        });
+    }
+
+    /* Thinner than passes, in the middle of the row. */
+    drawWaits(context, timeline) {
+        const {plan, measured} = this;
+        const parts = [["exposed", measured.begin, measured.ready], ["credit", measured.ready, measured.claim], ["launch", measured.end, measured.sent]];
+        const from = timeline.timeAt(LEFT), to = timeline.timeAt(timeline.width);
+        for (let rank = 0; rank < plan.rankCount; rank++) {
+            const y = AXIS + rank * this.row + this.row / 2 - this.row / 7;
+            for (let action = Math.max(plan.begin[rank], plan.last(measured.sent, rank, from));
+                action < plan.begin[rank + 1] && measured.begin[action] < to; action++) {
+                for (const [name, begins, ends] of parts) {
+                    const width = (ends[action] - begins[action]) * timeline.scale;
+                    if (width > 0.3) {
+                        context.fillStyle = palette[name];
+                        context.fillRect(timeline.xAt(begins[action]), y, Math.max(width, 0.5), this.row / 3.5);
+                    }
+                }
+            }
+        }
+    }
+
+    drawLate(context, action, box) {
+        if (this.measured.lost[action] > this.limit) {
+            context.strokeStyle = palette.exposed;
+            context.lineWidth = 2;
+            context.strokeRect(box.x + 1, box.y + 1, Math.max(1, box.width - 2), box.height - 2);
+        }
+    }
+
+    drawHere(context, timeline, times) {
+        const x = timeline.xAt(times.start[this.cursor]);
+        const width = Math.max(2, (times.end[this.cursor] - times.start[this.cursor]) * timeline.scale);
+        context.strokeStyle = palette.cursor;
+        context.lineWidth = 2;
+        context.strokeRect(x, AXIS + this.plan.rankOf[this.cursor] * this.row, width, this.row);
+        context.globalAlpha = 0.5;
+        context.fillStyle = palette.cursor;
+        context.fillRect(x, AXIS, 1, this.plan.rankCount * this.row);
+        context.globalAlpha = 1;
+    }
+
+    refresh() {
+        const {plan, measured, cursor} = this;
+        const planned = measured.planned.start[cursor];
+        const late = measured.start[cursor] - planned;
+        this.here.textContent = `${plan.label(cursor)} on rank ${plan.rankOf[cursor]}: ran ${milliseconds(measured.end[cursor] - measured.start[cursor])} `
+            + `from ${milliseconds(measured.start[cursor])}; planned from ${milliseconds(planned)}, so ${milliseconds(Math.abs(late))} ${late < 0 ? "early" : "late"}; `
+            + `waited ${milliseconds(measured.ready[cursor] - measured.begin[cursor])} for its input, ${milliseconds(measured.claim[cursor] - measured.ready[cursor])} for a slot.`;
+        this.timeline.invalidate();
+        this.shared.changed();
+    }
+
+    moveTo(action) {
+        this.cursor = Math.max(0, Math.min(this.plan.count - 1, action));
+        this.shared.rank = this.plan.rankOf[this.cursor];
+        this.shared.tick = Math.floor(this.plan.start[this.cursor] + NEAR);
+        this.refresh();
+        this.timeline.reveal();
+    }
+
+    /* The action of another rank that begins next to this one's begin. */
+    across(far) {
+        const rank = this.plan.rankOf[this.cursor] + far;
+        if (rank >= 0 && rank < this.plan.rankCount) {
+            const action = this.plan.last(this.measured.start, rank, this.measured.start[this.cursor]);
+            this.moveTo(Math.max(action, this.plan.begin[rank]));
+        }
+    }
+
+    follow(microbatch) {
+        this.shared.follow = microbatch;
+        this.refresh();
+    }
+
+    onKey(event) {
+        const {plan, cursor} = this;
+        const rank = plan.rankOf[cursor];
+        const keys = {
+            ArrowLeft: () => this.moveTo(Math.max(plan.begin[rank], cursor - 1)), ArrowRight: () => this.moveTo(Math.min(plan.begin[rank + 1] - 1, cursor + 1)),
+            ArrowUp: () => this.across(-1), ArrowDown: () => this.across(1), Home: () => this.moveTo(plan.begin[rank]),
+            End: () => this.moveTo(plan.begin[rank + 1] - 1), Enter: () => this.follow(plan.microbatch[cursor]), Escape: () => this.follow(-1),
+        };
+        if (!(event.key in keys)) {
+            return false;
+        }
+        keys[event.key]();
+        return true;
+    }
+
+    actionAt(place, time, y) {
+        const times = place === 0 ? this.measured.planned : this.measured;
+        const rank = Math.floor((y - AXIS) / this.row);
+        if (rank < 0 || rank >= this.plan.rankCount || time < 0 || y < AXIS) {
+            return -1;
+        }
+        const action = this.plan.last(times.start, rank, time);
+        return action >= this.plan.begin[rank] && times.end[action] > time ? action : -1;
+    }
+
+    pick(place, time, y) {
+        const action = this.actionAt(place, time, y);
+        if (action >= 0) {
+            this.shared.follow = this.plan.microbatch[action] === this.shared.follow && action === this.cursor ? -1 : this.shared.follow;
+            this.moveTo(action);
+        }
+    }
+
+    tip(place, time, y) {
+        const action = this.actionAt(place, time, y);
+        if (action < 0) {
+            return "";
+        }
+        const times = place === 0 ? this.measured.planned : this.measured;
+        return `${this.plan.label(action)} on rank ${this.plan.rankOf[action]}\n${milliseconds(times.start[action])} to ${milliseconds(times.end[action])}`
+            + (place === 1 ? `\nlost just before it: ${milliseconds(Math.max(0, this.measured.lost[action]))}` : "");
+    }
+
+    sharesTable() {
+        const measured = this.measured;
+        const colors = {compute: "f0", exposed: "exposed", credit: "credit", other: "empty"};
+        const rows = Array.from({length: this.plan.rankCount}, (_, rank) => {
+            const shares = measured.shares(rank);
+            const bar = make("span", {class: "stackbar", "aria-hidden": "true"}, Object.entries(colors).map(([name, color]) => make("span",
+                {style: `width:${Math.max(0, 100 * shares[name] / measured.length).toFixed(3)}%;background:var(--${color})`})));
+            return [`rank ${rank}`, bar, number(shares.compute, 2), number(shares.exposed, 2), number(shares.credit, 2), number(shares.other, 2)];
+        });
+        const body = table("Milliseconds of this step; other: no work yet or any more, launches, handing over",
+            ["Rank", "", "#Compute", "#Exposed", "#Slot wait", "#Other"], rows);
+        body.id = "shares";
+        return make("div", null, make("h2", null, "Where each rank's time went"), scrolled(body, "Shares"));
+    }
+
+    lossTable() {
+        const {plan, measured} = this;
+        const worst = Array.from({length: plan.count}, (_, action) => action).filter((action) => measured.lost[action] > this.limit)
+            .sort((left, right) => measured.lost[right] - measured.lost[left]);
+        const rows = worst.slice(0, 100).map((action) => [make("button", {type: "button", class: "quiet", onclick: () => this.moveTo(action)},
+            plan.label(action)), String(plan.rankOf[action]), number(measured.lost[action], 2), number(measured.ready[action] - measured.begin[action], 2),
+        number(measured.claim[action] - measured.ready[action], 2)]);
+        const body = table(`${worst.length} ${worst.length === 1 ? "action begins" : "actions begin"} later after the one before than planned, by more than 1 % of the step`,
+            ["Action", "#Rank", "#Lost, ms", "#Exposed, ms", "#Slot wait, ms"], rows);
+        body.id = "differences";
+        return make("div", null, make("h2", null, "Where planned and measured differ"), scrolled(body, "Differences"));
+    }
+
+    data() {
+        const {plan, measured} = this;
+        const text = (value) => number(value, 4);
+        return dataTable("the step", ["#rank", "action", "#begin ms", "#input ms", "#slot ms", "#pass ms", "#end ms", "#sent ms", "#planned ms"], plan.count,
+            (action) => [String(plan.rankOf[action]), plan.label(action), text(measured.begin[action]), text(measured.ready[action]), text(measured.claim[action]),
+                text(measured.start[action]), text(measured.end[action]), text(measured.sent[action]), text(measured.planned.start[action])]);
+    }
+}

@@ -1,0 +1,294 @@
+/* model.js - from the rows of an item to who runs what, when, who holds it and who waits. */
+
+const NEAR = 1e-6; /* sums of fractions miss whole ticks by their last bits */
+const TICKS = {F: 1, B: 2, I: 1, W: 1};
+const PASS = {F: 0, B: 1, I: 1, W: 2};
+
+/* A plan: one flat list of actions, rank by rank, and what is looked up in it. */
+class Plan {
+    constructor(item) {
+        const ranks = item.grid.ranks;
+        this.item = item;
+        this.facts = item.facts;
+        this.rankCount = ranks.length;
+        this.stageCount = item.facts.stages;
+        this.microbatchCount = item.facts.microbatches;
+        this.begin = new Uint32Array(this.rankCount + 1);
+        ranks.forEach((row, rank) => {
+            this.begin[rank + 1] = this.begin[rank] + row.kind.length;
+        });
+        this.count = this.begin[this.rankCount];
+        this.kind = ranks.map((row) => row.kind).join("");
+        this.stage = Int32Array.from(ranks.flatMap((row) => row.stage));
+        this.microbatch = Int32Array.from(ranks.flatMap((row) => row.microbatch));
+        this.start = new Float64Array(this.count);
+        this.end = new Float64Array(this.count);
+        this.length = item.facts.ticks;
+        this.isCosted = item.facts.timeline === "costed";
+        this.rankOf = new Uint16Array(this.count);
+        ranks.forEach((row, rank) => this.placeRank(row, rank));
+        this.indexPasses();
+        this.countHeld();
+    }
+
+    placeRank(row, rank) {
+        let time = 0;
+        for (let i = 0; i < row.kind.length; i++) {
+            const action = this.begin[rank] + i;
+            this.rankOf[action] = rank;
+            this.start[action] = time + row.gap[i];
+            time = this.start[action] + (row.ticks ? row.ticks[i] : TICKS[row.kind[i]]);
+            this.end[action] = time;
+        }
+    }
+
+    indexPasses() {
+        this.passes = new Int32Array(3 * this.stageCount * this.microbatchCount).fill(-1);
+        for (let action = 0; action < this.count; action++) {
+            this.passes[this.place(PASS[this.kind[action]], this.stage[action], this.microbatch[action])] =
+                action;
+        }
+    }
+
+    place(pass, stage, microbatch) {
+        return (pass * this.stageCount + stage) * this.microbatchCount + microbatch;
+    }
+
+    /* The action, or -1. */
+    find(pass, stage, microbatch) {
+        if (stage < 0 || stage >= this.stageCount) {
+            return -1;
+        }
+        return this.passes[this.place(pass, stage, microbatch)];
+    }
+
+    /* At whose end the payload is given back. */
+    release(stage, microbatch) {
+        if (this.item.grid.forward_only) {
+            return this.find(0, stage, microbatch);
+        }
+        const weight = this.find(2, stage, microbatch);
+        return weight >= 0 ? weight : this.find(1, stage, microbatch);
+    }
+
+    /* After each action: forwards of its rank whose payload is still held. */
+    countHeld() {
+        this.held = new Int32Array(this.count);
+        for (let rank = 0; rank < this.rankCount; rank++) {
+            let held = 0;
+            for (let action = this.begin[rank]; action < this.begin[rank + 1]; action++) {
+                held += this.kind[action] === "F" ? 1 : 0;
+                held -= this.release(this.stage[action], this.microbatch[action]) === action ? 1 : 0;
+                this.held[action] = held;
+            }
+        }
+    }
+
+    label(action) {
+        const replica = this.item.grid.replica_of[this.microbatch[action]] ? "\u2032" : "";
+        return this.stage[action] + this.kind[action] + this.microbatch[action] + replica;
+    }
+
+    /* 0: the lower half of the stages, or there is one stage a rank; 1: the upper. */
+    half(action) {
+        return this.stageCount > this.rankCount && 2 * this.stage[action] >= this.stageCount ? 1 : 0;
+    }
+
+    /* The last action of a rank for which times[action] <= time; before the first: begin - 1. */
+    last(times, rank, time) {
+        let low = this.begin[rank] - 1;
+        let high = this.begin[rank + 1] - 1;
+        while (low < high) {
+            const middle = (low + high + 1) >> 1;
+            if (times[middle] <= time + NEAR) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        return low;
+    }
+
+    /* What a rank runs in [time, time + 1): the last to begin before its end, or -1. */
+    running(rank, tick) {
+        const action = this.last(this.start, rank, tick + 1 - 2 * NEAR);
+        return action >= this.begin[rank] && this.end[action] > tick + NEAR ? action : -1;
+    }
+
+    /* Copies held once that tick is over. */
+    heldAfter(rank, tick) {
+        const action = this.last(this.end, rank, tick + 1);
+        return action >= this.begin[rank] ? this.held[action] : 0;
+    }
+
+    producer(action) {
+        const pass = PASS[this.kind[action]];
+        if (pass === 2) {
+            return -1;
+        }
+        return this.find(pass, this.stage[action] + (pass === 0 ? -1 : 1), this.microbatch[action]);
+    }
+
+    /* The handoff that `action` consumes; null if it consumes none.  As the core classes it: hidden
+       when the receiver starts another action between the producer's end and the consumer. */
+    handoff(action) {
+        const producer = this.producer(action);
+        if (producer < 0) {
+            return null;
+        }
+        const rank = this.rankOf[action];
+        const between = [];
+        for (let i = action - 1; i >= this.begin[rank] && this.start[i] >= this.end[producer] - NEAR; i--) {
+            between.unshift(i);
+        }
+        return {producer, consumer: action, between, class: this.classOf(producer, action, between)};
+    }
+
+    classOf(producer, action, between) {
+        const rank = this.rankOf[action];
+        if (this.rankOf[producer] === rank) {
+            return "local";
+        }
+        if (!this.isCosted) {
+            return between.length > 0 ? "hidden" : "exposed";
+        }
+        const before = action > this.begin[rank] ? this.end[action - 1] : 0;
+        return this.start[action] > Math.max(before, this.end[producer]) + NEAR ? "exposed" : "hidden";
+    }
+
+    /* The class alone, without the list: for drawing. */
+    handoffClass(action) {
+        const producer = this.producer(action);
+        if (producer < 0) {
+            return "";
+        }
+        const rank = this.rankOf[action];
+        const before = action - 1;
+        const isBetween = before >= this.begin[rank] && this.start[before] >= this.end[producer] - NEAR;
+        return this.classOf(producer, action, isBetween ? [before] : []);
+    }
+
+    /* Leases of a stage's payload slots, the lowest free one each time: [{slot, microbatch, forward,
+       release}]. */
+    leases(stage, replica = 0) {
+        const rank = this.item.grid.placement[replica * this.stageCount + stage];
+        const leases = [];
+        const owner = [];
+        for (let action = this.begin[rank]; action < this.begin[rank + 1]; action++) {
+            const microbatch = this.microbatch[action];
+            if (this.stage[action] !== stage || (this.item.grid.replica_of[microbatch] || 0) !== replica) {
+                continue;
+            }
+            if (this.kind[action] === "F") {
+                let slot = owner.findIndex((held) => held === undefined);
+                slot = slot < 0 ? owner.length : slot;
+                owner[slot] = microbatch;
+                leases.push({slot, microbatch, forward: action, release: this.release(stage, microbatch)});
+            }
+            if (this.release(stage, microbatch) === action) {
+                owner[owner.indexOf(microbatch)] = undefined;
+            }
+        }
+        return leases;
+    }
+
+    /* Copies that fit a rank's budget, from its own bytes; null where bytes or budget are unknown. */
+    budgetCopies(rank) {
+        const memory = this.facts.memory[rank];
+        const peak = this.facts.peak_copies[rank];
+        if (this.facts.budget_bytes === null || !memory || !memory.payload_bytes || peak === 0) {
+            return null;
+        }
+        const rest = memory.total_bytes - memory.payload_bytes;
+        return (this.facts.budget_bytes - rest) / (memory.payload_bytes / peak);
+    }
+
+    /* The same order as soon as possible, each pass lasting ticksOf(action), transfers free. */
+    replay(ticksOf) {
+        const start = new Float64Array(this.count);
+        const end = new Float64Array(this.count).fill(-1);
+        const next = this.begin.slice(0, this.rankCount);
+        for (let isMoving = true; isMoving;) {
+            isMoving = false;
+            for (let rank = 0; rank < this.rankCount; rank++) {
+                while (next[rank] < this.begin[rank + 1]) {
+                    const action = next[rank];
+                    const producer = this.producer(action);
+                    if (producer >= 0 && end[producer] < 0) {
+                        break;
+                    }
+                    const before = action > this.begin[rank] ? end[action - 1] : 0;
+                    start[action] = Math.max(before, producer >= 0 ? end[producer] : 0);
+                    end[action] = start[action] + ticksOf(action);
+                    next[rank]++;
+                    isMoving = true;
+                }
+            }
+        }
+        return {start, end, length: end.reduce((most, time) => Math.max(most, time), 0)};
+    }
+}
+
+/* One recorded step: times in milliseconds since its first action began. */
+class Measured {
+    constructor(plan, step) {
+        const spans = plan.item.trace.steps[step];
+        this.plan = plan;
+        this.step = plan.item.trace.first + step;
+        for (const name of ["begin", "ready", "claim", "start", "end", "sent"]) {
+            this[name] = new Float64Array(plan.count);
+        }
+        spans.forEach((row, rank) => {
+            let time = 0;
+            for (let i = 0; 6 * i < row.length; i++) {
+                const action = plan.begin[rank] + i;
+                this.begin[action] = time += row[6 * i];
+                this.ready[action] = time += row[6 * i + 1];
+                this.claim[action] = time += row[6 * i + 2];
+                this.start[action] = time += row[6 * i + 3];
+                this.end[action] = time += row[6 * i + 4];
+                this.sent[action] = time += row[6 * i + 5];
+            }
+        });
+        for (const name of ["begin", "ready", "claim", "start", "end", "sent"]) {
+            this[name].forEach((time, action, times) => {
+                times[action] = time / 1e6;
+            });
+        }
+        this.length = this.sent.reduce((most, time) => Math.max(most, time), 0);
+        this.comparePlan();
+    }
+
+    /* The plan with the mean pass of each stage and kind, and what was lost beyond it. */
+    comparePlan() {
+        const plan = this.plan;
+        const sums = new Map();
+        const key = (action) => plan.kind[action] + plan.stage[action];
+        for (let action = 0; action < plan.count; action++) {
+            const sum = sums.get(key(action)) || {time: 0, count: 0};
+            sum.time += this.end[action] - this.start[action];
+            sum.count++;
+            sums.set(key(action), sum);
+        }
+        this.planned = plan.replay((action) => sums.get(key(action)).time / sums.get(key(action)).count);
+        this.lost = new Float64Array(plan.count);
+        for (let action = 0; action < plan.count; action++) {
+            const isFirst = action === plan.begin[plan.rankOf[action]];
+            const gap = this.start[action] - (isFirst ? 0 : this.end[action - 1]);
+            const plannedGap = this.planned.start[action] - (isFirst ? 0 : this.planned.end[action - 1]);
+            this.lost[action] = gap - plannedGap;
+        }
+    }
+
+    /* Where a rank's time of the step went, in milliseconds. */
+    shares(rank) {
+        const shares = {compute: 0, exposed: 0, credit: 0};
+        for (let action = this.plan.begin[rank]; action < this.plan.begin[rank + 1]; action++) {
+            shares.compute += this.end[action] - this.start[action];
+            shares.exposed += this.ready[action] - this.begin[action];
+            shares.credit += this.claim[action] - this.ready[action];
+        }
+        shares.other = this.length - shares.compute - shares.exposed - shares.credit;
+        return shares;
+    }
+}

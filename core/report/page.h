@@ -1,0 +1,69 @@
+/*
+ * report/page.h - report.html: one self-contained file for one plan or run, or for several.
+ *
+ *   assets/   page.css, page.html and the scripts, written by hand and held in the binary
+ *   item      one plan or run as one line of JSON; a page holds a list of them
+ *   page      assets around items; it opens from disk and asks the network for nothing
+ *
+ * Items are data, never markup: every < > & of theirs is written \u003c and so on, and the scripts
+ * set text as text only.  A page can be read again: its items are lines between two fixed marks,
+ * so that `heddle report` puts the items of several pages into one.
+ *
+ * An item, by member (times in ticks, of a trace in nanoseconds):
+ *   name    what the reader calls it
+ *   facts   as `heddle plan --json` (INTERFACE.md)
+ *   grid    replica_of [microbatches]; ranks [{kind "FFB", stage [], microbatch [], gap [], ticks
+ *           []}]: gap is the time since the action before; ticks only where they are not 1 2 1 1
+ *   config  the ini, complete; run: run.json; either may be null
+ *   metrics {every, step [], loss [], ..}: columns of metrics.jsonl, one row in `every`; or null
+ *   trace   {first, steps [[rank rows]]}: per action six spans after the one before: gap, exposed
+ *           wait, credit wait, launch, pass, send; or null
+ */
+#ifndef HEDDLE_REPORT_PAGE_H
+#define HEDDLE_REPORT_PAGE_H
+
+#include "engine/recorder.h"
+#include "report/plan_facts.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+/* The recorded steps of a run. */
+struct hd_page_trace {
+    uint32_t first_step, step_count;
+    /* The rows of one rank and step, in the order of its plan; borrowed for the call. */
+    const struct hd_record *(*rows)(const void *context, uint32_t rank, uint32_t step);
+    const void *context;
+};
+
+/* What an item is made of; all borrowed, NULL where there is none. */
+struct hd_page_source {
+    const char *name;
+    const struct hd_plan_facts *facts;
+    const char *config;  /* text of the ini */
+    const char *run;     /* text of run.json */
+    const char *metrics; /* text of metrics.jsonl */
+    const struct hd_page_trace *trace;
+};
+
+/* One line of JSON, owned by the caller (free).  HD_EXIT_FAILED without memory, or when `run` is
+   no JSON. */
+hd_status hd_page_item(const struct hd_page_source *source, char **item,
+                       struct hd_problem *problem);
+
+/* The whole page; whether the stream took it is for the caller to ask. */
+void hd_page_write(uint32_t item_count, char *const *items, FILE *stream);
+
+struct hd_page_items {
+    uint32_t count;
+    char **items; /* [count], owned */
+};
+
+/* Appends the items of the page at `path`.  A file that is no page of ours, or is cut short:
+   HD_EXIT_USAGE. */
+hd_status hd_page_read(const char *path, struct hd_page_items *items, struct hd_problem *problem);
+/* Appends one item, which is the list's from then on. */
+void hd_page_items_add(struct hd_page_items *items, char *item);
+void hd_page_items_finish(struct hd_page_items *items);
+
+#endif /* HEDDLE_REPORT_PAGE_H */

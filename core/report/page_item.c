@@ -1,0 +1,291 @@
+/* One plan or run as a line of JSON: the trees through base/json, the long rows straight out. */
+#include "report/page.h"
+
+#include "base/json.h"
+#include "report/plan_json.h"
+
+#include <assert.h>
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { METRIC_ROW_MAX = 1024 };
+
+/* --- grid ------------------------------------------------------------------------------------- */
+
+/* Whole ticks, which nearly all are, in few bytes; else so that they read back. */
+static void put_number(double value, FILE *stream)
+{
+    if (fabs(value) < 1e15 && value == floor(value)) {
+        fprintf(stream, "%.0f", value);
+    } else {
+        fprintf(stream, "%.9g", value);
+    }
+}
+
+static int has_own_ticks(const struct hd_plan_facts *facts)
+{
+    return facts->timeline->kind == HD_TIMELINE_COSTED;
+}
+
+static void put_list(const struct hd_plan_facts *facts, uint32_t rank, const char *key,
+                     FILE *stream)
+{
+    const struct hd_pipeline *pipeline = facts->pipeline;
+    const struct hd_timeline *timeline = facts->timeline;
+    double before = 0;
+
+    fprintf(stream, ", \"%s\": [", key);
+    for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
+        const struct hd_action *action = &pipeline->actions[i];
+        fputs(i > pipeline->rank_begin[rank] ? "," : "", stream);
+        if (key[0] == 's') {
+            fprintf(stream, "%u", action->stage);
+        } else if (key[0] == 'm') {
+            fprintf(stream, "%u", action->microbatch);
+        } else if (key[0] == 't') {
+            put_number(timeline->end[i] - timeline->start[i], stream);
+        } else {
+            put_number(timeline->start[i] - before, stream);
+            before = timeline->end[i];
+        }
+    }
+    fputc(']', stream);
+}
+
+static void put_rank(const struct hd_plan_facts *facts, uint32_t rank, FILE *stream)
+{
+    const struct hd_pipeline *pipeline = facts->pipeline;
+
+    fputs("{\"kind\": \"", stream);
+    for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
+        fputc(pipeline->actions[i].kind, stream);
+    }
+    fputc('"', stream);
+    put_list(facts, rank, "stage", stream);
+    put_list(facts, rank, "microbatch", stream);
+    put_list(facts, rank, "gap", stream);
+    if (has_own_ticks(facts)) {
+        put_list(facts, rank, "ticks", stream);
+    }
+    fputc('}', stream);
+}
+
+static void put_grid(const struct hd_plan_facts *facts, FILE *stream)
+{
+    const struct hd_pipeline *pipeline = facts->pipeline;
+
+    fprintf(stream, "{\"replicas\": %u, \"forward_only\": %u, \"replica_of\": [",
+            pipeline->replica_count, pipeline->is_forward_only);
+    for (uint32_t i = 0; pipeline->replica_count > 1 && i < pipeline->microbatch_count; i++) {
+        fprintf(stream, "%s%u", i > 0 ? "," : "", pipeline->replica_of[i]);
+    }
+    fputs("], \"placement\": [", stream);
+    for (uint32_t i = 0; i < pipeline->replica_count * pipeline->stage_count; i++) {
+        fprintf(stream, "%s%u", i > 0 ? "," : "", pipeline->stage_rank[i]);
+    }
+    fputs("], \"ranks\": [", stream);
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        fputs(rank > 0 ? ", " : "", stream);
+        put_rank(facts, rank, stream);
+    }
+    fputs("]}", stream);
+}
+
+/* --- facts ------------------------------------------------------------------------------------ */
+
+static void put_tree(struct cJSON *tree, FILE *stream)
+{
+    hd_json_print(tree, stream);
+    hd_json_free(tree);
+}
+
+static void put_facts(const struct hd_plan_facts *facts, FILE *stream)
+{
+    struct cJSON *tree = hd_json_new();
+
+    hd_plan_json(facts, 0, tree);
+    if (facts->budget_bytes > 0) {
+        hd_json_u64(tree, "budget_bytes", facts->budget_bytes);
+    } else {
+        hd_json_null(tree, "budget_bytes");
+    }
+    hd_json_text(tree, "layers", facts->layers);
+    struct cJSON *notes = hd_json_array(tree, "notes");
+    for (uint32_t i = 0; i < facts->note_count; i++) {
+        hd_json_text(notes, NULL, facts->notes[i]);
+    }
+    put_tree(tree, stream);
+}
+
+/* --- metrics ---------------------------------------------------------------------------------- */
+
+static const char *const metric_keys[] = {"step",          "loss",         "grad_norm",
+                                          "learning_rate", "step_seconds", "tokens_per_second"};
+enum { METRIC_COUNT = sizeof metric_keys / sizeof metric_keys[0] };
+
+static uint32_t count_lines(const char *text)
+{
+    uint32_t count = 0;
+    for (; (text = strchr(text, '\n')) != NULL; text++) {
+        count++;
+    }
+    return count;
+}
+
+/* A line that a kill has cut is left out. */
+static void add_metrics(struct cJSON *const *columns, const char *line, size_t length)
+{
+    cJSON *row = cJSON_ParseWithLength(line, length);
+
+    for (uint32_t i = 0; cJSON_IsObject(row) && i < METRIC_COUNT; i++) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(row, metric_keys[i]);
+        hd_json_number(columns[i], NULL, cJSON_IsNumber(value) ? value->valuedouble : NAN);
+    }
+    cJSON_Delete(row);
+}
+
+/* Every row, or one in so many that METRIC_ROW_MAX are left; the last one always. */
+static void put_metrics(const char *text, FILE *stream)
+{
+    const uint32_t line_count = count_lines(text);
+    const uint32_t every = line_count / METRIC_ROW_MAX + 1;
+    struct cJSON *tree = hd_json_new();
+    struct cJSON *columns[METRIC_COUNT];
+
+    hd_json_u64(tree, "every", every);
+    for (uint32_t i = 0; i < METRIC_COUNT; i++) {
+        columns[i] = hd_json_array(tree, metric_keys[i]);
+    }
+    for (uint32_t line = 0; line < line_count; line++) {
+        const char *end = strchr(text, '\n');
+        if (line % every == 0 || line + 1 == line_count) {
+            add_metrics(columns, text, (size_t)(end - text));
+        }
+        text = end + 1;
+    }
+    put_tree(tree, stream);
+}
+
+/* --- trace ------------------------------------------------------------------------------------ */
+
+static void put_spans(const struct hd_record *row, uint64_t before_ns, FILE *stream)
+{
+    const uint64_t times[] = {before_ns,   row->begin_ns, row->ready_ns, row->claim_ns,
+                              row->run_ns, row->end_ns,   row->sent_ns};
+
+    for (uint32_t i = 1; i < sizeof times / sizeof times[0]; i++) {
+        fprintf(stream, "%s%lld", i > 1 ? "," : "", (long long)(times[i] - times[i - 1]));
+    }
+}
+
+static void put_step(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
+                     uint32_t step, FILE *stream)
+{
+    uint64_t origin_ns = UINT64_MAX;
+
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        const struct hd_record *rows = trace->rows(trace->context, rank, step);
+        origin_ns = rows[0].begin_ns < origin_ns ? rows[0].begin_ns : origin_ns;
+    }
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        const struct hd_record *rows = trace->rows(trace->context, rank, step);
+        const uint64_t count = pipeline->rank_begin[rank + 1] - pipeline->rank_begin[rank];
+        fputs(rank > 0 ? ",[" : "[[", stream);
+        for (uint64_t i = 0; i < count; i++) {
+            fputs(i > 0 ? "," : "", stream);
+            put_spans(&rows[i], i > 0 ? rows[i - 1].sent_ns : origin_ns, stream);
+        }
+        fputc(']', stream);
+    }
+    fputc(']', stream);
+}
+
+static void put_trace(const struct hd_page_source *source, FILE *stream)
+{
+    const struct hd_page_trace *trace = source->trace;
+
+    fprintf(stream, "{\"first\": %u, \"steps\": [", trace->first_step);
+    for (uint32_t i = 0; i < trace->step_count; i++) {
+        fputs(i > 0 ? "," : "", stream);
+        put_step(trace, source->facts->pipeline, trace->first_step + i, stream);
+    }
+    fputs("]}", stream);
+}
+
+/* --- the item --------------------------------------------------------------------------------- */
+
+static void put_string(const char *text, FILE *stream)
+{
+    struct cJSON *tree = hd_json_new();
+
+    /* The value alone of a tree of one member: base/json knows how to write text. */
+    hd_json_text(tree, "text", text);
+    hd_json_print(cJSON_GetObjectItemCaseSensitive(tree, "text"), stream);
+    hd_json_free(tree);
+}
+
+static void put_item(const struct hd_page_source *source, FILE *stream)
+{
+    fputs("{\"name\": ", stream);
+    put_string(source->name, stream);
+    fputs(", \"facts\": ", stream);
+    put_facts(source->facts, stream);
+    fputs(", \"grid\": ", stream);
+    put_grid(source->facts, stream);
+    fputs(", \"config\": ", stream);
+    put_string(source->config, stream);
+    fprintf(stream, ", \"run\": %s, \"metrics\": ", source->run != NULL ? source->run : "null");
+    if (source->metrics != NULL) {
+        put_metrics(source->metrics, stream);
+    } else {
+        fputs("null", stream);
+    }
+    fputs(", \"trace\": ", stream);
+    if (source->trace != NULL && source->trace->step_count > 0) {
+        put_trace(source, stream);
+    } else {
+        fputs("null", stream);
+    }
+    fputc('}', stream);
+}
+
+static int is_json(const char *text)
+{
+    cJSON *tree = text != NULL ? cJSON_Parse(text) : NULL;
+    const int is_tree = text == NULL || tree != NULL;
+    cJSON_Delete(tree);
+    return is_tree;
+}
+
+/* Line ends stand between the parts only: inside texts they are escaped. */
+static void join_lines(char *item)
+{
+    for (char *end = item; (end = strchr(end, '\n')) != NULL; end++) {
+        *end = ' ';
+    }
+}
+
+hd_status hd_page_item(const struct hd_page_source *source, char **item, struct hd_problem *problem)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+
+    assert(source->name != NULL && source->facts != NULL);
+    if (!is_json(source->run)) {
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_FAILED, "%s: run.json is no JSON",
+                              source->name);
+    }
+    FILE *stream = open_memstream(&text, &bytes);
+    if (stream != NULL) {
+        put_item(source, stream);
+    }
+    if (stream == NULL || fclose(stream) != 0) {
+        free(text);
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the page");
+    }
+    join_lines(text);
+    *item = text;
+    return HD_OK;
+}

@@ -1,0 +1,190 @@
+/* Lengths are millimetres: the view box is as wide as the figure. */
+#include "report/svg.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { KIND_COUNT = 4 };
+
+static const double row_mm = 5.0, bar_mm = 4.4, text_mm = 2.3, label_least_mm = 1.2;
+static const double digit_ratio = 0.56; /* of a digit's width to the size of the letters */
+
+/* One look: what it says in the legend, and how it is filled and written on. */
+struct look {
+    char kind;
+    const char *word, *fill[2], *ink[2];
+};
+static const struct look looks[KIND_COUNT] = {
+    {'F', "forward", {"#2f67a8", "#a9c8e8"}, {"#ffffff", "#12263a"}},
+    {'B', "backward", {"#b9500f", "#f4c48f"}, {"#ffffff", "#33190a"}},
+    {'I', "input gradient", {"#8a3f86", "#dfb8dc"}, {"#ffffff", "#301030"}},
+    {'W', "weight gradient", {"#2d6e4f", "#a9d8bf"}, {"#ffffff", "#0e2a1d"}},
+};
+
+struct figure {
+    const struct hd_plan_facts *facts;
+    FILE *stream;
+    double width_mm, left_mm, tick_mm, grid_mm, label_mm; /* label_mm: the largest */
+};
+
+static const struct look *look_of(uint8_t kind)
+{
+    for (unsigned i = 0; i < KIND_COUNT; i++) {
+        if (looks[i].kind == (char)kind) {
+            return &looks[i];
+        }
+    }
+    return &looks[0];
+}
+
+static uint32_t is_upper_half(const struct hd_pipeline *pipeline, uint32_t stage)
+{
+    return pipeline->stage_count > pipeline->rank_count && 2 * stage >= pipeline->stage_count;
+}
+
+/* A schedule may be a file, and so have any name. */
+static void put_text(const char *text, FILE *stream)
+{
+    for (; *text != '\0'; text++) {
+        if (strchr("<>&\"'", *text) != NULL || (unsigned char)*text < ' ') {
+            fprintf(stream, "&#%u;", (unsigned char)*text < ' ' ? ' ' : (unsigned)*text);
+        } else {
+            fputc(*text, stream);
+        }
+    }
+}
+
+static void put_action(const struct figure *figure, uint64_t index, double top_mm)
+{
+    const struct hd_pipeline *pipeline = figure->facts->pipeline;
+    const struct hd_action *action = &pipeline->actions[index];
+    const struct look *look = look_of(action->kind);
+    const uint32_t half = is_upper_half(pipeline, action->stage);
+    const double start = figure->facts->timeline->start[index];
+    const double width = (figure->facts->timeline->end[index] - start) * figure->tick_mm;
+    char label[32];
+
+    hd_action_text(action, label);
+    const double left = figure->left_mm + start * figure->tick_mm;
+    const double fitting = 0.92 * width / (digit_ratio * (double)strlen(label));
+    const double size = fmin(fitting, figure->label_mm);
+    fprintf(figure->stream,
+            "<rect x=\"%.3f\" y=\"%.3f\" width=\"%.3f\" height=\"%.3f\" fill=\"%s\"/>\n", left,
+            top_mm, width, bar_mm, look->fill[half]);
+    if (size >= label_least_mm) {
+        fprintf(figure->stream,
+                "<text x=\"%.3f\" y=\"%.3f\" font-size=\"%.3f\" fill=\"%s\" "
+                "text-anchor=\"middle\">%s</text>\n",
+                left + width / 2, top_mm + bar_mm / 2 + 0.36 * size, size, look->ink[half], label);
+    }
+}
+
+static void put_rank(const struct figure *figure, uint32_t rank, double top_mm)
+{
+    const struct hd_pipeline *pipeline = figure->facts->pipeline;
+
+    fprintf(figure->stream,
+            "<text x=\"0\" y=\"%.3f\" font-size=\"%.3f\" fill=\"#222\">rank %u</text>\n"
+            "<rect x=\"%.3f\" y=\"%.3f\" width=\"%.3f\" height=\"%.3f\" fill=\"#e9e9e9\"/>\n",
+            top_mm + bar_mm / 2 + 0.36 * text_mm, text_mm, rank, figure->left_mm, top_mm,
+            figure->grid_mm, bar_mm);
+    for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
+        put_action(figure, i, top_mm);
+    }
+    /* Hair lines between neighbours of one colour. */
+    fprintf(figure->stream, "<path d=\"");
+    for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
+        fprintf(figure->stream, "M%.3f %.3fv%.3f",
+                figure->left_mm + figure->facts->timeline->start[i] * figure->tick_mm, top_mm,
+                bar_mm);
+    }
+    fprintf(figure->stream, "\" stroke=\"#fff\" stroke-width=\"%.3f\"/>\n",
+            figure->tick_mm > 1 ? 0.15 : 0.15 * figure->tick_mm);
+}
+
+/* A number every 1, 2, 5, 10 .. ticks, as many as have room. */
+static void put_numbers(const struct figure *figure)
+{
+    static const double factors[] = {2, 2.5, 2};
+    double every = 1;
+
+    for (unsigned i = 0; every * figure->tick_mm < 7; i = (i + 1) % 3) {
+        every *= factors[i];
+    }
+    for (double tick = 0; tick < figure->facts->timeline->length; tick += every) {
+        fprintf(figure->stream,
+                "<text x=\"%.3f\" y=\"2.2\" font-size=\"1.9\" fill=\"#555\" "
+                "text-anchor=\"middle\">%.0f</text>\n",
+                figure->left_mm + (tick + 0.5) * figure->tick_mm, tick);
+    }
+}
+
+static void put_key(const struct figure *figure, double *left_mm, double top_mm, const char *fill,
+                    const char *word)
+{
+    const double width = digit_ratio * text_mm * (double)strlen(word) + 6;
+
+    fprintf(figure->stream,
+            "<rect x=\"%.3f\" y=\"%.3f\" width=\"2.6\" height=\"2.2\" fill=\"%s\"/>\n"
+            "<text x=\"%.3f\" y=\"%.3f\" font-size=\"2.1\" fill=\"#222\">%s</text>\n",
+            *left_mm, top_mm, fill, *left_mm + 3.4, top_mm + 1.85, word);
+    *left_mm += width;
+}
+
+/* One row, or two where it would not fit: the halves below each other. */
+static double put_legend(const struct figure *figure, double top_mm)
+{
+    const struct hd_pipeline *pipeline = figure->facts->pipeline;
+    const uint32_t half_count = pipeline->stage_count > pipeline->rank_count ? 2 : 1;
+    const uint32_t middle = (pipeline->stage_count + 1) / 2;
+    char word[64];
+
+    for (uint32_t half = 0; half < half_count; half++, top_mm += 3.6) {
+        double left = figure->left_mm;
+        for (unsigned i = 0; i < KIND_COUNT; i++) {
+            const int is_used = looks[i].kind == 'F' ||
+                                (looks[i].kind == 'B' && !pipeline->is_split) ||
+                                (looks[i].kind != 'B' && pipeline->is_split);
+            if (is_used && !(pipeline->is_forward_only && looks[i].kind != 'F')) {
+                snprintf(word, sizeof word, "%s, stages %u-%u", looks[i].word, half * middle,
+                         half + 1 < half_count ? middle - 1 : pipeline->stage_count - 1);
+                put_key(figure, &left, top_mm, looks[i].fill[half], word);
+            }
+        }
+        if (half == 0) {
+            put_key(figure, &left, top_mm, "#e9e9e9", "empty");
+        }
+    }
+    return top_mm;
+}
+
+void hd_svg_write(const struct hd_plan_facts *facts, double width_mm, FILE *stream)
+{
+    const struct hd_pipeline *pipeline = facts->pipeline;
+    const double grid_bottom_mm = 3 + row_mm * pipeline->rank_count;
+    const double height_mm =
+        grid_bottom_mm + 3.6 * (pipeline->stage_count > pipeline->rank_count ? 2 : 1) + 1;
+    char label[32];
+    struct figure figure = {.facts = facts, .stream = stream, .width_mm = width_mm};
+
+    snprintf(label, sizeof label, "rank %u", pipeline->rank_count - 1);
+    figure.left_mm = digit_ratio * text_mm * (double)strlen(label) + 1.5;
+    figure.grid_mm = width_mm - figure.left_mm;
+    figure.tick_mm = figure.grid_mm / fmax(facts->timeline->length, 1);
+    /* Labels of two ticks are not much larger than those of one beside them. */
+    figure.label_mm = fmin(text_mm, fmax(label_least_mm, 0.8 * figure.tick_mm));
+    fprintf(stream,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%gmm\" height=\"%gmm\" "
+            "viewBox=\"0 0 %g %g\" font-family=\"Helvetica, Arial, sans-serif\">\n<title>",
+            width_mm, height_mm, width_mm, height_mm);
+    put_text(pipeline->schedule, stream);
+    fprintf(stream, ": %u ranks, %u stages, %u microbatches, %.10g ticks, bubble %.1f %%</title>\n",
+            pipeline->rank_count, pipeline->stage_count, pipeline->microbatch_count,
+            facts->timeline->length, 100 * facts->timeline->bubble);
+    put_numbers(&figure);
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        put_rank(&figure, rank, 3 + row_mm * rank);
+    }
+    put_legend(&figure, grid_bottom_mm + 0.8);
+    fputs("</svg>\n", stream);
+}
