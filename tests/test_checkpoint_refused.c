@@ -210,7 +210,7 @@ static void check_unread(void)
 {
     shell("rm -rf bad && cp -r base bad");
     remove_optimizer();
-    expect("without moments", "run --resume bad --evaluate --quiet train.steps=1", 0, NULL);
+    expect("without moments", "run --resume bad --evaluate --quiet --steps 1", 0, NULL);
 }
 
 /* --- the text -----------------------------------------------------------------------------------
@@ -268,8 +268,8 @@ static void check_weights(void)
            "run " MODEL "--resume hub train.steps=1 pipeline.ranks=4 "
            "output.directory=new4",
            0, NULL);
-    CU_ASSERT_EQUAL(
-        command_run(&command, "run " MODEL "--resume base --evaluate train.steps=1 --json"), 0);
+    CU_ASSERT_EQUAL(command_run(&command, "run " MODEL "--resume base --evaluate --steps 1 --json"),
+                    0);
     CU_ASSERT(number_of("new/run.json", "losses") > 0);
     CU_ASSERT_EQUAL(number_of("new/run.json", "losses"), number_of("new4/run.json", "losses"));
     CU_ASSERT_EQUAL(number_of("new/run.json", "losses"), number_of(command.out, "loss"));

@@ -116,7 +116,7 @@ static void check_same_loss(void)
         snprintf(words, sizeof words, "train.steps=1 output.directory=one --overwrite %s",
                  batches[i].words);
         train(words);
-        snprintf(words, sizeof words, MODEL "train.steps=1 %s", batches[i].words);
+        snprintf(words, sizeof words, MODEL "--steps 1 %s", batches[i].words);
         const struct numbers numbers = evaluate(words);
         const double wanted = read_run("one/run.json", hash);
         if (numbers.loss != wanted || numbers.ticks != batches[i].ticks) {
@@ -134,14 +134,14 @@ static void check_resumed(void)
 
     train("train.steps=3 output.directory=three pipeline.ranks=2 pipeline.microbatches=4");
     read_run("three/run.json", hash);
-    const struct numbers first = evaluate("--resume three train.steps=2");
+    const struct numbers first = evaluate("--resume three --steps 2");
     CU_ASSERT_STRING_EQUAL(first.hash, hash); /* not a bit changed */
     CU_ASSERT_EQUAL(first.samples, 2 * 4 * 4);
     static const char *const others[] = {"pipeline.ranks=4",
                                          "pipeline.schedule=1f1b_v pipeline.stages_per_rank=2",
                                          "pipeline.schedule=gpipe pipeline.overlap=off"};
     for (unsigned i = 0; i < HD_CHECK_COUNT(others); i++) {
-        snprintf(words, sizeof words, "--resume three train.steps=2 %s", others[i]);
+        snprintf(words, sizeof words, "--resume three --steps 2 %s", others[i]);
         const struct numbers other = evaluate(words);
         CU_ASSERT_EQUAL(other.loss, first.loss);
         CU_ASSERT_STRING_EQUAL(other.hash, hash);
@@ -203,9 +203,8 @@ static void check_leaves_nothing(void)
 {
     struct command command = {0};
 
-    CU_ASSERT_EQUAL(command_run(&command,
-                                "run --evaluate train.steps=1 output.directory=left " MODEL
-                                "pipeline.ranks=2 pipeline.microbatches=2"),
+    CU_ASSERT_EQUAL(command_run(&command, "run --evaluate --steps 1 output.directory=left " MODEL
+                                          "pipeline.ranks=2 pipeline.microbatches=2"),
                     0);
     CU_ASSERT(access("left", F_OK) != 0);
     CU_ASSERT(access("runs", F_OK) != 0);
@@ -223,6 +222,8 @@ static void check_refused(void)
     CU_ASSERT(command_says(command.err, "has backwards"));
     CU_ASSERT_EQUAL(command_run(&command, "run --evaluate kernels.name=synthetic " MODEL), 2);
     CU_ASSERT(command_says(command.err, "has no loss to evaluate"));
+    CU_ASSERT_EQUAL(command_run(&command, "run --evaluate --steps 0 " MODEL), 2);
+    CU_ASSERT_EQUAL(command_run(&command, "run --steps 4 " MODEL), 2);
 }
 
 int main(void)

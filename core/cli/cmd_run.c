@@ -328,6 +328,9 @@ static int cmd_run(struct hd_cli *cli)
     if (hd_cli_words_max(cli, 0) != HD_OK) {
         return cli->problem.exit_code;
     }
+    if (hd_cli_option(cli, "--steps", 0) != NULL && hd_cli_option(cli, "--evaluate", 0) == NULL) {
+        return hd_cli_refuse(cli, "--steps goes with --evaluate; a run takes train.steps=N");
+    }
     if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
         return dry_run(cli);
     }
@@ -351,6 +354,7 @@ static const struct hd_cli_option options[] = {
     {"--resume", "DIR|FILE.safetensors",
      "go on from the checkpoint in DIR; or begin with the weights of a model file", NULL},
     {"--evaluate", NULL, "forward only, loss and bits per byte; trains and leaves nothing", NULL},
+    {"--steps", "N", "with --evaluate: at most so many steps of the corpus", NULL},
     {NULL, NULL, NULL, NULL},
 };
 

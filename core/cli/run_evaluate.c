@@ -1,4 +1,5 @@
 #include "cli/run_evaluate.h"
+#include "base/text.h"
 #include "run/evaluate.h"
 
 #include <math.h>
@@ -87,14 +88,32 @@ static int refuse(struct hd_cli *cli, const struct hd_job *job)
     return 0;
 }
 
+/* --steps N; 0 where it is not given. */
+static int read_steps(struct hd_cli *cli, uint64_t *steps)
+{
+    const char *const text = hd_cli_option(cli, "--steps", 0);
+
+    if (text != NULL &&
+        (!hd_text_to_unsigned(text, steps) || *steps == 0 || *steps >= UINT32_MAX)) {
+        return hd_cli_refuse(cli, "--steps takes a whole number from 1, not %.60s", text);
+    }
+    return 0;
+}
+
 void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume)
 {
     struct hd_results results = {0};
     struct hd_session session;
+    uint64_t steps = 0;
+
+    if (read_steps(cli, &steps) != 0) {
+        return;
+    }
     const struct hd_session_request request = {
         .is_quiet = (uint32_t)(cli->is_quiet || cli->is_json),
         .is_terminal = (uint32_t)isatty(STDERR_FILENO),
         .is_evaluation = 1,
+        .evaluation_steps = (uint32_t)steps,
         .resume = resume,
     };
 

@@ -1,19 +1,15 @@
 #include "run/evaluate.h"
 #include "base/clock.h"
 
-#include <assert.h>
-#include <string.h>
-
 void hd_evaluation_extent(const struct hd_session *session, struct hd_evaluation_extent *extent)
 {
     const struct hd_config *config = session->job->config;
     const uint64_t per_step = session->samples_per_step;
     const uint64_t all = hd_corpus_sample_count(session->corpus);
     const uint64_t whole = (all + per_step - 1) / per_step;
-    const uint32_t is_limited =
-        hd_corpus_is_endless(session->corpus) ||
-        strcmp(hd_config_place(config, "train", "steps"), "command line") == 0;
-    const uint64_t steps = is_limited && config->train.steps < whole ? config->train.steps : whole;
+    const uint32_t asked = session->request.evaluation_steps;
+    const uint64_t usual = hd_corpus_is_endless(session->corpus) ? config->train.steps : whole;
+    const uint64_t steps = asked > 0 && asked < whole ? asked : usual;
 
     extent->step_count = steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX - 1;
     extent->sample_count =

@@ -2,8 +2,8 @@
  * run/evaluate.h - the loss of the parameters as they are: forwards alone, over the corpus.
  *
  * The corpus is read once, from its first sample; the last step may be shorter, its other samples
- * then have no label.  The builtin corpus has no end, so train.steps says how much of it; of a
- * file, train.steps limits it only where the command line gives it.
+ * then have no label.  request.evaluation_steps limits it; the builtin corpus has no end, so
+ * train.steps does there, where nothing else is said.
  */
 #ifndef HEDDLE_RUN_EVALUATE_H
 #define HEDDLE_RUN_EVALUATE_H

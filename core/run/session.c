@@ -430,6 +430,10 @@ hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem)
     if (session->problem.exit_code == 0 && outcome.signal != 0) {
         hd_problem_set(&session->problem, HD_ABORTED, 128 + outcome.signal,
                        "ended by signal %d (%s)", outcome.signal, signal_word(outcome.signal));
+        if (session->request.has_files && session->job->config->output.checkpoint_every >= 0) {
+            hd_problem_remedy(&session->problem, "heddle run --resume %.400s goes on",
+                              session->rundir.path);
+        }
     }
     if (session->problem.exit_code != 0) {
         *problem = session->problem;

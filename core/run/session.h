@@ -65,6 +65,7 @@ struct hd_session_request {
     uint32_t has_files;                        /* 0: no directory at all (bench) */
     uint32_t counts_wait_cpu;                  /* hd_rank_result.wait_cpu_ns (bench) */
     uint32_t is_evaluation;                    /* forward only; has_files is 0 */
+    uint32_t evaluation_steps;                 /* at most; 0: as run/evaluate.h says */
     struct hd_resume *resume;                  /* borrowed; NULL: initial values, step 1 */
     int argument_count;
     char *const *arguments; /* for run.json */
