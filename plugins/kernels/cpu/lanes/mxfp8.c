@@ -32,9 +32,15 @@ INLINE vu choose_bits(vu mask, vu yes, vu no)
     return (yes & mask) | (no & ~mask);
 }
 
+/* Of numbers below 2^31, as all here are: few processors compare without a sign. */
+INLINE vu is_larger(vu one, vu other)
+{
+    return (vu)((vi)one > (vi)other);
+}
+
 INLINE vu larger_bits(vu one, vu other)
 {
-    return choose_bits((vu)(one > other), one, other);
+    return choose_bits(is_larger(one, other), one, other);
 }
 
 INLINE vu magnitude_of(vf value)
@@ -63,7 +69,7 @@ INLINE void store_bytes(uint8_t *to, vu value)
 #ifdef __AVX512F__
     _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8((__m512i)value));
 #else
-    const vb bytes = __builtin_convertvector(value, vb);
+    const vb bytes = __builtin_convertvector(__builtin_convertvector(value, vh), vb);
     memcpy(to, &bytes, sizeof bytes);
 #endif
 }
@@ -75,17 +81,18 @@ INLINE vu load_bytes(const uint8_t *from)
 #ifdef __AVX512F__
     return (vu)_mm512_cvtepu8_epi32((__m128i)bytes);
 #else
-    return __builtin_convertvector(bytes, vu);
+    return __builtin_convertvector(__builtin_convertvector(bytes, vh), vu);
 #endif
 }
 
 /* The scales of 16 blocks, by their largest magnitudes. */
 INLINE vu scales_of(vu largest, uint32_t rounds_down)
 {
-    const vu is_above = (vu)((largest & 0x7fffffu) > (rounds_down ? 0x7fffffu : 0x600000u)) & 1u;
-    const vu exponent = (largest >> 23) + is_above;
-    const vu scale = (exponent - 8u) & (vu)(exponent > 8u);
-    return choose_bits((vu)(largest >= INFINITE_BITS), splat_bits(SCALE_NAN), scale);
+    const vu limit = splat_bits(rounds_down ? 0x7fffffu : 0x600000u);
+    const vu exponent = (largest >> 23) + (is_larger(largest & 0x7fffffu, limit) & 1u);
+    const vu scale = (exponent - 8u) & is_larger(exponent, splat_bits(8));
+    return choose_bits(is_larger(largest, splat_bits(INFINITE_BITS - 1)), splat_bits(SCALE_NAN),
+                       scale);
 }
 
 INLINE vu elements_of(vf value, vu scale)
@@ -94,10 +101,12 @@ INLINE vu elements_of(vf value, vu scale)
     const vf scaled = value * (vf)((254u - (scale & ~is_nan)) << 23);
     const vu sign = (vu)scaled >> 24 & 0x80u;
     const vu whole = magnitude_of(scaled);
-    const vu magnitude = choose_bits((vu)(whole > LARGEST_BITS), splat_bits(LARGEST_BITS), whole);
+    const vu limit = splat_bits(LARGEST_BITS);
+    const vu magnitude = choose_bits(is_larger(whole, limit), limit, whole);
     const vu small = (vu)((vf)magnitude + (vf)splat_bits(SUM_BITS)) - SUM_BITS;
     const vu normal = ((magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20) - (120u << 3);
-    const vu element = sign | choose_bits((vu)(magnitude < NORMAL_BITS), small, normal);
+    const vu is_small = is_larger(splat_bits(NORMAL_BITS), magnitude);
+    const vu element = sign | choose_bits(is_small, small, normal);
     return choose_bits(is_nan, splat_bits(ELEMENT_NAN), element);
 }
 
@@ -112,7 +121,7 @@ INLINE vf element_values(vu element)
     const vu magnitude = element & 0x7fu, sign = (element & 0x80u) << 24;
     const vf small = __builtin_convertvector((vi)magnitude, vf) * splat(1.0f / 512);
     const vu normal = (magnitude << 20) + (120u << 23);
-    vu bits = choose_bits((vu)(magnitude < 8u), (vu)small, normal);
+    vu bits = choose_bits(is_larger(splat_bits(8), magnitude), (vu)small, normal);
     bits = choose_bits((vu)(magnitude == ELEMENT_NAN), splat_bits(QUIET_BITS), bits);
     return (vf)(bits | sign);
 }
