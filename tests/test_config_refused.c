@@ -143,8 +143,6 @@ static const struct bad_row bad_rows[] = {
 
 /* Keys of later issues: any value but those served is refused with a sentence. */
 static const char *const later_rows[][2] = {
-    {"transport.inner=shm", "shm is not built yet"},
-    {"transport.progress_thread=on", "on is not built yet"},
     {"cost.from=runs/latest", "runs/latest is not built yet"},
     {"grid.data=2", "2 is not built yet"},
     {"grid.expert=2", "2 is not built yet"},

@@ -90,6 +90,7 @@ hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
                                     config->pipeline.schedule};
     const struct wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
                                      config->transport.name};
+    const struct wanted inner = {HD_KIND_TRANSPORT, "transport", "inner", config->transport.inner};
     const struct wanted kernel = {HD_KIND_KERNEL, "kernels", "name", config->kernels.name};
     hd_status status = HD_OK;
 
@@ -101,6 +102,9 @@ hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
     if (status == HD_OK) {
         status =
             take_plugin(cli, config, &transport, &plugins->transport, &plugins->transport_options);
+    }
+    if (status == HD_OK && strcmp(config->transport.inner, "none") != 0) {
+        status = take_plugin(cli, config, &inner, &plugins->inner, &plugins->inner_options);
     }
     if (status == HD_OK) {
         status = take_plugin(cli, config, &kernel, &plugins->kernel, &plugins->kernel_options);
@@ -118,6 +122,7 @@ void hd_cli_plugins_finish(struct hd_cli_plugins *plugins)
 {
     free(plugins->schedule_options);
     free(plugins->transport_options);
+    free(plugins->inner_options);
     free(plugins->kernel_options);
     memset(plugins, 0, sizeof *plugins);
 }

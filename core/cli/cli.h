@@ -81,7 +81,9 @@ int hd_cli_refuse(struct hd_cli *cli, const char *format, ...)
 struct hd_cli_plugins {
     const struct hd_candidate *schedule; /* NULL: pipeline.schedule is a CSV file */
     const struct hd_candidate *transport, *kernel;
+    const struct hd_candidate *inner; /* what the transport wraps; NULL: it is no hook */
     struct hd_option_value *schedule_options, *transport_options, *kernel_options; /* owned */
+    struct hd_option_value *inner_options;                                         /* owned */
 };
 
 /* Loads the configuration of this command line into `config`. */

@@ -76,6 +76,8 @@ hd_status hd_cli_bench_open(struct hd_cli *cli, const struct hd_cli_bench_words 
         .kernel = bench->plugins.kernel,
         .schedule_options = bench->plugins.schedule_options,
         .transport_options = bench->plugins.transport_options,
+        .inner = bench->plugins.inner,
+        .inner_options = bench->plugins.inner_options,
         .kernel_options = bench->plugins.kernel_options,
     };
     status = hd_job_create(&bench->job, &bench->config, &borrowed, &cli->problem);

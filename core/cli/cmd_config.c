@@ -74,7 +74,7 @@ static void add_options(struct walk *walk, const struct hd_plugin *plugin)
 static int cmd_config(struct hd_cli *cli)
 {
     const int only_changed = hd_cli_option(cli, "--changed", 0) != NULL;
-    const struct hd_plugin *list[3];
+    const struct hd_plugin *list[4];
     struct hd_cli_plugins plugins;
     struct hd_config config;
     uint32_t count = 0;
@@ -90,6 +90,9 @@ static int cmd_config(struct hd_cli *cli)
         list[count++] = &plugins.schedule->plugin;
     }
     list[count++] = &plugins.transport->plugin;
+    if (plugins.inner != NULL) {
+        list[count++] = &plugins.inner->plugin;
+    }
     list[count++] = &plugins.kernel->plugin;
     if (cli->is_json) {
         struct walk walk = {.cli = cli, .config = &config, .only_changed = only_changed};

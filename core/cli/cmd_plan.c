@@ -100,6 +100,8 @@ hd_status hd_cli_plan(struct hd_cli *cli, uint32_t override_count, const char *c
         .kernel = plan->plugins.kernel,
         .schedule_options = plan->plugins.schedule_options,
         .transport_options = plan->plugins.transport_options,
+        .inner = plan->plugins.inner,
+        .inner_options = plan->plugins.inner_options,
         .kernel_options = plan->plugins.kernel_options,
     };
     status = hd_planning_create(&plan->planning, &plan->config, &request, &cli->problem);

@@ -184,7 +184,7 @@ static void add_json(struct cJSON *json, const struct hd_session *session,
 static hd_status write_config(const struct hd_session *session, struct hd_problem *problem)
 {
     const struct hd_job_plugins *plugins = &session->job->plugins;
-    const struct hd_plugin *list[3];
+    const struct hd_plugin *list[4];
     uint32_t count = 0;
     FILE *stream = NULL;
 
@@ -192,6 +192,9 @@ static hd_status write_config(const struct hd_session *session, struct hd_proble
         list[count++] = &plugins->schedule->plugin;
     }
     list[count++] = &plugins->transport->plugin;
+    if (plugins->inner != NULL) {
+        list[count++] = &plugins->inner->plugin;
+    }
     list[count++] = &plugins->kernel->plugin;
     const hd_status status = hd_rundir_open(&session->rundir, "config.ini", &stream, problem);
     if (status != HD_OK) {
@@ -230,7 +233,7 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
     }
     if (cli->is_json) {
         add_json(cli->json, &session, &summary);
-    } else if (status == HD_OK || summary.results.steps_done > session.steps_before) {
+    } else if (status == HD_OK || summary.results.steps_done > 0) {
         print_summary(&session, &summary);
     }
     hd_session_finish(&session);
@@ -262,6 +265,8 @@ static void run_job(struct hd_cli *cli, struct hd_config *config,
         .kernel = plugins->kernel,
         .schedule_options = plugins->schedule_options,
         .transport_options = plugins->transport_options,
+        .inner = plugins->inner,
+        .inner_options = plugins->inner_options,
         .kernel_options = plugins->kernel_options,
         .is_forward_only = is_evaluation,
     };

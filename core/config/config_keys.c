@@ -30,7 +30,7 @@ const struct hd_key hd_keys[] = {
     {"transport", "name", "shm", "NAME | FILE.so",
      "how a tensor crosses between ranks", HD_KEY_TEXT, AT(transport.name), NULL},
     {"transport", "inner", "none", "none | NAME | FILE.so",
-     "the transport that a hook wraps", HD_KEY_TEXT, AT(transport.inner), "none"},
+     "the transport that a hook wraps", HD_KEY_TEXT, AT(transport.inner), NULL},
     {"transport", "timeout_s", "60", "0<..1000000",
      "seconds after which a wait that does not move is an error",
      HD_KEY_NUMBER, AT(transport.timeout_s), NULL},
@@ -38,7 +38,7 @@ const struct hd_key hd_keys[] = {
      "the same for the first step", HD_KEY_NUMBER, AT(transport.first_step_timeout_s), NULL},
     {"transport", "progress_thread", "off", "off | on",
      "a thread that moves the transport during long actions",
-     HD_KEY_FLAG, AT(transport.progress_thread), "off"},
+     HD_KEY_FLAG, AT(transport.progress_thread), NULL},
 
     {"kernels", "name", "cpu", "NAME | FILE.so",
      "what computes a stage", HD_KEY_TEXT, AT(kernels.name), NULL},

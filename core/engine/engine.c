@@ -179,6 +179,17 @@ static hd_status check_boundary(struct hd_engine *engine, uint32_t boundary,
     return hd_engine_blame(engine, HD_PROTOCOL, "making the lanes", problem);
 }
 
+/*
+ * Two send slots let a transfer run beside the next action.  Without overlap a receive is posted
+ * only just before it is consumed, and law 6 then promises no more than that the message `slots`
+ * before has been received.
+ */
+static uint32_t send_depth_of(const struct hd_engine *engine,
+                              const struct hd_pipeline_channel *channel)
+{
+    return !engine->setup.overlap || channel->slots < 2 ? channel->slots : 2;
+}
+
 /* The transport's channels are the remote ones, in the pipeline's order: equal on all ranks. */
 static hd_status list_channels(struct hd_engine *engine, struct hd_problem *problem)
 {
@@ -206,7 +217,7 @@ static hd_status list_channels(struct hd_engine *engine, struct hd_problem *prob
                 .source = channel->source,
                 .target = channel->target,
                 .depth = channel->slots,
-                .send_depth = channel->slots > 1 ? 2 : 1,
+                .send_depth = send_depth_of(engine, channel),
                 .bytes = engine->setup.needs[channel->boundary].boundary_bytes,
             };
             engine->channel_list[engine->remote_count++] = remote;
@@ -230,8 +241,7 @@ static hd_status create_lanes(struct hd_engine *engine, struct hd_problem *probl
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
     const struct hd_program *program = &engine->program;
     const uint32_t rank = engine->setup.rank;
-    const uint32_t carries_seal =
-        (engine->setup.transport->capabilities & HD_TRANSPORT_SEALED) != 0;
+    const uint32_t carries_seal = (engine->transport_capabilities & HD_TRANSPORT_SEALED) != 0;
 
     engine->lanes =
         hd_memory_take((program->lane_count + 1) * sizeof engine->lanes[0], 64, "lanes");
@@ -264,39 +274,6 @@ static hd_status create_lanes(struct hd_engine *engine, struct hd_problem *probl
     return HD_OK;
 }
 
-static hd_status open_transport(struct hd_engine *engine, struct hd_problem *problem)
-{
-    const struct hd_plugin *plugin = engine->setup.transport;
-    struct hd_transport *transport = NULL;
-
-    if (!(plugin->capabilities & HD_TRANSPORT_HOST) ||
-        (plugin->capabilities & (HD_TRANSPORT_SERIAL | HD_TRANSPORT_HOOK))) {
-        hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
-                       "transport %s asks for what this engine does not serve yet: device memory, "
-                       "serial order (law 7) or an inner transport",
-                       plugin->name);
-        return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the transport", problem);
-    }
-    engine->transport_setup = (struct hd_transport_setup){
-        .size = sizeof engine->transport_setup,
-        .channel_count = engine->remote_count,
-        .channels = engine->channel_list,
-        .host = &engine->transport_host.host,
-        .deadline_ns = hd_now_ns() + engine->setup.board->first_step_timeout_ns,
-        .memory = HD_MEMORY_HOST,
-        .alignment_bytes = (uint32_t)engine->alignment,
-    };
-    const hd_status status = engine->transport_ops->open(&engine->transport_setup, &transport);
-    if (status != HD_OK) {
-        return hd_engine_fail(engine, status, plugin, "opening the transport", problem);
-    }
-    atomic_store(&engine->transport, transport);
-    for (uint32_t i = 0; i < engine->lane_count; i++) {
-        engine->lanes[i].transport = transport;
-    }
-    return HD_OK;
-}
-
 static hd_status start_watchdog(struct hd_engine *engine, struct hd_problem *problem)
 {
     engine->watchdog = (struct hd_watchdog){
@@ -318,7 +295,8 @@ static hd_status build(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_engine_setup *setup = &engine->setup;
     hd_status (*const steps[])(struct hd_engine *, struct hd_problem *) = {
-        start_watchdog, open_kernel, create_stages, list_channels, create_lanes, open_transport,
+        start_watchdog, hd_engine_check_transport, open_kernel, create_stages, list_channels,
+        create_lanes,   hd_engine_open_transport,
     };
 
     hd_engine_enter(engine, HD_PHASE_OPEN);
@@ -354,6 +332,9 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
     hd_engine_host_init(&engine->kernel_host, engine, setup->kernel, setup->kernel_options);
     hd_engine_host_init(&engine->transport_host, engine, setup->transport,
                         setup->transport_options);
+    if (setup->inner != NULL) {
+        hd_engine_host_init(&engine->inner_host, engine, setup->inner, setup->inner_options);
+    }
     hd_engine_set_rounding();
     const hd_status status = build(engine, problem);
     if (status != HD_OK) {
@@ -363,23 +344,6 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
     }
     *out = engine;
     return HD_OK;
-}
-
-/* Nobody may write here any more before the arenas go. */
-static void close_transport(struct hd_engine *engine)
-{
-    const struct hd_transport_ops *ops = engine->transport_ops;
-    const struct hd_engine_bootstrap *bootstrap = &engine->setup.bootstrap;
-    struct hd_transport *transport = atomic_load(&engine->transport);
-    const uint64_t deadline_ns = hd_now_ns() + engine->setup.board->timeout_ns;
-
-    if (ops->quiesce != NULL && ops->quiesce(transport, deadline_ns) != HD_OK) {
-        return; /* leaked: a peer might still write */
-    }
-    if (bootstrap->fence(bootstrap->context, deadline_ns) == HD_OK) {
-        atomic_store(&engine->transport, NULL);
-        ops->close(transport, deadline_ns);
-    }
 }
 
 static void finish_stages(struct hd_engine *engine)
@@ -407,7 +371,7 @@ void hd_engine_destroy(struct hd_engine *engine)
     }
     const uint32_t is_clean = !engine->has_failed && hd_engine_is_sound(engine);
     if (is_clean && atomic_load(&engine->transport) != NULL) {
-        close_transport(engine);
+        hd_engine_close_transport(engine);
     }
     hd_watchdog_stop(&engine->watchdog);
     if (!is_clean) {

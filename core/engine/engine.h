@@ -41,7 +41,10 @@ struct hd_engine_setup {
     uint32_t rank;
     uint32_t ordinal; /* of the device: the local rank */
     const struct hd_plugin *kernel, *transport;
-    const struct hd_option_value *kernel_options, *transport_options; /* as their tables say */
+    const struct hd_plugin *inner; /* what a transport that is a hook wraps; else NULL */
+    const struct hd_option_value *kernel_options, *transport_options, *inner_options; /* as their
+                                                                                  tables say */
+    uint32_t progress_thread; /* a quick one; where a peer needs it, there is one anyway */
     struct hd_engine_bootstrap bootstrap;
     struct hd_board *board;
     uint32_t overlap, poison, checksum;

@@ -30,8 +30,9 @@ struct hd_engine_host {
 struct hd_engine {
     struct hd_engine_setup setup;
     const struct hd_kernel_ops *kernel_ops;
-    const struct hd_transport_ops *transport_ops;
-    struct hd_engine_host kernel_host, transport_host;
+    const struct hd_transport_ops *transport_ops; /* the plugin's, or those of a pulse around it */
+    uint64_t transport_capabilities;              /* of a hook: its inner's */
+    struct hd_engine_host kernel_host, transport_host, inner_host;
 
     struct hd_program program;
     struct hd_kernel *kernel;
@@ -58,6 +59,11 @@ struct hd_engine {
     struct hd_problem failure; /* what a plugin reported; the first stays */
     uint32_t has_failed;
 };
+
+/* engine/transport.c: [setup].  check comes first: what the transport has is asked from then on. */
+hd_status hd_engine_check_transport(struct hd_engine *engine, struct hd_problem *problem);
+hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *problem);
+void hd_engine_close_transport(struct hd_engine *engine);
 
 /* engine/host.c */
 void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,

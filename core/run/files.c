@@ -19,7 +19,7 @@ enum { LINE_BYTES = 8192 };
 struct facts {
     char command_line[LINE_BYTES], cpu[256], host[256], sha256[HD_HASH_TEXT_BYTES];
     const char *hosts[1], *devices[1];
-    struct hd_run_plugin plugins[3];
+    struct hd_run_plugin plugins[4];
     struct hd_run_channel *channels; /* [channel_count] */
     struct hd_run_rank *ranks;       /* [rank_count] */
     struct hd_memory_use *memory;    /* [rank_count, HD_SESSION_TAG_MAX] */
@@ -189,6 +189,7 @@ static void add_origin(struct facts *facts, const struct hd_session *session)
     record->bubble_measured = NAN;
     add_plugin(facts, "schedule", job->plugins.schedule);
     add_plugin(facts, "transport", job->plugins.transport);
+    add_plugin(facts, "transport", job->plugins.inner);
     add_plugin(facts, "kernel", job->plugins.kernel);
     if (session->corpus != NULL) {
         hd_corpus_sha256(session->corpus, facts->sha256);

@@ -193,6 +193,7 @@ static void digest(struct hd_job *job)
     hd_pipeline_hash(job->pipeline, &hash);
     add_plugin(&hash, job->plugins.schedule, job->plugins.schedule_options);
     add_plugin(&hash, job->plugins.transport, job->plugins.transport_options);
+    add_plugin(&hash, job->plugins.inner, job->plugins.inner_options);
     add_plugin(&hash, job->plugins.kernel, job->plugins.kernel_options);
     for (uint32_t stage = 0; job->needs != NULL && stage < job->pipeline->stage_count; stage++) {
         const struct hd_stage_needs *needs = &job->needs[stage];

@@ -22,7 +22,9 @@
 struct hd_job_plugins {
     const struct hd_candidate *schedule; /* NULL: pipeline.schedule is a CSV file */
     const struct hd_candidate *transport, *kernel;
+    const struct hd_candidate *inner; /* what the transport wraps; NULL: it is no hook */
     const struct hd_option_value *schedule_options, *transport_options, *kernel_options;
+    const struct hd_option_value *inner_options;
     uint32_t is_forward_only; /* 1: the schedule is asked for an evaluation */
 };
 

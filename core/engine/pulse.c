@@ -1,0 +1,178 @@
+#include "engine/pulse.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+
+/* To the core this is a transport like any other. */
+struct hd_transport {
+    const struct hd_transport_ops *inner_ops;
+    struct hd_transport *inner;
+    struct hd_transport_ops ops; /* without what inner does not have */
+    uint64_t period_ns;
+    pthread_mutex_t lock; /* held in every data call */
+    pthread_t thread;
+    atomic_int is_resting;
+};
+
+static void *slot(struct hd_transport *pulse, const struct hd_message *message)
+{
+    return pulse->inner_ops->slot(pulse->inner, message);
+}
+
+static hd_status reserve(struct hd_transport *pulse, const struct hd_message *message)
+{
+    pthread_mutex_lock(&pulse->lock);
+    const hd_status status = pulse->inner_ops->reserve(pulse->inner, message);
+    pthread_mutex_unlock(&pulse->lock);
+    return status;
+}
+
+static hd_status post_send(struct hd_transport *pulse, const struct hd_message *message,
+                           void *stream)
+{
+    pthread_mutex_lock(&pulse->lock);
+    const hd_status status = pulse->inner_ops->post_send(pulse->inner, message, stream);
+    pthread_mutex_unlock(&pulse->lock);
+    return status;
+}
+
+static hd_status post_recv(struct hd_transport *pulse, const struct hd_message *message)
+{
+    pthread_mutex_lock(&pulse->lock);
+    const hd_status status = pulse->inner_ops->post_recv(pulse->inner, message);
+    pthread_mutex_unlock(&pulse->lock);
+    return status;
+}
+
+static hd_status test(struct hd_transport *pulse, const struct hd_message *message)
+{
+    pthread_mutex_lock(&pulse->lock);
+    const hd_status status = pulse->inner_ops->test(pulse->inner, message);
+    pthread_mutex_unlock(&pulse->lock);
+    return status;
+}
+
+/* A wait moves everything by itself, so it may keep the thread out. */
+static hd_status wait(struct hd_transport *pulse, const struct hd_message *message, void *stream,
+                      uint64_t deadline_ns)
+{
+    pthread_mutex_lock(&pulse->lock);
+    const hd_status status = pulse->inner_ops->wait(pulse->inner, message, stream, deadline_ns);
+    pthread_mutex_unlock(&pulse->lock);
+    return status;
+}
+
+static hd_status release(struct hd_transport *pulse, const struct hd_message *message, void *stream)
+{
+    pthread_mutex_lock(&pulse->lock);
+    const hd_status status = pulse->inner_ops->release(pulse->inner, message, stream);
+    pthread_mutex_unlock(&pulse->lock);
+    return status;
+}
+
+static hd_status progress(struct hd_transport *pulse)
+{
+    pthread_mutex_lock(&pulse->lock);
+    const hd_status status = pulse->inner_ops->progress(pulse->inner);
+    pthread_mutex_unlock(&pulse->lock);
+    return status;
+}
+
+static void abort_waits(struct hd_transport *pulse, const char *reason)
+{
+    pulse->inner_ops->abort(pulse->inner, reason);
+}
+
+static hd_status quiesce(struct hd_transport *pulse, uint64_t deadline_ns)
+{
+    pthread_mutex_lock(&pulse->lock);
+    const hd_status status = pulse->inner_ops->quiesce(pulse->inner, deadline_ns);
+    pthread_mutex_unlock(&pulse->lock);
+    return status;
+}
+
+static void stats(struct hd_transport *pulse, uint32_t channel, struct hd_channel_stats *out)
+{
+    pulse->inner_ops->stats(pulse->inner, channel, out);
+}
+
+static void close_both(struct hd_transport *pulse, uint64_t deadline_ns)
+{
+    if (pulse == NULL) {
+        return;
+    }
+    atomic_store(&pulse->is_resting, 1);
+    pthread_join(pulse->thread, NULL);
+    pulse->inner_ops->close(pulse->inner, deadline_ns);
+    pthread_mutex_destroy(&pulse->lock);
+    hd_memory_give(pulse);
+}
+
+/* A failure found here stays in the transport, and the next call of the engine returns it. */
+static void *beat(void *argument)
+{
+    struct hd_transport *pulse = argument;
+    const struct timespec period = {.tv_sec = (time_t)(pulse->period_ns / 1000000000u),
+                                    .tv_nsec = (long)(pulse->period_ns % 1000000000u)};
+
+    while (!atomic_load(&pulse->is_resting)) { /* until close */
+        if (pthread_mutex_trylock(&pulse->lock) == 0) {
+            (void)pulse->inner_ops->progress(pulse->inner);
+            pthread_mutex_unlock(&pulse->lock);
+        }
+        nanosleep(&period, NULL);
+    }
+    return NULL;
+}
+
+static struct hd_transport_ops table(const struct hd_transport_ops *inner)
+{
+    return (struct hd_transport_ops){
+        .size = sizeof(struct hd_transport_ops),
+        .slot = slot,
+        .reserve = reserve,
+        .post_send = post_send,
+        .post_recv = post_recv,
+        .test = test,
+        .wait = inner->wait != NULL ? wait : NULL,
+        .release = release,
+        .progress = progress,
+        .abort = abort_waits,
+        .quiesce = inner->quiesce != NULL ? quiesce : NULL,
+        .close = close_both,
+        .stats = inner->stats != NULL ? stats : NULL,
+    };
+}
+
+int hd_pulse_start(const struct hd_transport_ops *inner_ops, uint64_t period_ns,
+                   const struct hd_transport_ops **ops, struct hd_transport **transport)
+{
+    struct hd_transport *pulse = hd_memory_take(sizeof *pulse, 64, "engine");
+    sigset_t all;
+    sigset_t before;
+
+    if (pulse == NULL) {
+        return ENOMEM;
+    }
+    pulse->inner_ops = inner_ops;
+    pulse->inner = *transport;
+    pulse->ops = table(inner_ops);
+    pulse->period_ns = period_ns;
+    pthread_mutex_init(&pulse->lock, NULL);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the engine thread's */
+    const int error = pthread_create(&pulse->thread, NULL, beat, pulse);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        pthread_mutex_destroy(&pulse->lock);
+        hd_memory_give(pulse);
+        return error;
+    }
+    *ops = &pulse->ops;
+    *transport = pulse;
+    return 0;
+}

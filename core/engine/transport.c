@@ -1,0 +1,103 @@
+/* engine/transport.c - opens and closes the transport: a plugin, a hook around one, a pulse. */
+#include "base/clock.h"
+#include "engine/internal.h"
+#include "engine/pulse.h"
+
+#include <string.h>
+
+/* A hook has what its inner has, promises and needs. */
+hd_status hd_engine_check_transport(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_plugin *plugin = engine->setup.transport;
+    const struct hd_plugin *inner = engine->setup.inner;
+    const uint32_t is_hook = (plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
+
+    if (is_hook != (inner != NULL) || (is_hook && (inner->capabilities & HD_TRANSPORT_HOOK))) {
+        hd_problem_key(problem, "transport.inner");
+        hd_problem_remedy(problem, "name what hook_fault is to wrap; no other transport wraps one");
+        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "transport %s %s", plugin->name,
+                       is_hook ? "is a hook, and wraps one transport that is none"
+                               : "is no hook, and wraps nothing");
+        return hd_engine_blame(engine, HD_INVALID, "opening the transport", problem);
+    }
+    engine->transport_capabilities = is_hook ? inner->capabilities : plugin->capabilities;
+    if ((engine->transport_capabilities & HD_TRANSPORT_HOST) &&
+        !(engine->transport_capabilities & HD_TRANSPORT_SERIAL)) {
+        return HD_OK;
+    }
+    hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+                   "transport %s asks for what this engine does not serve yet: device memory or "
+                   "serial order (law 7)",
+                   plugin->name);
+    return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the transport", problem);
+}
+
+/* What needs this rank's progress gets it during long actions, and between steps. */
+static hd_status start_pulse(struct hd_engine *engine, struct hd_transport **transport,
+                             struct hd_problem *problem)
+{
+    const struct hd_transport_ops *ops = engine->transport_ops;
+    const uint32_t is_asked = engine->setup.progress_thread;
+    const uint32_t is_needed = (engine->transport_capabilities & HD_TRANSPORT_TARGET_PROGRESS) != 0;
+
+    if (ops->progress == NULL || !(is_needed || is_asked)) {
+        return HD_OK;
+    }
+    const int error = hd_pulse_start(ops, is_asked ? HD_PULSE_QUICK_NS : HD_PULSE_PERIOD_NS,
+                                     &engine->transport_ops, transport);
+    if (error != 0) {
+        hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no thread that moves transport %s: %s",
+                       engine->setup.transport->name, strerror(error));
+        return hd_engine_blame(engine, HD_SYSTEM, "opening the transport", problem);
+    }
+    return HD_OK;
+}
+
+hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *problem)
+{
+    struct hd_transport *transport = NULL;
+
+    engine->transport_setup = (struct hd_transport_setup){
+        .size = sizeof engine->transport_setup,
+        .channel_count = engine->remote_count,
+        .channels = engine->channel_list,
+        .host = &engine->transport_host.host,
+        .inner = engine->setup.inner,
+        .inner_host = engine->setup.inner != NULL ? &engine->inner_host.host : NULL,
+        .deadline_ns = hd_now_ns() + engine->setup.board->first_step_timeout_ns,
+        .memory = HD_MEMORY_HOST,
+        .alignment_bytes = (uint32_t)engine->alignment,
+    };
+    hd_status status = engine->transport_ops->open(&engine->transport_setup, &transport);
+    if (status != HD_OK) {
+        return hd_engine_fail(engine, status, engine->setup.transport, "opening the transport",
+                              problem);
+    }
+    status = start_pulse(engine, &transport, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    atomic_store(&engine->transport, transport);
+    for (uint32_t i = 0; i < engine->lane_count; i++) {
+        engine->lanes[i].transport = transport;
+        engine->lanes[i].ops = engine->transport_ops;
+    }
+    return HD_OK;
+}
+
+/* Nobody may write here any more before the arenas go. */
+void hd_engine_close_transport(struct hd_engine *engine)
+{
+    const struct hd_transport_ops *ops = engine->transport_ops;
+    const struct hd_engine_bootstrap *bootstrap = &engine->setup.bootstrap;
+    struct hd_transport *transport = atomic_load(&engine->transport);
+    const uint64_t deadline_ns = hd_now_ns() + engine->setup.board->timeout_ns;
+
+    if (ops->quiesce != NULL && ops->quiesce(transport, deadline_ns) != HD_OK) {
+        return; /* leaked: a peer might still write */
+    }
+    if (bootstrap->fence(bootstrap->context, deadline_ns) == HD_OK) {
+        atomic_store(&engine->transport, NULL);
+        ops->close(transport, deadline_ns);
+    }
+}
