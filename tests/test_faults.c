@@ -17,7 +17,7 @@ enum { LIMIT_S = 60, WORDS_BYTES = 4096, PART_MAX = 8 };
 
 static char lossy[WORDS_BYTES], faulty[WORDS_BYTES];
 
-#define RUN "run output.directory=run --overwrite --quiet "
+#define RUN "run output.directory=run output.checkpoint_every=never --overwrite --quiet "
 #define SMALL                                                                         \
     RUN "kernels.name=reference model.layers=4 model.width=32 model.heads=2 "         \
         "model.sequence=8 model.vocabulary=64 model.expert_width=32 model.experts=0 " \

@@ -20,7 +20,7 @@ enum { WORDS_BYTES = 4096, STEP_MAX = 32, HASH_BYTES = 65 };
 #define SMALL                                                                             \
     "model.width=64 model.heads=4 model.layers=8 model.sequence=16 model.vocabulary=64 "  \
     "model.expert_width=32 data.microbatch_size=2 train.warmup_steps=1 output.trace=off " \
-    "output.directory=run --overwrite --quiet "
+    "output.directory=run output.checkpoint_every=never --overwrite --quiet "
 #define RAGGED SMALL "pipeline.microbatches=5 train.steps=3 "
 
 /* What a run says of the numbers. */
@@ -269,7 +269,8 @@ static void test_exact_depth(void)
     static const char *words =
         "model.width=64 model.heads=4 model.layers=8 model.sequence=16 model.vocabulary=64 "
         "model.expert_width=32 data.microbatch_size=2 train.warmup_steps=1 output.trace=off "
-        "output.directory=run pipeline.microbatches=5 train.steps=3 kernels.name=reference "
+        "output.directory=run output.checkpoint_every=never pipeline.microbatches=5 train.steps=3 "
+        "kernels.name=reference "
         "model.experts=4";
     char with_flags[WORDS_BYTES];
 
