@@ -5,6 +5,7 @@
 #include "run/checkpoint.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -172,8 +173,8 @@ static hd_status judge_nonfinite(struct hd_rank *rank, uint32_t step, struct hd_
     hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_NONFINITE,
                    "the loss is %g and the gradient norm %g; parameters are those of step %u, %u "
                    "steps were skipped and train.skip_max is %u",
-                   rank->result.loss, rank->result.grad_norm, step - 1, rank->skipped - 1,
-                   skip_max);
+                   fabs(rank->result.loss), fabs(rank->result.grad_norm), step - 1,
+                   rank->skipped - 1, skip_max);
     hd_board_abort(rank->board, problem);
     return HD_PROTOCOL;
 }
