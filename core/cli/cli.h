@@ -102,6 +102,7 @@ extern const struct hd_command hd_command_list;
 extern const struct hd_command hd_command_inspect;
 extern const struct hd_command hd_command_plan;
 extern const struct hd_command hd_command_run;
+extern const struct hd_command hd_command_report;
 extern const struct hd_command hd_command_bench;
 
 #endif /* HEDDLE_CLI_CLI_H */

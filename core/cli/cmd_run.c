@@ -162,8 +162,8 @@ static void print_summary(const struct hd_session *session, const struct summary
     if (summary->results.has_hash && session->corpus != NULL) {
         printf("parameters %.16s\n", summary->results.parameters_hash);
     }
-    printf("see %s: run.json, metrics.jsonl%s, config.ini%s, log/\n", session->rundir.path,
-           config->output.trace ? ", trace.json (open it in Perfetto)" : "",
+    printf("see %s: report.html, run.json, metrics.jsonl%s, config.ini%s, log/\n",
+           session->rundir.path, config->output.trace ? ", trace.json (open it in Perfetto)" : "",
            config->output.checkpoint_every >= 0 ? ", checkpoint/" : "");
 }
 

@@ -21,6 +21,7 @@ extern char **environ;
 static const struct hd_command *const commands[] = {
     &hd_command_plan,
     &hd_command_run,
+    &hd_command_report,
     &hd_command_config,
     &hd_command_list,
     &hd_command_inspect,
@@ -29,7 +30,7 @@ static const struct hd_command *const commands[] = {
 /* clang-format on */
 
 /* Named in the interface, built by a later version. */
-static const char *const later_verbs[] = {"conform", "report"};
+static const char *const later_verbs[] = {"conform"};
 
 static const struct hd_cli_option common_options[] = {
     {"--help", NULL, "what the command does, and its options", NULL},

@@ -131,8 +131,7 @@ static hd_status take_lines(const char *text, const char *path, struct hd_page_i
     return HD_OK;
 }
 
-/* A whole file as text; NULL and errno when it cannot be had. */
-static char *read_text(const char *path)
+char *hd_page_file(const char *path)
 {
     FILE *file = fopen(path, "re");
     char *text = NULL;
@@ -152,7 +151,7 @@ static char *read_text(const char *path)
 
 hd_status hd_page_read(const char *path, struct hd_page_items *items, struct hd_problem *problem)
 {
-    char *text = read_text(path);
+    char *text = hd_page_file(path);
 
     if (text == NULL) {
         return refuse_page(problem, path, strerror(errno));

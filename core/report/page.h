@@ -54,6 +54,9 @@ hd_status hd_page_item(const struct hd_page_source *source, char **item,
 /* The whole page; whether the stream took it is for the caller to ask. */
 void hd_page_write(uint32_t item_count, char *const *items, FILE *stream);
 
+/* A whole file as text, owned by the caller (free); NULL and errno when it cannot be had. */
+char *hd_page_file(const char *path);
+
 struct hd_page_items {
     uint32_t count;
     char **items; /* [count], owned */

@@ -1,4 +1,5 @@
 #include "run/session.h"
+#include "run/page.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -317,6 +318,9 @@ static void end(struct hd_session *session, void *region)
     hd_status status = hd_session_write_run(session, region, exit_code, &late);
     if (status == HD_OK && session->job->config->output.trace) {
         status = hd_session_write_trace(session, region, &late);
+    }
+    if (status == HD_OK) {
+        status = hd_session_write_page(session, region, &late);
     }
     if (status == HD_OK && session->report != NULL) {
         status = hd_session_write_hang(session, &late);

@@ -47,7 +47,7 @@ class MeasuredView {
             onKey: (event) => this.onKey(event),
             tip: (place, time, y) => this.tip(place, time, y),
             panels: [
-                {title: "Planned: the same order as soon as possible, each pass as long as the mean of its stage, transfers free",
+                {title: "Planned: the same order as soon as possible, each pass as long as the median of its stage, transfers free",
                     height: () => grid, key: () => this.shared.follow, draw: (...all) => this.drawPlanned(...all),
                     over: (...all) => this.overRows(this.measured.planned, ...all)},
                 {title: "Measured", height: () => grid, key: () => this.shared.follow, draw: (...all) => this.drawMeasured(...all),
@@ -67,7 +67,7 @@ class MeasuredView {
         return stats([
             ["Step", String(measured.step), `${this.stepCount} kept`],
             ["Measured", milliseconds(measured.length), "from the first action to the last"],
-            ["Planned", milliseconds(measured.planned.length), "at these passes, transfers free"],
+            ["Planned", milliseconds(measured.planned.length), "at median passes, transfers free"],
             ["Idle", percent(1 - all.compute / total), "of all ranks, measured"],
             ["Bubble", percent(plan.facts.bubble), "planned in ticks"],
             ["Exposed wait", milliseconds(all.exposed), "sum of all ranks"],
@@ -90,7 +90,8 @@ class MeasuredView {
         const item = (color, text) => make("li", null, make("span", {class: "swatch", style: `background:var(--${color})`}), text);
         return make("ul", {class: "legend"}, item("f0", "Forward"), this.plan.kind.includes("B") ? item("b0", "Backward") : null,
             item("exposed", "Exposed wait: for an input"), item("credit", "Wait for a free slot"), item("launch", "Handing over an output"),
-            make("li", null, make("span", {class: "swatch", style: "border:2px solid var(--exposed)"}), "Began late: more than 1 % of the step lost just before it"));
+            make("li", null, make("span", {class: "swatch", style: "border:2px solid var(--exposed)"}), "Began late: 1 % of the step lost just before it"),
+            make("li", null, make("span", {class: "swatch", style: "border:2px solid var(--ink)"}), "Ran long: 1 % of the step beyond the median"));
     }
 
     rows(times) {
@@ -152,8 +153,8 @@ class MeasuredView {
     }
 
     drawLate(context, action, box) {
-        if (this.measured.lost[action] > this.limit) {
-            context.strokeStyle = palette.exposed;
+        if (this.measured.lost[action] > this.limit || this.measured.long[action] > this.limit) {
+            context.strokeStyle = this.measured.lost[action] > this.limit ? palette.exposed : palette.ink;
             context.lineWidth = 2;
             context.strokeRect(box.x + 1, box.y + 1, Math.max(1, box.width - 2), box.height - 2);
         }
@@ -264,13 +265,14 @@ class MeasuredView {
 
     lossTable() {
         const {plan, measured} = this;
-        const worst = Array.from({length: plan.count}, (_, action) => action).filter((action) => measured.lost[action] > this.limit)
-            .sort((left, right) => measured.lost[right] - measured.lost[left]);
+        const excess = (action) => Math.max(measured.lost[action], measured.long[action]);
+        const worst = Array.from({length: plan.count}, (_, action) => action).filter((action) => excess(action) > this.limit)
+            .sort((left, right) => excess(right) - excess(left));
         const rows = worst.slice(0, 100).map((action) => [make("button", {type: "button", class: "quiet", onclick: () => this.moveTo(action)},
-            plan.label(action)), String(plan.rankOf[action]), number(measured.lost[action], 2), number(measured.ready[action] - measured.begin[action], 2),
+            plan.label(action)), String(plan.rankOf[action]), number(Math.max(0, measured.lost[action]), 2), number(Math.max(0, measured.long[action]), 2), number(measured.ready[action] - measured.begin[action], 2),
         number(measured.claim[action] - measured.ready[action], 2)]);
-        const body = table(`${worst.length} ${worst.length === 1 ? "action begins" : "actions begin"} later after the one before than planned, by more than 1 % of the step`,
-            ["Action", "#Rank", "#Lost, ms", "#Exposed, ms", "#Slot wait, ms"], rows);
+        const body = table(`${worst.length} ${worst.length === 1 ? "action" : "actions"} with more than 1 % of the step lost before it, or run longer than the median of its stage`,
+            ["Action", "#Rank", "#Lost, ms", "#Longer, ms", "#Exposed, ms", "#Slot wait, ms"], rows);
         body.id = "differences";
         return make("div", null, make("h2", null, "Where planned and measured differ"), scrolled(body, "Differences"));
     }

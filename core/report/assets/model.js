@@ -259,18 +259,22 @@ class Measured {
         this.comparePlan();
     }
 
-    /* The plan with the mean pass of each stage and kind, and what was lost beyond it. */
+    /* The plan with the median pass of each stage and kind; per action what was lost just before it,
+       and how much longer than that median it ran. */
     comparePlan() {
         const plan = this.plan;
-        const sums = new Map();
+        const passes = new Map();
         const key = (action) => plan.kind[action] + plan.stage[action];
         for (let action = 0; action < plan.count; action++) {
-            const sum = sums.get(key(action)) || {time: 0, count: 0};
-            sum.time += this.end[action] - this.start[action];
-            sum.count++;
-            sums.set(key(action), sum);
+            passes.set(key(action), passes.get(key(action)) || []);
+            passes.get(key(action)).push(this.end[action] - this.start[action]);
         }
-        this.planned = plan.replay((action) => sums.get(key(action)).time / sums.get(key(action)).count);
+        for (const [name, times] of passes) {
+            times.sort((left, right) => left - right);
+            passes.set(name, (times[(times.length - 1) >> 1] + times[times.length >> 1]) / 2);
+        }
+        this.planned = plan.replay((action) => passes.get(key(action)));
+        this.long = Float64Array.from(this.end, (end, action) => end - this.start[action] - passes.get(key(action)));
         this.lost = new Float64Array(plan.count);
         for (let action = 0; action < plan.count; action++) {
             const isFirst = action === plan.begin[plan.rankOf[action]];

@@ -61,11 +61,11 @@ class NumbersView {
     curves(metrics) {
         const every = metrics.every > 1 ? `, one in ${metrics.every} steps` : "";
         const names = ["step", "loss", "grad_norm", "learning_rate", "step_seconds", "tokens_per_second"];
-        return make("div", null, make("div", {class: "cards"},
-            card(`Loss, nats a label, by step${every}`, lineChart("Loss by step", metrics.step, metrics.loss)),
-            card(`Tokens a second, by step${every}`, lineChart("Tokens a second by step", metrics.step, metrics.tokens_per_second))),
-        card("", dataTable("steps", names.map((name) => "#" + name.replaceAll("_", " ")), metrics.step.length,
-            (i) => names.map((name) => (name === "step" ? String(metrics.step[i]) : metrics[name][i] === null ? "\u2013" : metrics[name][i].toPrecision(5))))));
+        const data = dataTable("steps", names.map((name) => "#" + name.replaceAll("_", " ")), metrics.step.length,
+            (i) => names.map((name) => (name === "step" ? String(metrics.step[i]) : metrics[name][i] === null ? "\u2013" : metrics[name][i].toPrecision(5))));
+        return make("div", {class: "cards"},
+            card(`Loss, nats a label, by step${every}`, lineChart("Loss by step", metrics.step, metrics.loss), data),
+            card(`Tokens a second, by step${every}`, lineChart("Tokens a second by step", metrics.step, metrics.tokens_per_second)));
     }
 
     waits(run) {
@@ -98,7 +98,7 @@ class NumbersView {
 
     machine(run) {
         const kept = ["version", "commit", "command_line", "started", "hosts", "cpu", "devices", "compiler", "libraries", "environment", "corpus", "plan_hash", "parameters_hash", "exit"];
-        const plugins = (run.plugins || []).map((plugin) => [`plugin ${plugin.kind}`, `${plugin.name} ${plugin.version || ""}, ${plugin.path || ""}`]);
+        const plugins = (run.plugins || []).map((plugin) => [`plugin ${plugin.kind}`, [[plugin.name, plugin.version].filter(Boolean).join(" "), plugin.path].filter(Boolean).join(", ")]);
         const rows = kept.filter((key) => key in run).flatMap((key) => flat(run[key], key)).filter((row) => row[0] !== "");
         return card("Run and machine", scrolled(table("", ["What", "Is"], [...plugins, ...rows]), "Run and machine"));
     }
@@ -155,7 +155,7 @@ class CompareView {
             return card(title, plans.map((plan, i) => make("div", null,
                 make("div", {class: "tools", style: "justify-content:space-between;margin:4px 0 0;flex-wrap:nowrap"},
                     make("span", {style: "overflow-wrap:anywhere"}, plan.item.name), make("b", null, Number.isFinite(values[i]) ? format(values[i]) : "\u2013")),
-                make("span", {class: "bar", style: `width:${most > 0 && values[i] > 0 ? (100 * values[i] / most).toFixed(2) : 0}%;background:var(--${plans.length <= 6 ? "r" + i : "f0"})`}))));
+                make("span", {class: "bar", hidden: !(values[i] > 0), style: `width:${most > 0 && values[i] > 0 ? (100 * values[i] / most).toFixed(2) : 0}%;background:var(--${plans.length <= 6 ? "r" + i : "f0"})`}))));
         }));
     }
 
