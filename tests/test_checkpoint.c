@@ -366,6 +366,30 @@ static void check_full_disk(void)
     CU_ASSERT(is_same_run("whole", "full"));
 }
 
+/* C88: parameters that lead to no finite loss are no checkpoint; the last good one stays. */
+static void check_nonfinite(void)
+{
+    struct command command = {0};
+    struct hd_checkpoint_state state;
+    struct hd_problem problem = {0};
+    cJSON *json;
+
+    CU_ASSERT_EQUAL(command_run(&command, "run " MODEL SHAPE "train.steps=30 output.directory=wild "
+                                          "output.checkpoint_every=1 train.learning_rate=1000 "
+                                          "train.weight_decay=1000 train.clip_norm=0"),
+                    6);
+    json = command_json("wild/run.json");
+    const int steps = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "losses"));
+    cJSON_Delete(json);
+    CU_ASSERT_FATAL(hd_checkpoint_read_state("wild", &state, &problem) == HD_OK);
+    CU_ASSERT_EQUAL((int)state.step, steps - 1);
+    /* Gone on from with a gentle rate, it is refused or finite: never a silent NaN. */
+    const int code = command_run(&command, "run --resume wild --quiet train.steps=30 "
+                                           "train.learning_rate=0 train.skip_max=0");
+    CU_ASSERT(code == 6 || code == 0);
+    CU_ASSERT(code != 0 || isfinite(loss_of("wild/run.json", 30)));
+}
+
 int main(void)
 {
     static const struct hd_check checks[] = {
@@ -378,6 +402,7 @@ int main(void)
         {"a kill at any moment leaves a whole checkpoint or none", check_kills},
         {"a kill between two renames is put right", check_recovered},
         {"a full disk leaves the checkpoint before", check_full_disk},
+        {"a step that is not finite is no checkpoint (C88)", check_nonfinite},
     };
 
     command_work("checkpoint");

@@ -1,8 +1,10 @@
 /* run/checkpoint.c - a checkpoint, written and read by all ranks. */
 #include "run/checkpoint.h"
 #include "base/log.h"
+#include "train/initial.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,41 @@ static hd_status meet(struct hd_rank *rank, struct hd_problem *problem)
 /* --- saving -------------------------------------------------------------------------------------
  */
 
+/* The first value that is not finite; `count` if all are. */
+static uint64_t first_wild(const struct hd_tensor *tensor, const void *values)
+{
+    const uint64_t count = hd_tensor_count(tensor);
+    uint64_t i = 0;
+
+    if (tensor->dtype == HD_F64) {
+        for (const double *numbers = values; i < count && isfinite(numbers[i]); i++) {
+        }
+    } else {
+        for (const float *numbers = values; i < count && isfinite(numbers[i]); i++) {
+        }
+    }
+    return i;
+}
+
+/* The last update may have gone too far, which the next loss would have shown. */
+static hd_status check_finite(struct hd_rank *rank, const struct hd_tensor *tensor,
+                              struct hd_problem *problem)
+{
+    const uint64_t index = first_wild(tensor, rank->ledger->values);
+
+    if (index == hd_tensor_count(tensor)) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "rank %u", rank->rank);
+    hd_problem_key(problem, "%.120s", tensor->name);
+    hd_problem_remedy(problem,
+                      "lower train.learning_rate; the checkpoint before, if any, is whole");
+    hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_NONFINITE,
+                   "element %llu is not finite after the update, so no checkpoint is written",
+                   (unsigned long long)index);
+    return blame(rank, HD_PROTOCOL, problem);
+}
+
 /* One copy of one tensor, into its place; its digest is kept. */
 static hd_status put_copy(struct hd_rank *rank, struct hd_tensor_place place, uint32_t index,
                           const int *descriptors, struct hd_problem *problem)
@@ -43,7 +80,10 @@ static hd_status put_copy(struct hd_rank *rank, struct hd_tensor_place place, ui
     const struct hd_safetensors_tensor *const target = &ledger->rows[file][row];
     struct hd_hash hash;
 
-    const hd_status status = hd_engine_read(rank->engine, place, ledger->values, problem);
+    hd_status status = hd_engine_read(rank->engine, place, ledger->values, problem);
+    if (status == HD_OK && place.copy == HD_MASTER) {
+        status = check_finite(rank, &ledger->tensors[index], problem);
+    }
     if (status != HD_OK) {
         return status;
     }
