@@ -170,10 +170,17 @@ static void put_metrics(const char *text, FILE *stream)
 
 /* --- trace ------------------------------------------------------------------------------------ */
 
+/* When the rank was free for its next action; one that sends nothing may have no time of sending.
+ */
+static uint64_t free_ns(const struct hd_record *row)
+{
+    return row->sent_ns > row->end_ns ? row->sent_ns : row->end_ns;
+}
+
 static void put_spans(const struct hd_record *row, uint64_t before_ns, FILE *stream)
 {
     const uint64_t times[] = {before_ns,   row->begin_ns, row->ready_ns, row->claim_ns,
-                              row->run_ns, row->end_ns,   row->sent_ns};
+                              row->run_ns, row->end_ns,   free_ns(row)};
 
     for (uint32_t i = 1; i < sizeof times / sizeof times[0]; i++) {
         fprintf(stream, "%s%lld", i > 1 ? "," : "", (long long)(times[i] - times[i - 1]));
@@ -195,7 +202,7 @@ static void put_step(const struct hd_page_trace *trace, const struct hd_pipeline
         fputs(rank > 0 ? ",[" : "[[", stream);
         for (uint64_t i = 0; i < count; i++) {
             fputs(i > 0 ? "," : "", stream);
-            put_spans(&rows[i], i > 0 ? rows[i - 1].sent_ns : origin_ns, stream);
+            put_spans(&rows[i], i > 0 ? free_ns(&rows[i - 1]) : origin_ns, stream);
         }
         fputc(']', stream);
     }
