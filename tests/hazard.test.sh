@@ -20,7 +20,7 @@ say() {
 run() {
     precision=$1
     shift
-    "$heddle" run kernels.name=reference kernels.precision="$precision" model.layers=2 model.width=64 \
+    "$heddle" run kernels.precision="$precision" model.layers=2 model.width=64 \
         model.expert_width=32 model.vocabulary=64 model.sequence=16 data.microbatch_size=2 \
         pipeline.ranks=2 pipeline.microbatches=4 train.steps=2 train.warmup_steps=1 output.trace=off \
         output.directory=run --overwrite --quiet "$@" >out 2>err
@@ -28,19 +28,29 @@ run() {
     hash=$(tr ',' '\n' <run/run.json | grep parameters_hash | tr -dc '0-9a-f"' | tail -c 20)
 }
 
+# Two half batches lease two slots a forward: 2 and 1 of the two stages become 4 and 2.
+for kernel in reference synthetic; do
+    for halves in 1 2; do
+        run bf16 kernels.name=$kernel model.half_batches=$halves debug.poison=on
+        [ $code -eq 0 ] || say "$kernel, half_batches $halves: exit $code: $(head -n 1 err)"
+        peaks=$(tr ',' '\n' <run/run.json | grep peak_payload_slots | tr -dc '0-9\n' | tr '\n' ' ')
+        [ "$peaks" = "$((2 * halves)) $halves " ] || say "$kernel, $halves: peak slots $peaks"
+    done
+done
+
 for precision in bf16 mxfp8; do
-    run $precision
+    run $precision kernels.name=reference
     [ $code -eq 0 ] || say "$precision: exit $code: $(head -n 1 err)"
     right=$hash
-    run $precision debug.poison=on pipeline.payload_slots=4
+    run $precision kernels.name=reference debug.poison=on pipeline.payload_slots=4
     [ "$hash" = "$right" ] || say "$precision: a pool of a slot a microbatch changes the parameters"
     for fault in lease_off early_release forward_order; do
-        run $precision debug.fault=$fault
+        run $precision kernels.name=reference debug.fault=$fault
         [ $code -eq 1 ] || say "$precision, $fault: exit $code: $(head -n 1 err)"
         for part in "stage 0, microbatch 0" "payload slot 0" "found generation 2 of microbatch 1"; do
             grep -qF "$part" err || say "$precision, $fault: '$(head -n 1 err)' lacks '$part'"
         done
-        run $precision debug.fault=$fault kernel.reference.check_stamps=off
+        run $precision kernels.name=reference debug.fault=$fault kernel.reference.check_stamps=off
         [ $code -eq 0 ] || say "$precision, $fault, no check: exit $code: $(head -n 1 err)"
         [ "$hash" != "$right" ] || say "$precision, $fault, no check: it has the right parameters"
     done

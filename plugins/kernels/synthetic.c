@@ -135,10 +135,10 @@ static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
 {
     const uint64_t begin_ns = now_ns(stage);
     const uint64_t word = input_word(stage, pass);
-    struct payload *payload = pass->payload[0];
 
     const hd_status status = check_words(stage, pass, pass->input, "the activation is not whole");
-    if (payload != NULL) {
+    for (uint32_t half = 0; half < HD_ACQUISITION_MAX && pass->payload[half] != NULL; half++) {
+        struct payload *payload = pass->payload[half];
         *payload = (struct payload){STAMP_MAGIC, pass->generation, word, 0};
     }
     write_words(stage, pass->output, mix(stage->spec.stage, word));
@@ -147,10 +147,9 @@ static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
 }
 
 /* The stamp of this lease, and an input that is still what the forward read. */
-static hd_status check_payload(const struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status check_half(const struct hd_stage *stage, const struct hd_pass *pass,
+                            const struct payload *payload)
 {
-    const struct payload *payload = pass->payload[0];
-
     if (payload->magic != STAMP_MAGIC || payload->generation != pass->generation) {
         return complain(stage, pass->microbatch, "the payload belongs to another lease",
                         payload->generation);
@@ -159,6 +158,15 @@ static hd_status check_payload(const struct hd_stage *stage, const struct hd_pas
         return complain(stage, pass->microbatch, "the activation changed before its backward", 0);
     }
     return HD_OK;
+}
+
+static hd_status check_payload(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    hd_status status = check_half(stage, pass, pass->payload[0]);
+    if (status == HD_OK && pass->payload[1] != NULL) {
+        status = check_half(stage, pass, pass->payload[1]);
+    }
+    return status;
 }
 
 static hd_status backward_input(struct hd_stage *stage, const struct hd_pass *pass)
@@ -219,7 +227,7 @@ static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_s
         .boundary_dtype = HD_BF16,
         .boundary_bytes = boundary_bytes_of(host, spec),
         .payload_bytes = sizeof(struct payload),
-        .acquisitions = 1,
+        .acquisitions = spec->half_batches > 1 ? HD_ACQUISITION_MAX : 1,
     };
     const uint32_t room = needs->size;
 
