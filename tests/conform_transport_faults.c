@@ -50,7 +50,7 @@ static void run_trial(const struct trial *trial)
                                            .body = trial->body,
                                            .argument = &story,
                                            .exit_codes = trial->exit_codes};
-        if (!hd_testbed_is_built(variant->name) || !trial->applies(variant, trial->row)) {
+        if (!hd_testbed_is_built(variant) || !trial->applies(variant, trial->row)) {
             continue;
         }
         const uint32_t wrong_count = hd_testbed_run(&job);
@@ -73,11 +73,11 @@ static const struct hd_testbed_variant *variant_of(const struct hd_testbed_rank 
     return ((const struct story *)rank->job->argument)->variant;
 }
 
-/* One that really moves something. */
+/* One that moves something, and by itself. */
 static int is_real(const struct hd_testbed_variant *variant, const void *row)
 {
     (void)row;
-    return strcmp(variant->name, "null") != 0;
+    return strcmp(variant->name, "null") != 0 && variant->inner == NULL;
 }
 
 /* --- out of turn ------------------------------------------------------------------------- */

@@ -38,7 +38,9 @@ static hd_status start_pulse(struct hd_engine *engine, struct hd_transport **tra
 {
     const struct hd_transport_ops *ops = engine->transport_ops;
     const uint32_t is_asked = engine->setup.progress_thread;
-    const uint32_t is_needed = (engine->transport_capabilities & HD_TRANSPORT_TARGET_PROGRESS) != 0;
+    const uint32_t is_needed =
+        (engine->transport_capabilities & HD_TRANSPORT_TARGET_PROGRESS) != 0 ||
+        engine->setup.inner != NULL; /* a hook may hold messages back */
 
     if (ops->progress == NULL || !(is_needed || is_asked)) {
         return HD_OK;

@@ -41,6 +41,102 @@ struct hd_testbed_region {
     struct table tables[HD_TESTBED_RANK_MAX];
 };
 
+/* --- what is tested ---------------------------------------------------------------------- */
+
+/* tls, spin_us, keepalive_ms, rendezvous_bytes of the transports over UCX. */
+static const struct hd_option_value shared_memory[] = {
+    {.text = "auto"}, {.integer = -1}, {.integer = 100}, {.integer = 8192}};
+static const struct hd_option_value tcp[] = {
+    {.text = "tcp,self"}, {.integer = -1}, {.integer = 100}, {.integer = 8192}};
+
+static const struct hd_option_value rendezvous[] = {
+    {.text = "auto"}, {.integer = -1}, {.integer = 100}, {.integer = 0}};
+
+/* fault, channel, sequence, delay_us, bandwidth_mb, busy_percent, reorder_percent, seed: no bit of
+   a message changes. */
+static const struct hd_option_value harmless[] = {
+    {.text = "none"}, {.integer = -1}, {.integer = -1}, {.integer = 60},
+    {.integer = 0},   {.integer = 25}, {.integer = 10}, {.integer = 7}};
+
+/* UCX 1.13 emulates puts over tcp: its handler answers each, and aborts where it cannot. */
+#define PUT_ABORTS "UCX's put handler aborts the process when the answer finds no peer"
+
+#define OPTIONS(values) .options = values, .option_count = sizeof values / sizeof values[0]
+#define INNER(plugin, values) \
+    .inner = plugin, .inner_options = values, .inner_option_count = sizeof values / sizeof values[0]
+
+const struct hd_testbed_variant hd_testbed_variants[] = {
+    {.label = "shm", .name = "shm", .holds_back = 1, .has_late_write = 1},
+    {.label = "null", .name = "null"},
+    {.label = "ucx_tag through shared memory", .name = "ucx_tag", OPTIONS(shared_memory)},
+    {.label = "ucx_tag, all by rendezvous",
+     .name = "ucx_tag",
+     OPTIONS(rendezvous),
+     .holds_back = 1,
+     .needs_source = 1},
+    {.label = "ucx_tag over tcp", .name = "ucx_tag", OPTIONS(tcp)},
+    {.label = "ucx_put through shared memory",
+     .name = "ucx_put",
+     OPTIONS(shared_memory),
+     .holds_back = 1,
+     .has_late_write = 1},
+    {.label = "ucx_put over tcp",
+     .name = "ucx_put",
+     OPTIONS(tcp),
+     .holds_back = 1,
+     .has_late_write = 1,
+     .needs_source = 1,
+     .unkillable = PUT_ABORTS},
+    {.label = "shm under hook_fault", .name = "hook_fault", OPTIONS(harmless), .inner = "shm"},
+    {.label = "ucx_tag under hook_fault",
+     .name = "hook_fault",
+     OPTIONS(harmless),
+     INNER("ucx_tag", shared_memory)},
+    {.label = "ucx_put over tcp under hook_fault",
+     .name = "hook_fault",
+     OPTIONS(harmless),
+     INNER("ucx_put", tcp)},
+    {.name = NULL},
+};
+
+static int is_there(const char *name)
+{
+    char file[128];
+
+    snprintf(file, sizeof file, "heddle_transport_%s.so", name);
+    return access(hd_check_plugin(file), R_OK) == 0;
+}
+
+int hd_testbed_is_built(const struct hd_testbed_variant *variant)
+{
+    return is_there(variant->name) && (variant->inner == NULL || is_there(variant->inner));
+}
+
+static uint64_t capabilities_of(const struct hd_plugin *plugin, const struct hd_plugin *inner)
+{
+    return inner == NULL ? plugin->capabilities
+                         : inner->capabilities & ~(uint64_t)HD_TRANSPORT_IN_PLACE;
+}
+
+uint64_t hd_testbed_capabilities(const struct hd_testbed_variant *variant)
+{
+    const struct hd_plugin *plugin = hd_testbed_load(variant->name);
+    const struct hd_plugin *inner = variant->inner != NULL ? hd_testbed_load(variant->inner) : NULL;
+
+    assert(plugin != NULL && (variant->inner == NULL || inner != NULL));
+    return capabilities_of(plugin, inner);
+}
+
+void hd_testbed_choose(struct hd_testbed_job *job, const struct hd_testbed_variant *variant)
+{
+    job->name = variant->name;
+    job->options = variant->options;
+    job->option_count = variant->option_count;
+    job->inner = variant->inner;
+    job->inner_options = variant->inner_options;
+    job->inner_option_count = variant->inner_option_count;
+}
+
 /* --- struct hd_host, of a rank ----------------------------------------------------------- */
 
 static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
@@ -237,6 +333,15 @@ static void set_up(struct hd_testbed_rank *rank, const struct hd_testbed_job *jo
                                               .host = &rank->host,
                                               .memory = HD_MEMORY_HOST,
                                               .alignment_bytes = 64};
+    rank->capabilities = rank->plugin->capabilities;
+    if (job->inner != NULL) {
+        rank->setup.inner = hd_testbed_load(job->inner);
+        rank->setup.inner_host = &rank->inner_host;
+        rank->inner_host = rank->host;
+        rank->inner_host.options = job->inner_options;
+        rank->inner_host.option_count = job->inner_option_count;
+        rank->capabilities = capabilities_of(rank->plugin, rank->setup.inner);
+    }
 }
 
 /* What the plugin has taken from host->alloc and not given back. */
@@ -264,39 +369,6 @@ static int run_rank(struct hd_testbed_rank *rank)
         HD_REQUIRE(rank, rank->leaks || held_bytes() == 0);
     }
     return code;
-}
-
-/* --- what is tested ---------------------------------------------------------------------- */
-
-/* tls, spin_us, keepalive_ms, rendezvous_bytes of the transports over UCX. */
-static const struct hd_option_value shared_memory[] = {
-    {.text = "auto"}, {.integer = -1}, {.integer = 100}, {.integer = 8192}};
-static const struct hd_option_value tcp[] = {
-    {.text = "tcp,self"}, {.integer = -1}, {.integer = 100}, {.integer = 8192}};
-
-static const struct hd_option_value rendezvous[] = {
-    {.text = "auto"}, {.integer = -1}, {.integer = 100}, {.integer = 0}};
-
-/* UCX 1.13 emulates puts over tcp: its handler answers each, and aborts where it cannot. */
-#define PUT_ABORTS "UCX's put handler aborts the process when the answer finds no peer"
-
-const struct hd_testbed_variant hd_testbed_variants[] = {
-    {.label = "shm", .name = "shm", .holds_back = 1, .has_late_write = 1},
-    {.label = "null", .name = "null"},
-    {"ucx_tag through shared memory", "ucx_tag", shared_memory, 4, 0, 0, 0, NULL},
-    {"ucx_tag, all by rendezvous", "ucx_tag", rendezvous, 4, 1, 0, 1, NULL},
-    {"ucx_tag over tcp", "ucx_tag", tcp, 4, 0, 0, 0, NULL},
-    {"ucx_put through shared memory", "ucx_put", shared_memory, 4, 1, 1, 0, NULL},
-    {"ucx_put over tcp", "ucx_put", tcp, 4, 1, 1, 1, PUT_ABORTS},
-    {.name = NULL},
-};
-
-int hd_testbed_is_built(const char *name)
-{
-    char file[128];
-
-    snprintf(file, sizeof file, "heddle_transport_%s.so", name);
-    return access(hd_check_plugin(file), R_OK) == 0;
 }
 
 /* --- the parent -------------------------------------------------------------------------- */

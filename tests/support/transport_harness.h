@@ -42,10 +42,11 @@ struct hd_testbed_rank {
     uint32_t rank;
     const struct hd_testbed_job *job; /* borrowed */
     const struct hd_plugin *plugin;   /* static */
+    uint64_t capabilities;            /* of a hook: what it keeps of its inner's */
     const struct hd_transport_ops *ops;
     struct hd_transport *transport; /* NULL when not open; a body that closes it sets NULL */
     struct hd_transport_setup setup;
-    struct hd_host host;
+    struct hd_host host, inner_host;
     struct hd_testbed_report report;
     _Atomic uint64_t *words;     /* [HD_TESTBED_WORD_COUNT], zero at first, shared by all ranks */
     const _Atomic int32_t *pids; /* of all ranks; known after the first fence */
@@ -55,12 +56,13 @@ struct hd_testbed_rank {
 };
 
 struct hd_testbed_job {
-    const char *name; /* of the plugin: "shm" */
+    const char *name;  /* of the plugin: "shm" */
+    const char *inner; /* what it wraps; NULL: it is no hook */
     uint32_t rank_count;
     uint32_t channel_count;
     const struct hd_channel *channels; /* [channel_count] */
-    const struct hd_option_value *options;
-    uint32_t option_count;
+    const struct hd_option_value *options, *inner_options;
+    uint32_t option_count, inner_option_count;
     uint32_t unopened; /* the body opens by itself, with hd_testbed_open */
     uint64_t limit_ms; /* of the whole run; 0: 60 s */
     int (*body)(struct hd_testbed_rank *rank);
@@ -78,13 +80,21 @@ struct hd_testbed_variant {
     uint32_t has_late_write; /* a stopped peer may write here when it wakes: quiesce says so */
     uint32_t needs_source;   /* what a peer has sent comes only while it goes on moving */
     const char *unkillable;  /* why no peer is killed here; NULL */
+    const char *inner;       /* of a hook, with its options; NULL */
+    const struct hd_option_value *inner_options;
+    uint32_t inner_option_count;
 };
 
 /* All of them: every transport, and those of UCX over each kind of lane; the last is empty. */
 extern const struct hd_testbed_variant hd_testbed_variants[];
 
+/* The job's plugin, inner and options become the variant's. */
+void hd_testbed_choose(struct hd_testbed_job *job, const struct hd_testbed_variant *variant);
+/* What the variant promises; a hook's messages may be held back, so it is never in place. */
+uint64_t hd_testbed_capabilities(const struct hd_testbed_variant *variant);
+
 /* Has the plugin been built?  One whose library is not installed is left out. */
-int hd_testbed_is_built(const char *name);
+int hd_testbed_is_built(const struct hd_testbed_variant *variant);
 
 /* Runs the job.  0, or how many ranks did not end as expected, each with a line on stderr. */
 uint32_t hd_testbed_run(const struct hd_testbed_job *job);

@@ -15,7 +15,7 @@ static const struct hd_channel *channel_of(const struct hd_testbed_rank *rank,
 
 static int promises(const struct hd_testbed_rank *rank, uint64_t capability)
 {
-    return (rank->plugin->capabilities & capability) != 0;
+    return (rank->capabilities & capability) != 0;
 }
 
 /* At most 8 bytes of the message at `offset`; how many. */
@@ -95,7 +95,7 @@ hd_status hd_traffic_send(struct hd_testbed_rank *rank, struct hd_message messag
 {
     hd_status status = rank->ops->reserve(rank->transport, &message);
 
-    if (status == HD_BUSY) {
+    while (status == HD_BUSY) { /* each wait has a deadline, and a storm has an end */
         status = hd_traffic_wait(rank, message, hd_testbed_deadline_ns(LIMIT_MS));
         status = status == HD_OK ? rank->ops->reserve(rank->transport, &message) : status;
     }

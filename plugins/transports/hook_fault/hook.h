@@ -1,0 +1,73 @@
+/* hook_fault/hook.h - what the files of the hook share; hook_fault.c says what it does. */
+#ifndef HOOK_H
+#define HOOK_H
+
+#include <heddle/transport.h>
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+enum option {
+    FAULT,
+    CHANNEL,
+    SEQUENCE,
+    DELAY_US,
+    BANDWIDTH_MB,
+    BUSY_PERCENT,
+    REORDER_PERCENT,
+    SEED,
+    OPTION_COUNT
+};
+
+/* This rank's sending end of one channel. */
+struct lane {
+    uint64_t posted_count; /* by the core */
+    uint64_t passed_count; /* to inner */
+    uint64_t *due_ns;      /* [depth]; of the held messages, by sequence mod depth */
+    uint64_t line_free_ns; /* the limited line has sent everything by then */
+    unsigned char *copy;   /* of the message that is sent twice; NULL */
+    uint64_t asked_count;  /* reserves, for their chance of HD_BUSY */
+    uint64_t yields_to;    /* waits until so many messages of all channels have gone */
+    _Atomic uint64_t busy_count;
+};
+
+struct hd_transport {
+    const struct hd_host *host;
+    const struct hd_transport_ops *inner_ops;
+    struct hd_transport *inner;
+    struct hd_transport_setup setup; /* inner's */
+    const char *fault;
+    int64_t values[OPTION_COUNT];
+    uint64_t passed_count; /* of all channels */
+    int32_t *pids;         /* [rank_count] */
+    struct lane lanes[];   /* [channel_count] */
+};
+
+static inline const struct hd_channel *hook_channel(const struct hd_transport *hook,
+                                                    uint32_t channel)
+{
+    return hook->setup.channels[channel];
+}
+
+static inline uint64_t hook_now_ns(const struct hd_transport *hook)
+{
+    return hook->host->now_ns(hook->host->context);
+}
+
+/* --- strike.c --- */
+
+/* A number of the seed, the channel, `number` and the purpose (0..3); of nothing else. */
+uint64_t hook_draw(const struct hd_transport *hook, uint32_t channel, uint64_t number,
+                   uint32_t purpose);
+int hook_is_chosen(const struct hd_transport *hook, uint32_t channel, uint64_t sequence);
+/* What is to die or stop when `message` is posted. */
+void hook_signal(const struct hd_transport *hook, const struct hd_message *message);
+/* What is to be broken in `message` when it goes. */
+void hook_damage(struct hd_transport *hook, const struct hd_message *message);
+
+/* --- open.c --- */
+
+hd_status hook_open(const struct hd_transport_setup *setup, struct hd_transport **out);
+void hook_free(struct hd_transport *hook);
+
+#endif /* HOOK_H */

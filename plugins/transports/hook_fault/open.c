@@ -1,0 +1,134 @@
+/* hook_fault/open.c - opens inner with a copy of the setup, and the process numbers of all ranks.
+ */
+#include "hook.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { KEY_BYTES = 48, GENERATION_MAX = 1000 };
+
+void hook_free(struct hd_transport *hook)
+{
+    const struct hd_host *host = hook->host;
+
+    for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
+        host->free(host->context, hook->lanes[i].due_ns);
+        host->free(host->context, hook->lanes[i].copy);
+    }
+    host->free(host->context, hook->pids);
+    host->free(host->context, hook);
+}
+
+/* --- open -------------------------------------------------------------------------------- */
+
+static hd_status refuse(const struct hd_host *host, hd_status status, const char *text)
+{
+    const struct hd_error error = {sizeof error, status, UINT32_MAX, UINT32_MAX, 0, text};
+    return host->fail(host->context, &error);
+}
+
+/* Of all ranks: whoever is to be killed must be known. */
+static hd_status exchange_pids(struct hd_transport *hook, uint64_t deadline_ns)
+{
+    const struct hd_host *host = hook->host;
+    const int32_t pid = (int32_t)getpid();
+    uint32_t generation = 0;
+    hd_status status = HD_INVALID; /* a bootstrap refuses a key that an older instance has put */
+    char key[KEY_BYTES];
+
+    for (; status == HD_INVALID && generation < GENERATION_MAX; generation++) {
+        snprintf(key, sizeof key, "hook_fault.%u.%u", host->rank, generation);
+        status = host->put(host->context, key, &pid, sizeof pid);
+    }
+    if (status == HD_OK) {
+        status = host->fence(host->context, deadline_ns);
+    }
+    for (uint32_t rank = 0; status == HD_OK && rank < host->rank_count; rank++) {
+        snprintf(key, sizeof key, "hook_fault.%u.%u", rank, generation - 1);
+        status = host->get(host->context, key, &hook->pids[rank], sizeof pid, deadline_ns);
+    }
+    return status == HD_OK ? HD_OK
+                           : refuse(host, status, "the process numbers of all ranks did not come");
+}
+
+static hd_status take_lane(struct hd_transport *hook, uint32_t channel)
+{
+    const struct hd_host *host = hook->host;
+    const struct hd_channel *shape = hook_channel(hook, channel);
+    struct lane *lane = &hook->lanes[channel];
+    const uint64_t bytes = shape->depth * sizeof *lane->due_ns;
+
+    if (shape->source != host->rank) {
+        return HD_OK;
+    }
+    lane->due_ns = host->alloc(host->context, bytes, 64, "hook_fault");
+    if (strcmp(hook->fault, "duplicate") == 0) {
+        lane->copy = host->alloc(host->context, shape->bytes + HD_SEAL_BYTES, 64, "hook_fault");
+    }
+    const int has_all =
+        lane->due_ns != NULL && (lane->copy != NULL) == (strcmp(hook->fault, "duplicate") == 0);
+    return has_all ? HD_OK : refuse(host, HD_NO_MEMORY, "no memory for the held messages");
+}
+
+static void read_options(struct hd_transport *hook)
+{
+    const struct hd_host *host = hook->host;
+
+    hook->fault = "none";
+    hook->values[CHANNEL] = -1;
+    hook->values[SEQUENCE] = -1;
+    hook->values[SEED] = 1;
+    for (uint32_t i = 0; i < host->option_count && i < OPTION_COUNT; i++) {
+        if (i == FAULT) {
+            hook->fault = host->options[i].text;
+        } else {
+            hook->values[i] = host->options[i].integer;
+        }
+    }
+}
+
+static hd_status open_inner(struct hd_transport *hook, const struct hd_transport_setup *setup)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < setup->channel_count; i++) {
+        status = take_lane(hook, i);
+    }
+    if (status == HD_OK) {
+        status = exchange_pids(hook, setup->deadline_ns);
+    }
+    return status == HD_OK ? hook->inner_ops->open(&hook->setup, &hook->inner) : status;
+}
+
+hd_status hook_open(const struct hd_transport_setup *setup, struct hd_transport **out)
+{
+    const struct hd_host *host = setup->host;
+
+    if (setup->inner == NULL || setup->inner_host == NULL || setup->memory != HD_MEMORY_HOST) {
+        return refuse(host, HD_UNSUPPORTED, "hook_fault wraps a transport of host memory");
+    }
+    struct hd_transport *hook = host->alloc(
+        host->context, sizeof *hook + setup->channel_count * sizeof(struct lane), 64, "hook_fault");
+    int32_t *pids = host->alloc(host->context, host->rank_count * sizeof *pids, 64, "hook_fault");
+    if (hook == NULL || pids == NULL) {
+        host->free(host->context, hook);
+        host->free(host->context, pids);
+        return refuse(host, HD_NO_MEMORY, "no memory for the books of the hook");
+    }
+    hook->host = host;
+    hook->pids = pids;
+    hook->inner_ops = setup->inner->ops;
+    hook->setup = *setup;
+    hook->setup.host = setup->inner_host;
+    hook->setup.inner = NULL;
+    hook->setup.inner_host = NULL;
+    read_options(hook);
+    const hd_status status = open_inner(hook, setup);
+    if (status != HD_OK) {
+        hook_free(hook);
+        return status;
+    }
+    *out = hook;
+    return HD_OK;
+}

@@ -1,0 +1,94 @@
+/* hook_fault/strike.c - chance, and the one fault that strikes the one message. */
+#include "hook.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- chance, and who is struck ----------------------------------------------------------- */
+
+uint64_t hook_draw(const struct hd_transport *hook, uint32_t channel, uint64_t number,
+                   uint32_t purpose)
+{
+    uint64_t word = (uint64_t)hook->values[SEED] * 0x9e3779b97f4a7c15ull + channel;
+
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull + number * 4 + purpose;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111ebull;
+    word = (word ^ (word >> 31)) * 0xbf58476d1ce4e5b9ull;
+    return word ^ (word >> 29);
+}
+
+int hook_is_chosen(const struct hd_transport *hook, uint32_t channel, uint64_t sequence)
+{
+    const int64_t wanted = hook->values[CHANNEL];
+    const int64_t number = hook->values[SEQUENCE];
+    return (wanted < 0 || (uint64_t)wanted == channel) &&
+           (number < 0 || (uint64_t)number == sequence);
+}
+
+static int is_struck(const struct hd_transport *hook, const struct hd_message *message,
+                     const char *fault)
+{
+    return strcmp(hook->fault, fault) == 0 &&
+           hook_is_chosen(hook, message->channel, message->sequence);
+}
+
+/* --- the one fault ----------------------------------------------------------------------- */
+
+static unsigned char *slot_of(struct hd_transport *hook, const struct hd_message *message)
+{
+    return hook->inner_ops->slot(hook->inner, message);
+}
+
+void hook_signal(const struct hd_transport *hook, const struct hd_message *message)
+{
+    const int32_t peer = hook->pids[hook_channel(hook, message->channel)->target];
+
+    if (is_struck(hook, message, "kill_self")) {
+        kill(getpid(), SIGKILL);
+    } else if (is_struck(hook, message, "stop_self")) {
+        kill(getpid(), SIGSTOP);
+    } else if (is_struck(hook, message, "kill_peer")) {
+        kill(peer, SIGKILL);
+    } else if (is_struck(hook, message, "stop_peer")) {
+        kill(peer, SIGSTOP);
+    }
+}
+
+/* The message after the chosen one gets the content of the chosen one. */
+static void duplicate(struct hd_transport *hook, const struct hd_message *message)
+{
+    struct lane *lane = &hook->lanes[message->channel];
+    const uint64_t bytes = hook_channel(hook, message->channel)->bytes + HD_SEAL_BYTES;
+    unsigned char *first = slot_of(hook, message) - HD_SEAL_BYTES;
+
+    if (lane->copy == NULL) {
+        return;
+    }
+    if (is_struck(hook, message, "duplicate")) {
+        memcpy(lane->copy, first, bytes);
+    } else if (message->sequence > 0) {
+        const struct hd_message before = {.sequence = message->sequence - 1,
+                                          .channel = message->channel};
+        if (is_struck(hook, &before, "duplicate")) {
+            memcpy(first, lane->copy, bytes);
+        }
+    }
+}
+
+void hook_damage(struct hd_transport *hook, const struct hd_message *message)
+{
+    const uint64_t bytes = hook_channel(hook, message->channel)->bytes;
+    const uint64_t chance = hook_draw(hook, message->channel, message->sequence, 3);
+    unsigned char *slot = slot_of(hook, message);
+
+    duplicate(hook, message);
+    if (is_struck(hook, message, "flip")) {
+        slot[chance / 8 % bytes] ^= (unsigned char)(1u << chance % 8);
+    } else if (is_struck(hook, message, "flip_seal")) {
+        slot[(int64_t)(chance / 8 % 8) - HD_SEAL_BYTES] ^= (unsigned char)(1u << chance % 8);
+    } else if (is_struck(hook, message, "partial")) {
+        memset(slot, 0xAA, (bytes + 1) / 2);
+        kill(getpid(), SIGKILL);
+    }
+}
