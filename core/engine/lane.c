@@ -195,13 +195,19 @@ static struct hd_seal seal_of(const struct hd_lane *lane, uint64_t sequence, uin
     };
 }
 
+void hd_lane_seal(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch)
+{
+    unsigned char *slot = hd_lane_slot(lane, sequence);
+    struct hd_seal seal = seal_of(lane, sequence, step, microbatch);
+
+    seal.checksum = lane->has_checksum ? checksum_of(slot, lane->bytes) : 0;
+    memcpy(slot - sizeof seal, &seal, sizeof seal);
+}
+
 hd_status hd_lane_send(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch)
 {
     if (lane->is_sealed) {
-        unsigned char *slot = hd_lane_slot(lane, sequence);
-        struct hd_seal seal = seal_of(lane, sequence, step, microbatch);
-        seal.checksum = lane->has_checksum ? checksum_of(slot, lane->bytes) : 0;
-        memcpy(slot - sizeof seal, &seal, sizeof seal);
+        hd_lane_seal(lane, sequence, step, microbatch);
     }
     assert(sequence == lane->sent_count);
     if (is_local(lane)) {

@@ -70,7 +70,9 @@ hd_status hd_lane_reserve(struct hd_lane *lane, uint64_t sequence);
 
 void *hd_lane_slot(struct hd_lane *lane, uint64_t sequence);
 
-/* Source: seals the slot and sends. */
+/* Source: writes the seal before the slot, over the bytes that are in it now. */
+void hd_lane_seal(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch);
+/* Source: seals the slot, where the lane is sealed, and sends. */
 hd_status hd_lane_send(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch);
 
 /* Target, after the wait: does the seal say what the plan says?  HD_PROTOCOL with both in the
