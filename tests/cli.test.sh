@@ -57,7 +57,6 @@ expect 0 "heddle config [FILE.ini]" config --help
 expect 0 "heddle 0.1.0" --version
 expect 2 "no command is given"
 expect 2 "the nearest one is config" confg
-expect 2 "conform is not built yet" conform 1f1b
 expect 2 "no directory of a run" report .
 expect 2 "the nearest one is --changed" config --chnaged
 expect 2 "--plugin-dir needs DIR" list --plugin-dir

@@ -93,6 +93,10 @@ hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
                          struct hd_cli_plugins *plugins);
 void hd_cli_plugins_finish(struct hd_cli_plugins *plugins);
 
+/* The plugin that a word of the command line means: NAME (of one kind), KIND.NAME or FILE. */
+hd_status hd_cli_find_plugin(struct hd_cli *cli, const char *word,
+                             const struct hd_candidate **found);
+
 /* How a name is shown on stdout: bold where colour is on. */
 const char *hd_cli_bold(const struct hd_cli *cli);  /* the sequence, or "" */
 const char *hd_cli_plain(const struct hd_cli *cli); /* back again, or "" */
@@ -100,6 +104,7 @@ const char *hd_cli_plain(const struct hd_cli *cli); /* back again, or "" */
 extern const struct hd_command hd_command_config;
 extern const struct hd_command hd_command_list;
 extern const struct hd_command hd_command_inspect;
+extern const struct hd_command hd_command_conform;
 extern const struct hd_command hd_command_plan;
 extern const struct hd_command hd_command_run;
 extern const struct hd_command hd_command_report;

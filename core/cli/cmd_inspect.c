@@ -252,54 +252,6 @@ static void show_json(struct hd_cli *cli, const struct hd_candidate *candidate, 
     hd_json_text(result, "text", check);
 }
 
-/* NAME, where it may be of several kinds; the kind, or 0 with a problem. */
-static uint32_t kind_of(struct hd_cli *cli, const char *name)
-{
-    uint32_t found = 0;
-
-    for (uint32_t kind = HD_KIND_SCHEDULE; kind <= HD_KIND_KERNEL; kind++) {
-        if (!hd_registry_knows(cli->registry, hd_kind_name(kind), name)) {
-            continue;
-        }
-        if (found != 0) {
-            hd_problem_remedy(&cli->problem, "write %s.%s or %s.%s", hd_kind_name(found), name,
-                              hd_kind_name(kind), name);
-            hd_cli_refuse(cli, "%s is the name of plugins of several kinds", name);
-            return 0;
-        }
-        found = kind;
-    }
-    if (found == 0) {
-        hd_problem_place(&cli->problem, "command line");
-        hd_problem_remedy(&cli->problem, "`heddle list --all` shows those that there are");
-        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "there is no plugin %.200s",
-                       name);
-    }
-    return found;
-}
-
-/* NAME, KIND.NAME or FILE. */
-static hd_status find(struct hd_cli *cli, const char *word, const struct hd_candidate **found)
-{
-    char kind_name[64] = "";
-    const char *dot = strchr(word, '.');
-    const size_t length = strlen(word);
-
-    if (strchr(word, '/') != NULL || (length > 3 && strcmp(word + length - 3, ".so") == 0)) {
-        return hd_registry_find(cli->registry, 0, word, found, &cli->problem);
-    }
-    if (dot != NULL && (size_t)(dot - word) < sizeof kind_name) {
-        memcpy(kind_name, word, (size_t)(dot - word));
-    }
-    uint32_t kind = hd_kind_of_name(kind_name);
-    const char *name = kind != 0 ? dot + 1 : word;
-    if (kind == 0) {
-        kind = kind_of(cli, name);
-    }
-    return kind == 0 ? HD_INVALID
-                     : hd_registry_find(cli->registry, kind, name, found, &cli->problem);
-}
-
 static int cmd_inspect(struct hd_cli *cli)
 {
     const struct hd_candidate *found;
@@ -312,7 +264,7 @@ static int cmd_inspect(struct hd_cli *cli)
         hd_problem_remedy(&cli->problem, "`heddle list` shows those that there are");
         return hd_cli_refuse(cli, "inspect needs the name of a plugin, or its file");
     }
-    if (find(cli, cli->words[0], &found) != HD_OK) {
+    if (hd_cli_find_plugin(cli, cli->words[0], &found) != HD_OK) {
         return cli->problem.exit_code;
     }
     const int is_good = self_check(cli, &found->plugin, check);

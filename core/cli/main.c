@@ -25,12 +25,10 @@ static const struct hd_command *const commands[] = {
     &hd_command_config,
     &hd_command_list,
     &hd_command_inspect,
+    &hd_command_conform,
     &hd_command_bench,
 };
 /* clang-format on */
-
-/* Named in the interface, built by a later version. */
-static const char *const later_verbs[] = {"conform"};
 
 static const struct hd_cli_option common_options[] = {
     {"--help", NULL, "what the command does, and its options", NULL},
@@ -202,12 +200,6 @@ static int take_verb(struct hd_cli *cli, const char *word)
             return 0;
         }
         hd_nearest_offer(&nearest, commands[i]->verb);
-    }
-    for (unsigned i = 0; i < sizeof later_verbs / sizeof later_verbs[0]; i++) {
-        if (strcmp(later_verbs[i], word) == 0) {
-            hd_problem_remedy(&cli->problem, "`heddle --help` shows the commands that are");
-            return hd_cli_refuse(cli, "%s is not built yet", word);
-        }
     }
     hd_problem_remedy(&cli->problem, "the nearest one is %s; `heddle --help` shows all",
                       nearest.name);

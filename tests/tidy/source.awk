@@ -9,7 +9,7 @@ BEGIN {
     }
     function_line_max = 70; column_max = 100; parameter_max = 5; member_max = 18
     # Floors of the house: a file includes only what lies below its own (DESIGN, section 2).
-    split("base 1 config 2 registry 2 plan 2 engine 3 launch 3 train 3 report 4 run 5 cli 6", rows, " ")
+    split("base 1 config 2 registry 2 plan 2 engine 3 launch 3 train 3 report 4 run 5 conform 5 cli 6", rows, " ")
     for (i = 1; rows[i] != ""; i += 2) {
         floor_of[rows[i]] = rows[i + 1]
     }

@@ -1,0 +1,254 @@
+/* cli/cmd_conform.c - heddle conform: one plugin judged by the contract of its kind. */
+#include "base/option.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/conform_output.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { INITIAL_BYTES_MAX = 64 << 20 };
+
+/* What is asked, of whom, and what has come of it. */
+struct session {
+    struct hd_conform_subject subject;
+    struct hd_conform_summary summary;
+    struct hd_config config;
+    struct hd_option_value *options, *inner_options; /* owned */
+    uint32_t level;
+    struct hd_conform_result *results; /* owned */
+};
+
+/* --- what is asked ------------------------------------------------------------------------- */
+
+static int read_numbers(struct hd_cli *cli, struct session *session)
+{
+    const char *seed = hd_cli_option(cli, "--seed", 0);
+    const char *bytes = hd_cli_option(cli, "--bytes-max", 0);
+    const char *level = hd_cli_option(cli, "--level", 0);
+
+    session->subject.seed = 1;
+    session->subject.bytes_max = INITIAL_BYTES_MAX;
+    session->level = HD_CONFORM_FAULT;
+    if (seed != NULL && !hd_text_to_unsigned(seed, &session->subject.seed)) {
+        return hd_cli_refuse(cli, "--seed is a whole number, not %.100s", seed);
+    }
+    if (bytes != NULL && (!hd_text_to_bytes(bytes, &session->subject.bytes_max) ||
+                          session->subject.bytes_max == 0)) {
+        return hd_cli_refuse(cli, "--bytes-max is a number of bytes, such as 4M, not %.100s",
+                             bytes);
+    }
+    if (level != NULL && !hd_conform_level_of(level, &session->level)) {
+        return hd_cli_refuse(cli, "--level is load, api, semantics, fault or speed, not %.100s",
+                             level);
+    }
+    return 0;
+}
+
+/* Every --check names one; they must all be of this kind's suite. */
+static int know_checks(struct hd_cli *cli, uint32_t kind)
+{
+    uint32_t count;
+    const struct hd_conform_check *suite = hd_conform_suite(kind, &count);
+    const char *name = hd_cli_option(cli, "--check", 0);
+
+    for (uint32_t i = 0; name != NULL; name = hd_cli_option(cli, "--check", ++i)) {
+        if (hd_conform_find(kind, name) == NULL) {
+            struct hd_nearest nearest = {.wanted = name};
+            for (uint32_t k = 0; k < count; k++) {
+                hd_nearest_offer(&nearest, suite[k].name);
+            }
+            hd_problem_remedy(&cli->problem, "the nearest one is %s", nearest.name);
+            return hd_cli_refuse(cli, "a %s has no check %.100s", hd_kind_name(kind), name);
+        }
+    }
+    return 0;
+}
+
+static int is_wanted(const struct hd_cli *cli, const struct session *session,
+                     const struct hd_conform_check *check)
+{
+    const char *name = hd_cli_option(cli, "--check", 0);
+
+    if (name == NULL) {
+        return check->level <= session->level;
+    }
+    for (uint32_t i = 0; name != NULL; name = hd_cli_option(cli, "--check", ++i)) {
+        if (strcmp(name, check->name) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* --- of whom ------------------------------------------------------------------------------- */
+
+static void load_once(void *context)
+{
+    struct hd_cli *cli = context;
+    const struct hd_candidate *found;
+    hd_cli_find_plugin(cli, cli->words[0], &found);
+}
+
+static int read_options(struct hd_cli *cli, struct session *session, const struct hd_plugin *plugin,
+                        struct hd_option_value **options)
+{
+    *options = calloc(plugin->option_count + 1, sizeof **options);
+    if (*options == NULL) {
+        hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+        return cli->problem.exit_code;
+    }
+    hd_config_options(&session->config, plugin, *options, &cli->problem);
+    return cli->problem.exit_code;
+}
+
+/* A hook is judged around transport.inner, or around shm where none is named. */
+static int find_inner(struct hd_cli *cli, struct session *session)
+{
+    const char *name = session->config.transport.inner;
+    const struct hd_candidate *found;
+
+    if (hd_registry_find(cli->registry, HD_KIND_TRANSPORT, strcmp(name, "none") == 0 ? "shm" : name,
+                         &found, &cli->problem) != HD_OK) {
+        hd_problem_key(&cli->problem, "transport.inner");
+        return cli->problem.exit_code;
+    }
+    session->subject.inner = &found->plugin;
+    return read_options(cli, session, &found->plugin, &session->inner_options);
+}
+
+static int find_subject(struct hd_cli *cli, struct session *session)
+{
+    const struct hd_candidate *found;
+
+    if (hd_conform_try(load_once, cli, &cli->problem) != HD_OK) {
+        hd_problem_place(&cli->problem, "%s", cli->words[0]);
+        return cli->problem.exit_code;
+    }
+    if (hd_cli_find_plugin(cli, cli->words[0], &found) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    const struct hd_plugin *plugin = &found->plugin;
+    session->subject.plugin = plugin;
+    session->summary.plugin = plugin;
+    session->summary.path = found->path;
+    session->summary.level = session->level;
+    session->summary.seed = session->subject.seed;
+    int code = read_options(cli, session, plugin, &session->options);
+    session->subject.options = session->options;
+    if (code == 0 && plugin->kind == HD_KIND_TRANSPORT &&
+        (plugin->capabilities & HD_TRANSPORT_HOOK) != 0) {
+        code = find_inner(cli, session);
+        session->subject.inner_options = session->inner_options;
+    }
+    return code;
+}
+
+/* --- the run ------------------------------------------------------------------------------- */
+
+static int run_checks(struct hd_cli *cli, struct session *session)
+{
+    struct hd_conform_summary *summary = &session->summary;
+    uint32_t count;
+    const struct hd_conform_check *suite = hd_conform_suite(summary->plugin->kind, &count);
+
+    session->results = calloc(count, sizeof *session->results);
+    if (session->results == NULL) {
+        hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+        return cli->problem.exit_code;
+    }
+    summary->results = session->results;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_wanted(cli, session, &suite[i])) {
+            continue;
+        }
+        struct hd_conform_result *result = &session->results[summary->count];
+        if (hd_conform_run(&session->subject, &suite[i], result, &cli->problem) != HD_OK) {
+            return cli->problem.exit_code;
+        }
+        summary->count++;
+        summary->verdicts[result->verdict]++;
+        if (!cli->is_json) {
+            hd_conform_print_row(cli, result);
+        }
+    }
+    return 0;
+}
+
+static void name_failures(struct hd_cli *cli, const struct hd_conform_summary *summary)
+{
+    char names[512] = "";
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < summary->count; i++) {
+        if (summary->results[i].verdict == HD_CONFORM_FAILED && used + 1 < sizeof names) {
+            const int length = snprintf(names + used, sizeof names - used, "%s%s",
+                                        used > 0 ? ", " : "", summary->results[i].check->name);
+            used += (size_t)length;
+        }
+    }
+    hd_problem_place(&cli->problem, "%s.%s", hd_kind_name(summary->plugin->kind),
+                     summary->plugin->name);
+    hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_FAILED, "%u of %u checks failed: %s",
+                   summary->verdicts[HD_CONFORM_FAILED], summary->count, names);
+}
+
+static int judge(struct hd_cli *cli, struct session *session)
+{
+    int code = find_subject(cli, session);
+
+    if (code == 0) {
+        code = know_checks(cli, session->subject.plugin->kind);
+    }
+    if (code == 0) {
+        if (!cli->is_json) {
+            hd_conform_print_head(cli, &session->summary);
+        }
+        code = run_checks(cli, session);
+    }
+    if (code == 0) {
+        code = hd_conform_finish_output(cli, &session->summary);
+    }
+    if (code == 0 && session->summary.verdicts[HD_CONFORM_FAILED] > 0) {
+        name_failures(cli, &session->summary);
+        code = cli->problem.exit_code;
+    }
+    free(session->results);
+    free(session->options);
+    free(session->inner_options);
+    return code;
+}
+
+static int cmd_conform(struct hd_cli *cli)
+{
+    struct session session = {.level = 0};
+
+    if (hd_cli_words_max(cli, 1) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (cli->word_count == 0) {
+        hd_problem_remedy(&cli->problem, "`heddle list` shows those that there are");
+        return hd_cli_refuse(cli, "conform needs the name of a plugin, or its file");
+    }
+    if (read_numbers(cli, &session) != 0 || hd_cli_config(cli, &session.config) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    const int code = judge(cli, &session);
+    hd_config_finish(&session.config);
+    return code;
+}
+
+static const struct hd_cli_option options[] = {
+    {"--level", "LEVEL", "load, api, semantics, fault (the default) or speed, each with all before",
+     NULL},
+    {"--check", "NAME", "this check alone; may be repeated", NULL},
+    {"--seed", "NUMBER", "of everything that is drawn at random; 1", NULL},
+    {"--bytes-max", "BYTES", "of one message of a transport; 64M", NULL},
+    {"--junit", "OUT", "writes the results as JUnit's XML", NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
+const struct hd_command hd_command_conform = {
+    "conform", "NAME|KIND.NAME|FILE", "judges one plugin by the contract of its kind",
+    options,   cmd_conform,
+};

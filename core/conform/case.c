@@ -1,0 +1,163 @@
+#include "base/clock.h"
+#include "base/memory.h"
+#include "conform/check.h"
+
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void decide(struct hd_conform_case *check, uint32_t verdict, const char *format,
+                   va_list arguments)
+{
+    struct hd_conform_verdict_page *page = check->page;
+
+    if (atomic_exchange(&page->claimed, 1) == 0) {
+        page->verdict = verdict;
+        vsnprintf(page->text, sizeof page->text, format, arguments);
+        atomic_store(&page->written, 1);
+    }
+}
+
+void hd_conform_fail(struct hd_conform_case *check, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    decide(check, HD_CONFORM_FAILED, format, arguments);
+    va_end(arguments);
+}
+
+void hd_conform_skip(struct hd_conform_case *check, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    decide(check, HD_CONFORM_SKIPPED, format, arguments);
+    va_end(arguments);
+}
+
+void hd_conform_remark(struct hd_conform_case *check, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(check->page->remark, sizeof check->page->remark, format, arguments);
+    va_end(arguments);
+}
+
+int hd_conform_is_decided(const struct hd_conform_case *check)
+{
+    return atomic_load(&check->page->claimed) != 0;
+}
+
+uint64_t hd_conform_mix(uint64_t value)
+{
+    value += 0x9e3779b97f4a7c15ull;
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
+    return value ^ (value >> 31);
+}
+
+uint64_t hd_conform_draw(struct hd_conform_case *check)
+{
+    return hd_conform_mix(check->random++);
+}
+
+/* --- the host that a plugin sees ---------------------------------------------------------- */
+
+static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
+{
+    struct hd_conform_case *check = context;
+
+    check->allocation_count++;
+    return hd_memory_take(bytes, alignment_bytes, tag);
+}
+
+static void host_free(void *context, void *memory)
+{
+    (void)context;
+    hd_memory_give(memory);
+}
+
+static uint64_t host_now_ns(void *context)
+{
+    (void)context;
+    return hd_now_ns();
+}
+
+/* What a plugin logs is not judged. */
+static void host_log(void *context, uint32_t level, const char *text)
+{
+    (void)context;
+    (void)level;
+    (void)text;
+}
+
+static hd_status host_fail(void *context, const struct hd_error *error)
+{
+    struct hd_conform_report *report = &((struct hd_conform_case *)context)->report;
+
+    report->count++;
+    report->status = error->status;
+    report->rank = error->rank;
+    report->channel = error->channel;
+    report->sequence = error->sequence;
+    snprintf(report->text, sizeof report->text, "%s", error->text != NULL ? error->text : "");
+    return error->status;
+}
+
+static void host_trace_transfer(void *context, const struct hd_transfer *transfer)
+{
+    (void)context;
+    (void)transfer;
+}
+
+static void host_account(void *context, int64_t bytes, const char *tag)
+{
+    (void)context;
+    (void)bytes;
+    (void)tag;
+}
+
+void hd_conform_host_init(struct hd_conform_case *check)
+{
+    check->host = (struct hd_host){.size = sizeof check->host,
+                                   .rank_count = 1,
+                                   .option_count = check->plugin->option_count,
+                                   .options = check->subject->options,
+                                   .context = check,
+                                   .alloc = host_alloc,
+                                   .free = host_free,
+                                   .now_ns = host_now_ns,
+                                   .log = host_log,
+                                   .fail = host_fail,
+                                   .trace_transfer = host_trace_transfer,
+                                   .account = host_account};
+}
+
+uint64_t hd_conform_held_bytes(void)
+{
+    struct hd_memory_use rows[HD_MEMORY_TAG_MAX];
+    const uint32_t count = hd_memory_report(rows, HD_MEMORY_TAG_MAX);
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count && i < HD_MEMORY_TAG_MAX; i++) {
+        bytes += rows[i].bytes;
+    }
+    return bytes;
+}
+
+uint32_t hd_conform_entry_count(const char *folder)
+{
+    DIR *stream = opendir(folder);
+    uint32_t count = 0;
+
+    while (stream != NULL && readdir(stream) != NULL) {
+        count++;
+    }
+    if (stream != NULL) {
+        closedir(stream);
+    }
+    return count;
+}

@@ -1,0 +1,267 @@
+#include "conform/port.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <string.h>
+
+enum { SEAL_WORD = 1 << 20 };
+
+static const struct hd_channel *channel_of(const struct hd_port *port, struct hd_message message)
+{
+    return port->channels[message.channel];
+}
+
+static uint64_t limit_of(const struct hd_port *port)
+{
+    return hd_now_ns() + port->limit_ms * HD_MS_NS;
+}
+
+static int promises(const struct hd_port *port, uint64_t capability)
+{
+    return (port->capabilities & capability) != 0;
+}
+
+/* At most 8 bytes of the message at `offset`; how many. */
+static uint64_t pattern(struct hd_message message, uint64_t offset, uint64_t limit_bytes,
+                        unsigned char bytes[8])
+{
+    const uint64_t word = hd_pattern_word(message.channel, message.sequence, offset / 8);
+    memcpy(bytes, &word, 8);
+    return limit_bytes - offset < 8 ? limit_bytes - offset : 8;
+}
+
+void hd_port_fill(const struct hd_port *port, struct hd_message message)
+{
+    const uint64_t limit_bytes = channel_of(port, message)->bytes;
+    unsigned char *slot = port->ops->slot(port->transport, &message);
+    unsigned char bytes[8];
+
+    for (uint64_t offset = 0; offset < limit_bytes; offset += 8) {
+        const uint64_t count = pattern(message, offset, limit_bytes, bytes);
+        memcpy(slot + offset, bytes, count);
+    }
+    if (promises(port, HD_TRANSPORT_SEALED)) {
+        for (uint64_t word = 0; word < HD_SEAL_BYTES / 8; word++) {
+            const uint64_t value =
+                hd_pattern_word(message.channel, message.sequence, SEAL_WORD + word);
+            memcpy(slot - HD_SEAL_BYTES + word * 8, &value, 8);
+        }
+    }
+}
+
+static int is_sealed(const unsigned char *slot, struct hd_message message)
+{
+    int holds = 1;
+
+    for (uint64_t word = 0; word < HD_SEAL_BYTES / 8; word++) {
+        const uint64_t value = hd_pattern_word(message.channel, message.sequence, SEAL_WORD + word);
+        holds = holds && memcmp(slot - HD_SEAL_BYTES + word * 8, &value, 8) == 0;
+    }
+    return holds;
+}
+
+int hd_port_is_whole(const struct hd_port *port, struct hd_message message)
+{
+    const int sealed = promises(port, HD_TRANSPORT_SEALED);
+    const uint64_t whole_bytes = channel_of(port, message)->bytes;
+    const uint64_t limit_bytes = sealed ? whole_bytes : whole_bytes / 8 * 8;
+    const unsigned char *slot = port->ops->slot(port->transport, &message);
+    unsigned char bytes[8];
+    int holds = !sealed || is_sealed(slot, message);
+
+    for (uint64_t offset = 0; holds && offset < limit_bytes; offset += 8) {
+        const uint64_t count = pattern(message, offset, limit_bytes, bytes);
+        holds = memcmp(slot + offset, bytes, count) == 0;
+    }
+    return holds;
+}
+
+hd_status hd_port_wait(const struct hd_port *port, struct hd_message message, uint64_t deadline_ns)
+{
+    const struct hd_transport_ops *ops = port->ops;
+
+    if (ops->wait != NULL) {
+        return ops->wait(port->transport, &message, NULL, deadline_ns);
+    }
+    hd_status status = ops->test(port->transport, &message);
+    while (status == HD_IN_PROGRESS && hd_now_ns() < deadline_ns) {
+        if (ops->progress == NULL || ops->progress(port->transport) == HD_IN_PROGRESS) {
+            sched_yield();
+        }
+        status = ops->test(port->transport, &message);
+    }
+    return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
+}
+
+hd_status hd_port_send(const struct hd_port *port, struct hd_message message)
+{
+    hd_status status = port->ops->reserve(port->transport, &message);
+
+    if (status == HD_BUSY) {
+        status = hd_port_wait(port, message, limit_of(port));
+        status = status == HD_OK ? port->ops->reserve(port->transport, &message) : status;
+    }
+    if (status == HD_OK) {
+        hd_port_fill(port, message);
+        status = port->ops->post_send(port->transport, &message, NULL);
+    }
+    return status;
+}
+
+hd_status hd_port_receive(const struct hd_port *port, struct hd_message message)
+{
+    hd_status status = port->ops->post_recv(port->transport, &message);
+
+    if (status == HD_OK) {
+        status = hd_port_wait(port, message, limit_of(port));
+    }
+    return status != HD_OK || hd_port_is_whole(port, message) ? status : HD_PROTOCOL;
+}
+
+hd_status hd_port_release(const struct hd_port *port, struct hd_message message)
+{
+    memset(port->ops->slot(port->transport, &message), 0xFF, channel_of(port, message)->bytes);
+    return port->ops->release(port->transport, &message, NULL);
+}
+
+/* --- all channels at once ---------------------------------------------------------------- */
+
+struct lane {
+    uint64_t sent, posted, read, released; /* counts, and the next sequence of each */
+};
+
+static uint64_t draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+    return *state >> 33;
+}
+
+/* One message, if its slot is free. */
+static hd_status push(const struct hd_port *port, uint32_t channel, struct lane *lane)
+{
+    const struct hd_message message = {.sequence = lane->sent, .channel = channel};
+    hd_status status = port->ops->reserve(port->transport, &message);
+
+    if (status == HD_OK) {
+        hd_port_fill(port, message);
+        status = port->ops->post_send(port->transport, &message, NULL);
+        lane->sent += status == HD_OK;
+    }
+    return status;
+}
+
+/* Reads the next message if it is there; HD_BUSY when nothing could be done. */
+static hd_status pull(const struct hd_port *port, uint32_t channel, struct lane *lane, uint64_t end)
+{
+    const uint64_t depth = port->channels[channel]->depth;
+    const struct hd_message message = {.sequence = lane->read, .channel = channel};
+    hd_status status = HD_OK;
+
+    while (status == HD_OK && lane->posted < end && lane->posted < lane->released + depth) {
+        const struct hd_message next = {.sequence = lane->posted++, .channel = channel};
+        status = port->ops->post_recv(port->transport, &next);
+    }
+    if (status == HD_OK && lane->read < lane->posted) {
+        status = port->ops->test(port->transport, &message);
+        if (status == HD_OK) {
+            lane->read++;
+            return hd_port_is_whole(port, message) ? HD_OK : HD_PROTOCOL;
+        }
+        return status;
+    }
+    return status == HD_OK ? HD_BUSY : status;
+}
+
+/* Ends the oldest lease, after another look at what was leased. */
+static hd_status end_lease(const struct hd_port *port, uint32_t channel, struct lane *lane)
+{
+    const struct hd_message message = {.sequence = lane->released, .channel = channel};
+    const int holds = hd_port_is_whole(port, message);
+
+    lane->released++;
+    const hd_status status = hd_port_release(port, message);
+    return holds ? status : HD_PROTOCOL;
+}
+
+/* Moves what can move on one channel. */
+static hd_status advance(const struct hd_port *port, uint32_t channel, struct lane *lane,
+                         uint64_t end, uint64_t *random)
+{
+    const struct hd_channel *shape = port->channels[channel];
+    hd_status status = HD_BUSY;
+
+    if (shape->source == port->rank && lane->sent < end) {
+        return push(port, channel, lane);
+    }
+    if (shape->target == port->rank && lane->released < end) {
+        status = pull(port, channel, lane, end);
+        const uint64_t held = lane->read - lane->released;
+        const int is_full = held == shape->depth || lane->read == end;
+        if (status >= 0 && held > 0 && (is_full || draw(random) % 4 == 0)) {
+            return end_lease(port, channel, lane);
+        }
+    }
+    return status;
+}
+
+static int is_done(const struct hd_port *port, const struct lane *lanes, uint64_t end)
+{
+    for (uint32_t i = 0; i < port->channel_count; i++) {
+        const struct hd_channel *shape = port->channels[i];
+        if ((shape->source == port->rank && lanes[i].sent < end) ||
+            (shape->target == port->rank && lanes[i].released < end)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* One turn over all channels, in any order; *moved: something did. */
+static hd_status turn(const struct hd_port *port, struct lane *lanes, struct hd_port_mix *mix,
+                      uint64_t *random, int *moved)
+{
+    const uint64_t end = mix->first + mix->count;
+
+    *moved = port->ops->progress != NULL && port->ops->progress(port->transport) == HD_OK;
+    for (uint32_t i = 0; i < port->channel_count; i++) {
+        const uint32_t channel = (uint32_t)(draw(random) % port->channel_count);
+        struct lane *lane = &lanes[channel];
+        const int is_source = port->channels[channel]->source == port->rank;
+        mix->wrong_channel = channel;
+        mix->wrong_sequence = is_source ? lane->sent : lane->read;
+        const hd_status status = advance(port, channel, lane, end, random);
+        if (status < 0) {
+            return status;
+        }
+        *moved |= status == HD_OK;
+    }
+    return HD_OK;
+}
+
+hd_status hd_port_mix(const struct hd_port *port, struct hd_port_mix *mix)
+{
+    struct lane lanes[HD_PORT_CHANNEL_MAX];
+    const uint64_t deadline_ns = limit_of(port);
+    uint64_t random = mix->seed + port->rank + 1;
+
+    assert(port->channel_count <= HD_PORT_CHANNEL_MAX);
+    for (uint32_t i = 0; i < port->channel_count; i++) {
+        lanes[i] = (struct lane){mix->first, mix->first, mix->first, mix->first};
+    }
+    while (!is_done(port, lanes, mix->first + mix->count)) {
+        int moved = 0;
+        hd_status status = turn(port, lanes, mix, &random, &moved);
+        if (status == HD_OK && hd_now_ns() >= deadline_ns) {
+            status = HD_TIMEOUT;
+        }
+        if (status != HD_OK) {
+            return status;
+        }
+        if (!moved) {
+            sched_yield();
+        }
+    }
+    return HD_OK;
+}

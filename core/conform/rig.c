@@ -1,0 +1,291 @@
+#include "conform/rig.h"
+
+#include "base/clock.h"
+#include "launch/launch.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GRACE_MS = 300, OPEN_MS = 20000, LEAVE_MS = 300 };
+
+/* What the launcher hands to every rank. */
+struct run {
+    struct hd_conform_case *check;
+    const struct hd_rig_job *job;
+};
+
+uint64_t hd_rig_capabilities(const struct hd_conform_case *check)
+{
+    const struct hd_plugin *inner = check->subject->inner;
+    return check->plugin->capabilities | (inner != NULL ? inner->capabilities : 0);
+}
+
+uint64_t hd_rig_deadline_ns(uint64_t from_now_ms)
+{
+    return hd_now_ns() + from_now_ms * HD_MS_NS;
+}
+
+void hd_rig_fail(struct hd_rig *rig, const char *format, ...)
+{
+    const struct hd_conform_report *report = &rig->check->report;
+    char text[HD_CONFORM_TEXT_BYTES / 2];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (report->count > 0) {
+        hd_conform_fail(rig->check, "rank %u: %s; the plugin said: %s", rig->rank, text,
+                        report->text);
+    } else {
+        hd_conform_fail(rig->check, "rank %u: %s", rig->rank, text);
+    }
+}
+
+void hd_rig_expect(struct hd_rig *rig, const char *call, struct hd_message message, hd_status got,
+                   hd_status wanted)
+{
+    if (got != wanted) {
+        hd_rig_fail(rig, "%s of message %llu on channel %u returns %s, not %s", call,
+                    (unsigned long long)message.sequence, message.channel, hd_status_name(got),
+                    hd_status_name(wanted));
+    }
+}
+
+const struct hd_port *hd_rig_port(struct hd_rig *rig)
+{
+    rig->port.transport = rig->transport;
+    return &rig->port;
+}
+
+/* --- the host of a rank -------------------------------------------------------------------- */
+
+/* The context of a host is the check, which there is one of in a process; so is the rank. */
+static struct hd_rig *self;
+
+static hd_status host_put(void *context, const char *key, const void *value, uint64_t bytes)
+{
+    (void)context;
+    return hd_bootstrap_put(self->bootstrap, key, value, bytes);
+}
+
+static hd_status host_get(void *context, const char *key, void *value, uint64_t bytes,
+                          uint64_t deadline_ns)
+{
+    (void)context;
+    return hd_bootstrap_get(self->bootstrap, key, value, bytes, deadline_ns);
+}
+
+static hd_status host_fence(void *context, uint64_t deadline_ns)
+{
+    (void)context;
+    return hd_bootstrap_fence(self->bootstrap, deadline_ns);
+}
+
+static void init_host(struct hd_rig *rig, struct hd_host *host)
+{
+    *host = rig->check->host;
+    host->rank = rig->rank;
+    host->rank_count = rig->job->rank_count;
+    host->put = host_put;
+    host->get = host_get;
+    host->fence = host_fence;
+}
+
+static void init_rig(struct hd_rig *rig, const struct run *run, struct hd_bootstrap *bootstrap,
+                     void *shared)
+{
+    const struct hd_rig_job *job = run->job;
+    const struct hd_conform_subject *subject = run->check->subject;
+
+    self = rig;
+    *rig = (struct hd_rig){.check = run->check,
+                           .job = job,
+                           .rank = hd_bootstrap_rank(bootstrap),
+                           .ops = run->check->plugin->ops,
+                           .bootstrap = bootstrap,
+                           .shared = shared};
+    atomic_store(&rig->shared->pids[rig->rank], (int32_t)getpid());
+    for (uint32_t i = 0; i < job->channel_count; i++) {
+        rig->list[i] = &job->channels[i];
+    }
+    init_host(rig, &rig->host);
+    init_host(rig, &rig->inner_host);
+    if (subject->inner != NULL) {
+        rig->inner_host.option_count = subject->inner->option_count;
+        rig->inner_host.options = subject->inner_options;
+    }
+    rig->setup = (struct hd_transport_setup){.size = sizeof rig->setup,
+                                             .channel_count = job->channel_count,
+                                             .channels = rig->list,
+                                             .host = &rig->host,
+                                             .inner = subject->inner,
+                                             .inner_host = &rig->inner_host,
+                                             .memory = HD_MEMORY_HOST,
+                                             .alignment_bytes = 64};
+    rig->port = (struct hd_port){.ops = rig->ops,
+                                 .capabilities = hd_rig_capabilities(run->check),
+                                 .channels = rig->list,
+                                 .channel_count = job->channel_count,
+                                 .rank = rig->rank,
+                                 .limit_ms = HD_RIG_LIMIT_MS};
+}
+
+/* --- a rank -------------------------------------------------------------------------------- */
+
+/* A rank that waits here still moves what others wait for. */
+hd_status hd_rig_fence(struct hd_rig *rig)
+{
+    const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+    const int moves = rig->transport != NULL && rig->ops->progress != NULL;
+    hd_status status = HD_TIMEOUT;
+
+    while (status == HD_TIMEOUT && hd_now_ns() < deadline_ns) {
+        status = hd_bootstrap_fence(rig->bootstrap, moves ? hd_now_ns() + HD_MS_NS : deadline_ns);
+        if (status == HD_TIMEOUT && moves) {
+            rig->ops->progress(rig->transport);
+        }
+    }
+    return status;
+}
+
+hd_status hd_rig_open(struct hd_rig *rig, uint64_t limit_ms)
+{
+    rig->setup.deadline_ns = hd_rig_deadline_ns(limit_ms);
+    return rig->ops->open(&rig->setup, &rig->transport);
+}
+
+hd_status hd_rig_close(struct hd_rig *rig)
+{
+    const uint64_t deadline_ns = hd_rig_deadline_ns(2 * HD_RIG_LIMIT_MS);
+    struct hd_transport *transport = rig->transport;
+
+    if (transport == NULL) {
+        return HD_OK;
+    }
+    /* All work rests everywhere before anybody says so. */
+    hd_status status = hd_rig_fence(rig);
+    if (status == HD_OK && rig->ops->quiesce != NULL) {
+        status = rig->ops->quiesce(transport, deadline_ns);
+    }
+    if (status == HD_OK) {
+        status = hd_bootstrap_fence(rig->bootstrap, deadline_ns);
+    }
+    rig->transport = NULL;
+    rig->ops->close(transport, deadline_ns);
+    return status;
+}
+
+void hd_rig_leave_alone(struct hd_rig *rig)
+{
+    struct hd_transport *transport = rig->transport;
+
+    rig->transport = NULL;
+    rig->may_leak = 1;
+    if (rig->ops->quiesce != NULL) {
+        rig->ops->quiesce(transport, hd_rig_deadline_ns(LEAVE_MS));
+    }
+    rig->ops->close(transport, hd_rig_deadline_ns(LEAVE_MS));
+}
+
+void hd_rig_leave(struct hd_rig *rig)
+{
+    hd_rig_fence(rig);
+    hd_rig_leave_alone(rig);
+    hd_rig_fence(rig);
+}
+
+/* A transport without a seal may be one that brings nothing: its first message is there before
+   anybody has sent it, and reads as if somebody had. */
+static int is_hollow(struct hd_rig *rig)
+{
+    const hd_status opened = (hd_rig_capabilities(rig->check) & HD_TRANSPORT_SEALED) != 0
+                                 ? HD_UNSUPPORTED
+                                 : hd_rig_open(rig, OPEN_MS);
+
+    for (uint32_t i = 0; opened == HD_OK && i < rig->job->channel_count; i++) {
+        const struct hd_message first = {.channel = i};
+        if (rig->list[i]->target == rig->rank &&
+            rig->ops->post_recv(rig->transport, &first) == HD_OK &&
+            rig->ops->test(rig->transport, &first) == HD_OK &&
+            hd_port_is_whole(hd_rig_port(rig), first)) {
+            atomic_store(&rig->shared->is_hollow, 1);
+        }
+    }
+    if (opened == HD_OK) {
+        hd_rig_close(rig); /* all meet there */
+    }
+    return atomic_load(&rig->shared->is_hollow) != 0;
+}
+
+static void run_body(struct hd_rig *rig)
+{
+    if (rig->job->needs_peer && is_hollow(rig)) {
+        hd_conform_skip(rig->check, "brings nothing: its first message is there before it is sent");
+        return;
+    }
+    if (!rig->job->is_unopened) {
+        const hd_status status = hd_rig_open(rig, OPEN_MS);
+        HD_RIG_HOLD(rig, status == HD_OK && rig->transport != NULL, "open returns %s",
+                    hd_status_name(status));
+    }
+    rig->job->body(rig);
+    if (hd_conform_is_decided(rig->check)) {
+        return;
+    }
+    const hd_status status = hd_rig_close(rig);
+    HD_RIG_HOLD(rig, status == HD_OK, "coming to rest returns %s", hd_status_name(status));
+    HD_RIG_HOLD(rig, rig->may_leak || hd_conform_held_bytes() == 0,
+                "close leaves %llu bytes of the host's",
+                (unsigned long long)hd_conform_held_bytes());
+}
+
+static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)
+{
+    static struct hd_rig rig;
+
+    init_rig(&rig, context, bootstrap, shared);
+    run_body(&rig);
+    return hd_conform_is_decided(rig.check) ? 1 : 0;
+}
+
+/* --- the parent of the ranks ---------------------------------------------------------------- */
+
+static uint32_t on_event(void *context, void *shared, const struct hd_launch_event *event)
+{
+    const struct run *run = context;
+
+    (void)shared;
+    if (event->kind == HD_LAUNCH_KILLED && event->rank + 1 != run->job->dying_rank) {
+        hd_conform_fail(run->check, "rank %u died of SIG%s", event->rank,
+                        sigabbrev_np(event->signal));
+    }
+    if (event->kind == HD_LAUNCH_EXITED && event->exit_code != 0) {
+        hd_conform_fail(run->check, "rank %u left the process with exit code %d", event->rank,
+                        event->exit_code);
+    }
+    return (uint32_t)hd_conform_is_decided(run->check);
+}
+
+void hd_rig_run(struct hd_conform_case *check, const struct hd_rig_job *job)
+{
+    static struct hd_launch_outcome outcome;
+    struct run run = {check, job};
+    struct hd_problem problem = {0};
+    const struct hd_launch launch = {.rank_count = job->rank_count,
+                                     .shared_bytes = sizeof(struct hd_rig_shared),
+                                     .gather_bytes = 64,
+                                     .context = &run,
+                                     .rank_main = rank_main,
+                                     .on_event = on_event,
+                                     .grace_ms = GRACE_MS};
+
+    assert(job->rank_count <= HD_RIG_RANK_MAX && job->channel_count <= HD_PORT_CHANNEL_MAX);
+    if (hd_launch_run(&launch, &outcome, &problem) != HD_OK) {
+        hd_conform_fail(check, "%s", problem.message);
+    }
+}

@@ -1,0 +1,281 @@
+#include "base/clock.h"
+#include "conform/schedule.h"
+#include "plan/pipeline.h"
+
+#include <assert.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GROWTH = 16, ROUNDS = 5 };
+
+/* --- the laws ------------------------------------------------------------------------------ */
+
+static void judge_laws(struct hd_conform_case *check, const struct hd_shape *shape)
+{
+    struct hd_pipeline *pipeline = NULL;
+    struct hd_problem problem = {0};
+    const hd_status status = hd_pipeline_from_schedule(
+        check->plugin->name, hd_conform_schedule_ops(check), shape, &pipeline, &problem);
+
+    if (status != HD_OK && problem.law > 0) {
+        hd_conform_fail(check, "%s: law %u: %s", hd_conform_shape_text(shape), problem.law,
+                        problem.message);
+    } else if (status != HD_OK) {
+        hd_conform_fail(check, "%s: %s", hd_conform_shape_text(shape), problem.message);
+    }
+    hd_pipeline_destroy(pipeline);
+}
+
+void hd_conform_schedule_laws(struct hd_conform_case *check)
+{
+    hd_conform_sweep(check, 0, judge_laws);
+}
+
+void hd_conform_schedule_forward_only(struct hd_conform_case *check)
+{
+    hd_conform_sweep(check, HD_FORWARD_ONLY, judge_laws);
+}
+
+void hd_conform_schedule_large(struct hd_conform_case *check)
+{
+    hd_conform_sweep_large(check, judge_laws);
+}
+
+/* --- purity -------------------------------------------------------------------------------- */
+
+static void count_all(const struct hd_conform_case *check, const struct hd_shape *shape,
+                      uint64_t *capacities)
+{
+    struct hd_conform_plans counted;
+
+    hd_conform_plan(check, shape, NULL, 0, &counted);
+    for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
+        capacities[rank] = counted.plans[rank].count;
+    }
+    hd_conform_plans_free(&counted);
+}
+
+/* Twice, with another shape between, other rubbish in scratch, and a copy of shape and options
+   elsewhere that is overwritten as soon as the call is over. */
+static void judge_purity(struct hd_conform_case *check, const struct hd_shape *shape)
+{
+    const struct hd_shape between =
+        hd_conform_shape(check, shape->rank_count, shape->stage_count / shape->rank_count,
+                         shape->microbatch_count % 12 + 1);
+    struct hd_conform_plans first, again, other;
+    struct hd_shape moved = *shape;
+    uint64_t capacities[8];
+
+    assert(shape->rank_count <= 8);
+    count_all(check, shape, capacities);
+    hd_conform_plan(check, shape, capacities, 0x00, &first);
+    if (!hd_conform_is_refused(check, &between)) {
+        hd_conform_plan(check, &between, NULL, 0x77, &other);
+        hd_conform_plans_free(&other);
+    }
+    hd_conform_plan(check, &moved, capacities, 0xff, &again);
+    for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
+        const struct hd_plan *one = &first.plans[rank], *two = &again.plans[rank];
+        HD_HOLD(check,
+                one->count == two->count &&
+                    memcmp(one->actions, two->actions, one->count * sizeof *one->actions) == 0,
+                "%s: rank %u is planned otherwise when asked again", hd_conform_shape_text(shape),
+                rank);
+    }
+    hd_conform_plans_free(&first);
+    hd_conform_plans_free(&again);
+}
+
+/* The sweep goes up, so a schedule that remembers the shape before also meets the one after. */
+void hd_conform_schedule_purity(struct hd_conform_case *check)
+{
+    hd_conform_sweep(check, 0, judge_purity);
+}
+
+/* --- quiet --------------------------------------------------------------------------------- */
+
+/* From here on the only system call that does not kill is the one that ends the process. */
+static int forbid_calls(void)
+{
+    struct sock_filter rows[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    const struct sock_fprog filter = {.len = sizeof rows / sizeof rows[0], .filter = rows};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+/* How a process ended that planned `shape` without being allowed to call the system; -1: it cannot
+   be forbidden here. */
+static int plan_in_silence(const struct hd_conform_case *check, const struct hd_shape *shape,
+                           struct hd_conform_plans *plans)
+{
+    enum { NOT_HERE = 7 };
+    const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
+    int status = 0;
+    const pid_t pid = fork();
+
+    if (pid == 0) {
+        if (!forbid_calls()) {
+            _exit(NOT_HERE);
+        }
+        for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
+            plans->plans[rank].count = 0;
+        }
+        ops->plan(shape, plans->scratch, plans->pointers);
+        syscall(SYS_exit_group, 0);
+    }
+    assert(pid > 0);
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE ? -1 : status;
+}
+
+void hd_conform_schedule_quiet(struct hd_conform_case *check)
+{
+    const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
+    const uint32_t per_rank = ops->stages_per_rank > 0 ? ops->stages_per_rank : 1;
+    const struct hd_shape shape = hd_conform_shape(check, 4, per_rank, 8);
+    struct hd_conform_plans plans;
+
+    if (hd_conform_is_refused(check, &shape)) {
+        hd_conform_skip(check, "refuses %s", hd_conform_shape_text(&shape));
+        return;
+    }
+    hd_conform_plan(check, &shape, NULL, 0, &plans);
+    const int status = plan_in_silence(check, &shape, &plans);
+    if (status < 0) {
+        hd_conform_skip(check, "system calls cannot be forbidden here");
+    }
+    HD_HOLD(check, !WIFSIGNALED(status), "%s: plan calls the system (%s)",
+            hd_conform_shape_text(&shape), strsignal(WTERMSIG(status)));
+    hd_conform_plans_free(&plans);
+}
+
+/* --- cost ---------------------------------------------------------------------------------- */
+
+struct cost {
+    uint64_t action_count;
+    double ns_per_action;
+};
+
+/* The least CPU time of a few rounds: what else runs on the machine only ever adds. */
+static struct cost cost_of(const struct hd_conform_case *check, const struct hd_shape *shape)
+{
+    const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
+    struct hd_conform_plans plans;
+    struct cost cost = {0, 0};
+    uint64_t least_ns = UINT64_MAX;
+    uint64_t *capacities = calloc(shape->rank_count, sizeof *capacities);
+
+    assert(capacities != NULL);
+    count_all(check, shape, capacities);
+    hd_conform_plan(check, shape, capacities, 0, &plans);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        cost.action_count = 0;
+        for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
+            cost.action_count += capacities[rank];
+            plans.plans[rank].count = 0;
+        }
+        const uint64_t begin_ns = hd_thread_cpu_ns();
+        ops->plan(shape, plans.scratch, plans.pointers);
+        const uint64_t took_ns = hd_thread_cpu_ns() - begin_ns;
+        least_ns = took_ns < least_ns ? took_ns : least_ns;
+    }
+    hd_conform_plans_free(&plans);
+    free(capacities);
+    cost.ns_per_action = (double)least_ns / (double)cost.action_count;
+    return cost;
+}
+
+/* Grown by 16 in one direction an action may cost 6 times as much (caches); were the cost
+   quadratic it would be 16 times. */
+static void judge_growth(struct hd_conform_case *check, const struct hd_shape *small,
+                         const struct hd_shape *large, const char *direction)
+{
+    if (hd_conform_is_refused(check, small) || hd_conform_is_refused(check, large)) {
+        return;
+    }
+    const struct cost before = cost_of(check, small), after = cost_of(check, large);
+    HD_HOLD(check, after.ns_per_action < 6 * before.ns_per_action + 20,
+            "16 times the %s: an action costs %.0f ns at %s and %.0f ns at %s", direction,
+            before.ns_per_action, hd_conform_shape_text(small), after.ns_per_action,
+            hd_conform_shape_text(large));
+}
+
+void hd_conform_schedule_linear(struct hd_conform_case *check)
+{
+    const uint32_t declared = hd_conform_schedule_ops(check)->stages_per_rank;
+    const uint32_t per_rank = declared > 0 ? declared : 1;
+    const struct hd_shape base = hd_conform_shape(check, 4, per_rank, 256);
+    const struct hd_shape longer = hd_conform_shape(check, 4, per_rank, GROWTH * 256);
+    const struct hd_shape wider = hd_conform_shape(check, GROWTH * 4, per_rank, 256);
+
+    judge_growth(check, &base, &longer, "microbatches");
+    judge_growth(check, &base, &wider, "ranks");
+}
+
+/* --- the edges ----------------------------------------------------------------------------- */
+
+/* Every count is within the limits of schedule.h, and so are the actions of all ranks together. */
+static void judge_limit(struct hd_conform_case *check, const struct hd_shape *shape)
+{
+    struct hd_conform_plans plans;
+    uint64_t action_count = 0;
+
+    if (hd_conform_is_refused(check, shape)) {
+        return;
+    }
+    hd_conform_plan(check, shape, NULL, 0xff, &plans);
+    for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
+        action_count += plans.plans[rank].count;
+    }
+    HD_HOLD(check, action_count >= 2 * (uint64_t)shape->stage_count * shape->microbatch_count,
+            "%s: %llu actions, where each of %u stages runs two passes of %u microbatches",
+            hd_conform_shape_text(shape), (unsigned long long)action_count, shape->stage_count,
+            shape->microbatch_count);
+    HD_HOLD(check, hd_conform_plans_are_whole(&plans), "%s: it writes beside its scratch",
+            hd_conform_shape_text(shape));
+    hd_conform_plans_free(&plans);
+}
+
+void hd_conform_schedule_limits(struct hd_conform_case *check)
+{
+    static const uint32_t shapes[][3] = {
+        {HD_RANK_MAX, 1, 1},           {HD_RANK_MAX, 4, 1},
+        {HD_RANK_MAX, 2, 3},           {1, HD_STAGE_MAX, 1},
+        {1, 1, HD_MICROBATCH_MAX},     {2, 1, HD_MICROBATCH_MAX},
+        {3, 2, HD_MICROBATCH_MAX / 8}, {1, 1, 1},
+    };
+
+    for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const struct hd_shape shape =
+            hd_conform_shape(check, shapes[i][0], shapes[i][1], shapes[i][2]);
+        judge_limit(check, &shape);
+    }
+}
+
+void hd_conform_schedule_speed(struct hd_conform_case *check)
+{
+    const uint32_t declared = hd_conform_schedule_ops(check)->stages_per_rank;
+    const struct hd_shape shape = hd_conform_shape(check, 8, declared > 0 ? declared : 1, 512);
+
+    if (hd_conform_is_refused(check, &shape)) {
+        hd_conform_skip(check, "refuses %s", hd_conform_shape_text(&shape));
+        return;
+    }
+    const struct cost cost = cost_of(check, &shape);
+    hd_conform_remark(check, "%s: %.1f ns an action, %.1f million a second",
+                      hd_conform_shape_text(&shape), cost.ns_per_action, 1e3 / cost.ns_per_action);
+}

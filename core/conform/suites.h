@@ -1,0 +1,30 @@
+/* conform/suites.h - one table of checks a kind, which ends with an empty row, and what they
+   share; only this floor includes it. */
+#ifndef HEDDLE_CONFORM_SUITES_H
+#define HEDDLE_CONFORM_SUITES_H
+
+#include "conform/check.h"
+
+extern const struct hd_conform_check hd_conform_schedules[];
+extern const struct hd_conform_check hd_conform_transports[];
+extern const struct hd_conform_check hd_conform_kernels[];
+
+/* common.c: who the plugin says it is. */
+void hd_conform_descriptor(struct hd_conform_case *check);
+void hd_conform_options(struct hd_conform_case *check);
+
+/* schedule_*.c */
+void hd_conform_schedule_refusal(struct hd_conform_case *check);
+void hd_conform_schedule_placement(struct hd_conform_case *check);
+void hd_conform_schedule_counting(struct hd_conform_case *check);
+void hd_conform_schedule_scratch(struct hd_conform_case *check);
+void hd_conform_schedule_laws(struct hd_conform_case *check);
+void hd_conform_schedule_forward_only(struct hd_conform_case *check);
+void hd_conform_schedule_large(struct hd_conform_case *check);
+void hd_conform_schedule_purity(struct hd_conform_case *check);
+void hd_conform_schedule_quiet(struct hd_conform_case *check);
+void hd_conform_schedule_linear(struct hd_conform_case *check);
+void hd_conform_schedule_limits(struct hd_conform_case *check);
+void hd_conform_schedule_speed(struct hd_conform_case *check);
+
+#endif /* HEDDLE_CONFORM_SUITES_H */

@@ -1,0 +1,194 @@
+#include "conform/rig.h"
+#include "conform/transport.h"
+
+#include <string.h>
+
+enum { CYCLES = 4 };
+
+void hd_conform_transport_promises(struct hd_conform_case *check)
+{
+    const struct hd_transport_ops *ops = check->plugin->ops;
+    const uint64_t has = hd_rig_capabilities(check);
+    const int is_hook = (check->plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
+
+    HD_HOLD(check, (has & (HD_TRANSPORT_HOST | HD_TRANSPORT_CUDA)) != 0,
+            "it promises slots neither in host nor in device memory");
+    HD_HOLD(check, (has & HD_TRANSPORT_TARGET_PROGRESS) == 0 || (has & HD_TRANSPORT_PROGRESS) != 0,
+            "TARGET_PROGRESS without PROGRESS");
+    HD_HOLD(check, (has & HD_TRANSPORT_PROGRESS) == 0 || ops->progress != NULL,
+            "it moves only while progress is called, and has no progress");
+    HD_HOLD(check, (has & HD_TRANSPORT_SEALED) == 0 || (has & HD_TRANSPORT_HOST) != 0,
+            "a seal stands before host slots, and it has none");
+    HD_HOLD(check, is_hook == (check->subject->inner != NULL), "a hook without what it wraps");
+    HD_HOLD(check,
+            ops->open != NULL && ops->slot != NULL && ops->reserve != NULL &&
+                ops->post_send != NULL && ops->post_recv != NULL && ops->test != NULL &&
+                ops->release != NULL && ops->abort != NULL && ops->close != NULL,
+            "a member that has no default is NULL");
+}
+
+/* --- slots --------------------------------------------------------------------------------- */
+
+static uint32_t slot_count_of(const struct hd_rig *rig, const struct hd_channel *channel)
+{
+    const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+    return channel->source == rig->rank && !in_place ? channel->send_depth : channel->depth;
+}
+
+/* All slots of this rank, each with its seal where it has one; no two share a byte. */
+static void judge_apart(struct hd_rig *rig)
+{
+    const uint64_t lead = (rig->port.capabilities & HD_TRANSPORT_SEALED) != 0 ? HD_SEAL_BYTES : 0;
+    struct {
+        uintptr_t begin, end;
+    } spans[64];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < rig->job->channel_count; i++) {
+        const uint32_t slots = slot_count_of(rig, rig->list[i]);
+        for (uint64_t sequence = 0; sequence < slots; sequence++) {
+            const struct hd_message message = {.sequence = sequence, .channel = i};
+            const uintptr_t at = (uintptr_t)rig->ops->slot(rig->transport, &message);
+            spans[count].begin = at - lead;
+            spans[count].end = at + rig->list[i]->bytes;
+            for (uint32_t k = 0; k < count; k++) {
+                HD_RIG_HOLD(
+                    rig, spans[count].end <= spans[k].begin || spans[k].end <= spans[count].begin,
+                    "slot %llu of channel %u overlaps another", (unsigned long long)sequence, i);
+            }
+            count++;
+        }
+    }
+}
+
+/* After how many messages a slot comes again.  A source may have more send slots than it was
+   given, up to one for each receive slot: that harms nobody. */
+static uint64_t period_of(const struct hd_rig *rig, uint32_t channel)
+{
+    const uint32_t slots = slot_count_of(rig, rig->list[channel]);
+    const struct hd_message first = {.sequence = 0, .channel = channel};
+    const struct hd_message second = {.sequence = slots, .channel = channel};
+    const int comes_again =
+        rig->ops->slot(rig->transport, &first) == rig->ops->slot(rig->transport, &second);
+    return comes_again ? slots : rig->list[channel]->depth;
+}
+
+static void look_at_slots(struct hd_rig *rig)
+{
+    for (uint32_t i = 0; i < rig->job->channel_count; i++) {
+        for (uint64_t sequence = 0; sequence < 3ull * rig->list[i]->depth; sequence++) {
+            const struct hd_message message = {.sequence = sequence, .channel = i};
+            const uint64_t period = period_of(rig, i);
+            const struct hd_message before = {.sequence = sequence - period, .channel = i};
+            const void *slot = rig->ops->slot(rig->transport, &message);
+            HD_RIG_HOLD(rig, slot != NULL, "message %llu of channel %u has no slot",
+                        (unsigned long long)sequence, i);
+            HD_RIG_HOLD(rig, (uintptr_t)slot % rig->setup.alignment_bytes == 0,
+                        "slot %llu of channel %u is not aligned to %u bytes",
+                        (unsigned long long)sequence, i, rig->setup.alignment_bytes);
+            HD_RIG_HOLD(rig, sequence < period || slot == rig->ops->slot(rig->transport, &before),
+                        "channel %u: message %llu has another slot than %llu, %u before", i,
+                        (unsigned long long)sequence, (unsigned long long)before.sequence,
+                        (unsigned)period);
+        }
+    }
+    judge_apart(rig);
+}
+
+void hd_conform_transport_slots(struct hd_conform_case *check)
+{
+    static const struct hd_channel channels[] = {
+        {0, HD_FORWARD, 0, 1, 3, 2, 100},  {1, HD_FORWARD, 1, 0, 1, 1, 1},
+        {2, HD_FORWARD, 0, 1, 4, 1, 4096}, {0, HD_BACKWARD, 1, 0, 2, 2, 65},
+        {1, HD_BACKWARD, 0, 1, 2, 1, 8},   {2, HD_BACKWARD, 1, 0, 5, 3, 1000}};
+
+    hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
+                                           .channel_count = 6,
+                                           .channels = channels,
+                                           .body = look_at_slots});
+}
+
+/* --- reopen -------------------------------------------------------------------------------- */
+
+static const struct hd_channel both_ways[] = {{0, HD_FORWARD, 0, 1, 2, 1, 4000},
+                                              {0, HD_BACKWARD, 1, 0, 2, 1, 4000}};
+
+/* The first cycles may leave what a library keeps for good; then nothing more is left. */
+static void open_again(struct hd_rig *rig)
+{
+    uint32_t descriptor_count = 0;
+
+    for (uint32_t cycle = 0; cycle < CYCLES; cycle++) {
+        struct hd_port_mix mix = {.count = 6, .seed = cycle};
+        hd_status status = hd_rig_open(rig, HD_RIG_LIMIT_MS);
+        HD_RIG_HOLD(rig, status == HD_OK, "open %u returns %s", cycle + 1, hd_status_name(status));
+        status = hd_port_mix(hd_rig_port(rig), &mix);
+        HD_RIG_HOLD(rig, status == HD_OK, "after open %u channel %u returns %s", cycle + 1,
+                    mix.wrong_channel, hd_status_name(status));
+        status = hd_rig_close(rig);
+        HD_RIG_HOLD(rig, status == HD_OK, "close %u returns %s", cycle + 1, hd_status_name(status));
+        HD_RIG_HOLD(rig, hd_conform_held_bytes() == 0, "close %u leaves %llu bytes of the host's",
+                    cycle + 1, (unsigned long long)hd_conform_held_bytes());
+        const uint32_t count = hd_conform_entry_count("/proc/self/fd");
+        HD_RIG_HOLD(rig, cycle < 2 || count <= descriptor_count,
+                    "%u descriptors are open after close %u, %u after the one before", count,
+                    cycle + 1, descriptor_count);
+        descriptor_count = count;
+    }
+    rig->ops->close(NULL, 0);
+}
+
+void hd_conform_transport_reopen(struct hd_conform_case *check)
+{
+    hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
+                                           .channel_count = 2,
+                                           .channels = both_ways,
+                                           .is_unopened = 1,
+                                           .body = open_again});
+}
+
+/* --- stats --------------------------------------------------------------------------------- */
+
+static void count_messages(struct hd_rig *rig)
+{
+    struct hd_port_mix mix = {.count = 20};
+    const uint32_t incoming = 1 - rig->rank;
+    struct hd_channel_stats stats = {.size = sizeof stats};
+    const hd_status status = hd_port_mix(hd_rig_port(rig), &mix);
+    _Alignas(8) unsigned char small[sizeof stats];
+
+    HD_RIG_HOLD(rig, status == HD_OK, "channel %u returns %s", mix.wrong_channel,
+                hd_status_name(status));
+    rig->ops->stats(rig->transport, incoming, &stats);
+    HD_RIG_HOLD(rig, stats.finished_count == mix.count,
+                "%llu messages were read, and it counts %llu", (unsigned long long)mix.count,
+                (unsigned long long)stats.finished_count);
+    HD_RIG_HOLD(rig, memchr(stats.lane, '\0', sizeof stats.lane) != NULL && stats.lane[0] != '\0',
+                "it names no lane");
+    /* A caller of an older header has less room. */
+    memset(small, 0x5a, sizeof small);
+    const uint32_t room = 8;
+    memcpy(small, &room, sizeof room);
+    rig->ops->stats(rig->transport, incoming, (struct hd_channel_stats *)(void *)small);
+    for (uint32_t i = room; i < sizeof small; i++) {
+        HD_RIG_HOLD(rig, small[i] == 0x5a, "stats writes past the %u bytes that it was given",
+                    room);
+    }
+    if (rig->rank == 0) {
+        hd_conform_remark(rig->check, "lane %s", stats.lane);
+    }
+}
+
+void hd_conform_transport_stats(struct hd_conform_case *check)
+{
+    const struct hd_transport_ops *ops = check->plugin->ops;
+
+    if (ops->stats == NULL) {
+        hd_conform_skip(check, "counts nothing");
+        return;
+    }
+    hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
+                                           .channel_count = 2,
+                                           .channels = both_ways,
+                                           .body = count_messages});
+}

@@ -1,0 +1,371 @@
+#include "conform/rig.h"
+#include "conform/transport.h"
+
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LONG_MS = 5000, SHORT_MS = 400, LATE_MS = 8000, SLOTS_MOST = 6 };
+
+static const struct hd_channel both_ways[] = {{3, HD_FORWARD, 0, 1, 2, 2, 64},
+                                              {3, HD_BACKWARD, 1, 0, 2, 2, 64}};
+
+static struct hd_rig_job pair_job(void (*body)(struct hd_rig *rig), const void *argument)
+{
+    return (struct hd_rig_job){.rank_count = 2,
+                               .channel_count = 2,
+                               .channels = both_ways,
+                               .body = body,
+                               .argument = argument,
+                               .needs_peer = 1};
+}
+
+/* --- out of turn ---------------------------------------------------------------------------- */
+
+/* Rank 0 sends on channel 0 and receives on channel 1; of a script the last call is refused.
+   R reserve, S post_send, p post_recv, w wait, t test, r release; the digit is the sequence. */
+struct script {
+    const char *name;
+    const char *calls;
+};
+
+static const struct script turn_scripts[] = {
+    {"the second receive first", "p1"},         {"a receive twice", "p0p0"},
+    {"a receive past the window", "p0p1p2"},    {"a release before its receive", "r0"},
+    {"a release that overtakes", "p0p1w0w1r1"}, {"a release twice", "p0w0r0r0"},
+    {"the second post first", "R0R1S1"},        {"a post of a sequence that has passed", "R0S0S0"},
+};
+
+static const struct script lease_scripts[] = {
+    {"a release before its wait", "p0r0"}, {"a wait for what is not posted", "w0"},
+    {"a wait that overtakes", "p0p1w1"},   {"a test after the release", "p0w0r0t0"},
+    {"the second reserve first", "R1"},    {"a post without its reserve", "S0"},
+};
+
+static hd_status call(struct hd_rig *rig, const char *at)
+{
+    const struct hd_transport_ops *ops = rig->ops;
+    const struct hd_message message = {.sequence = (uint64_t)(at[1] - '0'),
+                                       .channel = at[0] == 'R' || at[0] == 'S' ? 0 : 1};
+    switch (at[0]) {
+    case 'R':
+        return ops->reserve(rig->transport, &message);
+    case 'S':
+        return ops->post_send(rig->transport, &message, NULL);
+    case 'p':
+        return ops->post_recv(rig->transport, &message);
+    case 'w':
+        return hd_port_wait(hd_rig_port(rig), message, hd_rig_deadline_ns(LONG_MS));
+    case 't':
+        return ops->test(rig->transport, &message);
+    default:
+        return ops->release(rig->transport, &message, NULL);
+    }
+}
+
+/* The first of a channel's send slots is there; a second may be busy for a moment. */
+static hd_status call_patiently(struct hd_rig *rig, const char *at)
+{
+    const uint64_t deadline_ns = hd_rig_deadline_ns(LONG_MS);
+    hd_status status = call(rig, at);
+
+    while (status == HD_BUSY && hd_now_ns() < deadline_ns) {
+        sched_yield();
+        status = call(rig, at);
+    }
+    return status;
+}
+
+static void play(struct hd_rig *rig, const struct script *script)
+{
+    const size_t length = strlen(script->calls);
+    const char *last = script->calls + length - 2;
+
+    for (const char *at = script->calls; at < last; at += 2) {
+        const hd_status status = call_patiently(rig, at);
+        HD_RIG_HOLD(rig, status == HD_OK, "%s: call %.2s returns %s", script->name, at,
+                    hd_status_name(status));
+    }
+    hd_status status = call(rig, last);
+    HD_RIG_HOLD(rig, status == HD_INVALID, "%s: call %.2s returns %s, not HD_INVALID", script->name,
+                last, hd_status_name(status));
+    static const char *const others[] = {"p0", "t0", "R0", "r0"};
+    for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++) {
+        status = call(rig, others[i]);
+        HD_RIG_HOLD(rig, status == HD_INVALID,
+                    "%s was refused, and then call %s returns %s: the first failure stays",
+                    script->name, others[i], hd_status_name(status));
+    }
+    rig->ops->abort(rig->transport, "too late to matter");
+    status = call(rig, "R0");
+    HD_RIG_HOLD(rig, status == HD_INVALID, "%s: after an abort the first failure became %s",
+                script->name, hd_status_name(status));
+}
+
+/* Rank 1 sends two messages, and is a good peer; rank 0 breaks the rule. */
+static void break_turn(struct hd_rig *rig)
+{
+    for (uint64_t sequence = 0; rig->rank == 1 && sequence < 2; sequence++) {
+        const struct hd_message message = {.sequence = sequence, .channel = 1};
+        HD_RIG_EXPECT(rig, "sending", message, hd_port_send(hd_rig_port(rig), message), HD_OK);
+    }
+    if (rig->rank == 0) {
+        play(rig, rig->job->argument);
+    }
+    hd_rig_leave(rig);
+}
+
+static void play_all(struct hd_conform_case *check, const struct script *scripts, unsigned count)
+{
+    for (unsigned i = 0; i < count && !hd_conform_is_decided(check); i++) {
+        struct hd_rig_job job = pair_job(break_turn, &scripts[i]);
+        job.needs_peer = scripts == lease_scripts;
+        hd_rig_run(check, &job);
+    }
+    hd_conform_remark(check, "%u ways", count);
+}
+
+void hd_conform_transport_turn(struct hd_conform_case *check)
+{
+    play_all(check, turn_scripts, sizeof turn_scripts / sizeof turn_scripts[0]);
+}
+
+void hd_conform_transport_unleased(struct hd_conform_case *check)
+{
+    play_all(check, lease_scripts, sizeof lease_scripts / sizeof lease_scripts[0]);
+}
+
+/* --- abort ---------------------------------------------------------------------------------- */
+
+struct aborter {
+    struct hd_rig *rig;
+    uint64_t pause_count;
+    atomic_int is_waiting;
+};
+
+/* Once, sooner or later after the wait has begun. */
+static void *abort_once(void *argument)
+{
+    struct aborter *aborter = argument;
+
+    while (atomic_load(&aborter->is_waiting) == 0) {
+        sched_yield();
+    }
+    for (uint64_t i = 0; i < aborter->pause_count; i++) {
+        sched_yield();
+    }
+    aborter->rig->ops->abort(aborter->rig->transport, "conform asks for it");
+    return NULL;
+}
+
+static void abort_a_wait(struct hd_rig *rig)
+{
+    const struct hd_message message = {.channel = 1};
+    struct aborter aborter = {.rig = rig, .pause_count = *(const uint64_t *)rig->job->argument};
+    pthread_t thread;
+
+    if (rig->rank == 1) { /* rests: nobody has told it of an abort */
+        hd_rig_leave(rig);
+        return;
+    }
+    HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message), HD_OK);
+    HD_RIG_HOLD(rig, pthread_create(&thread, NULL, abort_once, &aborter) == 0, "no thread");
+    atomic_store(&aborter.is_waiting, 1);
+    const hd_status status = hd_port_wait(hd_rig_port(rig), message, hd_rig_deadline_ns(LONG_MS));
+    pthread_join(thread, NULL);
+    HD_RIG_EXPECT(rig, "wait", message, status, HD_ABORTED);
+    rig->ops->abort(rig->transport, "again, as the core does each 10 ms");
+    HD_RIG_EXPECT(rig, "test, later,", message, rig->ops->test(rig->transport, &message),
+                  HD_ABORTED);
+    HD_RIG_EXPECT(rig, "reserve, later,", message, call(rig, "R0"), HD_ABORTED);
+    hd_rig_leave(rig);
+}
+
+void hd_conform_transport_abort(struct hd_conform_case *check)
+{
+    static const uint64_t pauses[] = {0, 30, 1000, 20000};
+
+    for (unsigned i = 0; i < 4 && !hd_conform_is_decided(check); i++) {
+        const struct hd_rig_job job = pair_job(abort_a_wait, &pauses[i]);
+        hd_rig_run(check, &job);
+    }
+}
+
+/* --- lost peers ----------------------------------------------------------------------------- */
+
+/* Rank 0 waits for rank 1, which ends by `signal`: for its message, or for its release. */
+struct loss {
+    const char *name;
+    int signal;
+    uint32_t waits_credit;
+};
+
+/* What the wait that nobody ends returns, and for which message: a receive at once; a slot, once
+   there is none left, which a transport with buffers of its own may never say (HD_OK). */
+static hd_status wait_in_vain(struct hd_rig *rig, const struct loss *loss, uint64_t limit_ms,
+                              struct hd_message *message)
+{
+    const struct hd_port *port = hd_rig_port(rig);
+    hd_status status = HD_OK;
+
+    *message = (struct hd_message){.channel = loss->waits_credit ? 0 : 1};
+    if (!loss->waits_credit) {
+        status = rig->ops->post_recv(rig->transport, message);
+        return status != HD_OK ? status
+                               : hd_port_wait(port, *message, hd_rig_deadline_ns(limit_ms));
+    }
+    for (uint32_t i = 0; status == HD_OK && i < SLOTS_MOST; i++, message->sequence++) {
+        status = hd_port_wait(port, *message, hd_rig_deadline_ns(limit_ms));
+        if (status == HD_OK) {
+            status = hd_port_send(port, *message);
+        }
+        if (status != HD_OK) {
+            break;
+        }
+    }
+    return status;
+}
+
+static void judge_report(struct hd_rig *rig, const struct loss *loss, hd_status status,
+                         struct hd_message message)
+{
+    const struct hd_conform_report *report = &rig->check->report;
+
+    if (rig->ops->wait == NULL && status == HD_TIMEOUT) {
+        return; /* the deadline was the core's */
+    }
+    HD_RIG_HOLD(rig, report->count == 1, "%s: it is reported %u times", loss->name, report->count);
+    HD_RIG_HOLD(rig, report->rank == 1 && report->text[0] != '\0',
+                "%s: the report does not name rank 1", loss->name);
+    HD_RIG_HOLD(rig, rig->ops->test(rig->transport, &message) == status,
+                "%s: the next call returns another status", loss->name);
+}
+
+static void lose_peer(struct hd_rig *rig, const struct loss *loss)
+{
+    const int sees_death = (rig->port.capabilities & HD_TRANSPORT_PEER_DEATH) != 0;
+    const uint64_t limit_ms = loss->signal == SIGKILL && sees_death ? LONG_MS : SHORT_MS;
+    struct hd_message message;
+
+    const uint64_t begin_ns = hd_now_ns();
+    const hd_status status = wait_in_vain(rig, loss, limit_ms, &message);
+    const uint64_t took_ms = (hd_now_ns() - begin_ns) / HD_MS_NS;
+    if (status == HD_OK && loss->waits_credit &&
+        (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) == 0) {
+        return;
+    }
+    const int is_right = status == HD_PEER_LOST || (status == HD_TIMEOUT && limit_ms == SHORT_MS);
+    HD_RIG_HOLD(rig, is_right, "%s: the wait returns %s", loss->name, hd_status_name(status));
+    HD_RIG_HOLD(rig, took_ms < SLOTS_MOST * limit_ms + LATE_MS, "%s: waits of %llu ms took %llu ms",
+                loss->name, (unsigned long long)limit_ms, (unsigned long long)took_ms);
+    judge_report(rig, loss, status, message);
+}
+
+static void meet_an_end(struct hd_rig *rig)
+{
+    const struct loss *loss = rig->job->argument;
+
+    if (rig->rank == 1) {
+        raise(loss->signal);
+        for (;;) { /* stopped, or woken only to be killed */
+            pause();
+        }
+    }
+    lose_peer(rig, loss);
+    hd_rig_leave_alone(rig);
+    kill(atomic_load(&rig->shared->pids[1]), SIGKILL);
+}
+
+static void lose_all(struct hd_conform_case *check, int signal_number)
+{
+    const struct loss losses[] = {
+        {"rank 1 ended before its message", signal_number, 0},
+        {"rank 1 ended before its release", signal_number, 1},
+    };
+
+    for (unsigned i = 0; i < 2 && !hd_conform_is_decided(check); i++) {
+        struct hd_rig_job job = pair_job(meet_an_end, &losses[i]);
+        job.dying_rank = 2;
+        hd_rig_run(check, &job);
+    }
+}
+
+void hd_conform_transport_dead(struct hd_conform_case *check)
+{
+    lose_all(check, SIGKILL);
+}
+
+void hd_conform_transport_stopped(struct hd_conform_case *check)
+{
+    lose_all(check, SIGSTOP);
+}
+
+/* --- open ----------------------------------------------------------------------------------- */
+
+static void judge_refused(struct hd_rig *rig, const char *what, hd_status status)
+{
+    const struct hd_conform_report *report = &rig->check->report;
+
+    HD_RIG_HOLD(rig, status < 0, "%s: open returns %s", what, hd_status_name(status));
+    HD_RIG_HOLD(rig, rig->transport == NULL, "%s: open fails and gives an instance", what);
+    HD_RIG_HOLD(rig, report->count == 1 && report->status == status && report->text[0] != '\0',
+                "%s: open returns %s and reports %u times", what, hd_status_name(status),
+                report->count);
+    HD_RIG_HOLD(rig, hd_conform_held_bytes() == 0, "%s: %llu bytes of the host's stay", what,
+                (unsigned long long)hd_conform_held_bytes());
+}
+
+static void open_alone(struct hd_rig *rig)
+{
+    if (rig->rank == 1) {
+        raise(SIGKILL);
+    }
+    const uint64_t begin_ns = hd_now_ns();
+    const hd_status status = hd_rig_open(rig, SHORT_MS);
+    const uint64_t took_ms = (hd_now_ns() - begin_ns) / HD_MS_NS;
+    judge_refused(rig, "without rank 1", status);
+    HD_RIG_HOLD(rig, took_ms < SHORT_MS + LATE_MS, "open took %llu ms with a deadline of %d ms",
+                (unsigned long long)took_ms, SHORT_MS);
+}
+
+void hd_conform_transport_alone(struct hd_conform_case *check)
+{
+    struct hd_rig_job job = pair_job(open_alone, NULL);
+    job.is_unopened = 1;
+    job.dying_rank = 2;
+    hd_rig_run(check, &job);
+}
+
+/* What no rank can have; each is asked of both. */
+static void open_impossible(struct hd_rig *rig)
+{
+    const struct hd_channel huge = {0, HD_FORWARD, 0, 1, UINT32_MAX, 1, 1ull << 62};
+    const struct hd_channel *one = &huge;
+    const struct hd_transport_setup sound = rig->setup;
+    hd_status status = HD_INVALID;
+
+    if ((rig->port.capabilities & HD_TRANSPORT_CUDA) == 0) {
+        rig->setup.memory = HD_MEMORY_CUDA;
+        status = hd_rig_open(rig, LONG_MS);
+        judge_refused(rig, "device memory", status);
+    }
+    HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+    rig->check->report.count = 0;
+    rig->setup = sound;
+    rig->setup.channels = &one;
+    rig->setup.channel_count = 1;
+    status = hd_rig_open(rig, LONG_MS);
+    judge_refused(rig, "more memory than can be counted", status);
+}
+
+void hd_conform_transport_refused(struct hd_conform_case *check)
+{
+    struct hd_rig_job job = pair_job(open_impossible, NULL);
+    job.is_unopened = 1;
+    job.needs_peer = 0;
+    hd_rig_run(check, &job);
+}

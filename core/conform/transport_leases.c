@@ -1,0 +1,313 @@
+#include "conform/rig.h"
+#include "conform/transport.h"
+
+#include "engine/lane.h"
+
+#include <string.h>
+
+enum { LOOKS = 200, LARGE_BYTES = (1 << 20) + 24, LARGE_COUNT = 24 };
+
+/* --- arrival ------------------------------------------------------------------------------- */
+
+/* The target looks again and again, before its source has begun and once the slot is written. */
+static void look_early(struct hd_rig *rig)
+{
+    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_message message = {.sequence = 0};
+
+    if (rig->rank == 1) {
+        HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
+                      HD_OK);
+    }
+    for (uint32_t phase = 0; phase < 2; phase++) {
+        for (uint32_t look = 0; rig->rank == 1 && look < LOOKS; look++) {
+            HD_RIG_EXPECT(rig, "test", message, rig->ops->test(rig->transport, &message),
+                          HD_IN_PROGRESS);
+        }
+        HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+        if (rig->rank == 0 && phase == 0) {
+            HD_RIG_EXPECT(rig, "reserve", message, rig->ops->reserve(rig->transport, &message),
+                          HD_OK);
+            hd_port_fill(port, message);
+        }
+        HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+    }
+    if (rig->rank == 0) {
+        HD_RIG_EXPECT(rig, "post_send", message,
+                      rig->ops->post_send(rig->transport, &message, NULL), HD_OK);
+        return;
+    }
+    const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+    HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
+    HD_RIG_HOLD(rig, hd_port_is_whole(port, message), "what arrived is not what was sent");
+}
+
+void hd_conform_transport_arrival(struct hd_conform_case *check)
+{
+    const struct hd_channel channel = {0, HD_FORWARD, 0, 1, 2, 1, 4000};
+
+    hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
+                                           .channel_count = 1,
+                                           .channels = &channel,
+                                           .body = look_early,
+                                           .needs_peer = 1});
+}
+
+/* --- visibility ---------------------------------------------------------------------------- */
+
+/* The last word first, in the moment in which the message is said to be there. */
+static void look_at_the_end(struct hd_rig *rig)
+{
+    const struct hd_port *port = hd_rig_port(rig);
+
+    for (uint64_t sequence = 0; sequence < LARGE_COUNT; sequence++) {
+        const struct hd_message message = {.sequence = sequence};
+        if (rig->rank == 0) {
+            HD_RIG_EXPECT(rig, "sending", message, hd_port_send(port, message), HD_OK);
+            continue;
+        }
+        const unsigned char *slot = rig->ops->slot(rig->transport, &message);
+        const uint64_t wanted = hd_pattern_word(0, sequence, LARGE_BYTES / 8 - 1);
+        uint64_t last = 0;
+        HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
+                      HD_OK);
+        const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+        HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
+        memcpy(&last, slot + LARGE_BYTES - sizeof last, sizeof last);
+        HD_RIG_HOLD(rig, last == wanted,
+                    "message %llu is said to be there, and its last word is %016llx, not %016llx",
+                    (unsigned long long)sequence, (unsigned long long)last,
+                    (unsigned long long)wanted);
+        HD_RIG_HOLD(rig, hd_port_is_whole(port, message),
+                    "message %llu is said to be there, and is not whole",
+                    (unsigned long long)sequence);
+        HD_RIG_EXPECT(rig, "release", message, hd_port_release(port, message), HD_OK);
+    }
+}
+
+void hd_conform_transport_visible(struct hd_conform_case *check)
+{
+    const struct hd_channel channel = {0, HD_FORWARD, 0, 1, 2, 1, LARGE_BYTES};
+
+    hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
+                                           .channel_count = 1,
+                                           .channels = &channel,
+                                           .body = look_at_the_end});
+    hd_conform_remark(check, "%d messages of %d bytes, poisoned before", LARGE_COUNT, LARGE_BYTES);
+}
+
+/* --- leases -------------------------------------------------------------------------------- */
+
+enum { WORD_SENT_COUNT, BUSY_ASKED = 5, SPARE_COUNT = 3 };
+
+/* Source: sends until it is told BUSY.  In place that must come with the last slot; elsewhere a
+   message may wait in a send slot, and small ones in buffers of the transport's own. */
+static void send_until_busy(struct hd_rig *rig)
+{
+    const struct hd_channel *channel = rig->list[0];
+    const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+    const uint64_t most = channel->depth + (in_place ? 0 : channel->send_depth + SPARE_COUNT);
+    struct hd_message message = {.sequence = 0};
+    hd_status status = HD_OK;
+
+    for (; message.sequence < most + (uint64_t)in_place; message.sequence++) {
+        status = rig->ops->reserve(rig->transport, &message);
+        /* A slot whose send is not over yet is BUSY for a while. */
+        for (uint32_t look = 0; status == HD_BUSY && look < LOOKS; look++) {
+            if (rig->ops->progress != NULL) {
+                rig->ops->progress(rig->transport);
+            }
+            status = rig->ops->reserve(rig->transport, &message);
+        }
+        if (status != HD_OK) {
+            break;
+        }
+        hd_port_fill(hd_rig_port(rig), message);
+        HD_RIG_EXPECT(rig, "post_send", message,
+                      rig->ops->post_send(rig->transport, &message, NULL), HD_OK);
+    }
+    HD_RIG_HOLD(rig, status == HD_BUSY || (status == HD_OK && !in_place),
+                "reserve of message %llu returns %s, where %u receive slots are leased",
+                (unsigned long long)message.sequence, hd_status_name(status), channel->depth);
+    for (uint32_t i = 0; status == HD_BUSY && i < BUSY_ASKED; i++) {
+        HD_RIG_EXPECT(rig, "reserve", message, rig->ops->reserve(rig->transport, &message),
+                      HD_BUSY);
+    }
+    atomic_store(&rig->shared->words[WORD_SENT_COUNT], message.sequence);
+}
+
+/* Target: every lease is as it was when it was given. */
+static void look_at_leases(struct hd_rig *rig, uint64_t first, uint64_t end)
+{
+    for (uint64_t sequence = first; sequence < end; sequence++) {
+        const struct hd_message message = {.sequence = sequence};
+        HD_RIG_HOLD(rig, hd_port_is_whole(hd_rig_port(rig), message),
+                    "the slot of message %llu was written while it was leased",
+                    (unsigned long long)sequence);
+    }
+}
+
+/* Target: takes as many leases as there are slots, and one more for each that it gives back. */
+static void give_back(struct hd_rig *rig, uint64_t end)
+{
+    const struct hd_port *port = hd_rig_port(rig);
+    const uint64_t depth = rig->list[0]->depth;
+
+    for (uint64_t sequence = 0; sequence < end; sequence++) {
+        const struct hd_message message = {.sequence = sequence};
+        const struct hd_message next = {.sequence = sequence + depth};
+        HD_RIG_EXPECT(rig, "release", message, hd_port_release(port, message), HD_OK);
+        if (next.sequence < end) {
+            HD_RIG_EXPECT(rig, "receiving", next, hd_port_receive(port, next), HD_OK);
+        }
+        look_at_leases(rig, sequence + 1, next.sequence < end ? next.sequence + 1 : end);
+        if (hd_conform_is_decided(rig->check)) {
+            return;
+        }
+    }
+}
+
+static void hold_leases(struct hd_rig *rig)
+{
+    const struct hd_port *port = hd_rig_port(rig);
+    const uint64_t depth = rig->list[0]->depth;
+
+    for (uint64_t sequence = 0; rig->rank == 1 && sequence < depth; sequence++) {
+        const struct hd_message message = {.sequence = sequence};
+        HD_RIG_EXPECT(rig, "receiving", message, hd_port_receive(port, message), HD_OK);
+    }
+    if (rig->rank == 0) {
+        send_until_busy(rig);
+    }
+    HD_RIG_HOLD(rig, hd_conform_is_decided(rig->check) || hd_rig_fence(rig) == HD_OK,
+                "the ranks do not meet");
+    const uint64_t sent_count = atomic_load(&rig->shared->words[WORD_SENT_COUNT]);
+    if (rig->rank == 1) {
+        look_at_leases(rig, 0, depth);
+        give_back(rig, sent_count + 1);
+        return;
+    }
+    /* BUSY took nothing: the same message goes once its slot is free. */
+    const struct hd_message message = {.sequence = sent_count};
+    HD_RIG_EXPECT(rig, "sending", message, hd_port_send(port, message), HD_OK);
+}
+
+static void judge_leases(struct hd_conform_case *check, uint32_t depth, uint32_t send_depth)
+{
+    const struct hd_channel channel = {0, HD_FORWARD, 0, 1, depth, send_depth, 3000};
+
+    hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
+                                           .channel_count = 1,
+                                           .channels = &channel,
+                                           .body = hold_leases,
+                                           .needs_peer = 1});
+}
+
+void hd_conform_transport_lease(struct hd_conform_case *check)
+{
+    for (uint32_t depth = 2; depth <= 4 && !hd_conform_is_decided(check); depth++) {
+        judge_leases(check, depth, depth - 1);
+    }
+    hd_conform_remark(check, "depth 2 to 4");
+}
+
+void hd_conform_transport_busy(struct hd_conform_case *check)
+{
+    judge_leases(check, 1, 1);
+}
+
+/* --- the seal ------------------------------------------------------------------------------ */
+
+/* What is done to the seal of each message, and what the core says of it. */
+enum harm { HARM_NONE, HARM_MICROBATCH, HARM_STEP, HARM_STALE, HARM_SEAL, HARM_CONTENT };
+
+static const struct {
+    const char *name;
+    enum harm harm;
+} harms[] = {
+    {"an honest message", HARM_NONE},
+    {"another microbatch", HARM_MICROBATCH},
+    {"the step before", HARM_STEP},
+    {"the seal of the message before", HARM_STALE},
+    {"a seal with one bit flipped", HARM_SEAL},
+    {"a payload with one bit flipped", HARM_CONTENT},
+    {"an honest message after all these", HARM_NONE},
+};
+
+enum { HARM_COUNT = sizeof harms / sizeof harms[0], STEP = 3, MICROBATCH = 5 };
+
+/* Source: the core's own seal is written, and then harmed before it is sent. */
+static void send_harmed(struct hd_rig *rig, struct hd_lane *lane, uint64_t sequence)
+{
+    const struct hd_message message = {.sequence = sequence};
+    const enum harm harm = harms[sequence].harm;
+    unsigned char *slot = rig->ops->slot(rig->transport, &message);
+
+    hd_status status = rig->ops->reserve(rig->transport, &message);
+    if (status == HD_BUSY) {
+        const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+        status = hd_port_wait(hd_rig_port(rig), message, deadline_ns);
+        status = status == HD_OK ? rig->ops->reserve(rig->transport, &message) : status;
+    }
+    HD_RIG_EXPECT(rig, "reserve", message, status, HD_OK);
+    hd_port_fill(hd_rig_port(rig), message);
+    hd_lane_seal(lane, sequence, STEP, MICROBATCH);
+    struct hd_seal seal;
+    memcpy(&seal, slot - sizeof seal, sizeof seal);
+    seal.microbatch += harm == HARM_MICROBATCH;
+    seal.step -= harm == HARM_STEP;
+    seal.sequence -= harm == HARM_STALE;
+    seal.magic ^= harm == HARM_SEAL;
+    memcpy(slot - sizeof seal, &seal, sizeof seal);
+    slot[lane->bytes / 2] ^= harm == HARM_CONTENT;
+    HD_RIG_EXPECT(rig, "post_send", message, rig->ops->post_send(rig->transport, &message, NULL),
+                  HD_OK);
+}
+
+static void exchange_seals(struct hd_rig *rig)
+{
+    const struct hd_pipeline_channel channel = {.slots = rig->list[0]->depth, .target = 1};
+    struct hd_lane lane = {.channel = &channel,
+                           .is_source = rig->rank == 0,
+                           .is_target = rig->rank == 1,
+                           .is_sealed = 1,
+                           .has_checksum = 1,
+                           .bytes = rig->list[0]->bytes,
+                           .transport = rig->transport,
+                           .ops = rig->ops};
+
+    for (uint64_t sequence = 0; sequence < HARM_COUNT; sequence++) {
+        const struct hd_message message = {.sequence = sequence};
+        struct hd_problem problem = {0};
+        if (rig->rank == 0) {
+            send_harmed(rig, &lane, sequence);
+            continue;
+        }
+        const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+        HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
+                      HD_OK);
+        HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(hd_rig_port(rig), message, deadline_ns),
+                      HD_OK);
+        const hd_status status = hd_lane_check(&lane, sequence, STEP, MICROBATCH, &problem);
+        const hd_status wanted = harms[sequence].harm == HARM_NONE ? HD_OK : HD_PROTOCOL;
+        HD_RIG_HOLD(rig, status == wanted, "%s: the core's check says %s", harms[sequence].name,
+                    hd_status_name(status));
+        HD_RIG_EXPECT(rig, "release", message, rig->ops->release(rig->transport, &message, NULL),
+                      HD_OK);
+    }
+}
+
+void hd_conform_transport_seal(struct hd_conform_case *check)
+{
+    const struct hd_channel channel = {0, HD_FORWARD, 0, 1, 2, 1, 1000};
+
+    if ((hd_rig_capabilities(check) & HD_TRANSPORT_SEALED) == 0) {
+        hd_conform_skip(check, "carries no seal");
+        return;
+    }
+    hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
+                                           .channel_count = 1,
+                                           .channels = &channel,
+                                           .body = exchange_seals});
+    hd_conform_remark(check, "%d harms found", HARM_COUNT - 2);
+}
