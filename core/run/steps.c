@@ -175,6 +175,9 @@ static hd_status judge_nonfinite(struct hd_rank *rank, uint32_t step, struct hd_
                    "steps were skipped and train.skip_max is %u",
                    fabs(rank->result.loss), fabs(rank->result.grad_norm), step - 1,
                    rank->skipped - 1, skip_max);
+    /* An abort ends every wait, so it comes when rank 0 has kept the step: all meet here first. */
+    hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
+    hd_bootstrap_fence(rank->bootstrap, HD_RANK_FAR_NS);
     hd_board_abort(rank->board, problem);
     return HD_PROTOCOL;
 }
