@@ -62,12 +62,15 @@ static void keep_summary(void *context, struct hd_session *session, void *region
 /* MXFP8 is the precision whose products may be another's. */
 static const char *precision_text(const struct hd_job *job)
 {
-    static const char *const names[] = {"bf16", "mxfp8, emulated in BF16", "f32"};
+    static const char *const names[] = {"bf16", "mxfp8", "f32"};
     const uint32_t precision = job->config->kernels.precision;
     const uint64_t capabilities = job->plugins.kernel->plugin.capabilities;
 
-    if (precision == HD_CONFIG_MXFP8 && !(capabilities & HD_KERNEL_MXFP8_EMULATED)) {
+    if (precision == HD_CONFIG_MXFP8 && capabilities & HD_KERNEL_MXFP8_NATIVE) {
         return "mxfp8, native";
+    }
+    if (precision == HD_CONFIG_MXFP8 && capabilities & HD_KERNEL_MXFP8_EMULATED) {
+        return "mxfp8, emulated in BF16";
     }
     return names[precision];
 }
