@@ -167,6 +167,16 @@ static void check_plans(void)
     CU_ASSERT_EQUAL(line_count("half/metrics.jsonl"), 3); /* untouched */
 }
 
+/* Steps that another process ran have no times here. */
+static void check_trace(void)
+{
+    run_well("run --resume half --quiet train.steps=4 output.directory=more --overwrite %s",
+             "output.trace=on output.trace_steps=3");
+    CU_ASSERT(command_says("more/trace.json", "\"step\": 4"));
+    CU_ASSERT_FALSE(command_says("more/trace.json", "\"step\": 3"));
+    CU_ASSERT_FALSE(command_says("more/trace.json", "\"step\": 2"));
+}
+
 /* In its own directory, and once more when nothing is left to do. */
 static void check_in_place(void)
 {
@@ -394,6 +404,7 @@ int main(void)
 {
     static const struct hd_check checks[] = {
         {"--resume under another plan is the run that never stopped", check_plans},
+        {"the trace holds the steps that were run", check_trace},
         {"--resume goes on in the run's directory, and again", check_in_place},
         {"another kernel or precision goes on from the same files", check_kernels},
         {"the position is counted in samples (C71)", check_position},

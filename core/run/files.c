@@ -328,8 +328,10 @@ static void push_rank(struct tracing *tracing, void *region, uint32_t rank, uint
     const uint64_t begin = pipeline->rank_begin[rank];
     const uint64_t count = pipeline->rank_begin[rank + 1] - begin;
 
-    for (uint32_t step = steps_done > kept ? steps_done - kept + 1 : 1; step <= steps_done;
-         step++) {
+    const uint32_t last_before = steps_done > kept + session->steps_before
+                                     ? steps_done - kept
+                                     : session->steps_before; /* what ran before has no records */
+    for (uint32_t step = last_before + 1; step <= steps_done; step++) {
         const struct hd_record *rows =
             records + (uint64_t)((step - 1) % kept) * session->actions_max;
         for (uint64_t i = 0; i < count; i++) {
