@@ -3,6 +3,7 @@
 #include "engine/internal.h"
 #include "engine/pulse.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* A hook has what its inner has, promises and needs. */
@@ -10,17 +11,9 @@ hd_status hd_engine_check_transport(struct hd_engine *engine, struct hd_problem 
 {
     const struct hd_plugin *plugin = engine->setup.transport;
     const struct hd_plugin *inner = engine->setup.inner;
-    const uint32_t is_hook = (plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
-
-    if (is_hook != (inner != NULL) || (is_hook && (inner->capabilities & HD_TRANSPORT_HOOK))) {
-        hd_problem_key(problem, "transport.inner");
-        hd_problem_remedy(problem, "name what hook_fault is to wrap; no other transport wraps one");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "transport %s %s", plugin->name,
-                       is_hook ? "is a hook, and wraps one transport that is none"
-                               : "is no hook, and wraps nothing");
-        return hd_engine_blame(engine, HD_INVALID, "opening the transport", problem);
-    }
-    engine->transport_capabilities = is_hook ? inner->capabilities : plugin->capabilities;
+    /* What may wrap what is refused before a rank starts (run/job.c). */
+    assert(((plugin->capabilities & HD_TRANSPORT_HOOK) != 0) == (inner != NULL));
+    engine->transport_capabilities = inner != NULL ? inner->capabilities : plugin->capabilities;
     if ((engine->transport_capabilities & HD_TRANSPORT_HOST) &&
         !(engine->transport_capabilities & HD_TRANSPORT_SERIAL)) {
         return HD_OK;

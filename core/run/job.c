@@ -2,6 +2,8 @@
 #include "base/memory.h"
 #include "plan/csv.h"
 
+#include <heddle/transport.h>
+
 #include <assert.h>
 #include <string.h>
 
@@ -235,11 +237,34 @@ hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
     return hd_model_check(&job->model, job->config, problem);
 }
 
+/* A hook wraps one transport that is none itself; no other transport wraps one. */
+static hd_status check_inner(const struct hd_job *job, struct hd_problem *problem)
+{
+    const struct hd_candidate *transport = job->plugins.transport;
+    const struct hd_candidate *inner = job->plugins.inner;
+    const int is_hook =
+        transport != NULL && (transport->plugin.capabilities & HD_TRANSPORT_HOOK) != 0;
+    const int wraps_hook = inner != NULL && (inner->plugin.capabilities & HD_TRANSPORT_HOOK) != 0;
+
+    if (transport == NULL || (is_hook == (inner != NULL) && !wraps_hook)) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%s", hd_config_place(job->config, "transport", "inner"));
+    hd_problem_key(problem, "transport.inner");
+    hd_problem_remedy(problem, is_hook ? "name what it is to wrap: shm, for example"
+                                       : "leave it out: only a hook (hook_fault) wraps another");
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s is %s", transport->name,
+                          is_hook ? "a hook, and has no transport to wrap" : "no hook");
+}
+
 hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
                         const struct hd_job_plugins *plugins, struct hd_problem *problem)
 {
     *job = (struct hd_job){.config = config, .plugins = *plugins};
-    hd_status status = hd_job_plan(config, plugins, &job->pipeline, problem);
+    hd_status status = check_inner(job, problem);
+    if (status == HD_OK) {
+        status = hd_job_plan(config, plugins, &job->pipeline, problem);
+    }
     if (status == HD_OK) {
         status = hd_model_create(config, job->pipeline, &job->model, problem);
     }
