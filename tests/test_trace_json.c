@@ -56,9 +56,32 @@ static double number_of(const cJSON *event, const char *key)
     return item->valuedouble;
 }
 
+static int is_kind(const cJSON *event, const char *phase)
+{
+    return strcmp(text_of(event, "ph"), phase) == 0;
+}
+
 static int is_span(const cJSON *event)
 {
-    return strcmp(text_of(event, "ph"), "X") == 0;
+    return is_kind(event, "X");
+}
+
+/* A flow event has its number and its track, a counter its value; both a time. */
+static void check_other(const cJSON *event)
+{
+    const int is_flow = is_kind(event, "s") || is_kind(event, "t") || is_kind(event, "f");
+
+    if (is_flow) {
+        CU_ASSERT(number_of(event, "id") >= 0 && number_of(event, "tid") >= 1);
+        CU_ASSERT(is_kind(event, "f") == cJSON_HasObjectItem(event, "bp"));
+    } else if (is_kind(event, "C")) {
+        CU_ASSERT(number_of(cJSON_GetObjectItem(event, "args"), "held") >= 0);
+    } else {
+        CU_ASSERT_STRING_EQUAL(text_of(event, "ph"), "M");
+        CU_ASSERT(cJSON_IsObject(cJSON_GetObjectItem(event, "args")));
+        return;
+    }
+    CU_ASSERT(number_of(event, "ts") >= 0);
 }
 
 /* The name that a metadata event gives to a process (thread < 0) or a track; "" if none does. */
@@ -67,7 +90,7 @@ static const char *name_of(const cJSON *root, double rank, double thread)
     const char *const wanted = thread < 0 ? "process_name" : "thread_name";
 
     for (const cJSON *event = events_of(root); event != NULL; event = event->next) {
-        if (!is_span(event) && strcmp(text_of(event, "name"), wanted) == 0 &&
+        if (is_kind(event, "M") && strcmp(text_of(event, "name"), wanted) == 0 &&
             number_of(event, "pid") == rank && (thread < 0 || number_of(event, "tid") == thread)) {
             return text_of(cJSON_GetObjectItem(event, "args"), "name");
         }
@@ -75,8 +98,8 @@ static const char *name_of(const cJSON *root, double rank, double thread)
     return "";
 }
 
-/* The schema: every event is a metadata or a complete event with its members; on each track the
-   spans follow each other; each track and process has a name.  Returns the number of spans. */
+/* The schema: every event has the members of its kind; on each track the spans follow each other;
+   each track and process has a name.  Returns the number of spans. */
 static uint32_t check_schema(const cJSON *root)
 {
     struct {
@@ -86,8 +109,7 @@ static uint32_t check_schema(const cJSON *root)
 
     for (const cJSON *event = events_of(root); event != NULL; event = event->next) {
         if (!is_span(event)) {
-            CU_ASSERT_STRING_EQUAL(text_of(event, "ph"), "M");
-            CU_ASSERT(cJSON_IsObject(cJSON_GetObjectItem(event, "args")));
+            check_other(event);
             continue;
         }
         const double rank = number_of(event, "pid"), thread = number_of(event, "tid");
@@ -283,6 +305,63 @@ static void many_records(void)
     cJSON_Delete(root);
 }
 
+static const cJSON *find_event(const cJSON *root, const char *phase, const char *name,
+                               unsigned place)
+{
+    for (const cJSON *event = events_of(root); event != NULL; event = event->next) {
+        if (is_kind(event, phase) && strcmp(text_of(event, "name"), name) == 0 && place-- == 0) {
+            return event;
+        }
+    }
+    return NULL;
+}
+
+/* 0F0 on rank 0, its transfer, 1F0 and 1B0 on rank 1; the gradient's transfer has no consumer in
+   the trace, so it has no arrow. */
+static const struct hd_trace_record handed[] = {
+    {0, HD_TRACE_COMPUTE, 1, 0, 0, 'F', 0, 0, 1000, 2000},
+    {0, HD_TRACE_TRANSFER, 1, 0, 0, 'F', 0, 8, 2000, 2500},
+    {1, HD_TRACE_COMPUTE, 1, 1, 0, 'F', 0, 0, 3000, 4000},
+    {1, HD_TRACE_COMPUTE, 1, 1, 0, 'B', 0, 0, 4000, 6000},
+    {1, HD_TRACE_TRANSFER, 1, 1, 0, 'B', 2, 8, 6000, 6500},
+};
+
+static void arrows_join_a_handoff(void)
+{
+    static const struct {
+        const char *phase;
+        double rank, ts;
+    } ends[] = {{"s", 0, 0.999}, {"t", 0, 1}, {"f", 1, 2}};
+    cJSON *const root = written(2, handed, HD_CHECK_COUNT(handed));
+
+    CU_ASSERT(check_schema(root) == HD_CHECK_COUNT(handed));
+    for (unsigned i = 0; i < HD_CHECK_COUNT(ends); i++) {
+        const cJSON *const event = find_event(root, ends[i].phase, "handoff", 0);
+        CU_ASSERT_FATAL(event != NULL);
+        CU_ASSERT(number_of(event, "pid") == ends[i].rank);
+        CU_ASSERT(fabs(number_of(event, "ts") - ends[i].ts) < 1e-9);
+        CU_ASSERT(number_of(event, "id") == number_of(find_event(root, "s", "handoff", 0), "id"));
+        CU_ASSERT(find_event(root, ends[i].phase, "handoff", 1) == NULL);
+    }
+    cJSON_Delete(root);
+}
+
+static void counters_follow_leases(void)
+{
+    cJSON *const root = written(2, handed, HD_CHECK_COUNT(handed));
+    const cJSON *const taken = find_event(root, "C", "leases of stage 1", 0);
+    const cJSON *const given = find_event(root, "C", "leases of stage 1", 1);
+
+    CU_ASSERT_FATAL(taken != NULL && given != NULL);
+    CU_ASSERT(number_of(taken, "pid") == 1 && number_of(taken, "ts") == 2);
+    CU_ASSERT(number_of(cJSON_GetObjectItem(taken, "args"), "held") == 1);
+    CU_ASSERT(number_of(given, "ts") == 5);
+    CU_ASSERT(number_of(cJSON_GetObjectItem(given, "args"), "held") == 0);
+    CU_ASSERT(find_event(root, "C", "leases of stage 1", 2) == NULL);
+    CU_ASSERT(find_event(root, "C", "copies", 2) != NULL);
+    cJSON_Delete(root);
+}
+
 static void equal_input_equal_file(void)
 {
     static const struct hd_trace_record records[] = {
@@ -314,6 +393,8 @@ int main(void)
         {"transfers under way together take further tracks", overlapping_transfers},
         {"a span never has a negative length", end_before_begin},
         {"spans of a track never overlap", many_records},
+        {"an arrow joins producer, transfer and consumer", arrows_join_a_handoff},
+        {"counters follow the leases of payload slots", counters_follow_leases},
         {"equal records give an equal file", equal_input_equal_file},
         {"a directory that cannot be written is exit 7", not_writable},
     };

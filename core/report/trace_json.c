@@ -1,4 +1,6 @@
 #include "report/trace_json.h"
+#include "report/trace_leases.h"
+#include "report/trace_links.h"
 
 #include <heddle/schedule.h>
 
@@ -19,6 +21,8 @@ struct writer {
     uint32_t lane_count;
     uint32_t thread_count; /* of the rank being written */
     uint32_t event_count;
+    struct hd_trace_links links;
+    struct hd_trace_leases leases;
 };
 
 /* 0 is the rank's own, then one per channel. */
@@ -137,6 +141,63 @@ static void write_time(struct writer *writer, const char *key, uint64_t time_ns)
             (unsigned)(time_ns % 1000));
 }
 
+/* One end of an arrow, bound to the span around `at_ns` on the same track. */
+static void write_arrow(struct writer *writer, const struct hd_trace_record *record,
+                        const struct lane *lane, const char *phase)
+{
+    const uint32_t link = phase[0] == 's' ? hd_trace_link_out(&writer->links, record)
+                          : phase[0] == 'f'
+                              ? hd_trace_link_in(&writer->links, record)
+                              : hd_trace_link_of(&writer->links, writer->trace, record);
+    uint64_t at_ns = record->begin_ns;
+
+    if (link == HD_TRACE_NO_LINK) {
+        return;
+    }
+    /* An output leaves at the end of its pass, still within the span. */
+    if (phase[0] == 's' && record->end_ns > record->begin_ns) {
+        at_ns = record->end_ns - 1;
+    }
+    begin_event(writer);
+    fprintf(writer->stream,
+            "{\"ph\": \"%s\", \"pid\": %u, \"tid\": %u, \"name\": \"handoff\", \"cat\": "
+            "\"handoff\", \"id\": %u%s",
+            phase, record->rank, lane->thread, link, phase[0] == 'f' ? ", \"bp\": \"e\"" : "");
+    write_time(writer, "ts", at_ns - writer->origin_ns);
+    fputc('}', writer->stream);
+}
+
+/* Producer, transfer, consumer: one arrow a handoff. */
+static void write_arrows(struct writer *writer, const struct hd_trace_record *record,
+                         const struct lane *lane)
+{
+    write_arrow(writer, record, lane, "s");
+    write_arrow(writer, record, lane, "t");
+    write_arrow(writer, record, lane, "f");
+}
+
+/* A counter of a rank: of one stage's slots, or of all its copies. */
+static void write_counter(struct writer *writer, const struct hd_trace_lease *lease,
+                          const char *name, uint32_t value)
+{
+    begin_event(writer);
+    fprintf(writer->stream, "{\"ph\": \"C\", \"pid\": %u, \"name\": \"%s\"", lease->rank, name);
+    write_time(writer, "ts", lease->at_ns - writer->origin_ns);
+    fprintf(writer->stream, ", \"args\": {\"held\": %u}}", value);
+}
+
+static void write_counters(struct writer *writer)
+{
+    char name[64];
+
+    for (uint32_t i = 0; i < writer->leases.count; i++) {
+        const struct hd_trace_lease *const lease = &writer->leases.leases[i];
+        snprintf(name, sizeof name, "leases of stage %u", lease->stage);
+        write_counter(writer, lease, name, lease->held);
+        write_counter(writer, lease, "copies", lease->copies);
+    }
+}
+
 static void write_span(struct writer *writer, const struct hd_trace_record *record)
 {
     static const char *const categories[] = {"compute",  "exposed_wait", "credit_wait",
@@ -158,6 +219,7 @@ static void write_span(struct writer *writer, const struct hd_trace_record *reco
                 record->stage, record->microbatch, (unsigned long long)record->bytes);
     }
     fputs("}}", writer->stream);
+    write_arrows(writer, record, lane);
 }
 
 static void write_events(struct writer *writer, const struct hd_trace_record *const *sorted)
@@ -178,6 +240,7 @@ static void write_events(struct writer *writer, const struct hd_trace_record *co
         }
         write_span(writer, sorted[i]);
     }
+    write_counters(writer);
 }
 
 /* Checks what the writer relies on, and finds the earliest begin. */
@@ -218,7 +281,9 @@ hd_status hd_trace_json_write(const struct hd_rundir *rundir, const struct hd_tr
     struct writer writer = {.trace = trace, .lanes = malloc(capacity * sizeof *writer.lanes)};
     hd_status status;
 
-    if (sorted != NULL && writer.lanes != NULL) {
+    if (sorted != NULL && writer.lanes != NULL &&
+        hd_trace_links_create(&writer.links, trace) == HD_OK &&
+        hd_trace_leases_create(&writer.leases, trace) == HD_OK) {
         writer.origin_ns = index_records(trace, sorted);
         status = write_file(rundir, &writer, sorted, problem);
     } else {
@@ -226,6 +291,8 @@ hd_status hd_trace_json_write(const struct hd_rundir *rundir, const struct hd_tr
             hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
                            "no memory to sort the %u records of the trace", trace->record_count);
     }
+    hd_trace_links_finish(&writer.links);
+    hd_trace_leases_finish(&writer.leases);
     free(writer.lanes);
     free(sorted);
     return status;

@@ -6,7 +6,12 @@
  * under way together take further tracks of that channel, "boundary 3 forward (2)".  Times are
  * microseconds, to the nanosecond, since the earliest record.
  *
- * Source: "Trace Event Format", Google, the sections on complete and metadata events.
+ * Flow events ("s", "t", "f") join the pass that produces, the transfer, and the pass that
+ * consumes, where the trace holds all three.  Counters ("C") say how many payload slots each stage
+ * has leased, and how many copies the rank holds.
+ *
+ * Source: "Trace Event Format", Google, the sections on complete, flow, counter and metadata
+ * events.
  */
 #ifndef HEDDLE_REPORT_TRACE_JSON_H
 #define HEDDLE_REPORT_TRACE_JSON_H

@@ -1,0 +1,160 @@
+#include "report/trace_links.h"
+
+#include <heddle/schedule.h>
+
+#include <stdlib.h>
+
+enum { PRODUCER = 1, TRANSFER = 2, CONSUMER = 4, WHOLE = 7 };
+
+static int compare_links(const void *left, const void *right)
+{
+    const struct hd_trace_link *const first = left, *const second = right;
+    const uint32_t pairs[][2] = {{first->step, second->step},
+                                 {first->direction, second->direction},
+                                 {first->boundary, second->boundary},
+                                 {first->microbatch, second->microbatch}};
+
+    for (unsigned i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        if (pairs[i][0] != pairs[i][1]) {
+            return pairs[i][0] < pairs[i][1] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static struct hd_trace_link link_over(const struct hd_trace_record *record, uint32_t direction,
+                                      uint32_t boundary)
+{
+    return (struct hd_trace_link){.step = record->step,
+                                  .direction = direction,
+                                  .boundary = boundary,
+                                  .microbatch = record->microbatch};
+}
+
+/* An activation goes over the boundary of its stage's number, a gradient over the one below; W
+   neither sends nor receives. */
+static int find_out(const struct hd_trace_record *record, struct hd_trace_link *link)
+{
+    const int is_backward = record->action == HD_BACKWARD || record->action == HD_BACKWARD_INPUT;
+
+    if (record->kind != HD_TRACE_COMPUTE || (is_backward && record->stage == 0) ||
+        (!is_backward && record->action != HD_FORWARD)) {
+        return 0;
+    }
+    *link = is_backward ? link_over(record, HD_BACKWARD, record->stage - 1)
+                        : link_over(record, HD_FORWARD, record->stage);
+    return 1;
+}
+
+static int find_in(const struct hd_trace_record *record, struct hd_trace_link *link)
+{
+    const int is_backward = record->action == HD_BACKWARD || record->action == HD_BACKWARD_INPUT;
+
+    if (record->kind != HD_TRACE_COMPUTE || (!is_backward && record->stage == 0) ||
+        (!is_backward && record->action != HD_FORWARD)) {
+        return 0;
+    }
+    *link = is_backward ? link_over(record, HD_BACKWARD, record->stage)
+                        : link_over(record, HD_FORWARD, record->stage - 1);
+    return 1;
+}
+
+static int find_transfer(const struct hd_trace *trace, const struct hd_trace_record *record,
+                         struct hd_trace_link *link)
+{
+    if (record->kind != HD_TRACE_TRANSFER) {
+        return 0;
+    }
+    const struct hd_trace_channel *const channel = &trace->channels[record->channel];
+    *link = link_over(record, channel->direction, channel->boundary);
+    return 1;
+}
+
+static struct hd_trace_link *search(const struct hd_trace_links *links,
+                                    const struct hd_trace_link *link)
+{
+    return bsearch(link, links->links, links->count, sizeof *link, compare_links);
+}
+
+static void mark(const struct hd_trace_links *links, const struct hd_trace_link *link,
+                 uint32_t part)
+{
+    struct hd_trace_link *const found = search(links, link);
+    if (found != NULL) {
+        found->parts |= part;
+    }
+}
+
+/* Keeps one of each. */
+static void sort_links(struct hd_trace_links *links)
+{
+    uint32_t kept = 0;
+
+    qsort(links->links, links->count, sizeof *links->links, compare_links);
+    for (uint32_t i = 0; i < links->count; i++) {
+        if (kept == 0 || compare_links(&links->links[kept - 1], &links->links[i]) != 0) {
+            links->links[kept++] = links->links[i];
+        }
+    }
+    links->count = kept;
+}
+
+hd_status hd_trace_links_create(struct hd_trace_links *links, const struct hd_trace *trace)
+{
+    struct hd_trace_link link;
+
+    struct hd_trace_links made = {.links =
+                                      calloc((size_t)trace->record_count + 1, sizeof *made.links)};
+    if (made.links == NULL) {
+        return HD_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < trace->record_count; i++) {
+        if (find_transfer(trace, &trace->records[i], &link)) {
+            link.parts = TRANSFER;
+            made.links[made.count++] = link;
+        }
+    }
+    sort_links(&made);
+    for (uint32_t i = 0; i < trace->record_count; i++) {
+        if (find_out(&trace->records[i], &link)) {
+            mark(&made, &link, PRODUCER);
+        }
+        if (find_in(&trace->records[i], &link)) {
+            mark(&made, &link, CONSUMER);
+        }
+    }
+    *links = made;
+    return HD_OK;
+}
+
+void hd_trace_links_finish(struct hd_trace_links *links)
+{
+    free(links->links);
+    *links = (struct hd_trace_links){0};
+}
+
+static uint32_t number_of(const struct hd_trace_links *links, const struct hd_trace_link *link)
+{
+    const struct hd_trace_link *const found = search(links, link);
+    return found != NULL && found->parts == WHOLE ? (uint32_t)(found - links->links)
+                                                  : HD_TRACE_NO_LINK;
+}
+
+uint32_t hd_trace_link_out(const struct hd_trace_links *links, const struct hd_trace_record *record)
+{
+    struct hd_trace_link link;
+    return find_out(record, &link) ? number_of(links, &link) : HD_TRACE_NO_LINK;
+}
+
+uint32_t hd_trace_link_in(const struct hd_trace_links *links, const struct hd_trace_record *record)
+{
+    struct hd_trace_link link;
+    return find_in(record, &link) ? number_of(links, &link) : HD_TRACE_NO_LINK;
+}
+
+uint32_t hd_trace_link_of(const struct hd_trace_links *links, const struct hd_trace *trace,
+                          const struct hd_trace_record *record)
+{
+    struct hd_trace_link link;
+    return find_transfer(trace, record, &link) ? number_of(links, &link) : HD_TRACE_NO_LINK;
+}
