@@ -236,7 +236,7 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
     }
     if (cli->is_json) {
         add_json(cli->json, &session, &summary);
-    } else if (status == HD_OK || summary.results.steps_done > 0) {
+    } else if (status == HD_OK || summary.results.steps_done > session.steps_before) {
         print_summary(&session, &summary);
     }
     hd_session_finish(&session);
