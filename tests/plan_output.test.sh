@@ -40,9 +40,34 @@ rank 1   .  1F0 1B0  -- 1F1 1B1
 tick    6           
 rank 0   .  0B1  -- 
 rank 1   --  .   .  
+4B2 stage 4, backward, microbatch 2
+-- goes on  . empty
 
 GRID
 diff wanted ticks || say "the grid differs"
+
+# In colour the same grid: without the sequences and the legends, only blocks instead of dashes.
+COLUMNS=32 "$heddle" plan pipeline.ranks=2 pipeline.microbatches=2 --ticks --color always >colored
+grep -q "$(printf '\033\[48;5;25;38;5;231m0F0\033')" colored || say "no forward in blue"
+sed 's/\x1b\[[0-9;]*m//g' colored | grep '^rank' | sed 's/ *$//' >blocks
+grep '^rank' wanted | sed 's/--/  /g; s/ *$//' | diff - blocks || say "the grid in colour differs"
+grep -q "forward, stages 0-1" colored || say "no legend of colours"
+
+# The figure: every action is text, its width is what was asked for, and a name is no markup.
+plan 0 pipeline.schedule=interleaved_1f1b --timeline drawn --svg figure.svg --width 180
+grep -q '<svg [^>]*width="180mm"' figure.svg || say "the figure is not 180 mm wide"
+[ "$(grep -cE '<text [^>]*>[0-9]+[FB][0-9]+</text>' figure.svg)" -eq 128 ] || say "labels are missing in the figure"
+grep -q "57 ticks, bubble 15.8 %" figure.svg || say "the figure has no title"
+"$heddle" plan pipeline.ranks=2 pipeline.microbatches=2 --csv 'a<b>&.csv' >/dev/null
+plan 0 'pipeline.schedule=a<b>&.csv' --svg markup.svg
+grep -q 'a&#60;b&#62;&#38;.csv' markup.svg || say "markup in the figure's title"
+
+# A sweep as a table for others: a row a combination, a refusal too.
+plan 0 --sweep pipeline.schedule=1f1b:interleaved_1f1b --sweep pipeline.stages_per_rank=1:2 --csv sweep.csv
+[ "$(wc -l <sweep.csv)" -eq 5 ] || say "the table of the sweep: $(cat sweep.csv)"
+head -n 1 sweep.csv | grep -q '^pipeline.schedule,pipeline.stages_per_rank,ticks,' || say "its titles"
+grep -q '^interleaved_1f1b,2,57,36,15.79%,18.75%,11,' sweep.csv || say "its numbers: $(cat sweep.csv)"
+grep -q '^1f1b,2,-,-,.*refused' sweep.csv || say "its refusal: $(cat sweep.csv)"
 
 # C92: the report draws 0F6 at tick 16; as soon as possible it runs at tick 10.  Same length.
 words="pipeline.schedule=interleaved_1f1b --ticks --json"

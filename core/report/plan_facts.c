@@ -44,3 +44,13 @@ const char *hd_plan_timeline_name(uint32_t kind)
     assert(kind < sizeof names / sizeof *names);
     return names[kind];
 }
+
+int hd_plan_has_kind(const struct hd_pipeline *pipeline, char kind)
+{
+    for (uint64_t i = 0; i < pipeline->action_count; i++) {
+        if ((char)pipeline->actions[i].kind == kind) {
+            return 1;
+        }
+    }
+    return 0;
+}

@@ -20,9 +20,10 @@ void hd_plan_text(const struct hd_plan_facts *facts, const struct hd_plan_style 
 
 /*
  * One row a rank, four columns a tick (more where a label needs them): "4B2 ", then " -- ", " .  "
- * when empty.  Folded at the width, with tick numbers above each part.  Times that are no whole
- * ticks are drawn in the tick in which they begin; where two begin in one, the later is counted
- * below the grid and left out.
+ * when empty; in colour an action is one block, by kind and half of the stages.  A legend follows.
+ * Folded at the width, with tick numbers above each part.  Times that are no whole ticks are drawn
+ * in the tick in which they begin; where two begin in one, the later is counted below the grid and
+ * left out.
  */
 void hd_plan_ticks(const struct hd_plan_facts *facts, const struct hd_plan_style *style,
                    FILE *stream);

@@ -13,6 +13,7 @@ enum { CELL_COLUMNS = 4, MARK_TICKS = 5, LABEL_BYTES = 32 };
 /* The part of the grid being drawn, [first, end), one rank at a time. */
 struct grid {
     const struct hd_plan_facts *facts;
+    const struct hd_plan_style *style;
     uint32_t tick_count, cell_columns, label_columns, hidden_count;
     uint32_t first, end;
     uint64_t *next;  /* [rank_count]: the rank's first action that is not over before `first` */
@@ -83,17 +84,61 @@ static uint32_t cell_columns(const struct hd_pipeline *pipeline)
     return columns > CELL_COLUMNS ? columns : CELL_COLUMNS;
 }
 
+/* Colours of 256: the page's own, by kind, of the lower and of the upper half of the stages. */
+static const struct look {
+    char kind;
+    const char *word, *color[2];
+} looks[] = {
+    {HD_FORWARD, "forward", {"\033[48;5;25;38;5;231m", "\033[48;5;153;38;5;17m"}},
+    {HD_BACKWARD, "backward", {"\033[48;5;130;38;5;231m", "\033[48;5;223;38;5;52m"}},
+    {HD_BACKWARD_INPUT, "input gradient", {"\033[48;5;90;38;5;231m", "\033[48;5;182;38;5;53m"}},
+    {HD_BACKWARD_WEIGHT, "weight gradient", {"\033[48;5;29;38;5;231m", "\033[48;5;151;38;5;22m"}},
+};
+enum { LOOK_COUNT = sizeof looks / sizeof looks[0] };
+
+static int has_color(const struct grid *grid)
+{
+    return grid->style->plain[0] != '\0';
+}
+
+static uint32_t half_of(const struct hd_pipeline *pipeline, uint32_t stage)
+{
+    return pipeline->stage_count > pipeline->rank_count && 2 * stage >= pipeline->stage_count;
+}
+
+static const char *color_of(const struct grid *grid, const struct hd_action *action)
+{
+    for (unsigned i = 0; has_color(grid) && i < LOOK_COUNT; i++) {
+        if (looks[i].kind == (char)action->kind) {
+            return looks[i].color[half_of(grid->facts->pipeline, action->stage)];
+        }
+    }
+    return "";
+}
+
+/* In colour an action is one block: the blank between two ticks of it belongs to it. */
 static void put_cell(const struct grid *grid, uint32_t tick, FILE *stream)
 {
+    const uint32_t place = tick - grid->first;
+    const uint32_t index = grid->row[place];
+    const uint32_t goes_on =
+        tick + 1 < grid->end && grid->onward[place + 1] && grid->row[place + 1] == index;
+    const int columns = (int)grid->cell_columns;
     char text[LABEL_BYTES];
-    const char *cell = " .";
-    const uint32_t index = grid->row[tick - grid->first];
-    if (index != NOTHING) {
-        cell = grid->onward[tick - grid->first]
-                   ? " --"
-                   : hd_action_text(&grid->facts->pipeline->actions[index], text);
+
+    if (index == NOTHING) {
+        fprintf(stream, "%-*s", columns, " .");
+        return;
     }
-    fprintf(stream, "%-*s", (int)grid->cell_columns, cell);
+    const struct hd_action *action = &grid->facts->pipeline->actions[index];
+    const char *cell = grid->onward[place] ? " --" : hd_action_text(action, text);
+    if (!has_color(grid)) {
+        fprintf(stream, "%-*s", columns, cell);
+        return;
+    }
+    fprintf(stream, "%s%-*s%s%s%s", color_of(grid, action), columns - 1,
+            grid->onward[place] ? "" : cell, goes_on ? " " : "", grid->style->plain,
+            goes_on ? "" : " ");
 }
 
 static void put_numbers(const struct grid *grid, FILE *stream)
@@ -142,6 +187,65 @@ static void put_grid(struct grid *grid, uint32_t part, FILE *stream)
     }
 }
 
+/* The parts of the legend, folded at the width between two of them. */
+struct legend {
+    const struct grid *grid;
+    uint32_t column;
+    FILE *stream;
+};
+
+static void put_key(struct legend *legend, const char *color, const char *sign, const char *word)
+{
+    const uint32_t columns = (uint32_t)(strlen(sign) + 1 + strlen(word));
+    const int is_first = legend->column == 0;
+
+    if (!is_first && legend->column + 2 + columns > legend->grid->style->columns) {
+        fputc('\n', legend->stream);
+        legend->column = 0;
+    } else if (!is_first) {
+        fputs("  ", legend->stream);
+        legend->column += 2;
+    }
+    fprintf(legend->stream, "%s%s%s %s", color, sign,
+            color[0] != '\0' ? legend->grid->style->plain : "", word);
+    legend->column += columns;
+}
+
+static void put_kinds(struct legend *legend, uint32_t half)
+{
+    const struct hd_pipeline *pipeline = legend->grid->facts->pipeline;
+    const uint32_t middle = (pipeline->stage_count + 1) / 2;
+    const int has_halves = pipeline->stage_count > pipeline->rank_count;
+    char word[64];
+
+    for (unsigned i = 0; i < LOOK_COUNT; i++) {
+        if (!hd_plan_has_kind(pipeline, looks[i].kind)) {
+            continue;
+        }
+        snprintf(word, sizeof word, "%s, stages %u-%u", looks[i].word, half * middle,
+                 has_halves && half == 0 ? middle - 1 : pipeline->stage_count - 1);
+        put_key(legend, looks[i].color[half], "    ", word);
+    }
+}
+
+static void put_legend(const struct grid *grid, FILE *stream)
+{
+    const struct hd_pipeline *pipeline = grid->facts->pipeline;
+    struct legend legend = {grid, 0, stream};
+
+    if (has_color(grid)) {
+        put_kinds(&legend, 0);
+        if (pipeline->stage_count > pipeline->rank_count) {
+            put_kinds(&legend, 1);
+        }
+    } else {
+        put_key(&legend, "", "4B2", "stage 4, backward, microbatch 2");
+        put_key(&legend, "", "--", "goes on");
+    }
+    put_key(&legend, "", ".", "empty");
+    fputc('\n', stream);
+}
+
 void hd_plan_ticks(const struct hd_plan_facts *facts, const struct hd_plan_style *style,
                    FILE *stream)
 {
@@ -149,6 +253,7 @@ void hd_plan_ticks(const struct hd_plan_facts *facts, const struct hd_plan_style
     const double length = ceil(facts->timeline->length - 1e-9);
     char label[LABEL_BYTES];
     struct grid grid = {.facts = facts,
+                        .style = style,
                         .tick_count = length > 0 ? (uint32_t)length : 0,
                         .cell_columns = cell_columns(pipeline)};
 
@@ -166,6 +271,7 @@ void hd_plan_ticks(const struct hd_plan_facts *facts, const struct hd_plan_style
         grid.next[rank] = pipeline->rank_begin[rank];
     }
     put_grid(&grid, part, stream);
+    put_legend(&grid, stream);
     free(grid.next);
     free(grid.row);
     free(grid.onward);

@@ -142,10 +142,7 @@ static double put_legend(const struct figure *figure, double top_mm)
     for (uint32_t half = 0; half < half_count; half++, top_mm += 3.6) {
         double left = figure->left_mm;
         for (unsigned i = 0; i < KIND_COUNT; i++) {
-            const int is_used = looks[i].kind == 'F' ||
-                                (looks[i].kind == 'B' && !pipeline->is_split) ||
-                                (looks[i].kind != 'B' && pipeline->is_split);
-            if (is_used && !(pipeline->is_forward_only && looks[i].kind != 'F')) {
+            if (hd_plan_has_kind(pipeline, looks[i].kind)) {
                 snprintf(word, sizeof word, "%s, stages %u-%u", looks[i].word, half * middle,
                          half + 1 < half_count ? middle - 1 : pipeline->stage_count - 1);
                 put_key(figure, &left, top_mm, looks[i].fill[half], word);
