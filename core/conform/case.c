@@ -46,6 +46,15 @@ void hd_conform_remark(struct hd_conform_case *check, const char *format, ...)
     va_end(arguments);
 }
 
+void hd_conform_at(struct hd_conform_case *check, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(check->page->place, sizeof check->page->place, format, arguments);
+    va_end(arguments);
+}
+
 int hd_conform_is_decided(const struct hd_conform_case *check)
 {
     return atomic_load(&check->page->claimed) != 0;

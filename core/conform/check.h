@@ -22,6 +22,7 @@ struct hd_conform_verdict_page {
     uint32_t verdict;
     char text[HD_CONFORM_TEXT_BYTES];
     char remark[HD_CONFORM_TEXT_BYTES]; /* of one that passed; one process writes it */
+    char place[256]; /* what is being asked: said of a child that dies; one process writes it */
 };
 
 /* What host->fail was last told. */
@@ -48,6 +49,9 @@ void hd_conform_skip(struct hd_conform_case *check, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* What was found, of a check that passes: "1188 shapes, 312 refused". */
 void hd_conform_remark(struct hd_conform_case *check, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* What is asked now: "P=5 V=1 m=7", "f32"; for the case that the answer is a crash. */
+void hd_conform_at(struct hd_conform_case *check, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 int hd_conform_is_decided(const struct hd_conform_case *check);
 

@@ -159,6 +159,7 @@ void hd_conform_each_precision(struct hd_conform_case *check,
         const size_t used = strlen(served);
         snprintf(served + used, sizeof served - used, "%s%s", used > 0 ? ", " : "",
                  precision_names[precision]);
+        hd_conform_at(check, "%s", precision_names[precision]);
         judge(check, &model);
         if (hd_conform_is_decided(check)) {
             return;

@@ -155,7 +155,8 @@ static void conclude(struct hd_conform_verdict_page *page, const struct ending *
         snprintf(result->text, sizeof result->text, "%s", page->text);
     } else if (describe_death(ending, row->limit_s, death, sizeof death)) {
         result->verdict = HD_CONFORM_FAILED;
-        snprintf(result->text, sizeof result->text, "%s", death);
+        snprintf(result->text, sizeof result->text, "%s%s%s", page->place,
+                 page->place[0] != '\0' ? ": " : "", death);
     } else {
         result->verdict = HD_CONFORM_PASSED;
         snprintf(result->text, sizeof result->text, "%s", page->remark);

@@ -84,6 +84,7 @@ static void offer(struct hd_conform_case *check, const struct hd_shape *shape, s
         tally->refused_count++;
     } else {
         tally->planned_count++;
+        hd_conform_at(check, "%s", hd_conform_shape_text(shape));
         visit(check, shape);
     }
 }

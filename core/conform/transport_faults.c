@@ -124,6 +124,7 @@ static void play_all(struct hd_conform_case *check, const struct script *scripts
     for (unsigned i = 0; i < count && !hd_conform_is_decided(check); i++) {
         struct hd_rig_job job = pair_job(break_turn, &scripts[i]);
         job.needs_peer = scripts == lease_scripts;
+        hd_conform_at(check, "%s", scripts[i].name);
         hd_rig_run(check, &job);
     }
     hd_conform_remark(check, "%u ways", count);
