@@ -202,7 +202,7 @@ static int keeps_turns(const struct hd_testbed_variant *variant, const void *row
 {
     const struct turn_row *turns = row;
     return is_real(variant, NULL) ? strstr(variant->label, "rendezvous") == NULL
-                                  : (int)turns->everywhere;
+                                  : turns->everywhere && variant->inner == NULL;
 }
 
 static void test_out_of_turn(void)
