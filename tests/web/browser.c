@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LIMIT_S = 60, CLOSE_LIMIT_S = 10, READ_BYTES = 1 << 16, POLL_MS = 20 };
+enum { LIMIT_S = 60, AWAIT_LIMIT_S = 20, CLOSE_LIMIT_S = 10, READ_BYTES = 1 << 16, POLL_MS = 20 };
 
 const char *browser_program(void)
 {
@@ -319,7 +319,7 @@ double browser_number(struct browser *browser, const char *expression)
 
 int browser_await(struct browser *browser, const char *expression)
 {
-    const uint64_t deadline_ns = hd_now_ns() + LIMIT_S * HD_S_NS;
+    const uint64_t deadline_ns = hd_now_ns() + AWAIT_LIMIT_S * HD_S_NS;
     int is_true = 0;
 
     while (!is_true && !browser->is_lost && hd_now_ns() < deadline_ns) {

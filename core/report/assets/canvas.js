@@ -11,12 +11,12 @@ const palette = {
         }
     },
     of(plan, action) {
-        return plan.kind[action].toLowerCase() + plan.half(action);
+        return LOOKS[plan.look[action]];
     },
 };
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif";
-const LEFT = 64, RIGHT = 14, ZOOM_LABEL = 24, FIT_LABEL = 18, LABEL_LEAST = 8, WIDTH_MOST = 1.6e7;
+const LEFT = 64, RIGHT = 14, ZOOM_LABEL = 24, FIT_LABEL = 18, LABEL_LEAST = 8, DENSE = 4, WIDTH_MOST = 1.6e7;
 
 function rowHeight(rankCount) {
     return rankCount <= 8 ? 32 : rankCount <= 16 ? 25 : rankCount <= 32 ? 18 : rankCount <= 64 ? 13 : 9;
@@ -254,8 +254,13 @@ function drawAxis(context, timeline, width, format, offset) {
 function drawRows(context, timeline, plan, rows) {
     const {times, top, height, first, count} = rows;
     const from = timeline.timeAt(LEFT), to = timeline.timeAt(timeline.width);
-    const gap = timeline.scale < 3 && rows.isTicks ? 0 : 1;
+    if (rows.isTicks && timeline.scale < DENSE) {
+        drawDense(context, timeline, plan, rows);
+        return;
+    }
+    const gap = 1;
     const size = Math.min(13, height - 5);
+    sizeSet = 0;
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (let rank = first; rank < first + count; rank++) {
@@ -270,11 +275,68 @@ function drawRows(context, timeline, plan, rows) {
     context.textBaseline = "alphabetic";
 }
 
+/* Cells of a few pixels or less: each column of pixels is the mixture of what lies in it.  One image
+   of a line a rank is made and stretched, which takes no longer for a hundred thousand actions. */
+function drawDense(context, timeline, plan, rows) {
+    const ratio = devicePixelRatio || 1;
+    const left = Math.max(LEFT, timeline.xAt(0));
+    const columns = Math.ceil((Math.min(timeline.width, timeline.xAt(timeline.options.span)) - left) * ratio);
+    if (columns <= 0) {
+        return;
+    }
+    const image = new ImageData(columns, rows.count);
+    for (let place = 0; place < rows.count; place++) {
+        mixRow(image, place, plan, rows, {from: timeline.timeAt(left), perTime: timeline.scale * ratio, rank: rows.first + place});
+    }
+    const canvas = make("canvas", {width: columns, height: rows.count});
+    canvas.getContext("2d").putImageData(image, 0, 0);
+    context.imageSmoothingEnabled = false;
+    for (let place = 0; place < rows.count; place++) {
+        context.drawImage(canvas, 0, place, columns, 1, left, rows.top + place * rows.height + 1, columns / ratio, rows.height - 2);
+    }
+}
+
+/* Red, green and blue of a colour #rrggbb. */
+function channels(color) {
+    return [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16));
+}
+
+function mixRow(image, place, plan, rows, axis) {
+    const columns = image.width;
+    const sums = new Float32Array(4 * columns); /* colour by share, and the share that is covered */
+    const colors = LOOKS.map((name) => channels(palette[name]));
+    const last = axis.from + columns / axis.perTime;
+    for (let action = Math.max(plan.begin[axis.rank], plan.last(rows.times.end, axis.rank, axis.from));
+        action < plan.begin[axis.rank + 1] && rows.times.start[action] < last; action++) {
+        const color = colors[plan.look[action]];
+        const begin = (rows.times.start[action] - axis.from) * axis.perTime, end = (rows.times.end[action] - axis.from) * axis.perTime;
+        const strength = rows.isFaint(action) ? 0.22 : 1;
+        for (let column = Math.max(0, Math.floor(begin)); column < Math.min(end, columns); column++) {
+            const share = strength * (Math.min(end, column + 1) - Math.max(begin, column));
+            sums[4 * column] += share * color[0];
+            sums[4 * column + 1] += share * color[1];
+            sums[4 * column + 2] += share * color[2];
+            sums[4 * column + 3] += share;
+        }
+    }
+    const empty = channels(palette.empty);
+    for (let column = 0; column < columns; column++) {
+        const rest = Math.max(0, 1 - sums[4 * column + 3]);
+        const pixel = 4 * (place * columns + column);
+        for (let channel = 0; channel < 3; channel++) {
+            image.data[pixel + channel] = sums[4 * column + channel] + rest * empty[channel];
+        }
+        image.data[pixel + 3] = 255;
+    }
+}
+
 /* Setting a font costs more than drawing a label with it. */
+let sizeSet = 0;
+
 function setSize(context, size) {
-    if (context.labelSize !== size || !context.font.startsWith(`${size}px`)) {
+    if (sizeSet !== size) {
         context.font = `${size}px ${FONT}`;
-        context.labelSize = size;
+        sizeSet = size;
     }
 }
 

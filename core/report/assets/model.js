@@ -3,6 +3,8 @@
 const NEAR = 1e-6; /* sums of fractions miss whole ticks by their last bits */
 const TICKS = {F: 1, B: 2, I: 1, W: 1};
 const PASS = {F: 0, B: 1, I: 1, W: 2};
+/* Names of colours, by kind and half of the stages. */
+const LOOKS = ["f0", "f1", "b0", "b1", "i0", "i1", "w0", "w1"];
 
 /* A plan: one flat list of actions, rank by rank, and what is looked up in it. */
 class Plan {
@@ -29,6 +31,8 @@ class Plan {
         ranks.forEach((row, rank) => this.placeRank(row, rank));
         this.indexPasses();
         this.countHeld();
+        this.look = Uint8Array.from({length: this.count}, (_, action) => 2 * "FBIW".indexOf(this.kind[action]) + this.half(action));
+        this.classes = Array.from({length: this.count}, (_, action) => this.findClass(action));
     }
 
     placeRank(row, rank) {
@@ -141,31 +145,34 @@ class Plan {
         for (let i = action - 1; i >= this.begin[rank] && this.start[i] >= this.end[producer] - NEAR; i--) {
             between.unshift(i);
         }
-        return {producer, consumer: action, between, class: this.classOf(producer, action, between)};
+        return {producer, consumer: action, between, class: this.classes[action]};
     }
 
-    classOf(producer, action, between) {
+    classOf(producer, action, isBetween) {
         const rank = this.rankOf[action];
         if (this.rankOf[producer] === rank) {
             return "local";
         }
         if (!this.isCosted) {
-            return between.length > 0 ? "hidden" : "exposed";
+            return isBetween ? "hidden" : "exposed";
         }
         const before = action > this.begin[rank] ? this.end[action - 1] : 0;
         return this.start[action] > Math.max(before, this.end[producer]) + NEAR ? "exposed" : "hidden";
     }
 
-    /* The class alone, without the list: for drawing. */
+    /* The class of what an action consumes; "": nothing. */
     handoffClass(action) {
+        return this.classes[action];
+    }
+
+    findClass(action) {
         const producer = this.producer(action);
         if (producer < 0) {
             return "";
         }
         const rank = this.rankOf[action];
         const before = action - 1;
-        const isBetween = before >= this.begin[rank] && this.start[before] >= this.end[producer] - NEAR;
-        return this.classOf(producer, action, isBetween ? [before] : []);
+        return this.classOf(producer, action, before >= this.begin[rank] && this.start[before] >= this.end[producer] - NEAR);
     }
 
     /* Leases of a stage's payload slots, the lowest free one each time: [{slot, microbatch, forward,

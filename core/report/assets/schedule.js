@@ -1,6 +1,6 @@
 /* schedule.js - the plan: its grid, copies, payload slots, one microbatch followed, handoffs. */
 
-const AXIS = 18, COPIES_HEIGHT = 150, SLOT_ROW_MOST = 20, GRID_MOST = 960;
+const AXIS = 18, COPIES_HEIGHT = 150, SLOT_ROW_MOST = 20, GRID_MOST = 960, HANDOFF_MOST = 150;
 
 class ScheduleView {
     constructor(shared, plan) {
@@ -50,10 +50,12 @@ class ScheduleView {
             card("", this.tools(), this.timeline.element, this.legend(), this.gridData()),
             columns([card("", this.atTick), card("", this.followTools(), this.followPart)],
                 [card("", this.poolTools(), this.poolPart), card("", this.handoffTools(), this.handoffPart)]));
+        this.refreshTables();
         this.refresh();
     }
 
     close() {
+        cancelAnimationFrame(this.frame);
         this.timeline.close();
     }
 
@@ -245,13 +247,21 @@ class ScheduleView {
         context.strokeStyle = plan.rankCount <= 6 ? palette["r" + rank] : isChosen ? palette.accent : palette.strong;
         context.globalAlpha = isChosen ? 1 : plan.rankCount <= 6 ? 0.75 : 0.45;
         context.lineWidth = isChosen ? 3 : 1.5;
+        context.lineJoin = "bevel";
         context.beginPath();
         context.moveTo(LEFT, y(level));
+        const least = isChosen || plan.rankCount <= 6 ? 0.5 : 2; /* pixels between two steps that are drawn */
+        let drawn = -Infinity;
         for (action++; action < plan.begin[rank + 1] && plan.end[action] <= to + 2; action++) {
             const x = timeline.xAt(plan.end[action] - tick);
-            context.lineTo(x, y(level));
-            level = plan.held[action];
-            context.lineTo(x, y(level));
+            if (x - drawn >= least) {
+                context.lineTo(x, y(level));
+                level = plan.held[action];
+                context.lineTo(x, y(level));
+                drawn = x;
+            } else {
+                level = plan.held[action];
+            }
         }
         context.lineTo(timeline.xAt(Math.min(plan.length, to)), y(level));
         context.stroke();

@@ -5,16 +5,14 @@ Object.assign(ScheduleView.prototype, {
         return this.plan.running(rank, tick);
     },
 
-    /* Everything but the canvases; those are asked to draw. */
+    /* At once what is cheap; the tables once a frame, however fast the cursor moves. */
     refresh() {
         const shared = this.shared;
+        cancelAnimationFrame(this.frame);
+        this.frame = requestAnimationFrame(() => this.refreshTables());
         this.slider.value = shared.tick;
         this.sliderText.textContent = `${number(shared.tick)} of ${number(this.tickCount - 1)}`;
         this.poolTitle.textContent = `Payload slots of stage ${shared.stage} (rank ${this.poolRank()}): from a microbatch's forward until its last backward`;
-        this.atTick.replaceChildren(this.tickTable());
-        this.poolPart.replaceChildren(this.poolList());
-        this.followPart.replaceChildren(this.followTable());
-        this.handoffPart.replaceChildren(this.handoffTable());
         this.stagePick.value = shared.stage;
         this.followInput.value = shared.follow >= 0 ? shared.follow : "";
         if (document.activeElement !== this.fromInput && document.activeElement !== this.toInput) {
@@ -23,6 +21,13 @@ Object.assign(ScheduleView.prototype, {
         }
         this.timeline.invalidate();
         this.shared.changed();
+    },
+
+    refreshTables() {
+        this.atTick.replaceChildren(this.tickTable());
+        this.poolPart.replaceChildren(this.poolList());
+        this.followPart.replaceChildren(this.followTable());
+        this.handoffPart.replaceChildren(this.handoffTable());
     },
 
     moveTo(tick) {
@@ -249,7 +254,7 @@ Object.assign(ScheduleView.prototype, {
 
     handoffTable() {
         const plan = this.plan, found = this.handoffs();
-        const rows = found.slice(0, 400).map(({producer, consumer, between, class: way}) => [
+        const rows = found.slice(0, HANDOFF_MOST).map(({producer, consumer, between, class: way}) => [
             `${plan.label(producer)} \u2192 ${plan.label(consumer)}`, `${plan.rankOf[producer]} \u2192 ${plan.rankOf[consumer]}`,
             make("span", {class: `class-${way}`}, way),
             between.length === 0 ? "nothing" : between.slice(0, 4).map((action) => plan.label(action)).join(", ")
@@ -258,7 +263,7 @@ Object.assign(ScheduleView.prototype, {
             ["Handoff", "Ranks", "Class", "Runs meanwhile"], rows);
         body.id = "handoffs";
         return make("div", null, scrolled(body, "Handoffs"),
-            make("p", {class: "note"}, `${number(found.length)} in this window` + (found.length > 400 ? "; the first 400 are shown" : "")));
+            make("p", {class: "note"}, `${number(found.length)} in this window` + (found.length > HANDOFF_MOST ? `; the first ${HANDOFF_MOST} are shown` : "")));
     },
 
     gridData() {
