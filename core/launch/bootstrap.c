@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { ABORTED = 1, COUNT_ONE = 2, SIDE_COUNT = 2, BLOCK_HEAD_BYTES = 64 };
+enum { ABORTED = 1, COUNT_ONE = 2, SIDE_COUNT = 2 };
 
 /* In a log: this head, the key with its final zero, the value; the whole padded to 8. */
 struct entry {
@@ -27,7 +27,7 @@ struct hd_region *hd_region_create(uint32_t rank_count, uint64_t gather_bytes)
 {
     const uint64_t head_bytes =
         sizeof(struct hd_region) + rank_count * sizeof(struct hd_region_log);
-    const uint64_t block_bytes = round_up(BLOCK_HEAD_BYTES + gather_bytes, 64);
+    const uint64_t block_bytes = round_up(HD_BLOCK_HEAD_BYTES + gather_bytes, 64);
     const uint64_t total_bytes = head_bytes + SIDE_COUNT * rank_count * block_bytes;
 
     assert(rank_count > 0 && rank_count <= HD_LAUNCH_RANK_MAX && gather_bytes < 1ull << 32);
@@ -41,6 +41,7 @@ struct hd_region *hd_region_create(uint32_t rank_count, uint64_t gather_bytes)
     region->gather_bytes = gather_bytes;
     region->block_bytes = block_bytes;
     region->total_bytes = total_bytes;
+    region->kick = -1;
     region->blocks = (unsigned char *)memory + head_bytes;
     return region;
 }
@@ -73,6 +74,16 @@ static hd_status word_wait(struct hd_region_word *word, uint32_t seen, uint64_t 
     return errno == ETIMEDOUT ? HD_TIMEOUT : HD_SYSTEM;
 }
 
+static void kick_link(const struct hd_region *region)
+{
+    const uint64_t one = 1;
+
+    if (region->kick >= 0) {
+        const ssize_t ignored = write(region->kick, &one, sizeof one);
+        (void)ignored; /* full: it is awake */
+    }
+}
+
 static void word_abort(struct hd_region_word *word)
 {
     atomic_fetch_or_explicit(&word->value, ABORTED, memory_order_release);
@@ -84,6 +95,7 @@ void hd_region_abort(struct hd_region *region)
     word_abort(&region->news);
     word_abort(&region->fence.opened);
     word_abort(&region->gather.opened);
+    kick_link(region);
 }
 
 int hd_region_is_aborted(const struct hd_region *region)
@@ -179,6 +191,21 @@ static hd_status log_append(struct hd_region_log *log, const struct entry *head,
     return HD_OK;
 }
 
+hd_status hd_region_add(struct hd_region *region, uint32_t rank, const void *bytes, uint64_t count)
+{
+    struct hd_region_log *const log = &region->logs[rank];
+    const uint32_t used_bytes = atomic_load_explicit(&log->used_bytes, memory_order_relaxed);
+
+    if (count > sizeof log->entries - used_bytes) {
+        return HD_PROTOCOL;
+    }
+    memcpy(log->entries + used_bytes, bytes, count);
+    atomic_store_explicit(&log->used_bytes, used_bytes + (uint32_t)count, memory_order_release);
+    atomic_fetch_add_explicit(&region->news.value, COUNT_ONE, memory_order_release);
+    word_wake(&region->news);
+    return HD_OK;
+}
+
 hd_status hd_bootstrap_put(struct hd_bootstrap *bootstrap, const char *key, const void *value,
                            uint64_t bytes)
 {
@@ -200,6 +227,7 @@ hd_status hd_bootstrap_put(struct hd_bootstrap *bootstrap, const char *key, cons
     }
     atomic_fetch_add_explicit(&region->news.value, COUNT_ONE, memory_order_release);
     word_wake(&region->news);
+    kick_link(region);
     return HD_OK;
 }
 
@@ -231,6 +259,12 @@ hd_status hd_bootstrap_get(struct hd_bootstrap *bootstrap, const char *key, void
 
 /* --- fence and gather ----------------------------------------------------------------------- */
 
+void hd_region_open(struct hd_region_barrier *barrier)
+{
+    atomic_fetch_add_explicit(&barrier->opened.value, COUNT_ONE, memory_order_acq_rel);
+    word_wake(&barrier->opened);
+}
+
 static hd_status barrier_pass(struct hd_region *region, struct hd_region_barrier *barrier,
                               struct hd_region_round *round, uint64_t deadline_ns)
 {
@@ -239,12 +273,13 @@ static hd_status barrier_pass(struct hd_region *region, struct hd_region_barrier
 
     if (!round->waiting) {
         round->waiting = 1;
+        const uint32_t arrived =
+            atomic_fetch_add_explicit(&barrier->arrived.value, 1, memory_order_acq_rel) + 1;
         /* Both sides of the comparison wrap together, however many rounds there were. */
-        if (atomic_fetch_add_explicit(&barrier->arrived.value, 1, memory_order_acq_rel) + 1 ==
-            target * region->rank_count) {
-            atomic_fetch_add_explicit(&barrier->opened.value, COUNT_ONE, memory_order_acq_rel);
-            word_wake(&barrier->opened);
+        if (region->kick < 0 && arrived == target * region->rank_count) {
+            hd_region_open(barrier);
         }
+        kick_link(region);
     }
     while (status == HD_OK) {
         const uint32_t seen = atomic_load_explicit(&barrier->opened.value, memory_order_acquire);
@@ -267,7 +302,7 @@ hd_status hd_bootstrap_fence(struct hd_bootstrap *bootstrap, uint64_t deadline_n
     return barrier_pass(region, &region->fence, &bootstrap->fence, deadline_ns);
 }
 
-static unsigned char *block_of(const struct hd_region *region, uint32_t side, uint32_t rank)
+unsigned char *hd_region_block(const struct hd_region *region, uint32_t side, uint32_t rank)
 {
     return region->blocks + ((uint64_t)side * region->rank_count + rank) * region->block_bytes;
 }
@@ -282,20 +317,20 @@ hd_status hd_bootstrap_gather(struct hd_bootstrap *bootstrap, const void *mine, 
         return HD_INVALID;
     }
     if (!bootstrap->gather.waiting) {
-        unsigned char *const block = block_of(region, side, bootstrap->rank);
+        unsigned char *const block = hd_region_block(region, side, bootstrap->rank);
         memcpy(block, &bytes, sizeof bytes);
-        memcpy(block + BLOCK_HEAD_BYTES, mine, bytes);
+        memcpy(block + HD_BLOCK_HEAD_BYTES, mine, bytes);
     }
     const hd_status status = barrier_pass(region, &region->gather, &bootstrap->gather, deadline_ns);
     if (status != HD_OK) {
         return status;
     }
     for (uint32_t rank = 0; rank < region->rank_count; rank++) {
-        const unsigned char *const block = block_of(region, side, rank);
+        const unsigned char *const block = hd_region_block(region, side, rank);
         if (memcmp(block, &bytes, sizeof bytes) != 0) {
             return HD_PROTOCOL;
         }
-        memcpy((unsigned char *)all + rank * bytes, block + BLOCK_HEAD_BYTES, bytes);
+        memcpy((unsigned char *)all + rank * bytes, block + HD_BLOCK_HEAD_BYTES, bytes);
     }
     return HD_OK;
 }

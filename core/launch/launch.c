@@ -30,6 +30,7 @@ struct supervisor {
     void *shared;
     uint64_t shared_bytes;
     int signal_fd;
+    uint32_t first_rank; /* of those that this parent forks */
     uint32_t started_count;
     uint32_t alive_count;
     uint32_t aborted;
@@ -39,6 +40,12 @@ struct supervisor {
     struct sigaction child_before;
     struct child children[HD_LAUNCH_RANK_MAX];
 };
+
+/* After the last rank that was started here. */
+static uint32_t end_of(const struct supervisor *supervisor)
+{
+    return supervisor->first_rank + supervisor->started_count;
+}
 
 /* --- signals -------------------------------------------------------------------------------- */
 
@@ -103,7 +110,7 @@ static void abort_ranks(struct supervisor *supervisor)
    somebody else's process. */
 static void kill_ranks(struct supervisor *supervisor)
 {
-    for (uint32_t rank = 0; rank < supervisor->started_count; rank++) {
+    for (uint32_t rank = supervisor->first_rank; rank < end_of(supervisor); rank++) {
         struct child *const child = &supervisor->children[rank];
         if (child->alive && !child->killed) {
             child->killed = 1;
@@ -201,15 +208,31 @@ static void read_signals(struct supervisor *supervisor)
     }
 }
 
+/* Of a launched run also the others have a say in when it is over. */
+static uint32_t is_over(const struct supervisor *supervisor)
+{
+    const struct hd_launch *const launch = supervisor->launch;
+
+    return supervisor->alive_count == 0 &&
+           (launch->link == NULL || launch->is_settled(launch->context, supervisor->shared));
+}
+
 static void supervise(struct supervisor *supervisor)
 {
-    struct pollfd awaited = {.fd = supervisor->signal_fd, .events = POLLIN};
+    struct hd_link *const link = supervisor->launch->link;
+    struct pollfd awaited[] = {
+        {.fd = supervisor->signal_fd, .events = POLLIN},
+        {.fd = link != NULL ? hd_link_descriptor(link) : NO_FD, .events = POLLIN},
+    };
 
-    while (supervisor->alive_count > 0) {
-        poll(&awaited, 1, TICK_MS);
+    while (!is_over(supervisor)) {
+        poll(awaited, 2, TICK_MS);
         read_signals(supervisor);
-        for (uint32_t rank = 0; rank < supervisor->started_count; rank++) {
+        for (uint32_t rank = supervisor->first_rank; rank < end_of(supervisor); rank++) {
             look_at_rank(supervisor, rank);
+        }
+        if (link != NULL) {
+            hd_link_turn(link);
         }
         const uint64_t now_ns = hd_now_ns();
         if (now_ns >= supervisor->tick_at_ns) {
@@ -243,6 +266,9 @@ static void run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
         _exit(128 + SIGKILL); /* it died between the fork and the line above */
     }
     close(supervisor->signal_fd);
+    if (launch->link != NULL) {
+        hd_link_forget(launch->link);
+    }
     signals_reset_in_rank();
     hd_bootstrap_init(&bootstrap, supervisor->region, rank);
     const int32_t exit_code = launch->rank_main(launch->context, &bootstrap, supervisor->shared);
@@ -255,7 +281,10 @@ static hd_status start_ranks(struct supervisor *supervisor, struct hd_problem *p
     const pid_t parent = getpid();
 
     fflush(NULL); /* or every rank would write again what is buffered here */
-    for (uint32_t rank = 0; rank < supervisor->launch->rank_count; rank++) {
+    const uint32_t own_count =
+        supervisor->launch->link != NULL ? 1 : supervisor->launch->rank_count;
+    for (uint32_t rank = supervisor->first_rank; rank < supervisor->first_rank + own_count;
+         rank++) {
         const pid_t pid = fork();
         if (pid == 0) {
             run_rank(supervisor, rank, parent);
@@ -277,7 +306,7 @@ static hd_status start_ranks(struct supervisor *supervisor, struct hd_problem *p
 static void reap_started(struct supervisor *supervisor)
 {
     kill_ranks(supervisor);
-    for (uint32_t rank = 0; rank < supervisor->started_count; rank++) {
+    for (uint32_t rank = supervisor->first_rank; rank < end_of(supervisor); rank++) {
         siginfo_t end;
         while (waitid(P_PID, (id_t)supervisor->children[rank].pid, &end, WEXITED) != 0 &&
                errno == EINTR) {
@@ -297,9 +326,14 @@ static hd_status take_memory(struct supervisor *supervisor)
         return HD_NO_MEMORY;
     }
     supervisor->region = hd_region_create(launch->rank_count, launch->gather_bytes);
-    if (supervisor->region == NULL) {
+    if (supervisor->region == NULL ||
+        (launch->link != NULL && hd_link_attach(launch->link, supervisor->region) != HD_OK)) {
+        hd_region_destroy(supervisor->region);
         munmap(supervisor->shared, supervisor->shared_bytes);
         return HD_NO_MEMORY;
+    }
+    if (launch->link != NULL) {
+        supervisor->first_rank = hd_link_rank(launch->link);
     }
     return HD_OK;
 }

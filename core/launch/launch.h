@@ -20,6 +20,7 @@
 #define HEDDLE_LAUNCH_LAUNCH_H
 
 #include "base/problem.h"
+#include "launch/link.h"
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -63,6 +64,9 @@ enum hd_launch_event_kind {
     HD_LAUNCH_SIGNALLED = 5,
     HD_LAUNCH_TICK = 6,  /* every 20 ms or so */
     HD_LAUNCH_ENDED = 7, /* the last event: every rank is reaped, the region still there */
+    /* Never from hd_launch_run: of a launched run, by whoever listens to the link. */
+    HD_LAUNCH_LOST = 8,   /* the connection to a rank's process ended */
+    HD_LAUNCH_SILENT = 9, /* nothing comes from it: it is stopped, or the network is cut */
 };
 
 struct hd_launch_event {
@@ -90,6 +94,12 @@ struct hd_launch {
        grace_ms later whoever is left, stopped or not, is killed. */
     uint32_t (*on_event)(void *context, void *shared, const struct hd_launch_event *event);
     uint32_t grace_ms;
+
+    /* NULL: all ranks are forked here.  Else this process is one of a launched run (launch/link.h):
+       it forks the link's rank alone, takes the link's turns, and stays until is_settled says that
+       the others have come to their end as well. [in the parent] */
+    struct hd_link *link;
+    uint32_t (*is_settled)(void *context, void *shared);
 };
 
 struct hd_launch_outcome {
@@ -106,8 +116,8 @@ hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome
                         struct hd_problem *problem);
 
 /* Refuses to fork where a launcher has started this command several times (SLURM_STEP_NUM_TASKS,
-   OMPI_COMM_WORLD_SIZE, PMI_SIZE > 1): HD_EXIT_USAGE, with the variable, its value and the remedy.
- */
+   OMPI_COMM_WORLD_SIZE, PMI_SIZE > 1) and it cannot be told which rank it is: HD_EXIT_USAGE, with
+   the variable, its value and the remedy. */
 hd_status hd_launch_check_environment(struct hd_problem *problem);
 
 #endif /* HEDDLE_LAUNCH_LAUNCH_H */

@@ -10,6 +10,10 @@
  * and counts in the bits above: whoever is about to sleep on it sees one value for both, and no
  * abort is ever missed.
  *
+ * Of a launched run each process has a region with one rank at work in it.  That rank's writing
+ * ends with a kick of the parent, whose link (launch/link.h) copies it to the regions of the others
+ * and opens the barriers there, with the functions at the end of this file.
+ *
  * A gather needs one round of the barrier, not two, because blocks have two sides that take turns.
  * A rank writes a side again only after the next round, and nobody enters the next round before he
  * has read this one.
@@ -24,6 +28,7 @@
 #include <stdint.h>
 
 #define HD_BOOTSTRAP_LOG_BYTES (64u * 1024u)
+#define HD_BLOCK_HEAD_BYTES    64u
 #define HD_BOOTSTRAP_KEY_BYTES 128u /* with the final zero */
 
 /* Bit 0: aborted; above: a count.  Alone on its cache line. */
@@ -46,6 +51,7 @@ struct hd_region {
     uint64_t gather_bytes;
     uint64_t block_bytes; /* of one rank on one side, its size word included */
     uint64_t total_bytes;
+    int kick; /* -1; or an eventfd: the ranks are in several regions, and a link relays */
     unsigned char *blocks; /* [2 sides][rank_count][block_bytes] */
     struct hd_region_word news;
     struct hd_region_barrier fence, gather;
@@ -71,6 +77,14 @@ void hd_region_destroy(struct hd_region *region); /* takes NULL */
 
 void hd_region_abort(struct hd_region *region);
 int hd_region_is_aborted(const struct hd_region *region);
+
+/* For the link.  Appends what another rank has put; HD_PROTOCOL when it does not fit. */
+hd_status hd_region_add(struct hd_region *region, uint32_t rank, const void *bytes, uint64_t count);
+/* Opens the round that is under way. */
+void hd_region_open(struct hd_region_barrier *barrier);
+/* The block of a rank on one side: a word with its size, then, HD_BLOCK_HEAD_BYTES on, its bytes.
+ */
+unsigned char *hd_region_block(const struct hd_region *region, uint32_t side, uint32_t rank);
 
 /* The end of one rank, in its own process (or, in a test, its own thread). */
 void hd_bootstrap_init(struct hd_bootstrap *bootstrap, struct hd_region *region, uint32_t rank);

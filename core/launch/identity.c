@@ -1,0 +1,158 @@
+#include "launch/identity.h"
+#include "launch/launch.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, VARIABLE_COUNT };
+
+static const char *const names[VARIABLE_COUNT] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR",
+                                                  "MASTER_PORT"};
+
+static hd_status refuse(struct hd_problem *problem, const char *variable, const char *reason)
+{
+    hd_problem_place(problem, "environment");
+    hd_problem_key(problem, "%s", variable);
+    hd_problem_remedy(problem, "set all of RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and "
+                               "MASTER_PORT, as torchrun does, or none of them");
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
+}
+
+/* A whole number below `limit`. */
+static hd_status read_number(const char *variable, unsigned long limit, uint32_t *number,
+                             struct hd_problem *problem)
+{
+    const char *const text = getenv(variable);
+    char reason[256], *end = NULL;
+
+    if (text == NULL || *text == '\0') {
+        return refuse(problem, variable, "it is missing, while others of its kind are set");
+    }
+    errno = 0;
+    const unsigned long value = strtoul(text, &end, 10);
+    if (errno != 0 || *end != '\0' || *text < '0' || *text > '9' || value >= limit) {
+        snprintf(reason, sizeof reason, "'%.64s' is no whole number from 0 to %lu", text,
+                 limit - 1);
+        return refuse(problem, variable, reason);
+    }
+    *number = (uint32_t)value;
+    return HD_OK;
+}
+
+/* torchrun's own store may listen on the port that it tells its workers. */
+static uint32_t is_port_taken(void)
+{
+    const char *const text = getenv("TORCHELASTIC_USE_AGENT_STORE");
+
+    return text != NULL && strcmp(text, "True") == 0;
+}
+
+static hd_status read_variables(struct hd_identity *identity, struct hd_problem *problem)
+{
+    const char *const address = getenv(names[MASTER_ADDR]);
+    struct hd_launch_card *const card = &identity->card;
+    uint32_t port = 0;
+
+    hd_status status =
+        read_number(names[WORLD_SIZE], HD_LAUNCH_RANK_MAX + 1ul, &identity->rank_count, problem);
+    if (status == HD_OK) {
+        status = read_number(names[RANK], UINT32_MAX, &identity->rank, problem);
+    }
+    if (status != HD_OK || identity->rank_count == 1) {
+        return status; /* one process forks its ranks, whatever else is set */
+    }
+    if (identity->rank >= identity->rank_count) {
+        char reason[128];
+        snprintf(reason, sizeof reason, "rank %u is not below WORLD_SIZE, which is %u",
+                 identity->rank, identity->rank_count);
+        return refuse(problem, names[RANK], reason);
+    }
+    status = read_number(names[LOCAL_RANK], identity->rank_count, &identity->local_rank, problem);
+    if (status == HD_OK) {
+        status = read_number(names[MASTER_PORT], 65535ul, &port, problem);
+    }
+    if (status == HD_OK && (address == NULL || *address == '\0')) {
+        status = refuse(problem, names[MASTER_ADDR], "it is missing, while RANK is set");
+    }
+    if (status == HD_OK && strlen(address) >= sizeof card->addresses[0]) {
+        status = refuse(problem, names[MASTER_ADDR], "it is longer than 63 characters");
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    identity->launcher = HD_LAUNCHER_VARIABLES;
+    memcpy(card->addresses[0], address, strlen(address) + 1);
+    card->address_count = 1;
+    card->port = (uint16_t)(port + is_port_taken());
+    return HD_OK;
+}
+
+static uint32_t has_variables(void)
+{
+    return getenv(names[RANK]) != NULL || getenv(names[WORLD_SIZE]) != NULL;
+}
+
+hd_status hd_identity_find(struct hd_identity *identity, struct hd_problem *problem)
+{
+    *identity = (struct hd_identity){.rank_count = 1};
+    if (has_variables()) {
+        return read_variables(identity, problem);
+    }
+    if (getenv("PMIX_RANK") != NULL && getenv("PMIX_NAMESPACE") != NULL) {
+        const hd_status status = hd_pmix_begin(identity, problem);
+        if (status == HD_OK && identity->rank_count == 1) {
+            hd_identity_finish(identity);
+        }
+        return status;
+    }
+    return hd_launch_check_environment(problem);
+}
+
+void hd_identity_finish(struct hd_identity *identity)
+{
+    if (identity->launcher == HD_LAUNCHER_PMIX) {
+        hd_pmix_finish();
+    }
+    identity->launcher = HD_LAUNCHER_NONE;
+}
+
+uint32_t hd_identity_is_member(void)
+{
+    const char *const text = getenv(has_variables() ? names[RANK] : "PMIX_RANK");
+
+    return text != NULL && strtoul(text, NULL, 10) > 0;
+}
+
+hd_status hd_identity_check_world(const struct hd_identity *identity, uint32_t rank_count,
+                                  uint32_t replica_count, struct hd_problem *problem)
+{
+    const uint64_t wanted = (uint64_t)rank_count * replica_count;
+
+    if (identity->launcher == HD_LAUNCHER_NONE || identity->rank_count == wanted) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "environment");
+    hd_problem_remedy(problem, "start %llu processes, or set pipeline.ranks=%u",
+                      (unsigned long long)wanted, identity->rank_count);
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                          "pipeline.ranks = %u, grid.data = %u: P*D = %llu, got %u processes",
+                          rank_count, replica_count, (unsigned long long)wanted,
+                          identity->rank_count);
+}
+
+hd_status hd_identity_exchange(struct hd_identity *identity, uint64_t deadline_ns,
+                               struct hd_problem *problem)
+{
+    hd_status status = HD_OK;
+
+    assert(identity->launcher != HD_LAUNCHER_NONE);
+    if (identity->launcher == HD_LAUNCHER_PMIX) {
+        status = hd_pmix_exchange(identity, deadline_ns, problem);
+        hd_identity_finish(identity);
+        identity->launcher = HD_LAUNCHER_VARIABLES; /* from here on they are alike */
+    }
+    return status;
+}

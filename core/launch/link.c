@@ -1,0 +1,347 @@
+#include "launch/link_internal.h"
+#include "base/clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { EVENTS_MAX = 64, FAREWELL_MS = 200 };
+#define KICK UINT32_MAX
+
+uint32_t hd_link_rank(const struct hd_link *link)
+{
+    return link->rank;
+}
+
+uint32_t hd_link_rank_count(const struct hd_link *link)
+{
+    return link->rank_count;
+}
+
+const struct hd_link_peer *hd_link_peer(const struct hd_link *link, uint32_t rank)
+{
+    assert(rank < link->rank_count);
+    return &link->peers[rank];
+}
+
+int64_t hd_link_clock_offset_ns(const struct hd_link *link)
+{
+    return link->clock_offset_ns;
+}
+
+const struct hd_problem *hd_link_verdict(const struct hd_link *link)
+{
+    return link->has_verdict ? &link->verdict : NULL;
+}
+
+uint64_t hd_link_heard_ns(const struct hd_link *link, uint32_t rank)
+{
+    return link->wires[rank].heard_ns;
+}
+
+uint32_t hd_link_is_lost(const struct hd_link *link, uint32_t rank)
+{
+    return link->is_lost[rank];
+}
+
+void hd_link_listen(struct hd_link *link, const struct hd_link_listener *listener)
+{
+    link->listener = *listener;
+}
+
+int hd_link_descriptor(const struct hd_link *link)
+{
+    return link->poll;
+}
+
+void hd_link_pause(struct hd_link *link)
+{
+    link->is_paused = 1;
+}
+
+/* --- sending -------------------------------------------------------------------------------- */
+
+/* Wakes the turn when the socket takes more, for as long as something waits. */
+static void watch(struct hd_link *link, uint32_t rank)
+{
+    const struct hd_wire *const wire = &link->wires[rank];
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = rank};
+
+    if (hd_wire_is_open(wire)) {
+        event.events |= hd_wire_has_queue(wire) ? EPOLLOUT : 0;
+        epoll_ctl(link->poll, EPOLL_CTL_MOD, wire->descriptor, &event);
+    }
+}
+
+static void send_to(struct hd_link *link, uint32_t rank, const struct hd_frame *frame,
+                    const void *bytes)
+{
+    struct hd_wire *const wire = &link->wires[rank];
+    const uint32_t had_queue = hd_wire_has_queue(wire);
+
+    /* A wire that fails is noticed when it is read. */
+    if (hd_wire_send(wire, frame, bytes) == HD_OK && hd_wire_has_queue(wire) != had_queue) {
+        watch(link, rank);
+    }
+}
+
+void hd_link_broadcast(struct hd_link *link, const struct hd_frame *frame, const void *bytes,
+                       uint32_t but)
+{
+    for (uint32_t rank = 1; link->rank == 0 && rank < link->rank_count; rank++) {
+        if (rank != but) {
+            send_to(link, rank, frame, bytes);
+        }
+    }
+    if (link->rank != 0) {
+        send_to(link, 0, frame, bytes);
+    }
+}
+
+void hd_link_send(struct hd_link *link, uint32_t rank, const struct hd_link_message *message)
+{
+    const struct hd_frame frame = {message->kind, message->rank, message->byte_count};
+
+    if (rank == UINT32_MAX || link->rank != 0) {
+        hd_link_broadcast(link, &frame, message->bytes, UINT32_MAX);
+    } else {
+        assert(rank > 0 && rank < link->rank_count);
+        send_to(link, rank, &frame, message->bytes);
+    }
+}
+
+/* --- one turn ------------------------------------------------------------------------------- */
+
+hd_status hd_link_read_problem(const struct hd_link_message *message, struct hd_problem *problem)
+{
+    struct hd_problem read;
+
+    if (message->byte_count != sizeof read) {
+        return HD_PROTOCOL;
+    }
+    memcpy(&read, message->bytes, sizeof read);
+    read.place[sizeof read.place - 1] = '\0';
+    read.key[sizeof read.key - 1] = '\0';
+    read.message[sizeof read.message - 1] = '\0';
+    read.remedy[sizeof read.remedy - 1] = '\0';
+    read.cycle[sizeof read.cycle - 1] = '\0';
+    *problem = read;
+    return HD_OK;
+}
+
+static void take(struct hd_link *link, uint32_t from, const struct hd_frame *frame,
+                 const unsigned char *bytes)
+{
+    const struct hd_link_message message = {frame->kind, frame->rank, bytes, frame->bytes};
+
+    if (frame->rank >= link->rank_count || (link->rank == 0 && frame->rank != from)) {
+        return; /* a member speaks for itself alone */
+    }
+    if (frame->kind == HD_LINK_VERDICT) {
+        const hd_status status = hd_link_read_problem(&message, &link->verdict);
+        link->has_verdict = link->rank != 0 && status == HD_OK;
+    } else if (frame->kind >= HD_LINK_PUT && frame->kind <= HD_LINK_GATHERED) {
+        hd_relay_take(link, frame, bytes);
+    } else if (frame->kind >= HD_LINK_MESSAGE || frame->kind == HD_LINK_FAILED) {
+        link->listener.on_message(link->listener.context, &message);
+    }
+}
+
+static void take_frames(struct hd_link *link, uint32_t rank)
+{
+    const unsigned char *bytes;
+    struct hd_frame frame;
+
+    while (!link->is_paused && hd_wire_next(&link->wires[rank], &frame, &bytes)) {
+        take(link, rank, &frame, bytes);
+    }
+}
+
+static void lose(struct hd_link *link, uint32_t rank)
+{
+    take_frames(link, rank); /* its last words */
+    if (link->is_paused || link->is_lost[rank]) {
+        return;
+    }
+    hd_wire_close(&link->wires[rank]);
+    link->is_lost[rank] = 1;
+    link->listener.on_lost(link->listener.context, rank);
+}
+
+static void serve(struct hd_link *link, const struct epoll_event *event)
+{
+    const uint32_t rank = event->data.u32;
+    uint64_t count;
+
+    if (rank == KICK) {
+        const ssize_t ignored = read(link->kick, &count, sizeof count);
+        (void)ignored; /* it only woke us */
+        return;
+    }
+    struct hd_wire *const wire = &link->wires[rank];
+    if (event->events & EPOLLOUT) {
+        hd_wire_flush(wire);
+        watch(link, rank);
+    }
+    const hd_status status = hd_wire_receive(wire);
+    if (status == HD_OK) {
+        take_frames(link, rank);
+    }
+    if (status != HD_OK || !hd_wire_is_open(wire)) {
+        lose(link, rank);
+    }
+}
+
+void hd_link_turn(struct hd_link *link)
+{
+    struct epoll_event events[EVENTS_MAX];
+
+    link->is_paused = 0;
+    for (uint32_t rank = 0; rank < link->rank_count; rank++) {
+        take_frames(link, rank); /* what a pause has left */
+    }
+    const int count = link->is_paused ? 0 : epoll_wait(link->poll, events, EVENTS_MAX, 0);
+    for (int i = 0; i < count && !link->is_paused; i++) {
+        serve(link, &events[i]);
+    }
+    hd_relay_ship(link);
+}
+
+/* --- from the first meeting to the last word ---------------------------------------------------
+ */
+
+static hd_status watch_all(struct hd_link *link)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = KICK};
+
+    if (epoll_ctl(link->poll, EPOLL_CTL_ADD, link->kick, &event) != 0) {
+        return HD_SYSTEM;
+    }
+    for (uint32_t rank = 0; rank < link->rank_count; rank++) {
+        event.data.u32 = rank;
+        if (hd_wire_is_open(&link->wires[rank]) &&
+            epoll_ctl(link->poll, EPOLL_CTL_ADD, link->wires[rank].descriptor, &event) != 0) {
+            return HD_SYSTEM;
+        }
+    }
+    return HD_OK;
+}
+
+static void destroy(struct hd_link *link)
+{
+    for (uint32_t rank = 0; link->wires != NULL && rank < link->rank_count; rank++) {
+        hd_wire_close(&link->wires[rank]);
+    }
+    if (link->poll >= 0) {
+        close(link->poll);
+    }
+    if (link->kick >= 0) {
+        close(link->kick);
+    }
+    free(link->wires);
+    free(link->peers);
+    free(link->is_lost);
+    free(link->blocks);
+    free(link);
+}
+
+static struct hd_link *create(const struct hd_identity *identity)
+{
+    struct hd_link *const link = calloc(1, sizeof *link);
+
+    if (link == NULL) {
+        return NULL;
+    }
+    link->rank = identity->rank;
+    link->rank_count = identity->rank_count;
+    link->poll = epoll_create1(EPOLL_CLOEXEC);
+    link->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    link->peers = calloc(link->rank_count, sizeof *link->peers);
+    link->wires = calloc(link->rank_count, sizeof *link->wires);
+    link->is_lost = calloc(link->rank_count, sizeof *link->is_lost);
+    for (uint32_t rank = 0; link->wires != NULL && rank < link->rank_count; rank++) {
+        link->wires[rank].descriptor = -1;
+    }
+    if (link->poll < 0 || link->kick < 0 || !link->peers || !link->wires || !link->is_lost) {
+        destroy(link);
+        return NULL;
+    }
+    return link;
+}
+
+hd_status hd_link_open(const struct hd_link_request *request, struct hd_link **link,
+                       struct hd_problem *problem)
+{
+    struct hd_link *const made = create(request->identity);
+
+    assert(request->identity->rank_count > 1);
+    if (made == NULL) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the link: %s",
+                              strerror(errno));
+    }
+    hd_status status = hd_rendezvous(made, request, problem);
+    if (status == HD_OK && watch_all(made) != HD_OK) {
+        status = hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
+                                "the connections cannot be watched: %s", strerror(errno));
+    }
+    if (status != HD_OK) {
+        destroy(made);
+        return status;
+    }
+    *link = made;
+    return HD_OK;
+}
+
+/* Sends what waits, for a while; one who does not read it has gone, or will not.  Then reads until
+   the other end closes: a socket closed over unread bytes would take the last word back. */
+static void say_farewell(struct hd_wire *wire, uint64_t deadline_ns)
+{
+    struct pollfd awaited = {.fd = wire->descriptor, .events = POLLOUT};
+
+    while (hd_wire_has_queue(wire) && hd_now_ns() < deadline_ns && hd_wire_flush(wire) == HD_OK) {
+        poll(&awaited, 1, 10);
+    }
+    shutdown(wire->descriptor, SHUT_WR);
+    awaited.events = POLLIN;
+    while (hd_wire_receive(wire) == HD_OK && hd_now_ns() < deadline_ns) {
+        wire->in.begin = wire->in.end;
+        poll(&awaited, 1, 10);
+    }
+}
+
+void hd_link_close(struct hd_link *link, const struct hd_problem *problem)
+{
+    if (link == NULL) {
+        return;
+    }
+    if (link->rank == 0 || (problem->exit_code != 0 && !link->has_verdict)) {
+        const struct hd_frame frame = {link->rank == 0 ? HD_LINK_VERDICT : HD_LINK_FAILED,
+                                       link->rank, sizeof *problem};
+        hd_link_broadcast(link, &frame, problem, UINT32_MAX);
+    }
+    const uint64_t deadline_ns = hd_now_ns() + FAREWELL_MS * HD_MS_NS;
+    for (uint32_t rank = 0; rank < link->rank_count; rank++) {
+        if (hd_wire_is_open(&link->wires[rank])) {
+            say_farewell(&link->wires[rank], deadline_ns);
+        }
+    }
+    destroy(link);
+}
+
+void hd_link_forget(struct hd_link *link)
+{
+    for (uint32_t rank = 0; rank < link->rank_count; rank++) {
+        if (hd_wire_is_open(&link->wires[rank])) {
+            close(link->wires[rank].descriptor);
+            link->wires[rank].descriptor = -1;
+        }
+    }
+    close(link->poll);
+    link->poll = -1;
+}

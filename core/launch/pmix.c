@@ -1,0 +1,140 @@
+/*
+ * launch/pmix.c - PMIx as the one who introduces the ranks to each other.
+ *
+ * Only rank 0's card goes through it; after that the connection is ended, because a fence of PMIx
+ * can neither be aborted by another thread nor be trusted to keep a deadline, and because its
+ * threads must be gone before this process forks its rank.
+ */
+#include "launch/identity.h"
+#include "base/clock.h"
+
+#include <pmix.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pmix_proc_t self;
+
+static const char key[] = "heddle.card";
+
+static hd_status fail(struct hd_problem *problem, const char *what, pmix_status_t status)
+{
+    hd_problem_place(problem, "PMIx");
+    hd_problem_remedy(problem, "start heddle with mpirun or srun --mpi=pmix, or with RANK, "
+                               "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT");
+    return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_PEER, "%s: %s", what,
+                          PMIx_Error_string(status));
+}
+
+static pmix_status_t ask(const pmix_proc_t *whom, const char *what, uint32_t *number)
+{
+    pmix_value_t *value = NULL;
+    const pmix_status_t status = PMIx_Get(whom, what, NULL, 0, &value);
+
+    if (status != PMIX_SUCCESS) {
+        return status;
+    }
+    if (value->type == PMIX_UINT32) {
+        *number = value->data.uint32;
+    } else if (value->type == PMIX_UINT16) {
+        *number = value->data.uint16;
+    }
+    const pmix_status_t result = value->type == PMIX_UINT32 || value->type == PMIX_UINT16
+                                     ? PMIX_SUCCESS
+                                     : PMIX_ERR_TYPE_MISMATCH;
+    PMIX_VALUE_RELEASE(value);
+    return result;
+}
+
+hd_status hd_pmix_begin(struct hd_identity *identity, struct hd_problem *problem)
+{
+    pmix_proc_t all;
+    pmix_status_t status = PMIx_Init(&self, NULL, 0);
+
+    if (status != PMIX_SUCCESS) {
+        return fail(problem, "PMIX_RANK is set, but nobody answers", status);
+    }
+    PMIX_PROC_CONSTRUCT(&all);
+    PMIX_LOAD_PROCID(&all, self.nspace, PMIX_RANK_WILDCARD);
+    identity->launcher = HD_LAUNCHER_PMIX;
+    identity->rank = self.rank;
+    status = ask(&all, PMIX_JOB_SIZE, &identity->rank_count);
+    if (status == PMIX_SUCCESS) {
+        status = ask(&self, PMIX_LOCAL_RANK, &identity->local_rank);
+    }
+    if (status != PMIX_SUCCESS) {
+        hd_identity_finish(identity);
+        return fail(problem, "the launcher does not say how many ranks there are", status);
+    }
+    return HD_OK;
+}
+
+static pmix_status_t put_card(const struct hd_launch_card *card)
+{
+    pmix_value_t value = {.type = PMIX_BYTE_OBJECT};
+    struct hd_launch_card copy = *card;
+
+    value.data.bo.bytes = (char *)&copy;
+    value.data.bo.size = sizeof copy;
+    pmix_status_t status = PMIx_Put(PMIX_GLOBAL, key, &value);
+    if (status == PMIX_SUCCESS) {
+        status = PMIx_Commit();
+    }
+    return status;
+}
+
+static pmix_status_t meet(uint64_t deadline_ns)
+{
+    const uint64_t now_ns = hd_now_ns();
+    int seconds = deadline_ns > now_ns ? (int)((deadline_ns - now_ns) / HD_S_NS) + 1 : 1;
+    bool collects = true;
+    pmix_info_t info[2];
+
+    PMIX_INFO_CONSTRUCT(&info[0]);
+    PMIX_INFO_CONSTRUCT(&info[1]);
+    PMIX_INFO_LOAD(&info[0], PMIX_COLLECT_DATA, &collects, PMIX_BOOL);
+    PMIX_INFO_LOAD(&info[1], PMIX_TIMEOUT, &seconds, PMIX_INT);
+    const pmix_status_t status = PMIx_Fence(NULL, 0, info, 2);
+    PMIX_INFO_DESTRUCT(&info[0]);
+    PMIX_INFO_DESTRUCT(&info[1]);
+    return status;
+}
+
+static pmix_status_t get_card(struct hd_launch_card *card)
+{
+    pmix_value_t *value = NULL;
+    pmix_proc_t zero;
+
+    PMIX_PROC_CONSTRUCT(&zero);
+    PMIX_LOAD_PROCID(&zero, self.nspace, 0);
+    pmix_status_t status = PMIx_Get(&zero, key, NULL, 0, &value);
+    if (status != PMIX_SUCCESS) {
+        return status;
+    }
+    if (value->type == PMIX_BYTE_OBJECT && value->data.bo.size == sizeof *card) {
+        memcpy(card, value->data.bo.bytes, sizeof *card);
+    } else {
+        status = PMIX_ERR_TYPE_MISMATCH; /* rank 0 is another version */
+    }
+    PMIX_VALUE_RELEASE(value);
+    return status;
+}
+
+hd_status hd_pmix_exchange(struct hd_identity *identity, uint64_t deadline_ns,
+                           struct hd_problem *problem)
+{
+    pmix_status_t status = identity->rank == 0 ? put_card(&identity->card) : PMIX_SUCCESS;
+
+    if (status == PMIX_SUCCESS) {
+        status = meet(deadline_ns);
+    }
+    if (status != PMIX_SUCCESS) {
+        return fail(problem, "the ranks do not meet", status);
+    }
+    status = identity->rank != 0 ? get_card(&identity->card) : PMIX_SUCCESS;
+    return status != PMIX_SUCCESS ? fail(problem, "rank 0 has left no address", status) : HD_OK;
+}
+
+void hd_pmix_finish(void)
+{
+    PMIx_Finalize(NULL, 0);
+}

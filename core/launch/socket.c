@@ -1,0 +1,199 @@
+#include "launch/socket.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int resolve(const char *address, uint16_t port, struct addrinfo **found)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = address == NULL ? AI_PASSIVE : 0};
+    char service[8];
+
+    snprintf(service, sizeof service, "%u", port);
+    return getaddrinfo(address, service, &hints, found);
+}
+
+/* --- the hub -------------------------------------------------------------------------------- */
+
+static int listen_at(const struct addrinfo *at)
+{
+    const int yes = 1, no = 0;
+    const int descriptor = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (descriptor < 0) {
+        return -1;
+    }
+    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (at->ai_family == AF_INET6) {
+        setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    }
+    if (bind(descriptor, at->ai_addr, at->ai_addrlen) != 0 || listen(descriptor, SOMAXCONN) != 0) {
+        const int error = errno;
+        close(descriptor);
+        errno = error;
+        return -1;
+    }
+    return descriptor;
+}
+
+/* -1 with the errno of the last try. */
+static int listen_by_name(const char *address, uint16_t port)
+{
+    struct addrinfo *found = NULL;
+    int descriptor = -1;
+
+    if (resolve(address, port, &found) != 0) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    for (int turn = 0; turn < 2 && descriptor < 0; turn++) {
+        /* First the family that takes both, where it is there. */
+        for (const struct addrinfo *at = found; at != NULL && descriptor < 0; at = at->ai_next) {
+            if ((at->ai_family == AF_INET6) == (turn == 0)) {
+                descriptor = listen_at(at);
+            }
+        }
+    }
+    freeaddrinfo(found);
+    return descriptor;
+}
+
+static uint16_t port_of(int descriptor)
+{
+    struct sockaddr_storage name;
+    socklen_t length = sizeof name;
+    char service[8] = "0";
+    unsigned port = 0;
+
+    if (getsockname(descriptor, (struct sockaddr *)&name, &length) == 0 &&
+        getnameinfo((struct sockaddr *)&name, length, NULL, 0, service, sizeof service,
+                    NI_NUMERICSERV) == 0 &&
+        sscanf(service, "%u", &port) == 1) {
+        return (uint16_t)port;
+    }
+    return 0;
+}
+
+static void add_address(struct hd_launch_card *card, const struct ifaddrs *row)
+{
+    const struct sockaddr *const name = row->ifa_addr;
+    char text[64];
+
+    if (name == NULL || !(row->ifa_flags & IFF_UP) ||
+        (name->sa_family != AF_INET && name->sa_family != AF_INET6) ||
+        card->address_count == HD_CARD_ADDRESS_MAX) {
+        return;
+    }
+    const socklen_t length =
+        name->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    const int error = getnameinfo(name, length, text, sizeof text, NULL, 0, NI_NUMERICHOST);
+    if (error == 0 && strchr(text, '%') == NULL) { /* one with a scope means nothing elsewhere */
+        memcpy(card->addresses[card->address_count++], text, sizeof text);
+    }
+}
+
+/* Networks first: over loopback only ranks of this host would come. */
+static void add_addresses(struct hd_launch_card *card)
+{
+    struct ifaddrs *list = NULL;
+
+    if (getifaddrs(&list) != 0) {
+        return;
+    }
+    for (unsigned turn = 0; turn < 2; turn++) {
+        for (const struct ifaddrs *row = list; row != NULL; row = row->ifa_next) {
+            if (((row->ifa_flags & IFF_LOOPBACK) != 0) == (turn == 1)) {
+                add_address(card, row);
+            }
+        }
+    }
+    freeifaddrs(list);
+}
+
+hd_status hd_socket_listen(struct hd_launch_card *card, int *descriptor, struct hd_problem *problem)
+{
+    const char *const address = card->address_count > 0 ? card->addresses[0] : NULL;
+
+    int made = listen_by_name(address, card->port);
+    if (made < 0 && address != NULL && errno == EADDRNOTAVAIL) {
+        made = listen_by_name(NULL, card->port); /* a name of ours that only others resolve so */
+    }
+    if (made < 0) {
+        hd_problem_place(problem, "rank 0");
+        hd_problem_remedy(problem, "give another MASTER_PORT to all ranks; only one of them may "
+                                   "have RANK=0");
+        return hd_problem_set(
+            problem, HD_SYSTEM, HD_EXIT_USAGE, "it cannot listen on %s port %u: %s",
+            address != NULL ? address : "any address", card->port, strerror(errno));
+    }
+    if (card->port == 0) {
+        card->port = port_of(made);
+        add_addresses(card);
+    }
+    *descriptor = made;
+    return HD_OK;
+}
+
+/* --- a member ------------------------------------------------------------------------------- */
+
+static int finish_connect(int descriptor, uint32_t patience_ms)
+{
+    struct pollfd awaited = {.fd = descriptor, .events = POLLOUT};
+    socklen_t length = sizeof errno;
+    int error = ETIMEDOUT;
+
+    if (poll(&awaited, 1, (int)patience_ms) > 0 &&
+        getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+        error = errno;
+    }
+    return error;
+}
+
+static int connect_at(const struct addrinfo *at, uint32_t patience_ms)
+{
+    const int descriptor = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int error = 0;
+
+    if (descriptor < 0) {
+        return -1;
+    }
+    if (connect(descriptor, at->ai_addr, at->ai_addrlen) != 0) {
+        error = errno == EINPROGRESS ? finish_connect(descriptor, patience_ms) : errno;
+    }
+    if (error != 0) {
+        close(descriptor);
+        errno = error;
+        return -1;
+    }
+    return descriptor;
+}
+
+int hd_socket_connect(const char *address, uint16_t port, uint32_t patience_ms)
+{
+    struct addrinfo *found = NULL;
+    int descriptor = -1;
+
+    assert(address != NULL && port != 0);
+    if (resolve(address, port, &found) != 0) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    for (const struct addrinfo *at = found; at != NULL && descriptor < 0; at = at->ai_next) {
+        descriptor = connect_at(at, patience_ms);
+    }
+    const int error = errno;
+    freeaddrinfo(found);
+    errno = error;
+    return descriptor;
+}
