@@ -60,6 +60,7 @@ struct hd_cli {
     const char **directories;
 
     int is_json, is_quiet;
+    int is_silent;                /* the problem is rank 0's to say, whose process has it as well */
     int has_color;                /* stdout may be coloured */
     struct hd_registry *registry; /* listed, nothing loaded */
     struct cJSON *json;           /* begun with "heddle" and "command"; printed by main */

@@ -3,7 +3,8 @@
 #include "cli/cli.h"
 #include "cli/plan.h"
 #include "cli/run_evaluate.h"
-#include "launch/launch.h"
+#include "launch/identity.h"
+#include "launch/link.h"
 #include "run/session.h"
 
 #include <math.h>
@@ -207,7 +208,8 @@ static hd_status write_config(const struct hd_session *session, struct hd_proble
     return hd_rundir_commit(&session->rundir, "config.ini", stream, problem);
 }
 
-static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume)
+static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume,
+                        struct hd_link *link)
 {
     struct summary summary = {.last_loss = NAN, .median_seconds = NAN};
     struct hd_session session;
@@ -217,6 +219,7 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
         .is_terminal = (uint32_t)isatty(STDERR_FILENO),
         .has_files = 1,
         .resume = resume,
+        .link = link,
         .argument_count = cli->argument_count,
         .arguments = cli->arguments,
     };
@@ -227,12 +230,17 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
     session.on_end = keep_summary;
     session.on_end_context = &summary;
     print_header(cli, &session);
-    hd_status status = write_config(&session, &cli->problem);
+    const uint32_t is_member = hd_launched_is_member(&session);
+    hd_status status = is_member ? HD_OK : write_config(&session, &cli->problem);
     if (status == HD_OK) {
         status = hd_session_run(&session, &cli->problem);
     }
     if (session.report != NULL) {
         cli->report = strdup(session.report);
+    }
+    if (is_member) {
+        hd_session_finish(&session);
+        return;
     }
     if (cli->is_json) {
         add_json(cli->json, &session, &summary);
@@ -258,6 +266,27 @@ static int dry_run(struct hd_cli *cli)
     return cli->problem.exit_code;
 }
 
+/* Where a launcher has started this command several times: each is one rank of the plan. */
+static hd_status join_launched(struct hd_cli *cli, const struct hd_job *job, struct hd_link **link)
+{
+    const struct hd_config *config = job->config;
+    struct hd_identity identity;
+
+    hd_status status = hd_identity_find(&identity, &cli->problem);
+    if (status != HD_OK || identity.launcher == HD_LAUNCHER_NONE) {
+        return status;
+    }
+    const struct hd_link_request request = {&identity, job->hash,
+                                            config->transport.first_step_timeout_s};
+    status = hd_identity_check_world(&identity, job->pipeline->rank_count, config->grid.data,
+                                     &cli->problem);
+    if (status == HD_OK) {
+        status = hd_link_open(&request, link, &cli->problem);
+    }
+    hd_identity_finish(&identity);
+    return status;
+}
+
 static void run_job(struct hd_cli *cli, struct hd_config *config,
                     const struct hd_cli_plugins *plugins, struct hd_resume *resume)
 {
@@ -278,11 +307,15 @@ static void run_job(struct hd_cli *cli, struct hd_config *config,
     if (hd_job_create(&job, config, &borrowed, &cli->problem) != HD_OK) {
         return;
     }
-    const hd_status status = hd_launch_check_environment(&cli->problem);
-    if (status == HD_OK && is_evaluation) {
-        hd_cli_evaluate(cli, &job, resume);
-    } else if (status == HD_OK) {
-        run_session(cli, &job, resume);
+    struct hd_link *link = NULL;
+    if (join_launched(cli, &job, &link) == HD_OK) {
+        if (is_evaluation) {
+            hd_cli_evaluate(cli, &job, resume, link);
+        } else {
+            run_session(cli, &job, resume, link);
+        }
+        cli->is_silent = link != NULL && hd_link_verdict(link) != NULL;
+        hd_link_close(link, &cli->problem);
     }
     hd_job_finish(&job);
 }
@@ -341,6 +374,10 @@ static int cmd_run(struct hd_cli *cli)
     }
     if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
         return dry_run(cli);
+    }
+    if (hd_identity_is_member()) {
+        cli->is_json = 0; /* one object on stdout, rank 0's; an error is said by whoever has it */
+        cli->is_quiet = 1;
     }
     if (open_resume(cli, &resume) != HD_OK) {
         return cli->problem.exit_code;

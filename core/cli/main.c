@@ -327,6 +327,9 @@ static int conclude(struct hd_cli *cli, int code)
 {
     char line[6144];
 
+    if (cli->is_silent) {
+        return code;
+    }
     if (cli->is_json) {
         if (cli->problem.exit_code != 0) {
             hd_json_problem(cli->json, &cli->problem);

@@ -100,7 +100,8 @@ static int read_steps(struct hd_cli *cli, uint64_t *steps)
     return 0;
 }
 
-void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume)
+void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume,
+                     struct hd_link *link)
 {
     struct hd_results results = {0};
     struct hd_session session;
@@ -115,6 +116,7 @@ void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *r
         .is_evaluation = 1,
         .evaluation_steps = (uint32_t)steps,
         .resume = resume,
+        .link = link,
     };
 
     if (hd_job_check(job, &cli->problem) != HD_OK || refuse(cli, job) ||
@@ -128,9 +130,10 @@ void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *r
     if (session.report != NULL) {
         cli->report = strdup(session.report);
     }
-    if (status == HD_OK && cli->is_json) {
+    const uint32_t speaks = status == HD_OK && !hd_launched_is_member(&session);
+    if (speaks && cli->is_json) {
         add_json(cli->json, &session, &results);
-    } else if (status == HD_OK) {
+    } else if (speaks) {
         print_results(&session, &results);
     }
     hd_session_finish(&session);

@@ -6,7 +6,8 @@
 #include "run/session.h"
 
 /* Runs the forwards of `job`, planned for forwards alone, and prints loss and bits per byte; fills
-   cli->problem.  `resume` NULL: the initial values. */
-void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume);
+   cli->problem.  `resume` NULL: the initial values; `link` NULL: no launcher. */
+void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume,
+                     struct hd_link *link);
 
 #endif /* HEDDLE_CLI_RUN_EVALUATE_H */

@@ -217,6 +217,9 @@ static void place_of(const struct hd_board *board, uint32_t rank, uint64_t now_n
     const char *name = action_name(&state, action);
     if (atomic_load(&row->is_dead)) {
         snprintf(text, 128, "died at %s", name);
+    } else if (atomic_load(&row->is_stopped) == 2) {
+        const double silent_s = (double)since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
+        snprintf(text, 128, "is silent since %.1f s, stopped or cut off, at %s", silent_s, name);
     } else if (atomic_load(&row->is_stopped)) {
         const double stopped_s = (double)since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
         snprintf(text, 128, "is stopped at %s since %.1f s", name, stopped_s);

@@ -56,7 +56,7 @@ struct hd_rank_row {
     atomic_ullong state[HD_STATE_WORDS]; /* a struct hd_rank_state, word by word */
     _Alignas(64) atomic_ullong heartbeat_ns;
     atomic_uint is_dead;    /* set by the parent */
-    atomic_uint is_stopped; /* set and cleared by the parent */
+    atomic_uint is_stopped; /* set and cleared by the parent; 2: it is silent, over a network */
     atomic_ullong stopped_ns;
     atomic_ullong resumed_ns; /* the rank was stopped until then: its deadlines start anew */
 };

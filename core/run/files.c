@@ -17,8 +17,9 @@ enum { LINE_BYTES = 8192 };
 
 /* Everything that a record borrows; one block, freed at the end. */
 struct facts {
-    char command_line[LINE_BYTES], cpu[256], host[256], sha256[HD_HASH_TEXT_BYTES];
-    const char *hosts[1], *devices[1];
+    char command_line[LINE_BYTES], cpu[256], host[64], sha256[HD_HASH_TEXT_BYTES];
+    const char **hosts; /* [rank_count], each once */
+    const char *devices[1];
     struct hd_run_plugin plugins[4];
     struct hd_run_channel *channels; /* [channel_count] */
     struct hd_run_rank *ranks;       /* [rank_count] */
@@ -164,6 +165,28 @@ static void add_results(struct facts *facts, const struct hd_session *session, v
     record->bubble_measured = results->steps_done > 0 ? results->measured_bubble : NAN;
 }
 
+static void add_host(struct facts *facts, const char *host)
+{
+    for (uint32_t i = 0; i < facts->record.host_count; i++) {
+        if (strcmp(facts->hosts[i], host) == 0) {
+            return;
+        }
+    }
+    facts->hosts[facts->record.host_count++] = host;
+}
+
+static void add_hosts(struct facts *facts, const struct hd_session *session)
+{
+    const struct hd_link *link = session->request.link;
+
+    gethostname(facts->host, sizeof facts->host - 1);
+    add_host(facts, facts->host);
+    for (uint32_t rank = 1; link != NULL && rank < hd_link_rank_count(link); rank++) {
+        add_host(facts, hd_link_peer(link, rank)->host);
+    }
+    facts->record.hosts = facts->hosts;
+}
+
 static void add_origin(struct facts *facts, const struct hd_session *session)
 {
     const struct hd_job *job = session->job;
@@ -173,13 +196,10 @@ static void add_origin(struct facts *facts, const struct hd_session *session)
                         (const char *const *)session->request.arguments, facts->command_line,
                         LINE_BYTES);
     hd_run_cpu(facts->cpu, sizeof facts->cpu);
-    gethostname(facts->host, sizeof facts->host - 1);
-    facts->hosts[0] = facts->host;
+    add_hosts(facts, session);
     record->command_line = facts->command_line;
     record->started = session->started;
     record->cpu = facts->cpu;
-    record->hosts = facts->hosts;
-    record->host_count = 1;
     record->plan_hash = job->hash;
     record->plugins = facts->plugins;
     record->rank_count = job->pipeline->rank_count;
@@ -202,6 +222,7 @@ static void add_origin(struct facts *facts, const struct hd_session *session)
 static void free_facts(struct facts *facts)
 {
     if (facts != NULL) {
+        free(facts->hosts);
         free(facts->channels);
         free(facts->ranks);
         free(facts->memory);
@@ -219,10 +240,12 @@ hd_status hd_session_write_run(const struct hd_session *session, void *region, i
     if (facts != NULL) {
         facts->channels = calloc(pipeline->channel_count + 1u, sizeof *facts->channels);
         facts->ranks = calloc(pipeline->rank_count, sizeof *facts->ranks);
+        facts->hosts = calloc(pipeline->rank_count, sizeof *facts->hosts);
         facts->memory =
             calloc((size_t)pipeline->rank_count * HD_SESSION_TAG_MAX, sizeof *facts->memory);
     }
-    if (facts != NULL && facts->channels != NULL && facts->ranks != NULL && facts->memory != NULL) {
+    if (facts != NULL && facts->hosts != NULL && facts->channels != NULL && facts->ranks != NULL &&
+        facts->memory != NULL) {
         add_origin(facts, session);
         add_channels(facts, session, region);
         if (region != NULL) {

@@ -57,14 +57,17 @@ static hd_status no_memory(struct hd_rank *rank, struct hd_problem *problem)
 
 static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
 {
-    const struct hd_job *job = rank->session->job;
+    const struct hd_session *session = rank->session;
+    const struct hd_job *job = session->job;
     const struct hd_config *config = job->config;
     const struct hd_engine_setup setup = {
         .pipeline = job->pipeline,
         .model = &job->model,
         .needs = job->needs,
         .rank = rank->rank,
-        .ordinal = rank->rank,
+        .ordinal = session->request.link != NULL
+                       ? hd_link_peer(session->request.link, rank->rank)->local_rank
+                       : rank->rank,
         .kernel = &job->plugins.kernel->plugin,
         .transport = &job->plugins.transport->plugin,
         .kernel_options = job->plugins.kernel_options,
@@ -353,7 +356,8 @@ int32_t hd_session_rank_main(void *context, struct hd_bootstrap *bootstrap, void
     char path[sizeof session->rundir.path + 32];
 
     snprintf(path, sizeof path, "%s/log/rank-%04u.log", session->rundir.path, rank.rank);
-    const int error = hd_log_rank(rank.rank, session->request.has_files ? path : NULL);
+    const uint32_t has_log = session->request.has_files && session->rundir.path[0] != '\0';
+    const int error = hd_log_rank(rank.rank, has_log ? path : NULL);
     if (error != 0) {
         hd_problem_place(&problem, "%s", path);
         hd_problem_set(&problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be opened: %s",

@@ -173,6 +173,9 @@ hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
     strftime(session->started, sizeof session->started, "%Y-%m-%dT%H:%M:%S%z", &local);
     hd_status status = hd_job_check(job, problem);
     if (status == HD_OK) {
+        status = hd_launched_create(session, problem);
+    }
+    if (status == HD_OK) {
         status = open_corpus(session, problem);
     }
     if (status == HD_OK) {
@@ -194,6 +197,7 @@ void hd_session_finish(struct hd_session *session)
     session->corpus = NULL;
     hd_exchange_finish(&session->exchange);
     hd_rundir_close(&session->rundir);
+    hd_launched_finish(session);
     free(session->report);
     session->report = NULL;
 }
@@ -222,7 +226,10 @@ static void blame_death(const struct hd_session *session, struct hd_board *board
     char line[512];
 
     hd_board_line(board, event->rank, hd_now_ns(), line, sizeof line);
-    if (event->kind == HD_LAUNCH_KILLED) {
+    if (event->kind == HD_LAUNCH_LOST) {
+        hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "%s; its process on %s is gone", line,
+                       hd_link_peer(session->request.link, event->rank)->host);
+    } else if (event->kind == HD_LAUNCH_KILLED) {
         hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "%s, killed by signal %d (%s)", line,
                        event->signal, signal_word(event->signal));
     } else {
@@ -232,7 +239,7 @@ static void blame_death(const struct hd_session *session, struct hd_board *board
     hd_board_abort(board, &problem);
 }
 
-static void blame_stop(struct hd_board *board, uint64_t now_ns)
+static void blame_stop(const struct hd_session *session, struct hd_board *board, uint64_t now_ns)
 {
     for (uint32_t rank = 0; rank < board->rank_count; rank++) {
         const struct hd_rank_row *row = &board->rows[rank];
@@ -245,7 +252,8 @@ static void blame_stop(struct hd_board *board, uint64_t now_ns)
             struct hd_problem problem = {0};
             char line[512];
             hd_board_line(board, rank, now_ns, line, sizeof line);
-            hd_problem_remedy(&problem, "continue it with SIGCONT before the deadline");
+            hd_problem_remedy(&problem, "continue it with SIGCONT before the deadline%s",
+                              session->request.link != NULL ? ", or mend the network" : "");
             hd_problem_set(&problem, HD_TIMEOUT, HD_EXIT_PEER, "%s, longer than %.1f s", line,
                            (double)limit_ns * 1e-9);
             hd_board_abort(board, &problem);
@@ -281,12 +289,12 @@ static void tick(struct hd_session *session, struct hd_board *board, uint64_t no
         return;
     }
     if (session->death.kind != 0) {
-        if (hd_board_is_at_rest(board, now_ns) ||
+        if ((hd_launched_is_current(session, now_ns) && hd_board_is_at_rest(board, now_ns)) ||
             now_ns - session->death.at_ns > REST_MS * HD_MS_NS) {
             blame_death(session, board);
         }
     } else {
-        blame_stop(board, now_ns);
+        blame_stop(session, board, now_ns);
         blame_signal(session, board, now_ns);
     }
 }
@@ -305,6 +313,11 @@ static void end(struct hd_session *session, void *region)
         if (board->cause.exit_code <= HD_EXIT_PEER && board->cause.exit_code != HD_EXIT_USAGE) {
             session->report = strndup(board->report, sizeof board->report);
         }
+    }
+    if (hd_launched_is_member(session)) {
+        const struct hd_problem *verdict = hd_link_verdict(session->request.link);
+        session->problem = verdict != NULL ? *verdict : session->problem;
+        return;
     }
     const int32_t exit_code = session->problem.exit_code != 0
                                   ? session->problem.exit_code
@@ -341,9 +354,19 @@ static uint32_t has_ended_well(const struct hd_session *session, const struct hd
     return state.phase == HD_PHASE_DONE && (event->exit_code == 0 || event->exit_code == wanted);
 }
 
-static uint32_t on_event(void *context, void *region, const struct hd_launch_event *event)
+/* Of a launched run one process was told to end at once: then all do. */
+static void end_by_signal(struct hd_session *session, struct hd_board *board)
 {
-    struct hd_session *session = context;
+    struct hd_problem problem = {0};
+
+    hd_problem_set(&problem, HD_ABORTED, 128 + session->signal, "ended by signal %d (%s)",
+                   session->signal, signal_word(session->signal));
+    hd_board_abort(board, &problem);
+}
+
+uint32_t hd_session_on_event(struct hd_session *session, void *region,
+                             const struct hd_launch_event *event)
+{
     struct hd_board *board = hd_session_board(region);
 
     switch (event->kind) {
@@ -355,7 +378,12 @@ static uint32_t on_event(void *context, void *region, const struct hd_launch_eve
     case HD_LAUNCH_KILLED:
         if (session->signal == 0) { /* else the second signal killed it */
             note_death(session, board, event);
+        } else if (session->request.link != NULL) {
+            end_by_signal(session, board);
         }
+        break;
+    case HD_LAUNCH_LOST:
+        note_death(session, board, event);
         break;
     case HD_LAUNCH_STOPPED:
         atomic_store(&board->rows[event->rank].stopped_ns, event->at_ns);
@@ -367,12 +395,15 @@ static uint32_t on_event(void *context, void *region, const struct hd_launch_eve
         atomic_store(&board->rows[event->rank].is_stopped, 0u);
         break;
     case HD_LAUNCH_SIGNALLED:
-        session->signal = event->signal;
-        session->signalled_ns = event->at_ns;
+        if (session->signal == 0) { /* else another process was told, too */
+            session->signal = event->signal;
+            session->signalled_ns = event->at_ns;
+        }
         atomic_store(&board->stop_signal, event->signal);
         break;
     case HD_LAUNCH_TICK:
         tick(session, board, event->at_ns);
+        hd_launched_tick(session, event->at_ns);
         break;
     case HD_LAUNCH_ENDED:
         end(session, region);
@@ -383,9 +414,23 @@ static uint32_t on_event(void *context, void *region, const struct hd_launch_eve
     return hd_board_is_aborted(board);
 }
 
+static uint32_t on_event(void *context, void *region, const struct hd_launch_event *event)
+{
+    if (hd_launched_forward(context, event)) {
+        return hd_board_is_aborted(hd_session_board(region));
+    }
+    return hd_session_on_event(context, region, event);
+}
+
+static uint32_t is_settled(void *context, void *region)
+{
+    (void)region;
+    return hd_launched_is_settled(context);
+}
+
 static void prepare_region(void *context, void *region)
 {
-    const struct hd_session *session = context;
+    struct hd_session *session = context;
     const struct hd_config *config = session->job->config;
     struct hd_board *board = hd_session_board(region);
 
@@ -394,6 +439,7 @@ static void prepare_region(void *context, void *region)
     board->timeout_ns = (uint64_t)(config->transport.timeout_s * 1e9);
     board->first_step_timeout_ns = (uint64_t)(config->transport.first_step_timeout_s * 1e9);
     hd_session_prepare_steps(session, region);
+    hd_launched_begin(session, region);
 }
 
 hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem)
@@ -415,25 +461,30 @@ hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem)
         .rank_main = hd_session_rank_main,
         .on_event = on_event,
         .grace_ms = 700,
+        .link = session->request.link,
+        .is_settled = is_settled,
     };
     if (launch.rank_count > HD_LAUNCH_RANK_MAX) {
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                               "%u ranks are more than the %u that one machine starts",
                               launch.rank_count, HD_LAUNCH_RANK_MAX);
     }
-    if (session->request.has_files) {
-        const hd_status status = hd_session_write_run(session, NULL, -1, problem);
-        if (status != HD_OK) {
-            return status;
-        }
+    hd_status status = HD_OK;
+    if (hd_launched_is_member(session)) {
+        status = hd_launched_await(session, problem);
+    } else if (session->request.has_files) {
+        status = hd_session_write_run(session, NULL, -1, problem);
     }
-    const hd_status status = hd_launch_run(&launch, &outcome, problem);
+    if (status == HD_OK) {
+        status = hd_launch_run(&launch, &outcome, problem);
+    }
     if (status != HD_OK) {
         return status;
     }
-    if (session->problem.exit_code == 0 && outcome.signal != 0) {
-        hd_problem_set(&session->problem, HD_ABORTED, 128 + outcome.signal,
-                       "ended by signal %d (%s)", outcome.signal, signal_word(outcome.signal));
+    const int32_t signal = session->signal != 0 ? session->signal : outcome.signal;
+    if (session->problem.exit_code == 0 && signal != 0 && !hd_launched_is_member(session)) {
+        hd_problem_set(&session->problem, HD_ABORTED, 128 + signal, "ended by signal %d (%s)",
+                       signal, signal_word(signal));
         if (session->request.has_files && session->job->config->output.checkpoint_every >= 0) {
             hd_problem_remedy(&session->problem, "heddle run --resume %.400s goes on",
                               session->rundir.path);

@@ -17,6 +17,7 @@
 #include "engine/recorder.h"
 #include "launch/launch.h"
 #include "run/job.h"
+#include "run/launched.h"
 #include "run/resume.h"
 #include "train/corpus.h"
 #include "train/rundir.h"
@@ -67,6 +68,7 @@ struct hd_session_request {
     uint32_t is_evaluation;                    /* forward only; has_files is 0 */
     uint32_t evaluation_steps;                 /* at most; 0: as run/evaluate.h says */
     struct hd_resume *resume;                  /* borrowed; NULL: initial values, step 1 */
+    struct hd_link *link; /* borrowed; NULL: all ranks are forked here; else see run/launched.h */
     int argument_count;
     char *const *arguments; /* for run.json */
 };
@@ -91,6 +93,7 @@ struct hd_session {
     uint32_t remote_count;
 
     /* The parent's. */
+    struct hd_launched launched;
     uint64_t signalled_ns;
     int32_t signal;
     uint64_t last_tick_ns;
@@ -116,6 +119,9 @@ struct hd_record *hd_session_records(const struct hd_session *session, void *reg
 /* Opens corpus and directory and lays out the region; nothing runs yet. */
 hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
                             const struct hd_session_request *request, struct hd_problem *problem);
+/* What the launcher has seen, here or over the link.  1: the run is to end. */
+uint32_t hd_session_on_event(struct hd_session *session, void *region,
+                             const struct hd_launch_event *event);
 /* Forks, trains, writes the files.  HD_OK: every step was done; else the problem says the cause. */
 hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem);
 void hd_session_finish(struct hd_session *session);

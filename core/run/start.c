@@ -77,6 +77,9 @@ hd_status hd_session_start(struct hd_session *session, struct hd_problem *proble
     if (session->corpus != NULL) {
         hd_corpus_sha256(session->corpus, session->corpus_sha256);
     }
+    if (hd_launched_is_member(session)) {
+        return HD_OK; /* the hub's */
+    }
     status = make_directory(session, problem);
     return status == HD_OK && resume != NULL ? hd_resume_metrics(resume, &session->rundir, problem)
                                              : status;

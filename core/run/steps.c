@@ -75,6 +75,8 @@ static hd_status fill_block(struct hd_rank *rank, uint32_t step, struct hd_probl
     const struct hd_exchange *exchange = &rank->session->exchange;
     const uint32_t microbatches = hd_rank_config(rank)->pipeline.microbatches;
     const struct hd_step_times *times = &hd_engine_recorder(rank->engine)->times;
+    const struct hd_link *link = rank->session->request.link;
+    const uint64_t offset_ns = link != NULL ? (uint64_t)hd_link_clock_offset_ns(link) : 0;
     double *values = hd_exchange_values(rank->block);
     hd_status status = HD_OK;
 
@@ -96,8 +98,8 @@ static hd_status fill_block(struct hd_rank *rank, uint32_t step, struct hd_probl
         .launch_seconds = (double)times->launch_ns * 1e-9,
         .credit_wait_seconds = (double)times->credit_ns * 1e-9,
         .peak_payload_slots = hd_engine_peak_slots(rank->engine),
-        .begin_ns = times->begin_ns,
-        .end_ns = times->end_ns,
+        .begin_ns = times->begin_ns + offset_ns,
+        .end_ns = times->end_ns + offset_ns,
         .stop_signal = atomic_load(&rank->board->stop_signal),
     };
     memcpy(rank->block, &header, sizeof header);
