@@ -1,6 +1,8 @@
 /*
  * A small transport between processes of a node, without a wait of its own, that harms one message:
- * loses, repeats, corrupts, cuts, delays it, or never brings it.
+ * loses, repeats, corrupts, cuts, delays it, or never brings it.  Or it breaks a promise for good:
+ * it signals before the payload is there, gives credits while slots are read, forgets that it has
+ * failed, does not hear an abort, takes calls in any order.
  *
  * Each rank has one memfd with the slots of the channels that end there, and a pair of counters for
  * each; a source maps it through /proc/PID/fd and writes in place.  What it does to a message it
@@ -35,7 +37,9 @@ struct lane {
     struct counters *counters;
     unsigned char *slots;
     uint64_t stride_bytes, lead_bytes;
-    uint64_t lost_count; /* source: messages that were swallowed */
+    uint64_t lost_count;                   /* source: messages that were swallowed */
+    uint64_t reserved_count, posted_count; /* source: the next of each call */
+    uint64_t received_count, read_count;   /* target: likewise */
 };
 
 struct hd_transport {
@@ -45,10 +49,19 @@ struct hd_transport {
     struct lane lanes[];
 };
 
+/* A promise that is broken for good, not for one message. */
+static int breaks(const struct hd_transport *instance, const char *promise)
+{
+    return strcmp(instance->setup->host->options[OPTION_DOES].text, promise) == 0;
+}
+
 static hd_status settle(struct hd_transport *instance, hd_status status)
 {
     int none = HD_OK;
 
+    if (breaks(instance, "forget")) {
+        return status;
+    }
     if (status < 0) {
         atomic_compare_exchange_strong(&instance->failed, &none, status);
     }
@@ -67,14 +80,28 @@ static int is_free(const struct lane *lane, uint64_t sequence)
     return sequence < atomic_load(&lane->counters->released_count) + lane->channel->depth;
 }
 
+/* What now holds, after a call that keeps its turn or does not. */
+static hd_status take_turn(struct hd_transport *instance, int is_in_turn)
+{
+    return settle(instance, is_in_turn || breaks(instance, "anyturn") ? HD_OK : HD_INVALID);
+}
+
 static hd_status reserve(struct hd_transport *instance, const struct hd_message *message)
 {
-    const hd_status status = settle(instance, HD_OK);
+    struct lane *lane = &instance->lanes[message->channel];
+    const hd_status status = take_turn(instance, message->sequence == lane->reserved_count);
 
     if (status != HD_OK) {
         return status;
     }
-    return is_free(&instance->lanes[message->channel], message->sequence) ? HD_OK : HD_BUSY;
+    if (!is_free(lane, message->sequence)) {
+        return HD_BUSY;
+    }
+    lane->reserved_count = message->sequence + 1;
+    if (breaks(instance, "early")) { /* the signal is there before a byte is */
+        atomic_store(&lane->counters->sent_count, message->sequence + 1);
+    }
+    return HD_OK;
 }
 
 static const char *does_to(const struct hd_transport *instance, const struct hd_message *message)
@@ -132,9 +159,12 @@ static hd_status post_send(struct hd_transport *instance, const struct hd_messag
     const struct hd_host *host = instance->setup->host;
     struct lane *lane = &instance->lanes[message->channel];
     const uint64_t late_ns = (uint64_t)host->options[OPTION_LATE_US].integer * 1000;
-    const hd_status status = settle(instance, stream == NULL ? HD_OK : HD_INVALID);
+    const hd_status status =
+        take_turn(instance, stream == NULL && message->sequence == lane->posted_count &&
+                                message->sequence < lane->reserved_count);
 
     if (status == HD_OK) {
+        lane->posted_count = message->sequence + 1;
         /* Some messages come late, by a rule that only looks random. */
         const uint64_t turn = (message->sequence * 7 + message->channel * 3) % LATE_MAX;
         atomic_store(&lane->counters->shown_ns[message->sequence % 64],
@@ -149,26 +179,40 @@ static hd_status post_send(struct hd_transport *instance, const struct hd_messag
 
 static hd_status post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
-    const struct lane *lane = &instance->lanes[message->channel];
-    return settle(instance, is_free(lane, message->sequence) ? HD_OK : HD_INVALID);
+    struct lane *lane = &instance->lanes[message->channel];
+    const hd_status status = take_turn(instance, message->sequence == lane->received_count &&
+                                                     is_free(lane, message->sequence));
+    lane->received_count += status == HD_OK;
+    return status;
 }
 
 static hd_status test(struct hd_transport *instance, const struct hd_message *message)
 {
     const struct hd_host *host = instance->setup->host;
-    const struct lane *lane = &instance->lanes[message->channel];
-    const struct counters *counters = lane->counters;
-    const hd_status status = settle(instance, HD_OK);
+    struct lane *lane = &instance->lanes[message->channel];
+    struct counters *counters = lane->counters;
+    const int is_source = lane->channel->source == host->rank;
+    const int is_leased = message->sequence < lane->received_count &&
+                          message->sequence <= lane->read_count &&
+                          message->sequence >= atomic_load(&counters->released_count);
+    const hd_status status =
+        take_turn(instance, is_source || is_leased || breaks(instance, "credit"));
 
     if (status != HD_OK) {
         return status;
     }
-    if (lane->channel->source == host->rank) {
+    if (is_source) {
         return is_free(lane, message->sequence) ? HD_OK : HD_IN_PROGRESS;
     }
     const int is_there =
         message->sequence < atomic_load(&counters->sent_count) &&
         host->now_ns(host->context) >= atomic_load(&counters->shown_ns[message->sequence % 64]);
+    if (is_there && message->sequence == lane->read_count) {
+        lane->read_count++;
+        if (breaks(instance, "credit")) { /* while the target reads */
+            atomic_store(&counters->released_count, lane->read_count);
+        }
+    }
     return is_there ? HD_OK : HD_IN_PROGRESS;
 }
 
@@ -177,10 +221,11 @@ static hd_status release(struct hd_transport *instance, const struct hd_message 
 {
     struct lane *lane = &instance->lanes[message->channel];
     const uint64_t released = atomic_load(&lane->counters->released_count);
-    const int in_turn = stream == NULL && released == message->sequence;
-    const hd_status status = settle(instance, in_turn ? HD_OK : HD_INVALID);
+    const int in_turn =
+        stream == NULL && released == message->sequence && message->sequence < lane->read_count;
+    const hd_status status = take_turn(instance, in_turn || breaks(instance, "credit"));
 
-    if (status == HD_OK) {
+    if (status == HD_OK && !breaks(instance, "credit")) {
         atomic_store(&lane->counters->released_count, released + 1);
     }
     return status;
@@ -189,7 +234,9 @@ static hd_status release(struct hd_transport *instance, const struct hd_message 
 static void abort_waits(struct hd_transport *instance, const char *reason)
 {
     (void)reason;
-    settle(instance, HD_ABORTED);
+    if (!breaks(instance, "deaf")) {
+        settle(instance, HD_ABORTED);
+    }
 }
 
 /* Maps stay until the process ends. */
@@ -307,8 +354,10 @@ static hd_status open_all(const struct hd_transport_setup *setup, struct hd_tran
 }
 
 static const struct hd_option options[] = {
-    {"does", "nothing", "nothing | lose | repeat | corrupt | cut | unseal | never",
-     "what happens to the message", HD_OPTION_TEXT, 0},
+    {"does", "nothing",
+     "nothing | lose | repeat | corrupt | cut | unseal | never | early | credit | forget | deaf | "
+     "anyturn",
+     "what happens to the message, or to a promise", HD_OPTION_TEXT, 0},
     {"channel", "0", "0..1000000", "on which channel", HD_OPTION_INTEGER, 0},
     {"sequence", "0", "0..1000000000", "to which message", HD_OPTION_INTEGER, 0},
     {"late_us", "0", "0..1000000", "how late messages are, at most", HD_OPTION_INTEGER, 0},
