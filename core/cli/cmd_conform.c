@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INITIAL_BYTES_MAX = 64 << 20 };
+enum { INITIAL_BYTES_MAX = 64 << 20, INITIAL_LIMIT_MS = 10000, LIMIT_S_MOST = 86400 };
 
 /* What is asked, of whom, and what has come of it. */
 struct session {
@@ -26,6 +26,7 @@ static int read_numbers(struct hd_cli *cli, struct session *session)
     const char *seed = hd_cli_option(cli, "--seed", 0);
     const char *bytes = hd_cli_option(cli, "--bytes-max", 0);
     const char *level = hd_cli_option(cli, "--level", 0);
+    const char *limit = hd_cli_option(cli, "--limit", 0);
 
     session->subject.seed = 1;
     session->subject.bytes_max = INITIAL_BYTES_MAX;
@@ -38,6 +39,13 @@ static int read_numbers(struct hd_cli *cli, struct session *session)
         return hd_cli_refuse(cli, "--bytes-max is a number of bytes, such as 4M, not %.100s",
                              bytes);
     }
+    uint64_t limit_s = 0;
+    if (limit != NULL &&
+        (!hd_text_to_unsigned(limit, &limit_s) || limit_s == 0 || limit_s > LIMIT_S_MOST)) {
+        return hd_cli_refuse(cli, "--limit is a number of seconds from 1 to %d, not %.100s",
+                             LIMIT_S_MOST, limit);
+    }
+    session->subject.limit_s = (uint32_t)limit_s;
     if (level != NULL && !hd_conform_level_of(level, &session->level)) {
         return hd_cli_refuse(cli, "--level is load, api, semantics, fault or speed, not %.100s",
                              level);
@@ -134,6 +142,9 @@ static int find_subject(struct hd_cli *cli, struct session *session)
     session->summary.path = found->path;
     session->summary.level = session->level;
     session->summary.seed = session->subject.seed;
+    session->subject.limit_ms = hd_config_is_changed(&session->config, "transport", "timeout_s")
+                                    ? (uint64_t)(session->config.transport.timeout_s * 1000)
+                                    : INITIAL_LIMIT_MS;
     int code = read_options(cli, session, plugin, &session->options);
     session->subject.options = session->options;
     if (code == 0 && plugin->kind == HD_KIND_TRANSPORT &&
@@ -244,6 +255,7 @@ static const struct hd_cli_option options[] = {
     {"--check", "NAME", "this check alone; may be repeated", NULL},
     {"--seed", "NUMBER", "of everything that is drawn at random; 1", NULL},
     {"--bytes-max", "BYTES", "of one message of a transport; 64M", NULL},
+    {"--limit", "SECONDS", "after which a check is killed; each its own, 10 to 120", NULL},
     {"--junit", "OUT", "writes the results as JUnit's XML", NULL},
     {NULL, NULL, NULL, NULL},
 };

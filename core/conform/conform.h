@@ -43,6 +43,8 @@ struct hd_conform_subject {
     const struct hd_option_value *inner_options;
     uint64_t seed;
     uint64_t bytes_max; /* of one message of a transport */
+    uint64_t limit_ms;  /* of a wait that is to succeed */
+    uint32_t limit_s;   /* of every check; 0: each its own */
 };
 
 struct hd_conform_case; /* one running check, in its child; conform/check.h */

@@ -54,6 +54,7 @@ const struct hd_conform_check hd_conform_kernels[] = {
 };
 
 const struct hd_cut hd_cut_whole = {{HD_BENCH_BLOCKS}, 1};
+const struct hd_cut hd_cut_in_two = {{2, 2}, 2};
 
 static const char *const precision_names[] = {"bf16", "mxfp8", "f32"};
 

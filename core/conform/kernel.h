@@ -32,7 +32,7 @@ hd_status hd_bench_open_device(struct hd_bench *bench, struct hd_conform_case *c
 struct hd_cut {
     uint32_t blocks[HD_BENCH_BLOCKS], stage_count;
 };
-extern const struct hd_cut hd_cut_whole;
+extern const struct hd_cut hd_cut_whole, hd_cut_in_two;
 int hd_bench_open(struct hd_bench *bench, struct hd_conform_case *check,
                   const struct hd_stage_spec *model, const struct hd_cut *cut);
 void hd_bench_close(struct hd_bench *bench);
@@ -63,6 +63,8 @@ void hd_conform_kernel_repeatable(struct hd_conform_case *check);
 void hd_conform_kernel_splittable(struct hd_conform_case *check);
 void hd_conform_kernel_additive(struct hd_conform_case *check);
 void hd_conform_kernel_halves(struct hd_conform_case *check);
+
+/* kernel_boundaries.c */
 void hd_conform_kernel_write_once(struct hd_conform_case *check);
 void hd_conform_kernel_read_only(struct hd_conform_case *check);
 void hd_conform_kernel_evaluation(struct hd_conform_case *check);

@@ -7,8 +7,6 @@
 
 enum { ROUNDS = 8, TENSOR_MAX = 96 };
 
-static const struct hd_cut in_two = {{2, 2}, 2};
-
 /* --- K7 ------------------------------------------------------------------------------------ */
 
 /* A backward with the payload as it is now must be refused, by name, and add nothing. */
@@ -69,7 +67,7 @@ static void judge_garbage(struct hd_conform_case *check, const struct hd_stage_s
 {
     struct hd_bench bench;
 
-    if (!hd_bench_open(&bench, check, model, &in_two)) {
+    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
         return;
     }
     struct hd_chain *chain = &bench.chain;
@@ -148,7 +146,7 @@ static void judge_nan(struct hd_conform_case *check, const struct hd_stage_spec 
 {
     struct hd_bench bench;
 
-    if (!hd_bench_open(&bench, check, model, &in_two) || !hd_bench_has_tensors(&bench)) {
+    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two) || !hd_bench_has_tensors(&bench)) {
         return;
     }
     for (uint32_t i = 0; i < bench.chain.tensor_count && !hd_conform_is_decided(check); i++) {

@@ -8,8 +8,6 @@
 
 enum { STEPS = 3 };
 
-static const struct hd_cut in_two = {{2, 2}, 2};
-
 /* Bits that must not change: what two microbatches of one step leave behind. */
 struct outcome {
     double terms[2][HD_CHAIN_TERM_MAX];
@@ -98,7 +96,7 @@ static void judge_regions(struct hd_conform_case *check, const struct hd_stage_s
     struct outcome outcome;
     struct hd_bench bench;
 
-    if (!hd_bench_open(&bench, check, model, &in_two)) {
+    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
         return;
     }
     expect_whole(&bench, "stage_create or tensor_copy");
@@ -129,7 +127,7 @@ static void judge_frugal(struct hd_conform_case *check, const struct hd_stage_sp
     struct hd_bench bench;
     uint64_t before = 0;
 
-    if (!hd_bench_open(&bench, check, model, &in_two)) {
+    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
         return;
     }
     check->allocation_count = 0;
@@ -201,8 +199,8 @@ static void judge_neighbour(struct hd_bench *bench, const struct hd_stage_spec *
     for (uint32_t i = 0; i < 2; i++) {
         both[i] = *bench;
         memset(&both[i].chain, 0, sizeof both[i].chain);
-        if (hd_chain_open(&both[i].chain, &bench->harness, model, in_two.blocks,
-                          in_two.stage_count) != HD_OK) {
+        if (hd_chain_open(&both[i].chain, &bench->harness, model, hd_cut_in_two.blocks,
+                          hd_cut_in_two.stage_count) != HD_OK) {
             hd_conform_fail(check, "a second model cannot be had: %s", check->report.text);
             return;
         }
@@ -225,7 +223,7 @@ static void judge_repeatable(struct hd_conform_case *check, const struct hd_stag
     struct outcome wanted, outcome;
     struct hd_bench bench;
 
-    if (!hd_bench_open(&bench, check, model, &in_two)) {
+    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
         return;
     }
     expect_step(&bench, "a first step", NULL, &wanted);
@@ -289,7 +287,7 @@ static void judge_who_writes(struct hd_conform_case *check, const struct hd_stag
 {
     struct hd_bench bench;
 
-    if (!hd_bench_open(&bench, check, model, &in_two) || !hd_bench_has_tensors(&bench)) {
+    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two) || !hd_bench_has_tensors(&bench)) {
         return;
     }
     struct hd_chain *chain = &bench.chain;
@@ -331,7 +329,7 @@ static void judge_doubling(struct hd_conform_case *check, const struct hd_stage_
     struct hd_bench bench;
     uint64_t count;
 
-    if (!hd_bench_open(&bench, check, model, &in_two)) {
+    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
         return;
     }
     struct hd_chain *chain = &bench.chain;
@@ -382,7 +380,7 @@ static void judge_halves(struct hd_conform_case *check, const struct hd_stage_sp
     for (uint32_t split = 0; split < 2; split++) {
         struct hd_bench bench;
         model.split_backward = split;
-        if (!hd_bench_open(&bench, check, &model, &in_two)) {
+        if (!hd_bench_open(&bench, check, &model, &hd_cut_in_two)) {
             return;
         }
         struct hd_chain *chain = &bench.chain;
@@ -408,106 +406,4 @@ void hd_conform_kernel_halves(struct hd_conform_case *check)
         return;
     }
     hd_conform_each_precision(check, judge_halves);
-}
-
-/* --- K6 ------------------------------------------------------------------------------------ */
-
-/* What the second stage is given was written by the first over three kinds of rubbish; if a byte is
-   left or read, two of them differ. */
-static void judge_write_once(struct hd_conform_case *check, const struct hd_stage_spec *model)
-{
-    static const int fills[] = {0x00, 0xff, 0x3c};
-    struct hd_bench bench;
-    uint64_t bytes = 0;
-
-    if (!hd_bench_open(&bench, check, model, &in_two)) {
-        return;
-    }
-    struct hd_chain *chain = &bench.chain;
-    struct hd_chain_stage *last = &chain->stages[1];
-    bytes = last->needs.boundary_bytes;
-    unsigned char *seen = malloc(2 * bytes);
-    assert(seen != NULL);
-    for (uint32_t i = 0; i < 3; i++) {
-        memset(last->input, fills[i], bytes);
-        memset(last->input_gradient, fills[i], bytes);
-        hd_chain_zero_gradients(chain);
-        HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK && hd_chain_backward(chain) == HD_OK,
-                "%s: a pass fails: %s", bench.precision, check->report.text);
-        HD_HOLD(check, i == 0 || memcmp(seen, last->input, bytes) == 0,
-                "%s: what lay in the output before changes it", bench.precision);
-        HD_HOLD(check, i == 0 || memcmp(seen + bytes, last->input_gradient, bytes) == 0,
-                "%s: what lay in the input's gradient before changes it", bench.precision);
-        memcpy(seen, last->input, bytes);
-        memcpy(seen + bytes, last->input_gradient, bytes);
-    }
-    free(seen);
-    hd_bench_close(&bench);
-}
-
-void hd_conform_kernel_write_once(struct hd_conform_case *check)
-{
-    hd_conform_each_precision(check, judge_write_once);
-}
-
-/* Tokens and targets cannot be written at all; what boundaries hold is compared. */
-static void judge_read_only(struct hd_conform_case *check, const struct hd_stage_spec *model)
-{
-    struct hd_bench bench;
-
-    if (!hd_bench_open(&bench, check, model, &in_two)) {
-        return;
-    }
-    struct hd_chain *chain = &bench.chain;
-    struct hd_chain_stage *last = &chain->stages[1];
-    const uint64_t bytes = last->needs.boundary_bytes;
-    unsigned char *given = malloc(bytes);
-    assert(given != NULL);
-    hd_guard_lock(chain->tokens, 1);
-    hd_guard_lock(chain->targets, 1);
-    HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK, "a forward fails: %s", check->report.text);
-    memcpy(given, last->input, bytes);
-    hd_guard_lock(last->input, 1);
-    HD_HOLD(check, hd_chain_backward(chain) == HD_OK, "a backward fails: %s", check->report.text);
-    HD_HOLD(check, memcmp(given, last->input, bytes) == 0, "%s: a backward writes its input",
-            bench.precision);
-    hd_guard_lock(last->input, 0);
-    hd_guard_lock(chain->tokens, 0);
-    hd_guard_lock(chain->targets, 0);
-    free(given);
-    hd_bench_close(&bench);
-}
-
-void hd_conform_kernel_read_only(struct hd_conform_case *check)
-{
-    hd_conform_each_precision(check, judge_read_only);
-}
-
-/* --- evaluation ---------------------------------------------------------------------------- */
-
-static void judge_evaluation(struct hd_conform_case *check, const struct hd_stage_spec *model)
-{
-    double terms[HD_CHAIN_TERM_MAX];
-    struct hd_bench bench;
-
-    if (!hd_bench_open(&bench, check, model, &in_two)) {
-        return;
-    }
-    struct hd_chain *chain = &bench.chain;
-    HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK, "a forward fails: %s", check->report.text);
-    memcpy(terms, chain->terms, sizeof terms);
-    memset(chain->terms, 0, sizeof terms);
-    HD_HOLD(check, hd_chain_forward(chain, 1) == HD_OK, "%s: an evaluation fails: %s",
-            bench.precision, check->report.text);
-    HD_HOLD(check, memcmp(terms, chain->terms, sizeof terms) == 0,
-            "%s: an evaluation gives other bits than a forward", bench.precision);
-    HD_HOLD(check, hd_chain_backward(chain) == HD_OK,
-            "%s: after an evaluation the payload of the forward before it is no good: %s",
-            bench.precision, check->report.text);
-    hd_bench_close(&bench);
-}
-
-void hd_conform_kernel_evaluation(struct hd_conform_case *check)
-{
-    hd_conform_each_precision(check, judge_evaluation);
 }

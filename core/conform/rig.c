@@ -21,7 +21,15 @@ struct run {
 uint64_t hd_rig_capabilities(const struct hd_conform_case *check)
 {
     const struct hd_plugin *inner = check->subject->inner;
-    return check->plugin->capabilities | (inner != NULL ? inner->capabilities : 0);
+    /* Whether a hook is in place is its own affair: it may keep send slots beside its inner's. */
+    return inner == NULL ? check->plugin->capabilities
+                         : (inner->capabilities & ~(uint64_t)HD_TRANSPORT_IN_PLACE) |
+                               check->plugin->capabilities;
+}
+
+uint64_t hd_rig_limit_ms(const struct hd_rig *rig)
+{
+    return rig->check->subject->limit_ms;
 }
 
 uint64_t hd_rig_deadline_ns(uint64_t from_now_ms)
@@ -132,7 +140,7 @@ static void init_rig(struct hd_rig *rig, const struct run *run, struct hd_bootst
                                  .channels = rig->list,
                                  .channel_count = job->channel_count,
                                  .rank = rig->rank,
-                                 .limit_ms = HD_RIG_LIMIT_MS};
+                                 .limit_ms = hd_rig_limit_ms(rig)};
 }
 
 /* --- a rank -------------------------------------------------------------------------------- */
@@ -140,7 +148,7 @@ static void init_rig(struct hd_rig *rig, const struct run *run, struct hd_bootst
 /* A rank that waits here still moves what others wait for. */
 hd_status hd_rig_fence(struct hd_rig *rig)
 {
-    const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+    const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
     const int moves = rig->transport != NULL && rig->ops->progress != NULL;
     hd_status status = HD_TIMEOUT;
 
@@ -161,7 +169,7 @@ hd_status hd_rig_open(struct hd_rig *rig, uint64_t limit_ms)
 
 hd_status hd_rig_close(struct hd_rig *rig)
 {
-    const uint64_t deadline_ns = hd_rig_deadline_ns(2 * HD_RIG_LIMIT_MS);
+    const uint64_t deadline_ns = hd_rig_deadline_ns(2 * hd_rig_limit_ms(rig));
     struct hd_transport *transport = rig->transport;
 
     if (transport == NULL) {

@@ -16,7 +16,6 @@
 #include "conform/suites.h"
 
 #define HD_RIG_RANK_MAX 8u
-#define HD_RIG_LIMIT_MS 10000u
 
 struct hd_bootstrap;
 struct hd_rig;
@@ -66,6 +65,8 @@ void hd_rig_leave(struct hd_rig *rig);
 /* After a failure, where they may not be. */
 void hd_rig_leave_alone(struct hd_rig *rig);
 hd_status hd_rig_fence(struct hd_rig *rig);
+/* How long a wait may take that is to succeed: subject->limit_ms. */
+uint64_t hd_rig_limit_ms(const struct hd_rig *rig);
 uint64_t hd_rig_deadline_ns(uint64_t from_now_ms);
 const struct hd_port *hd_rig_port(struct hd_rig *rig);
 

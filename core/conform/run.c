@@ -145,7 +145,7 @@ static void perform(const struct hd_conform_subject *subject, const struct hd_co
 }
 
 static void conclude(struct hd_conform_verdict_page *page, const struct ending *ending,
-                     const struct hd_conform_check *row, struct hd_conform_result *result)
+                     uint32_t limit_s, struct hd_conform_result *result)
 {
     char death[256];
 
@@ -153,7 +153,7 @@ static void conclude(struct hd_conform_verdict_page *page, const struct ending *
     if (atomic_load(&page->written) != 0) {
         result->verdict = page->verdict;
         snprintf(result->text, sizeof result->text, "%s", page->text);
-    } else if (describe_death(ending, row->limit_s, death, sizeof death)) {
+    } else if (describe_death(ending, limit_s, death, sizeof death)) {
         result->verdict = HD_CONFORM_FAILED;
         snprintf(result->text, sizeof result->text, "%s%s%s", page->place,
                  page->place[0] != '\0' ? ": " : "", death);
@@ -189,8 +189,9 @@ hd_status hd_conform_run(const struct hd_conform_subject *subject,
         status = hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no child can be had: %s",
                                 strerror(errno));
     } else {
-        const struct ending ending = await(pid, begin_ns, check->limit_s);
-        conclude(page, &ending, check, result);
+        const uint32_t limit_s = subject->limit_s > 0 ? subject->limit_s : check->limit_s;
+        const struct ending ending = await(pid, begin_ns, limit_s);
+        conclude(page, &ending, limit_s, result);
     }
     munmap(page, sizeof *page);
     return status;

@@ -120,7 +120,7 @@ static void open_again(struct hd_rig *rig)
 
     for (uint32_t cycle = 0; cycle < CYCLES; cycle++) {
         struct hd_port_mix mix = {.count = 6, .seed = cycle};
-        hd_status status = hd_rig_open(rig, HD_RIG_LIMIT_MS);
+        hd_status status = hd_rig_open(rig, hd_rig_limit_ms(rig));
         HD_RIG_HOLD(rig, status == HD_OK, "open %u returns %s", cycle + 1, hd_status_name(status));
         status = hd_port_mix(hd_rig_port(rig), &mix);
         HD_RIG_HOLD(rig, status == HD_OK, "after open %u channel %u returns %s", cycle + 1,

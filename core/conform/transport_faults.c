@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LONG_MS = 5000, SHORT_MS = 400, LATE_MS = 8000, SLOTS_MOST = 6 };
+enum { SHORT_MS = 400, OPEN_MS = 1000, LATE_MS = 8000, SLOTS_MOST = 6 };
 
 static const struct hd_channel both_ways[] = {{3, HD_FORWARD, 0, 1, 2, 2, 64},
                                               {3, HD_BACKWARD, 1, 0, 2, 2, 64}};
@@ -59,7 +59,7 @@ static hd_status call(struct hd_rig *rig, const char *at)
     case 'p':
         return ops->post_recv(rig->transport, &message);
     case 'w':
-        return hd_port_wait(hd_rig_port(rig), message, hd_rig_deadline_ns(LONG_MS));
+        return hd_port_wait(hd_rig_port(rig), message, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
     case 't':
         return ops->test(rig->transport, &message);
     default:
@@ -70,7 +70,7 @@ static hd_status call(struct hd_rig *rig, const char *at)
 /* The first of a channel's send slots is there; a second may be busy for a moment. */
 static hd_status call_patiently(struct hd_rig *rig, const char *at)
 {
-    const uint64_t deadline_ns = hd_rig_deadline_ns(LONG_MS);
+    const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
     hd_status status = call(rig, at);
 
     while (status == HD_BUSY && hd_now_ns() < deadline_ns) {
@@ -176,7 +176,8 @@ static void abort_a_wait(struct hd_rig *rig)
     HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message), HD_OK);
     HD_RIG_HOLD(rig, pthread_create(&thread, NULL, abort_once, &aborter) == 0, "no thread");
     atomic_store(&aborter.is_waiting, 1);
-    const hd_status status = hd_port_wait(hd_rig_port(rig), message, hd_rig_deadline_ns(LONG_MS));
+    const hd_status status =
+        hd_port_wait(hd_rig_port(rig), message, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
     pthread_join(thread, NULL);
     HD_RIG_EXPECT(rig, "wait", message, status, HD_ABORTED);
     rig->ops->abort(rig->transport, "again, as the core does each 10 ms");
@@ -249,7 +250,8 @@ static void judge_report(struct hd_rig *rig, const struct loss *loss, hd_status 
 static void lose_peer(struct hd_rig *rig, const struct loss *loss)
 {
     const int sees_death = (rig->port.capabilities & HD_TRANSPORT_PEER_DEATH) != 0;
-    const uint64_t limit_ms = loss->signal == SIGKILL && sees_death ? LONG_MS : SHORT_MS;
+    const uint64_t limit_ms =
+        loss->signal == SIGKILL && sees_death ? hd_rig_limit_ms(rig) : SHORT_MS;
     struct hd_message message;
 
     const uint64_t begin_ns = hd_now_ns();
@@ -351,7 +353,7 @@ static void open_impossible(struct hd_rig *rig)
 
     if ((rig->port.capabilities & HD_TRANSPORT_CUDA) == 0) {
         rig->setup.memory = HD_MEMORY_CUDA;
-        status = hd_rig_open(rig, LONG_MS);
+        status = hd_rig_open(rig, OPEN_MS);
         judge_refused(rig, "device memory", status);
     }
     HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
@@ -359,7 +361,7 @@ static void open_impossible(struct hd_rig *rig)
     rig->setup = sound;
     rig->setup.channels = &one;
     rig->setup.channel_count = 1;
-    status = hd_rig_open(rig, LONG_MS);
+    status = hd_rig_open(rig, OPEN_MS);
     judge_refused(rig, "more memory than can be counted", status);
 }
 

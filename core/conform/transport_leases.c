@@ -1,10 +1,15 @@
 #include "conform/rig.h"
 #include "conform/transport.h"
 
+#include "base/clock.h"
 #include "engine/lane.h"
 
+#include <sched.h>
 #include <string.h>
 
+/* Words that the ranks share. */
+enum { WORD_SENT_COUNT, WORD_POSTED_COUNT };
+enum { SPARE_COUNT = 3 };
 enum { LOOKS = 200, LARGE_BYTES = (1 << 20) + 24, LARGE_COUNT = 24 };
 
 /* --- arrival ------------------------------------------------------------------------------- */
@@ -37,7 +42,7 @@ static void look_early(struct hd_rig *rig)
                       rig->ops->post_send(rig->transport, &message, NULL), HD_OK);
         return;
     }
-    const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+    const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
     HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
     HD_RIG_HOLD(rig, hd_port_is_whole(port, message), "what arrived is not what was sent");
 }
@@ -55,6 +60,37 @@ void hd_conform_transport_arrival(struct hd_conform_case *check)
 
 /* --- visibility ---------------------------------------------------------------------------- */
 
+/* The source begins once the target waits, and writes the last word long after the rest. */
+static void send_slowly(struct hd_rig *rig, struct hd_message message)
+{
+    const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
+    unsigned char *slot = rig->ops->slot(rig->transport, &message);
+    uint64_t last = 0;
+
+    while (atomic_load(&rig->shared->words[WORD_POSTED_COUNT]) <= message.sequence) {
+        if (rig->ops->progress != NULL) {
+            rig->ops->progress(rig->transport);
+        }
+        HD_RIG_HOLD(rig, hd_now_ns() < deadline_ns, "rank 1 does not come");
+        sched_yield();
+    }
+    hd_status status = rig->ops->reserve(rig->transport, &message);
+    if (status == HD_BUSY) {
+        status = hd_port_wait(hd_rig_port(rig), message, deadline_ns);
+        status = status == HD_OK ? rig->ops->reserve(rig->transport, &message) : status;
+    }
+    HD_RIG_EXPECT(rig, "reserve", message, status, HD_OK);
+    hd_port_fill(hd_rig_port(rig), message);
+    memcpy(&last, slot + LARGE_BYTES - sizeof last, sizeof last);
+    memset(slot + LARGE_BYTES - sizeof last, 0xFF, sizeof last);
+    for (uint32_t look = 0; look < LOOKS; look++) {
+        sched_yield();
+    }
+    memcpy(slot + LARGE_BYTES - sizeof last, &last, sizeof last);
+    HD_RIG_EXPECT(rig, "post_send", message, rig->ops->post_send(rig->transport, &message, NULL),
+                  HD_OK);
+}
+
 /* The last word first, in the moment in which the message is said to be there. */
 static void look_at_the_end(struct hd_rig *rig)
 {
@@ -63,7 +99,7 @@ static void look_at_the_end(struct hd_rig *rig)
     for (uint64_t sequence = 0; sequence < LARGE_COUNT; sequence++) {
         const struct hd_message message = {.sequence = sequence};
         if (rig->rank == 0) {
-            HD_RIG_EXPECT(rig, "sending", message, hd_port_send(port, message), HD_OK);
+            send_slowly(rig, message);
             continue;
         }
         const unsigned char *slot = rig->ops->slot(rig->transport, &message);
@@ -71,7 +107,8 @@ static void look_at_the_end(struct hd_rig *rig)
         uint64_t last = 0;
         HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
                       HD_OK);
-        const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+        atomic_store(&rig->shared->words[WORD_POSTED_COUNT], sequence + 1);
+        const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
         memcpy(&last, slot + LARGE_BYTES - sizeof last, sizeof last);
         HD_RIG_HOLD(rig, last == wanted,
@@ -98,19 +135,18 @@ void hd_conform_transport_visible(struct hd_conform_case *check)
 
 /* --- leases -------------------------------------------------------------------------------- */
 
-enum { WORD_SENT_COUNT, BUSY_ASKED = 5, SPARE_COUNT = 3 };
-
-/* Source: sends until it is told BUSY.  In place that must come with the last slot; elsewhere a
-   message may wait in a send slot, and small ones in buffers of the transport's own. */
+/* Source, once all receive slots are leased: sends until it is told BUSY.  In place that must be at
+   once; elsewhere a message may wait in a send slot, and small ones in buffers of the transport's.
+ */
 static void send_until_busy(struct hd_rig *rig)
 {
     const struct hd_channel *channel = rig->list[0];
     const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
-    const uint64_t most = channel->depth + (in_place ? 0 : channel->send_depth + SPARE_COUNT);
-    struct hd_message message = {.sequence = 0};
+    const uint64_t most = channel->depth + (in_place ? 1 : channel->send_depth + SPARE_COUNT);
+    struct hd_message message = {.sequence = channel->depth};
     hd_status status = HD_OK;
 
-    for (; message.sequence < most + (uint64_t)in_place; message.sequence++) {
+    for (; message.sequence < most; message.sequence++) {
         status = rig->ops->reserve(rig->transport, &message);
         /* A slot whose send is not over yet is BUSY for a while. */
         for (uint32_t look = 0; status == HD_BUSY && look < LOOKS; look++) {
@@ -128,11 +164,8 @@ static void send_until_busy(struct hd_rig *rig)
     }
     HD_RIG_HOLD(rig, status == HD_BUSY || (status == HD_OK && !in_place),
                 "reserve of message %llu returns %s, where %u receive slots are leased",
-                (unsigned long long)message.sequence, hd_status_name(status), channel->depth);
-    for (uint32_t i = 0; status == HD_BUSY && i < BUSY_ASKED; i++) {
-        HD_RIG_EXPECT(rig, "reserve", message, rig->ops->reserve(rig->transport, &message),
-                      HD_BUSY);
-    }
+                (unsigned long long)message.sequence - (status == HD_OK), hd_status_name(status),
+                channel->depth);
     atomic_store(&rig->shared->words[WORD_SENT_COUNT], message.sequence);
 }
 
@@ -172,10 +205,13 @@ static void hold_leases(struct hd_rig *rig)
     const struct hd_port *port = hd_rig_port(rig);
     const uint64_t depth = rig->list[0]->depth;
 
-    for (uint64_t sequence = 0; rig->rank == 1 && sequence < depth; sequence++) {
+    for (uint64_t sequence = 0; sequence < depth; sequence++) {
         const struct hd_message message = {.sequence = sequence};
-        HD_RIG_EXPECT(rig, "receiving", message, hd_port_receive(port, message), HD_OK);
+        HD_RIG_EXPECT(rig, rig->rank == 0 ? "sending" : "receiving", message,
+                      rig->rank == 0 ? hd_port_send(port, message) : hd_port_receive(port, message),
+                      HD_OK);
     }
+    HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
     if (rig->rank == 0) {
         send_until_busy(rig);
     }
@@ -245,7 +281,7 @@ static void send_harmed(struct hd_rig *rig, struct hd_lane *lane, uint64_t seque
 
     hd_status status = rig->ops->reserve(rig->transport, &message);
     if (status == HD_BUSY) {
-        const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+        const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         status = hd_port_wait(hd_rig_port(rig), message, deadline_ns);
         status = status == HD_OK ? rig->ops->reserve(rig->transport, &message) : status;
     }
@@ -283,7 +319,7 @@ static void exchange_seals(struct hd_rig *rig)
             send_harmed(rig, &lane, sequence);
             continue;
         }
-        const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+        const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
                       HD_OK);
         HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(hd_rig_port(rig), message, deadline_ns),

@@ -192,7 +192,7 @@ static void two_instances(struct hd_rig *rig)
 {
     struct hd_transport *first = rig->transport;
 
-    hd_status status = hd_rig_open(rig, HD_RIG_LIMIT_MS);
+    hd_status status = hd_rig_open(rig, hd_rig_limit_ms(rig));
     struct hd_transport *second = rig->transport;
     HD_RIG_HOLD(rig, status == HD_OK && second != first, "the second open returns %s",
                 hd_status_name(status));
@@ -251,7 +251,7 @@ static void measure_bandwidth(struct hd_rig *rig)
 
     for (uint64_t sequence = 0; sequence < BANDWIDTH_COUNT; sequence++) {
         const struct hd_message message = {.sequence = sequence};
-        const uint64_t deadline_ns = hd_rig_deadline_ns(HD_RIG_LIMIT_MS);
+        const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         hd_status status = HD_OK;
         if (rig->rank == 0) {
             status = rig->ops->reserve(rig->transport, &message);

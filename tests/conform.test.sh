@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# heddle conform: every plugin of ours passes, every plugin that is broken fails at the check that is
+# named after what it breaks, and text, JSON, JUnit and exit codes are as INTERFACE.md says.
+set -uo pipefail
+heddle=$HD_BUILD_DIR/bin/heddle
+faults=$HD_BUILD_DIR/tests/fault
+json=$HD_BUILD_DIR/tests/json_check
+world=$(mktemp -d)
+trap 'rm -rf "$world"' EXIT
+unset HEDDLE_PLUGIN_PATH HEDDLE_LOG
+cd "$world" || exit 1
+failed=0
+
+say() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# passes WORDS...: exit 0, and not a single check failed.
+passes() {
+    "$heddle" conform "$@" >out 2>err || say "conform $*: exit $?: $(cat err) $(grep '^  fail' out)"
+    [ -s err ] && say "conform $*: speaks on stderr: $(head -n 1 err)"
+}
+
+# fails CHECK FILE KEY=VALUE...: with the fault the check fails and is the one that is named; the same
+# plugin without it passes the same check.
+fails() {
+    local check=$1 file=$faults/heddle_$2.so
+    shift 2
+    "$heddle" conform "$file" --check "$check" "$@" >out 2>err
+    [ $? -eq 1 ] || say "$file $*: $check does not fail"
+    grep -q "^  fail  [a-z]* *$check " out || say "$file $*: no line says that $check failed"
+    grep -q "1 of 1 checks failed: $check" err || say "$file $*: '$(cat err)' does not name $check"
+}
+fails_by() { # CHECK KIND_NAME FAULT...
+    local check=$1 plugin=$2
+    shift 2
+    for fault in "$@"; do
+        fails "$check" "$plugin" "${plugin%%_*}.${plugin#*_}.does=$fault" transport.timeout_s=1
+    done
+    passes "$faults/heddle_$plugin.so" --check "$check"
+}
+
+# --- ours ---------------------------------------------------------------------------------------
+for path in "$HD_PLUGIN_DIR"/heddle_*.so; do
+    name=${path##*/heddle_}
+    passes "$path" --bytes-max 4M
+    grep -q "^${name%%_*}\.[a-z0-9_]*.* level fault, seed 1" out || say "$path: no head line"
+done
+
+# --- broken schedules ---------------------------------------------------------------------------
+fails_by refusal schedule_breaker mute long
+fails_by placement schedule_breaker crowd nowhere
+fails_by counting schedule_breaker overrun uncounted
+fails_by scratch schedule_breaker greedy
+fails_by laws schedule_breaker causal incomplete crash
+fails_by purity schedule_breaker static rubbish
+fails_by quiet schedule_breaker speaks
+fails_by linear schedule_breaker quadratic
+fails forward_only schedule_sound
+"$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws schedule.breaker.does=crash >out 2>&1
+grep -q 'P=5 V=1 m=7: died of SIGABRT' out || say "a crash does not say where: $(cat out)"
+
+# --- broken transports ---------------------------------------------------------------------------
+fails_by order transport_lossy lose repeat never
+fails_by exactly_once transport_lossy corrupt repeat
+fails_by seal transport_lossy cut unseal
+fails_by arrival transport_lossy early
+fails_by visible transport_lossy early
+fails_by lease transport_lossy credit
+fails_by busy transport_lossy credit
+fails_by out_of_turn transport_lossy anyturn forget
+fails_by out_of_lease transport_lossy anyturn
+fails_by abort transport_lossy deaf
+fails reopen transport_lossy
+fails two_instances transport_lossy
+fails open_alone transport_lossy
+fails refused_open transport_lossy
+
+# --- broken kernels ------------------------------------------------------------------------------
+fails_by device kernel_breaker roomy leaky
+fails_by refusal kernel_breaker mute
+fails_by needs kernel_breaker moody
+fails_by tensors kernel_breaker overlap namesake
+fails_by copies kernel_breaker forgetful
+fails_by regions kernel_breaker overrun
+fails_by frugal kernel_breaker wasteful
+fails_by repeatable kernel_breaker counts
+fails_by splittable kernel_breaker sums rounded
+fails_by additive kernel_breaker replaces tidy
+fails_by write_once kernel_breaker partial reads
+fails_by read_only kernel_breaker scribbles
+fails_by evaluation kernel_breaker careless
+fails_by gradient kernel_breaker steep half
+fails_by norms kernel_breaker loud
+fails_by update kernel_breaker unbiased
+fails_by stamp kernel_breaker unstamped
+fails_by garbage kernel_breaker wild
+fails_by nan kernel_breaker quiet
+
+# --- what is printed ------------------------------------------------------------------------------
+"$heddle" conform schedule.1f1b --level load --json --junit out.xml >out 2>err || say "--json: exit $?"
+"$json" out || say "--json prints no JSON object"
+grep -q '"checks": \[{"name": "descriptor", "level": "load", "law": ' out || say "--json: $(cat out)"
+grep -q '"passed": 2, "failed": 0, "skipped": 0' out || say "--json counts: $(cat out)"
+[ "$(grep -c '<testcase classname="schedule.1f1b.load" name="' out.xml)" -eq 2 ] || say "$(cat out.xml)"
+grep -q 'tests="2" failures="0" errors="0" skipped="0"' out.xml || say "$(cat out.xml)"
+"$heddle" conform "$faults/heddle_schedule_breaker.so" --check refusal --check scratch --json \
+    --junit out.xml schedule.breaker.does=mute >out 2>err
+[ $? -eq 1 ] || say "a failed check: another exit code"
+"$json" out || say "--json of a failure is no JSON object"
+grep -q '"error": {"code": 1, "place": "schedule.breaker"' out || say "--json has no error: $(cat out)"
+grep -q 'tests="2" failures="1"' out.xml || say "$(cat out.xml)"
+grep -q '<failure message="P=1 V=2 m=1: &quot;not with' out.xml || say "not escaped: $(cat out.xml)"
+
+# exits CODE FRAGMENT WORDS...
+exits() {
+    local code=$1 fragment=$2
+    shift 2
+    "$heddle" conform "$@" >out 2>err
+    [ $? -eq "$code" ] || say "conform $*: not exit $code: $(cat err)"
+    grep -qF -- "$fragment" err || say "conform $*: '$(cat err)' lacks '$fragment'"
+}
+exits 2 "needs the name of a plugin"
+exits 2 "the nearest one is laws" schedule.1f1b --check lawz
+exits 2 "--level is load, api" schedule.1f1b --level all
+exits 2 "--seed is a whole number" schedule.1f1b --seed x
+exits 2 "--limit is a number of seconds" shm --limit 0
+exits 2 "--bytes-max is a number of bytes" shm --bytes-max 1x
+exits 2 "no such key" schedule.1f1b pipeline.nothing=1
+exits 3 "there is no plugin nothing" nothing
+exits 3 "No such file" ./heddle_schedule_nowhere.so
+exits 3 "magic" "$faults/heddle_schedule_magic.so"
+exits 7 "No such file" schedule.1f1b --level load --junit nowhere/out.xml
+FAULT_CONSTRUCTOR=1 exits 3 "died of SIGABRT" "$faults/heddle_schedule_constructor.so"
+
+# A hang is over at the deadline of its check, and is said to be one.
+"$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws --limit 1 schedule.breaker.does=hang \
+    >out 2>&1
+grep -q 'P=5 V=1 m=7: not over after 1 s, and killed' out || say "a hang: $(cat out)"
+exit $failed
