@@ -91,8 +91,8 @@ void hd_session_prepare_steps(const struct hd_session *session, void *region)
     const uint64_t bytes = session->steps_before * sizeof(double);
 
     hd_session_board(region)->steps_before = session->steps_before;
-    if (session->steps_before == 0) {
-        return;
+    if (session->steps_before == 0 || hd_launched_is_member(session)) {
+        return; /* the numbers of the steps before are the hub's to write again */
     }
     memcpy(hd_session_losses(session, region), resume->losses, bytes);
     memcpy(hd_session_norms(session, region), resume->grad_norms, bytes);
