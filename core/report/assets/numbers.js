@@ -100,7 +100,9 @@ class NumbersView {
         const kept = ["version", "commit", "command_line", "started", "hosts", "cpu", "devices", "compiler", "libraries", "environment", "corpus", "plan_hash", "parameters_hash", "exit"];
         const plugins = (run.plugins || []).map((plugin) => [`plugin ${plugin.kind}`, [[plugin.name, plugin.version].filter(Boolean).join(" "), plugin.path].filter(Boolean).join(", ")]);
         const rows = kept.filter((key) => key in run).flatMap((key) => flat(run[key], key)).filter((row) => row[0] !== "");
-        return card("Run and machine", scrolled(table("", ["What", "Is"], [...plugins, ...rows]), "Run and machine"));
+        const body = table("", ["What", "Is"], [...plugins, ...rows.map(([key, value]) => [key.replaceAll("_", " "), value])]);
+        body.classList.add("keys");
+        return card("Run and machine", scrolled(body, "Run and machine"));
     }
 
     configuration(text) {

@@ -78,7 +78,10 @@ class ScheduleView {
     }
 
     copiesTitle() {
-        return "Copies held by each rank: forwards whose payload is still needed, after each tick";
+        const lines = this.plan.rankCount <= 6 ? this.plan.facts.peak_copies.map((_, rank) => make("span", {class: "line"},
+            make("span", {class: "stroke", style: `background:var(--r${rank})`}), `rank ${rank}`))
+            : [make("span", {class: "line"}, make("span", {class: "stroke", style: "background:var(--accent)"}), "the chosen rank")];
+        return ["Copies held after each tick: forwards whose payload is still needed", lines];
     }
 
     tools() {
