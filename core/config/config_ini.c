@@ -203,13 +203,18 @@ static hd_status read_pair(struct reader *reader, const char *line)
         return refuse(reader, "a key stands before the first section",
                       "put a line such as [pipeline] above it");
     }
-    const char first = equals[1 + strspn(equals + 1, " \t")];
-    if (first == '"' || first == '\'') {
+    const char *const value = equals + 1 + strspn(equals + 1, " \t");
+    if (value[0] == '"' || value[0] == '\'') {
         return refuse(reader, "the value is in quotes", "remove them: a value ends with its line");
     }
-    if (first == '\0') {
+    if (value[0] == '\0') {
         return refuse(reader, "the key has no value",
                       "give one, or remove the line: every key has a default");
+    }
+    /* "a =#b": `heddle config` puts a blank there, and then it is a comment. */
+    const char *const fault = hd_text_ini_fault(value);
+    if (fault != NULL) {
+        return refuse(reader, fault, "begin the value with another letter");
     }
     reader->status = HD_OK;
     const int answer = ini_parse_string(line, on_word, reader);
