@@ -17,7 +17,7 @@
  *   term      one weighted addend of the loss
  *   mark      a point in the compute stream for which the host can wait
  *
- * The laws, each with its test in tests/conform_kernel.c:
+ * The laws, which `heddle conform` judges:
  *
  *   K1 ordered      operations take effect in the order of the calls, on the
  *                   compute stream, and may return before; only open, close,

@@ -43,7 +43,7 @@
  * stand in the 64 bytes before a slot, written before post_send and checked after
  * wait.  A transport only carries them along.
  *
- * Every transport guarantees (tests/conform_transport.c):
+ * Every transport guarantees, and `heddle conform` judges:
  *
  *   G1 ordered  messages of a channel become readable in sequence; across channels
  *               there is no order
