@@ -14,6 +14,7 @@
  */
 #include "shm.h"
 
+#include <sched.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -108,6 +109,9 @@ static hd_status spin(struct hd_transport *instance, const struct shm_wait *wait
         }
         if (end_ns == 0 && instance->spin_ns > 0) {
             end_ns = host->now_ns(host->context) + instance->spin_ns;
+        }
+        if (status == HD_IN_PROGRESS && end_ns != 0) {
+            sched_yield(); /* the peer may share this core, whatever the affinity masks say */
         }
     } while (status == HD_IN_PROGRESS && end_ns != 0 && host->now_ns(host->context) < end_ns);
     return status;
