@@ -1,6 +1,5 @@
 #include "conform/kernel.h"
 
-#include <stdio.h>
 #include <string.h>
 
 const struct hd_conform_check hd_conform_kernels[] = {
@@ -56,11 +55,31 @@ const struct hd_conform_check hd_conform_kernels[] = {
 const struct hd_cut hd_cut_whole = {{HD_BENCH_BLOCKS}, 1};
 const struct hd_cut hd_cut_in_two = {{2, 2}, 2};
 
-static const char *const precision_names[] = {"bf16", "mxfp8", "f32"};
+/* The ways to compute in that the laws are asked of. */
+static const struct {
+    const char *name;
+    uint32_t precision, recompute, half_batches;
+} variants[] = {
+    {"f32", HD_PRECISION_F32, HD_RECOMPUTE_NONE, 1},
+    {"bf16", HD_PRECISION_BF16, HD_RECOMPUTE_NONE, 1},
+    {"bf16 recomputed", HD_PRECISION_BF16, HD_RECOMPUTE_FULL, 1},
+    {"bf16 experts recomputed", HD_PRECISION_BF16, HD_RECOMPUTE_EXPERTS, 1},
+    {"bf16 by half batches", HD_PRECISION_BF16, HD_RECOMPUTE_NONE, 2},
+    {"mxfp8", HD_PRECISION_MXFP8, HD_RECOMPUTE_NONE, 1},
+};
 
-const char *hd_precision_name(uint32_t precision)
+enum { VARIANT_COUNT = sizeof variants / sizeof variants[0] };
+
+const char *hd_model_name(const struct hd_stage_spec *model)
 {
-    return precision_names[precision];
+    for (uint32_t i = 0; i < VARIANT_COUNT; i++) {
+        if (variants[i].precision == model->precision &&
+            variants[i].recompute == model->recompute &&
+            variants[i].half_batches == model->half_batches) {
+            return variants[i].name;
+        }
+    }
+    return "another model";
 }
 
 struct hd_stage_spec hd_conform_model(uint32_t precision)
@@ -114,7 +133,7 @@ int hd_bench_open(struct hd_bench *bench, struct hd_conform_case *check,
         return 0;
     }
     bench->harness.fill = 0xff;
-    bench->precision = precision_names[model->precision];
+    bench->precision = hd_model_name(model);
     if (bench->harness.device.memory == HD_MEMORY_CUDA || bench->harness.device.stream != NULL) {
         hd_conform_skip(check, "its memory is a device's: judged on the host are its answers only");
         hd_bench_close(bench);
@@ -140,36 +159,33 @@ void hd_bench_close(struct hd_bench *bench)
     bench->harness.ops->close(bench->harness.kernel);
 }
 
-void hd_conform_each_precision(struct hd_conform_case *check,
-                               void (*judge)(struct hd_conform_case *check,
-                                             const struct hd_stage_spec *model))
+void hd_conform_each_variant(struct hd_conform_case *check,
+                             void (*judge)(struct hd_conform_case *check,
+                                           const struct hd_stage_spec *model))
 {
     const struct hd_kernel_ops *ops = check->plugin->ops;
-    char served[64] = "";
+    uint32_t served_count = 0;
 
-    for (uint32_t precision = 0; precision <= HD_PRECISION_F32; precision++) {
-        struct hd_stage_spec model = hd_conform_model(precision);
-        struct hd_stage_spec asked = model;
+    for (uint32_t i = 0; i < VARIANT_COUNT && !hd_conform_is_decided(check); i++) {
+        struct hd_stage_spec model = hd_conform_model(variants[i].precision);
         struct hd_stage_needs needs = {.size = sizeof needs};
+        model.recompute = variants[i].recompute;
+        model.half_batches = variants[i].half_batches;
+        struct hd_stage_spec asked = model;
         asked.block_count = HD_BENCH_BLOCKS;
         asked.has_embedding = asked.has_head = 1;
+        check->report.count = 0;
         if (ops->stage_needs(&check->host, &asked, &needs) != HD_OK) {
-            check->report.count = 0;
             continue;
         }
-        const size_t used = strlen(served);
-        snprintf(served + used, sizeof served - used, "%s%s", used > 0 ? ", " : "",
-                 precision_names[precision]);
-        hd_conform_at(check, "%s", precision_names[precision]);
+        served_count++;
+        hd_conform_at(check, "%s", variants[i].name);
         judge(check, &model);
-        if (hd_conform_is_decided(check)) {
-            return;
-        }
     }
-    if (served[0] == '\0') {
+    if (served_count == 0) {
         hd_conform_skip(check, "serves no model of the suite: %s", check->report.text);
     }
-    hd_conform_remark(check, "%s", served);
+    hd_conform_remark(check, "in %u of %u ways to compute", served_count, VARIANT_COUNT);
 }
 
 int hd_bench_has_tensors(struct hd_bench *bench)

@@ -1,7 +1,7 @@
 /*
  * conform/kernel.h - a kernel plugin opened for a check, and the checks by the file they stand in.
  *
- * What a law says of bits is asked in every precision that the plugin serves, of a model with
+ * What a law says of bits is asked in every way to compute that the plugin serves, of a model with
  * experts; its four blocks can be cut.
  */
 #ifndef HEDDLE_CONFORM_KERNEL_H
@@ -17,7 +17,7 @@ struct hd_bench {
     struct hd_conform_case *check;
     struct hd_harness harness;
     struct hd_chain chain;
-    const char *precision; /* its name; static */
+    const char *precision; /* hd_model_name */
 };
 
 /* The model of the suite: four blocks of four experts, 32 wide. */
@@ -37,13 +37,14 @@ int hd_bench_open(struct hd_bench *bench, struct hd_conform_case *check,
                   const struct hd_stage_spec *model, const struct hd_cut *cut);
 void hd_bench_close(struct hd_bench *bench);
 
-/* Calls `judge` with the model of every precision that is served; skips where there is none. */
-void hd_conform_each_precision(struct hd_conform_case *check,
-                               void (*judge)(struct hd_conform_case *check,
-                                             const struct hd_stage_spec *model));
+/* Calls `judge` with the model in every precision that is served, recomputed, and by half batches;
+   skips where there is none. */
+void hd_conform_each_variant(struct hd_conform_case *check,
+                             void (*judge)(struct hd_conform_case *check,
+                                           const struct hd_stage_spec *model));
 /* 1, or 0 with a skip: a law of sums has nothing to say where there is no tensor. */
 int hd_bench_has_tensors(struct hd_bench *bench);
-const char *hd_precision_name(uint32_t precision); /* static */
+const char *hd_model_name(const struct hd_stage_spec *model); /* "bf16 recomputed"; static */
 
 /* Every block of memory of the chain has what it had beside it. */
 int hd_bench_is_whole(const struct hd_bench *bench);

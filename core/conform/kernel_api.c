@@ -94,7 +94,7 @@ static uint64_t boundary_bytes_of(const struct hd_stage_spec *model, uint32_t dt
 static void judge_cuts(struct hd_conform_case *check, const struct hd_stage_spec *model)
 {
     struct hd_stage_needs whole, again, part[HD_BENCH_BLOCKS], sum = {0};
-    const char *precision = hd_precision_name(model->precision);
+    const char *precision = hd_model_name(model);
 
     const hd_status status = ask(check, model, 0, HD_BENCH_BLOCKS, &whole);
     HD_HOLD(check, status == HD_OK, "%s: stage_needs returns %s, then", precision,
@@ -167,7 +167,7 @@ static void judge_needs(struct hd_conform_case *check, const struct hd_stage_spe
 
 void hd_conform_kernel_needs(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_needs);
+    hd_conform_each_variant(check, judge_needs);
 }
 
 void hd_conform_kernel_refusal(struct hd_conform_case *check)
@@ -192,8 +192,7 @@ void hd_conform_kernel_refusal(struct hd_conform_case *check)
         HD_HOLD(check,
                 check->report.count == 1 && check->report.status == status &&
                     strchr(check->report.text, ' ') != NULL,
-                "%s, recompute %u, %u half batches: it returns %s and says \"%s\", %u times",
-                hd_precision_name(models[i].precision), models[i].recompute, models[i].half_batches,
+                "%s: it returns %s and says \"%s\", %u times", hd_model_name(&models[i]),
                 hd_status_name(status), check->report.text, check->report.count);
     }
     hd_conform_remark(check, "%u of 5 refused", refused_count);
@@ -284,7 +283,7 @@ static void judge_tensors(struct hd_conform_case *check, const struct hd_stage_s
 
 void hd_conform_kernel_tensors(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_tensors);
+    hd_conform_each_variant(check, judge_tensors);
 }
 
 static void judge_copies(struct hd_conform_case *check, const struct hd_stage_spec *model)
@@ -317,5 +316,5 @@ static void judge_copies(struct hd_conform_case *check, const struct hd_stage_sp
 
 void hd_conform_kernel_copies(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_copies);
+    hd_conform_each_variant(check, judge_copies);
 }

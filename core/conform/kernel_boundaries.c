@@ -41,7 +41,7 @@ static void judge_write_once(struct hd_conform_case *check, const struct hd_stag
 
 void hd_conform_kernel_write_once(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_write_once);
+    hd_conform_each_variant(check, judge_write_once);
 }
 
 /* Tokens and targets cannot be written at all; what boundaries hold is compared. */
@@ -74,7 +74,7 @@ static void judge_read_only(struct hd_conform_case *check, const struct hd_stage
 
 void hd_conform_kernel_read_only(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_read_only);
+    hd_conform_each_variant(check, judge_read_only);
 }
 
 /* --- evaluation ---------------------------------------------------------------------------- */
@@ -103,5 +103,5 @@ static void judge_evaluation(struct hd_conform_case *check, const struct hd_stag
 
 void hd_conform_kernel_evaluation(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_evaluation);
+    hd_conform_each_variant(check, judge_evaluation);
 }

@@ -56,7 +56,7 @@ static void judge_stamp(struct hd_conform_case *check, const struct hd_stage_spe
 
 void hd_conform_kernel_stamp(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_stamp);
+    hd_conform_each_variant(check, judge_stamp);
 }
 
 /* --- K8 ------------------------------------------------------------------------------------ */
@@ -91,7 +91,7 @@ static void judge_garbage(struct hd_conform_case *check, const struct hd_stage_s
 
 void hd_conform_kernel_garbage(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_garbage);
+    hd_conform_each_variant(check, judge_garbage);
 }
 
 static double gradient_length(struct hd_bench *bench)
@@ -161,5 +161,5 @@ static void judge_nan(struct hd_conform_case *check, const struct hd_stage_spec 
 
 void hd_conform_kernel_nan(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_nan);
+    hd_conform_each_variant(check, judge_nan);
 }

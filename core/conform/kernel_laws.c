@@ -116,7 +116,7 @@ static void judge_regions(struct hd_conform_case *check, const struct hd_stage_s
 
 void hd_conform_kernel_regions(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_regions);
+    hd_conform_each_variant(check, judge_regions);
 }
 
 /* --- K2 ------------------------------------------------------------------------------------ */
@@ -149,7 +149,7 @@ static void judge_frugal(struct hd_conform_case *check, const struct hd_stage_sp
 
 void hd_conform_kernel_frugal(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_frugal);
+    hd_conform_each_variant(check, judge_frugal);
 }
 
 /* --- K3 ------------------------------------------------------------------------------------ */
@@ -240,7 +240,7 @@ static void judge_repeatable(struct hd_conform_case *check, const struct hd_stag
 
 void hd_conform_kernel_repeatable(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_repeatable);
+    hd_conform_each_variant(check, judge_repeatable);
 }
 
 /* --- K4 ------------------------------------------------------------------------------------ */
@@ -278,7 +278,7 @@ static void judge_splittable(struct hd_conform_case *check, const struct hd_stag
 
 void hd_conform_kernel_splittable(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_splittable);
+    hd_conform_each_variant(check, judge_splittable);
 }
 
 /* --- K5 ------------------------------------------------------------------------------------ */
@@ -368,7 +368,7 @@ static void judge_additive(struct hd_conform_case *check, const struct hd_stage_
 
 void hd_conform_kernel_additive(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_additive);
+    hd_conform_each_variant(check, judge_additive);
 }
 
 /* B in stages that were made for it, I and W in stages that were made for these. */
@@ -394,7 +394,7 @@ static void judge_halves(struct hd_conform_case *check, const struct hd_stage_sp
         hd_bench_close(&bench);
     }
     HD_HOLD(check, gradients[0] == gradients[1], "%s: I then W give other bits than B",
-            hd_precision_name(model.precision));
+            hd_model_name(&model));
 }
 
 void hd_conform_kernel_halves(struct hd_conform_case *check)
@@ -405,5 +405,5 @@ void hd_conform_kernel_halves(struct hd_conform_case *check)
         hd_conform_skip(check, "has no split backward");
         return;
     }
-    hd_conform_each_precision(check, judge_halves);
+    hd_conform_each_variant(check, judge_halves);
 }

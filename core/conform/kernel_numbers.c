@@ -10,6 +10,10 @@
 
 enum { PASS_COUNT = 20 };
 
+/* How far a slope may be off its gradient, and from where on no better one is looked for. */
+#define APART_MAX   0.03
+#define GOOD_ENOUGH 0.01
+
 /* --- gradients ----------------------------------------------------------------------------- */
 
 /* The loss where one tensor is its values plus `step` times `direction`. */
@@ -36,7 +40,7 @@ static double disagreement(struct hd_chain *chain, uint32_t tensor, const double
 {
     double least = INFINITY;
 
-    for (double step = 0.1; step > 2e-4; step /= 2) {
+    for (double step = 0.05; step > 2e-4 && least > GOOD_ENOUGH; step /= 2) {
         const double ahead = loss_at(chain, tensor, values, direction, step);
         const double behind = loss_at(chain, tensor, values, direction, -step);
         const double apart = fabs((ahead - behind) / (2 * step) - wanted) / fabs(wanted);
@@ -87,7 +91,7 @@ static void judge_slope(struct hd_bench *bench, uint32_t tensor, double *worst)
         }
         const double apart = disagreement(chain, tensor, values, direction, wanted);
         *worst = apart > *worst ? apart : *worst;
-        HD_HOLD(bench->check, apart < 0.03,
+        HD_HOLD(bench->check, apart < APART_MAX,
                 "%s: along its gradient the loss has another slope, off by %.1f %% at best",
                 about.name, 100 * apart);
     }
@@ -154,7 +158,7 @@ static void judge_norms(struct hd_conform_case *check, const struct hd_stage_spe
 
 void hd_conform_kernel_norms(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_norms);
+    hd_conform_each_variant(check, judge_norms);
 }
 
 /* --- the update ---------------------------------------------------------------------------- */
@@ -263,7 +267,7 @@ static void judge_update(struct hd_conform_case *check, const struct hd_stage_sp
 
 void hd_conform_kernel_update(struct hd_conform_case *check)
 {
-    hd_conform_each_precision(check, judge_update);
+    hd_conform_each_variant(check, judge_update);
 }
 
 /* --- speed --------------------------------------------------------------------------------- */
