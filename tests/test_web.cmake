@@ -1,2 +1,2 @@
-# The driver of the browser is this test's alone.
-target_sources(test_web PRIVATE web/browser.c)
+# The browser and its reader are this test's alone.
+target_sources(test_web PRIVATE web/browser.c web/reader.c)

@@ -80,10 +80,13 @@ hd_status hd_cli_plan_item(struct hd_cli *cli, const struct hd_cli_plan *plan, c
     const struct hd_pipeline *pipeline = plan->planning.job.pipeline;
     char *config = config_text(plan);
     char usual[2 * HD_CONFIG_TEXT_MAX];
+    const char *slash = strrchr(pipeline->schedule, '/');
 
-    snprintf(usual, sizeof usual, "%s%s%s, %u ranks, %u microbatches",
+    snprintf(usual, sizeof usual, "%s%s%s, %u rank%s, %u microbatch%s",
              cli->file != NULL ? plan->config.name : "", cli->file != NULL ? ": " : "",
-             pipeline->schedule, pipeline->rank_count, pipeline->microbatch_count);
+             slash != NULL ? slash + 1 : pipeline->schedule, pipeline->rank_count,
+             pipeline->rank_count == 1 ? "" : "s", pipeline->microbatch_count,
+             pipeline->microbatch_count == 1 ? "" : "es");
     const struct hd_page_source source = {
         .name = name != NULL ? name : usual,
         .facts = &plan->planning.facts,

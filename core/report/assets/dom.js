@@ -23,7 +23,8 @@ function make(tag, attributes, ...children) {
 const number = (value, digits = 0) => (value === null || value === undefined || !Number.isFinite(value)
     ? "\u2013" : (value === 0 ? 0 : value).toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits}));
 const percent = (value) => (value === null || value === undefined ? "\u2013" : number(100 * value, 1) + " %");
-const ticks = (value) => (Number.isInteger(value) ? number(value) : number(value, 2));
+const ticks = (value) => value.toLocaleString("en", {maximumFractionDigits: 2});
+const counted = (count, word) => `${number(count)} ${word}${count === 1 ? "" : word.endsWith("h") ? "es" : "s"}`;
 const milliseconds = (value) => number(value, value < 10 ? 3 : value < 100 ? 2 : 1) + " ms";
 
 function bytes(value) {

@@ -76,7 +76,7 @@ class Page {
         byId("title").textContent = title;
         document.title = `${title} \u2013 heddle`;
         byId("subtitle").textContent = isCompared ? "side by side"
-            : `${facts.schedule}, ${facts.placement} placement: ${facts.ranks} ranks, ${facts.stages} stages, ${facts.microbatches} microbatches; ${text[facts.timeline]}`
+            : `${facts.schedule}, ${facts.placement} placement: ${counted(facts.ranks, "rank")}, ${counted(facts.stages, "stage")}, ${counted(facts.microbatches, "microbatch")}; ${text[facts.timeline]}`
                 + (facts.notes.length > 0 ? `. Note: ${facts.notes.join("; ")}` : "");
     }
 

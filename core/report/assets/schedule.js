@@ -62,8 +62,8 @@ class ScheduleView {
     numbers() {
         const facts = this.plan.facts;
         const handoffs = facts.handoffs;
-        const counted = this.plan.isCosted
-            ? [number(handoffs.local), "local; under costs the others are a time: " + ticks(facts.exposed_ticks) + " ticks exposed"]
+        const classes = this.plan.isCosted
+            ? [`${ticks(facts.exposed_ticks)} exposed`, `of ${ticks(facts.transfer_ticks)} ticks of transfers; ${number(handoffs.local)} local`]
             : [`${number(handoffs.local)} \u00b7 ${number(handoffs.hidden)} \u00b7 ${number(handoffs.exposed)}`, "local, hidden, exposed"];
         const copies = facts.peak_copies;
         return stats([
@@ -71,8 +71,8 @@ class ScheduleView {
             ["Empty ticks", `${ticks(facts.empty_ticks)} / ${ticks(facts.total_ticks)}`, "of all ranks"],
             ["Bubble", percent(facts.bubble), percent(facts.bubble_over_ideal) + " over ideal"],
             ["Peak copies", copies.length <= 8 ? copies.join(" \u00b7 ") : `${Math.min(...copies)} to ${Math.max(...copies)}`,
-                `ranks 0 to ${copies.length - 1}`],
-            ["Handoffs", ...counted],
+                copies.length === 1 ? "of the rank" : `ranks 0 to ${copies.length - 1}`],
+            ["Handoffs", ...classes],
             ["Loss", `rank ${facts.loss_rank}`, `stage ${facts.stages - 1}; ${facts.placement} placement`],
         ]);
     }
@@ -108,7 +108,7 @@ class ScheduleView {
         const words = {F: "Forward", B: "Backward", I: "Input gradient", W: "Weight gradient"};
         const halves = plan.stageCount > plan.rankCount ? [0, 1] : [0];
         const middle = Math.ceil(plan.stageCount / 2);
-        const stages = (half) => halves.length === 1 ? `stages 0\u2013${plan.stageCount - 1}`
+        const stages = (half) => plan.stageCount === 1 ? "stage 0" : halves.length === 1 ? `stages 0\u2013${plan.stageCount - 1}`
             : half === 0 ? `stages 0\u2013${middle - 1}` : `stages ${middle}\u2013${plan.stageCount - 1}`;
         const item = (color, text) => make("li", null, make("span", {class: "swatch", style: `background:var(--${color})`}), text);
         return make("ul", {class: "legend"},

@@ -206,7 +206,7 @@ Object.assign(ScheduleView.prototype, {
                     ticks(plan.end[release] - plan.start[forward])]);
             }
         }
-        const body = table(`Microbatch ${shared.follow} through ${rows.length} stages`,
+        const body = table(`Microbatch ${shared.follow} through ${counted(rows.length, "stage")}`,
             ["Stage", "#Rank", "Forward", "Backward", "#Held for, ticks"], rows);
         body.id = "followed";
         return scrolled(body, "The followed microbatch");
@@ -259,7 +259,8 @@ Object.assign(ScheduleView.prototype, {
             make("span", {class: `class-${way}`}, way),
             between.length === 0 ? "nothing" : between.slice(0, 4).map((action) => plan.label(action)).join(", ")
                 + (between.length > 4 ? ` and ${between.length - 4} more` : "")]);
-        const body = table("Hidden: the receiver has independent work between the producer's end and the consumer",
+        const body = table(plan.isCosted ? "Exposed: the receiver waits for it, by the costs of the configuration"
+            : "Hidden: the receiver has independent work between the producer's end and the consumer",
             ["Handoff", "Ranks", "Class", "Runs meanwhile"], rows);
         body.id = "handoffs";
         return make("div", null, scrolled(body, "Handoffs"),
