@@ -1,8 +1,10 @@
-# bin/heddle, libexec/heddle (the yardstick of bench), lib/heddle/abi1/*.so, include/heddle, lib/pkgconfig/heddle.pc and a CMake package.
+# bin/heddle, libexec/heddle (the yardsticks of bench), lib/heddle/abi1/*.so, include/heddle, lib/pkgconfig/heddle.pc and a CMake package.
 install(TARGETS heddle RUNTIME DESTINATION bin)
-if(TARGET heddle-gemm-rate)
-  install(TARGETS heddle-gemm-rate RUNTIME DESTINATION libexec/heddle)
-endif()
+foreach(yardstick heddle-gemm-rate heddle-quantiser-rate)
+  if(TARGET ${yardstick})
+    install(TARGETS ${yardstick} RUNTIME DESTINATION libexec/heddle)
+  endif()
+endforeach()
 get_property(plugin_targets GLOBAL PROPERTY HD_PLUGIN_TARGETS)
 install(TARGETS ${plugin_targets} LIBRARY DESTINATION ${HD_PLUGIN_DIR})
 install(DIRECTORY core/include/heddle DESTINATION include)

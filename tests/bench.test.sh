@@ -59,7 +59,7 @@ has "an unknown word" err "bench does not measure speed"
 bench 2 plan step
 has "two words" err "bench does not know what to do with step"
 bench 2 step --part optimizer
-has "an unknown part" err "--part is model, engine or schedule, not optimizer"
+has "an unknown part" err "--part is model, engine, schedule or quantiser, not optimizer"
 bench 2 plan --part engine
 has "parts of plan" err "bench plan has no parts"
 bench 2 step bench.iterations=1000000
@@ -145,6 +145,30 @@ has "no yardstick" out '"missing": "libexec/heddle/heddle-gemm-rate is not there
 has "no ratio" out '"ratio_big": null, "ratio_best": null'
 $alone >out 2>err || say "without heddle-gemm-rate, in text: $(cat err)"
 has "no yardstick, in text" out "no yardstick: libexec/heddle/heddle-gemm-rate is not there"
+
+# --- step, quantiser -----------------------------------------------------------------------------
+bench 0 step --part quantiser $tiny --json
+"$json" out || say "quantiser --json is not one object"
+has "one rank, emulated" out '"ranks": 1, "device": "plain C, one thread, MXFP8 emulated in BF16"'
+spread bf16_step_seconds 1
+spread mxfp8_step_seconds 1
+holds "the step ratio is of the medians" "$(number step_ratio) > 0 &&
+    $(number step_ratio) * $(number median 1) / $(number median 2) > 0.999 &&
+    $(number step_ratio) * $(number median 1) / $(number median 2) < 1.001"
+if [ -x "$HD_BUILD_DIR/libexec/heddle/heddle-quantiser-rate" ]; then
+    for operation in copy rows columns back; do
+        [ "$(grep -o "\"operation\": \"$operation\"" out | wc -l)" -eq 2 ] || say "$operation: not in two sizes"
+    done
+    # 2 bytes of BF16, 1 of an element, a 32nd of its scale; and the copy is its own yardstick.
+    holds "GB/s of a copy" "$(number gbytes) / $(number gelements) == 4 && $(number ratio) == 1"
+    holds "GB/s of the quantiser" "$(number gbytes 2) / $(number gelements 2) > 3.031 &&
+        $(number gbytes 2) / $(number gelements 2) < 3.032 && $(number ratio 2) > 0"
+fi
+bench 0 step --part quantiser $tiny
+has "the step" out "step, ranks 1, median and min: bf16"
+alone=${alone/--part model/--part quantiser}
+$alone --json >out 2>err || say "without heddle-quantiser-rate: $(cat err)"
+has "no rate" out '"missing": "libexec/heddle/heddle-quantiser-rate is not there'
 
 # Nothing is left behind: a bench writes no run directory.
 [ -e runs ] && say "a bench left a run directory"

@@ -41,6 +41,24 @@ int hd_cli_bench_is_asked(const struct hd_config *asked, const char *key);
 /* {"median", "min", "p90", "count"} under `key`. */
 void hd_cli_bench_json(struct cJSON *parent, const char *key, const struct hd_bench_spread *spread);
 
+/* One part of `heddle bench step`, being measured. */
+struct hd_cli_bench_part {
+    struct hd_cli *cli;
+    struct hd_config asked;
+    uint32_t iterations, warmup;
+    struct hd_table *table; /* of text; NULL with --json */
+    struct cJSON *list;     /* of --json; else NULL */
+};
+
+/* The job of the part `model`, for those that measure it otherwise. */
+#define HD_CLI_BENCH_MODEL                                                              \
+    "model.layers=8", "model.width=512", "model.heads=8", "model.experts=8",            \
+        "model.experts_per_token=2", "model.expert_width=1024", "model.vocabulary=256", \
+        "model.sequence=256", "data.microbatch_size=2", "pipeline.microbatches=8"
+
+/* The part `quantiser`: its rate beside a copy's, and the step in MXFP8 beside the one in BF16. */
+hd_status hd_cli_bench_quantiser(struct hd_cli_bench_part *part);
+
 /* `heddle bench plan` and `heddle bench step`, after the word; the exit code. */
 int hd_cli_bench_plan(struct hd_cli *cli);
 int hd_cli_bench_step(struct hd_cli *cli);

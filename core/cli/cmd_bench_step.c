@@ -13,15 +13,6 @@ enum { ITERATIONS_USUAL = 5, WARMUP_USUAL = 2, ENGINE_STEPS = 20, WORD_BYTES = 6
 /* Of each product of the yardstick, a measured repetition. */
 #define GEMM_SECONDS 0.05
 
-/* What is asked of every row of a part. */
-struct part {
-    struct hd_cli *cli;
-    struct hd_config asked;
-    uint32_t iterations, warmup;
-    struct hd_table *table; /* of text; NULL with --json */
-    struct cJSON *list;     /* of --json; else NULL */
-};
-
 static void add_gemm_json(struct cJSON *parent, const struct hd_bench_model *row)
 {
     const struct hd_gemm_rate *rate = &row->yardstick;
@@ -42,7 +33,7 @@ static void add_gemm_json(struct cJSON *parent, const struct hd_bench_model *row
     hd_json_number(parent, "ratio_best", row->best_ratio);
 }
 
-static void show_model(const struct part *part, const struct hd_bench_model *row)
+static void show_model(const struct hd_cli_bench_part *part, const struct hd_bench_model *row)
 {
     const struct hd_gemm_rate *rate = &row->yardstick;
     const struct hd_bench_session *session = &row->session;
@@ -82,13 +73,11 @@ static void show_model(const struct part *part, const struct hd_bench_model *row
     }
 }
 
-static hd_status measure_model(const struct part *part, uint32_t ranks)
+static hd_status measure_model(const struct hd_cli_bench_part *part, uint32_t ranks)
 {
     char steps[WORD_BYTES], rank_word[WORD_BYTES];
     const struct hd_cli_bench_words words = {
-        .usual = {"model.layers=8", "model.width=512", "model.heads=8", "model.experts=8",
-                  "model.experts_per_token=2", "model.expert_width=1024", "model.vocabulary=256",
-                  "model.sequence=256", "data.microbatch_size=2", "pipeline.microbatches=8"},
+        .usual = {HD_CLI_BENCH_MODEL},
         .forced = {rank_word, steps},
     };
     struct hd_cli *cli = part->cli;
@@ -120,7 +109,7 @@ static hd_status measure_model(const struct part *part, uint32_t ranks)
 }
 
 /* One rank, and four or what is asked. */
-static hd_status part_model(struct part *part)
+static hd_status part_model(struct hd_cli_bench_part *part)
 {
     const int is_asked = hd_cli_bench_is_asked(&part->asked, "pipeline.ranks");
     const uint32_t more = is_asked ? part->asked.pipeline.ranks : 4;
@@ -132,7 +121,7 @@ static hd_status part_model(struct part *part)
     return status;
 }
 
-static void show_engine(const struct part *part, const char *transport,
+static void show_engine(const struct hd_cli_bench_part *part, const char *transport,
                         const struct hd_bench_engine *row)
 {
     struct hd_table *table = part->table;
@@ -161,7 +150,8 @@ static void show_engine(const struct part *part, const char *transport,
     hd_table_cell(table, "%.1f", row->ratio);
 }
 
-static hd_status measure_engine(const struct part *part, const char *transport, uint32_t ranks)
+static hd_status measure_engine(const struct hd_cli_bench_part *part, const char *transport,
+                                uint32_t ranks)
 {
     char steps[WORD_BYTES], rank_word[WORD_BYTES], transport_word[WORD_BYTES];
     const struct hd_cli_bench_words words = {
@@ -190,7 +180,7 @@ static hd_status measure_engine(const struct part *part, const char *transport, 
     return status;
 }
 
-static hd_status part_engine(struct part *part)
+static hd_status part_engine(struct hd_cli_bench_part *part)
 {
     static const char *const transports[] = {"null", "shm"};
     static const uint32_t ranks[] = {1, 2, 4};
@@ -208,7 +198,7 @@ static hd_status part_engine(struct part *part)
     return status;
 }
 
-static void show_schedule(const struct part *part, const char *schedule,
+static void show_schedule(const struct hd_cli_bench_part *part, const char *schedule,
                           const struct hd_bench_schedule *row)
 {
     const struct hd_bench_spread *span = &row->session.span_seconds;
@@ -238,7 +228,7 @@ static void show_schedule(const struct part *part, const char *schedule,
     hd_table_cell(table, "%.4f", row->ratio);
 }
 
-static hd_status part_schedule(struct part *part)
+static hd_status part_schedule(struct hd_cli_bench_part *part)
 {
     char steps[WORD_BYTES], kept[WORD_BYTES];
     const struct hd_cli_bench_words words = {
@@ -266,7 +256,7 @@ static hd_status part_schedule(struct part *part)
 
 struct part_row {
     const char *name, *head, *foot;
-    hd_status (*run)(struct part *part);
+    hd_status (*run)(struct hd_cli_bench_part *part);
     const char *titles[12]; /* ends with NULL */
 };
 
@@ -293,6 +283,13 @@ static const struct part_row parts[] = {
      part_schedule,
      {"schedule", "ranks", "stages", "microbatches", "shortest", "seconds", "min", "p90", "plan",
       "ratio", NULL}},
+    {"quantiser",
+     "quantiser: the kernel cpu's BF16 to MXFP8 and back, one thread, beside a copy; and the step "
+     "in MXFP8 over the one in BF16",
+     "blocks along rows, down columns, and back to BF16; KiB: of the BF16 side; GB/s: read and "
+     "written; copy: the yardstick, memcpy of the\nsame source; ratio: GB/s over it",
+     hd_cli_bench_quantiser,
+     {"quantise", "lane", "KiB", "Gelem/s", "GB/s", "copy GB/s", "ratio", NULL}},
 };
 
 enum { PART_COUNT = sizeof parts / sizeof parts[0] };
@@ -307,7 +304,7 @@ static uint32_t title_count(const struct part_row *row)
 }
 
 /* Text of a part is printed as soon as the part is measured. */
-static hd_status run_part(struct part *part, const struct part_row *row)
+static hd_status run_part(struct hd_cli_bench_part *part, const struct part_row *row)
 {
     struct hd_cli *cli = part->cli;
 
@@ -341,7 +338,7 @@ static hd_status choose_parts(struct hd_cli *cli, uint32_t is_chosen[PART_COUNT]
             i++;
         }
         if (i == PART_COUNT) {
-            hd_cli_refuse(cli, "--part is model, engine or schedule, not %.100s", name);
+            hd_cli_refuse(cli, "--part is model, engine, schedule or quantiser, not %.100s", name);
             return HD_INVALID;
         }
         is_chosen[i] = 1;
@@ -352,7 +349,7 @@ static hd_status choose_parts(struct hd_cli *cli, uint32_t is_chosen[PART_COUNT]
 int hd_cli_bench_step(struct hd_cli *cli)
 {
     uint32_t is_chosen[PART_COUNT];
-    struct part part = {.cli = cli};
+    struct hd_cli_bench_part part = {.cli = cli};
 
     if (choose_parts(cli, is_chosen) != HD_OK ||
         hd_launch_check_environment(&cli->problem) != HD_OK ||

@@ -25,8 +25,8 @@ struct copy {
     int exit_code;
 };
 
-/* <exe>/../libexec/heddle/heddle-gemm-rate, in a build tree and in a prefix. */
-static int find_program(char path[PATH_MAX])
+/* <exe>/../libexec/heddle/NAME, in a build tree and in a prefix. */
+static int find_program(const char *name, char path[PATH_MAX])
 {
     char exe[PATH_MAX];
     const ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -40,7 +40,7 @@ static int find_program(char path[PATH_MAX])
         return 0;
     }
     *slash = '\0';
-    const int written = snprintf(path, PATH_MAX, "%s/../libexec/heddle/heddle-gemm-rate", exe);
+    const int written = snprintf(path, PATH_MAX, "%s/../libexec/heddle/%s", exe, name);
     return written > 0 && written < PATH_MAX && access(path, X_OK) == 0;
 }
 
@@ -48,10 +48,13 @@ static int find_program(char path[PATH_MAX])
 static void become(const char *path, const char *type, double seconds, int output)
 {
     char text[32];
-    char *const words[] = {(char *)path, (char *)type, text, NULL};
+    char *words[] = {(char *)path, type != NULL ? (char *)type : text, text, NULL};
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     snprintf(text, sizeof text, "%.3f", seconds);
+    if (type == NULL) {
+        words[2] = NULL;
+    }
     setenv("OMP_NUM_THREADS", "1", 1);
     dup2(output, STDOUT_FILENO);
     execv(path, words);
@@ -183,7 +186,7 @@ hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct
 
     assert(copies > 0 && copies <= HD_GEMM_COPIES_MAX);
     *rate = (struct hd_gemm_rate){0};
-    if (!find_program(path)) {
+    if (!find_program("heddle-gemm-rate", path)) {
         snprintf(rate->missing, sizeof rate->missing,
                  "libexec/heddle/heddle-gemm-rate is not there; it is built where oneDNN is "
                  "installed");
@@ -216,6 +219,62 @@ void hd_gemm_rate_join(struct hd_gemm_rate *rate, const struct hd_gemm_rate *oth
         }
     }
     choose(rate);
+}
+
+/* Bytes read and written an element: BF16 on one side or both, an element and its part of a scale
+   on the other. */
+static double bytes_of(const char *operation)
+{
+    return strcmp(operation, "copy") == 0 ? 4.0 : 3.0 + 1.0 / 32;
+}
+
+static void fill_quantiser(const struct hd_gemm_rate *measured, struct hd_quantiser_rate *rate)
+{
+    double copy_gbytes = 0;
+
+    for (uint32_t i = 0; i < measured->row_count; i++) {
+        const struct hd_gemm_row *const from = &measured->rows[i];
+        struct hd_quantiser_row *const row = &rate->rows[rate->row_count++];
+        *row = (struct hd_quantiser_row){.source_kib = from->size,
+                                         .sample_count = from->sample_count,
+                                         .gelements = from->gflops,
+                                         .gbytes = from->gflops * bytes_of(from->type)};
+        memcpy(row->operation, from->type, sizeof row->operation);
+        memcpy(row->lane, from->layout, sizeof row->lane);
+        if (strcmp(row->operation, "copy") == 0) {
+            copy_gbytes = row->gbytes; /* it comes first for every size */
+        }
+        row->ratio = hd_bench_ratio(row->gbytes, copy_gbytes);
+    }
+}
+
+hd_status hd_quantiser_rate(double seconds, struct hd_quantiser_rate *rate,
+                            struct hd_problem *problem)
+{
+    char path[PATH_MAX];
+    const struct round round = {path, NULL, seconds};
+    struct hd_gemm_rate measured;
+    int exit_code = 0;
+
+    *rate = (struct hd_quantiser_rate){0};
+    if (!find_program("heddle-quantiser-rate", path)) {
+        snprintf(rate->missing, sizeof rate->missing,
+                 "libexec/heddle/heddle-quantiser-rate is not there; it is built where oneDNN is "
+                 "installed");
+        return HD_OK;
+    }
+    const hd_status status = run_round(&round, 1, &measured, &exit_code);
+    if (status != HD_OK) {
+        return hd_problem_set(problem, status, HD_EXIT_FAILED, "%s cannot be started: %s", path,
+                              strerror(errno));
+    }
+    if (exit_code != 0) {
+        snprintf(rate->missing, sizeof rate->missing,
+                 "heddle-quantiser-rate ended with exit code %d", exit_code);
+        return HD_OK;
+    }
+    fill_quantiser(&measured, rate);
+    return HD_OK;
 }
 
 /* A function that does nothing, reached as a plugin's is. */

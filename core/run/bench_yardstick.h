@@ -3,6 +3,7 @@
  *
  *   multiply  oneDNN's rate of square products, by heddle-gemm-rate, a program beside this one; as
  *             many copies at once as ranks can run at once
+ *   quantise  1e9 elements a second that the kernel cpu makes MXFP8 of, by heddle-quantiser-rate
  *   call      one pair of clock readings and one call through a table of functions: what no engine
  *             that records its actions can do without
  */
@@ -39,6 +40,26 @@ hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct
 
 /* Keeps the faster of two measurements, product by product: neighbours only slow down. */
 void hd_gemm_rate_join(struct hd_gemm_rate *rate, const struct hd_gemm_rate *other);
+
+/* The same source copied, quantised along rows, down columns, and made BF16 again. */
+struct hd_quantiser_row {
+    char operation[8], lane[8]; /* "copy", "rows", "columns", "back"; "avx512" */
+    uint32_t source_kib;        /* of BF16 */
+    uint32_t sample_count;
+    double gelements; /* 1e9 elements a second, the median */
+    double gbytes;    /* read and written by the operation, 1e9 a second */
+    double ratio;     /* gbytes over the copy's of as large a source */
+};
+
+struct hd_quantiser_rate {
+    uint32_t row_count; /* 0: see `missing` */
+    struct hd_quantiser_row rows[HD_GEMM_ROWS_MAX];
+    char missing[256];
+};
+
+/* One thread, `seconds` for each row; without the program no error, as above. */
+hd_status hd_quantiser_rate(double seconds, struct hd_quantiser_rate *rate,
+                            struct hd_problem *problem);
 
 struct hd_call_cost {
     double clock_pair_ns, call_ns; /* medians of many, each of many */
