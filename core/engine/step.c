@@ -264,6 +264,7 @@ static hd_status run_pass(const struct turn *turn)
     turn->record->run_ns = hd_now_ns();
     status = call_kernel(turn, &pass);
     turn->record->end_ns = hd_now_ns();
+    turn->record->sent_ns = turn->record->end_ns;
     if (status != HD_OK) {
         return kernel_failed(turn, status);
     }
