@@ -72,6 +72,7 @@ fails_by busy transport_lossy credit
 fails_by out_of_turn transport_lossy anyturn forget
 fails_by out_of_lease transport_lossy anyturn
 fails_by abort transport_lossy deaf
+fails_by order transport_lossy leave
 fails reopen transport_lossy
 fails two_instances transport_lossy
 fails open_alone transport_lossy
@@ -83,7 +84,7 @@ fails_by refusal kernel_breaker mute
 fails_by needs kernel_breaker moody
 fails_by tensors kernel_breaker overlap namesake
 fails_by copies kernel_breaker forgetful
-fails_by regions kernel_breaker overrun
+fails_by regions kernel_breaker overrun leaves
 fails_by frugal kernel_breaker wasteful
 fails_by repeatable kernel_breaker counts
 fails_by splittable kernel_breaker sums rounded

@@ -258,6 +258,7 @@ static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *sh
 
     init_rig(&rig, context, bootstrap, shared);
     run_body(&rig);
+    atomic_fetch_add(&rig.shared->over_count, 1);
     return hd_conform_is_decided(rig.check) ? 1 : 0;
 }
 
@@ -266,8 +267,9 @@ static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *sh
 static uint32_t on_event(void *context, void *shared, const struct hd_launch_event *event)
 {
     const struct run *run = context;
+    const struct hd_rig_shared *words = shared;
+    const uint32_t survivor_count = run->job->rank_count - (run->job->dying_rank > 0);
 
-    (void)shared;
     if (event->kind == HD_LAUNCH_KILLED && event->rank + 1 != run->job->dying_rank) {
         hd_conform_fail(run->check, "rank %u died of SIG%s", event->rank,
                         sigabbrev_np(event->signal));
@@ -275,6 +277,9 @@ static uint32_t on_event(void *context, void *shared, const struct hd_launch_eve
     if (event->kind == HD_LAUNCH_EXITED && event->exit_code != 0) {
         hd_conform_fail(run->check, "rank %u left the process with exit code %d", event->rank,
                         event->exit_code);
+    }
+    if (event->kind == HD_LAUNCH_ENDED && atomic_load(&words->over_count) < survivor_count) {
+        hd_conform_fail(run->check, "a rank left the process");
     }
     return (uint32_t)hd_conform_is_decided(run->check);
 }

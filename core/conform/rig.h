@@ -31,7 +31,8 @@ struct hd_rig_job {
 };
 
 struct hd_rig_shared {
-    _Atomic uint32_t is_hollow; /* some rank has found that nothing is brought */
+    _Atomic uint32_t over_count; /* ranks whose body has returned */
+    _Atomic uint32_t is_hollow;  /* some rank has found that nothing is brought */
     _Atomic int32_t pids[HD_RIG_RANK_MAX];
     _Atomic uint64_t words[64]; /* the body's, zero at first */
 };

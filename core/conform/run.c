@@ -142,6 +142,7 @@ static void perform(const struct hd_conform_subject *subject, const struct hd_co
     check.random = subject->seed;
     hd_conform_host_init(&check);
     row->run(&check);
+    atomic_store(&page->is_over, 1);
 }
 
 static void conclude(struct hd_conform_verdict_page *page, const struct ending *ending,
@@ -157,6 +158,10 @@ static void conclude(struct hd_conform_verdict_page *page, const struct ending *
         result->verdict = HD_CONFORM_FAILED;
         snprintf(result->text, sizeof result->text, "%s%s%s", page->place,
                  page->place[0] != '\0' ? ": " : "", death);
+    } else if (atomic_load(&page->is_over) == 0) {
+        result->verdict = HD_CONFORM_FAILED;
+        snprintf(result->text, sizeof result->text, "%s%sleft the process", page->place,
+                 page->place[0] != '\0' ? ": " : "");
     } else {
         result->verdict = HD_CONFORM_PASSED;
         snprintf(result->text, sizeof result->text, "%s", page->remark);

@@ -41,6 +41,8 @@ const struct hd_conform_check hd_conform_transports[] = {
      hd_conform_transport_unleased},
     {"abort", HD_CONFORM_FAULT, 60, "G4, abort", "abort from another thread ends a wait, for good",
      hd_conform_transport_abort},
+    {"quiesce", HD_CONFORM_FAULT, 60, "quiesce",
+     "it ends at its deadline, and both rest once both ask", hd_conform_transport_quiesce},
     {"dead_peer", HD_CONFORM_FAULT, 90, "G6", "a dead peer is named, and ends every wait",
      hd_conform_transport_dead},
     {"stopped_peer", HD_CONFORM_FAULT, 90, "G6", "so does a stopped one, by the deadline",

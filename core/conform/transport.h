@@ -32,6 +32,7 @@ void hd_conform_transport_seal(struct hd_conform_case *check);
 void hd_conform_transport_turn(struct hd_conform_case *check);
 void hd_conform_transport_unleased(struct hd_conform_case *check);
 void hd_conform_transport_abort(struct hd_conform_case *check);
+void hd_conform_transport_quiesce(struct hd_conform_case *check);
 void hd_conform_transport_dead(struct hd_conform_case *check);
 void hd_conform_transport_stopped(struct hd_conform_case *check);
 void hd_conform_transport_alone(struct hd_conform_case *check);

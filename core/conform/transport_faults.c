@@ -2,6 +2,7 @@
 #include "conform/transport.h"
 
 #include "base/clock.h"
+#include "launch/launch.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -195,6 +196,48 @@ void hd_conform_transport_abort(struct hd_conform_case *check)
         const struct hd_rig_job job = pair_job(abort_a_wait, &pauses[i]);
         hd_rig_run(check, &job);
     }
+}
+
+/* --- rest ------------------------------------------------------------------------------------ */
+
+/* Rank 0 asks alone, and is told by its deadline whether anybody may still write here; then both
+   ask.  In place somebody may, until rank 1 has said that it rests. */
+static void rest_alone(struct hd_rig *rig)
+{
+    const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+    struct hd_port_mix some = {.count = 10};
+
+    hd_status status = hd_port_mix(hd_rig_port(rig), &some);
+    HD_RIG_HOLD(rig, status == HD_OK && hd_rig_fence(rig) == HD_OK, "moving messages returns %s",
+                hd_status_name(status));
+    if (rig->rank == 0) {
+        const uint64_t begin_ns = hd_now_ns();
+        status = rig->ops->quiesce(rig->transport, hd_rig_deadline_ns(SHORT_MS));
+        const uint64_t took_ms = (hd_now_ns() - begin_ns) / HD_MS_NS;
+        HD_RIG_HOLD(rig, status == HD_TIMEOUT || (status == HD_OK && !in_place),
+                    "while its peer is at work, quiesce returns %s", hd_status_name(status));
+        HD_RIG_HOLD(rig, took_ms < SHORT_MS + LATE_MS, "quiesce took %llu ms, with %d ms to go",
+                    (unsigned long long)took_ms, SHORT_MS);
+    }
+    HD_RIG_HOLD(rig, hd_bootstrap_fence(rig->bootstrap, hd_rig_deadline_ns(LATE_MS)) == HD_OK,
+                "the ranks do not meet");
+    status = rig->ops->quiesce(rig->transport, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
+    HD_RIG_HOLD(rig, status == HD_OK || (rig->rank == 0 && status == HD_TIMEOUT),
+                "when both rest, quiesce returns %s", hd_status_name(status));
+    rig->ops->close(rig->transport, hd_rig_deadline_ns(SHORT_MS));
+    rig->transport = NULL;
+    rig->may_leak = 1;
+}
+
+void hd_conform_transport_quiesce(struct hd_conform_case *check)
+{
+    const struct hd_rig_job job = pair_job(rest_alone, NULL);
+
+    if (((const struct hd_transport_ops *)check->plugin->ops)->quiesce == NULL) {
+        hd_conform_skip(check, "no peer ever writes here");
+        return;
+    }
+    hd_rig_run(check, &job);
 }
 
 /* --- lost peers ----------------------------------------------------------------------------- */

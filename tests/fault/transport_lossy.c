@@ -163,6 +163,9 @@ static hd_status post_send(struct hd_transport *instance, const struct hd_messag
         take_turn(instance, stream == NULL && message->sequence == lane->posted_count &&
                                 message->sequence < lane->reserved_count);
 
+    if (breaks(instance, "leave")) {
+        _exit(0);
+    }
     if (status == HD_OK) {
         lane->posted_count = message->sequence + 1;
         /* Some messages come late, by a rule that only looks random. */
@@ -356,7 +359,7 @@ static hd_status open_all(const struct hd_transport_setup *setup, struct hd_tran
 static const struct hd_option options[] = {
     {"does", "nothing",
      "nothing | lose | repeat | corrupt | cut | unseal | never | early | credit | forget | deaf | "
-     "anyturn",
+     "anyturn | leave",
      "what happens to the message, or to a promise", HD_OPTION_TEXT, 0},
     {"channel", "0", "0..1000000", "on which channel", HD_OPTION_INTEGER, 0},
     {"sequence", "0", "0..1000000000", "to which message", HD_OPTION_INTEGER, 0},
