@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Stands in the 64 bytes before every block. */
 struct header {
@@ -15,7 +16,7 @@ struct header {
     uint32_t magic;
 };
 
-enum { HEADER_BYTES = 64, MAP_FROM_BYTES = 1 << 16 };
+enum { HEADER_BYTES = 64, MAP_FROM_BYTES = 1 << 16, HUGE_BYTES = 1 << 21 };
 #define MEMORY_MAGIC 0x6d656d68u
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,6 +47,34 @@ static uint32_t account(const char *tag, uint64_t bytes)
     return index;
 }
 
+/* From a huge page on, a block begins on one and asks for more of them: a product that walks down
+   a matrix else misses the table of pages at every row.  Where the kernel has none to give, or no
+   such call, the block has small pages. */
+static void *map(uint64_t bytes)
+{
+    const uint64_t spare = bytes >= HUGE_BYTES ? HUGE_BYTES : 0;
+    if (bytes > PTRDIFF_MAX) {
+        return NULL;
+    }
+    unsigned char *const whole =
+        mmap(NULL, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (whole == MAP_FAILED) {
+        return NULL;
+    }
+    if (spare == 0) {
+        return whole;
+    }
+    const uint64_t before = -(uintptr_t)whole & (HUGE_BYTES - 1);
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t mapped = (bytes + page - 1) / page * page;
+    if (before > 0) {
+        munmap(whole, before);
+    }
+    munmap(whole + before + mapped, spare - before);
+    madvise(whole + before, mapped, MADV_HUGEPAGE);
+    return whole + before;
+}
+
 void *hd_memory_take(uint64_t bytes, uint64_t alignment_bytes, const char *tag)
 {
     const uint64_t align = alignment_bytes > HEADER_BYTES ? alignment_bytes : HEADER_BYTES;
@@ -58,8 +87,7 @@ void *hd_memory_take(uint64_t bytes, uint64_t alignment_bytes, const char *tag)
         return NULL;
     }
     if (is_mapped) {
-        base = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        base = base == MAP_FAILED ? NULL : base;
+        base = map(total);
     } else {
         base = calloc(1, total);
     }
