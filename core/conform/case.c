@@ -1,4 +1,4 @@
-#include "base/clock.h"
+#include "base/host.h"
 #include "base/memory.h"
 #include "conform/check.h"
 
@@ -83,18 +83,6 @@ static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes,
     return hd_memory_take(bytes, alignment_bytes, tag);
 }
 
-static void host_free(void *context, void *memory)
-{
-    (void)context;
-    hd_memory_give(memory);
-}
-
-static uint64_t host_now_ns(void *context)
-{
-    (void)context;
-    return hd_now_ns();
-}
-
 /* What a plugin logs is not judged. */
 static void host_log(void *context, uint32_t level, const char *text)
 {
@@ -122,6 +110,7 @@ static void host_trace_transfer(void *context, const struct hd_transfer *transfe
     (void)transfer;
 }
 
+/* What is mapped beside alloc is not judged, so nor is its account. */
 static void host_account(void *context, int64_t bytes, const char *tag)
 {
     (void)context;
@@ -131,18 +120,18 @@ static void host_account(void *context, int64_t bytes, const char *tag)
 
 void hd_conform_host_init(struct hd_conform_case *check)
 {
-    check->host = (struct hd_host){.size = sizeof check->host,
-                                   .rank_count = 1,
-                                   .option_count = check->plugin->option_count,
-                                   .options = check->subject->options,
-                                   .context = check,
-                                   .alloc = host_alloc,
-                                   .free = host_free,
-                                   .now_ns = host_now_ns,
-                                   .log = host_log,
-                                   .fail = host_fail,
-                                   .trace_transfer = host_trace_transfer,
-                                   .account = host_account};
+    struct hd_host *host = &check->host;
+
+    *host = hd_host_basics();
+    host->rank_count = 1;
+    host->option_count = check->plugin->option_count;
+    host->options = check->subject->options;
+    host->context = check;
+    host->alloc = host_alloc;
+    host->log = host_log;
+    host->fail = host_fail;
+    host->trace_transfer = host_trace_transfer;
+    host->account = host_account;
 }
 
 uint64_t hd_conform_held_bytes(void)

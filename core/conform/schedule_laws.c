@@ -18,12 +18,32 @@ enum { GROWTH = 16, ROUNDS = 5 };
 
 /* --- the laws ------------------------------------------------------------------------------ */
 
+/* Law 6 with no slot to spare: every remote channel has as many as its depth. */
+static hd_status give_depths(struct hd_pipeline *pipeline, struct hd_problem *problem)
+{
+    uint32_t *depths = calloc(pipeline->channel_count + 1, sizeof *depths);
+    struct hd_slot_request request = {.transfer = depths};
+
+    assert(depths != NULL);
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        if (pipeline->channels[i].source != pipeline->channels[i].target) {
+            depths[request.transfer_count++] = pipeline->channels[i].depth;
+        }
+    }
+    const hd_status status =
+        request.transfer_count == 0 ? HD_OK : hd_pipeline_give_slots(pipeline, &request, problem);
+    free(depths);
+    return status;
+}
+
 static void judge_laws(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     struct hd_pipeline *pipeline = NULL;
     struct hd_problem problem = {0};
-    const hd_status status = hd_pipeline_from_schedule(
+    hd_status status = hd_pipeline_from_schedule(
         check->plugin->name, hd_conform_schedule_ops(check), shape, &pipeline, &problem);
+    status = status == HD_OK ? give_depths(pipeline, &problem) : status;
+    status = status == HD_OK ? hd_pipeline_verify_serial(pipeline, &problem) : status;
 
     if (status != HD_OK && problem.law > 0) {
         hd_conform_fail(check, "%s: law %u: %s", hd_conform_shape_text(shape), problem.law,

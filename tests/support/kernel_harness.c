@@ -2,8 +2,7 @@
 #include "support/kernel_harness.h"
 #include "support/check.h"
 
-#include "base/clock.h"
-#include "base/memory.h"
+#include "base/host.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -12,24 +11,6 @@
 #include <string.h>
 
 /* --- the host that a plugin sees ---------------------------------------------------------- */
-
-static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
-{
-    (void)context;
-    return hd_memory_take(bytes, alignment_bytes, tag);
-}
-
-static void host_free(void *context, void *memory)
-{
-    (void)context;
-    hd_memory_give(memory);
-}
-
-static uint64_t host_now(void *context)
-{
-    (void)context;
-    return hd_now_ns();
-}
 
 static void host_log(void *context, uint32_t level, const char *text)
 {
@@ -82,16 +63,13 @@ static void fill_host(struct hd_harness *harness, const char *options)
         set_option(&harness->options[i], plugin->options[i].type,
                    text != NULL ? text : plugin->options[i].initial);
     }
-    harness->host = (struct hd_host){.size = sizeof harness->host,
-                                     .rank_count = 1,
-                                     .option_count = plugin->option_count,
-                                     .options = harness->options,
-                                     .context = harness,
-                                     .alloc = host_alloc,
-                                     .free = host_free,
-                                     .now_ns = host_now,
-                                     .log = host_log,
-                                     .fail = host_fail};
+    harness->host = hd_host_basics();
+    harness->host.rank_count = 1;
+    harness->host.option_count = plugin->option_count;
+    harness->host.options = harness->options;
+    harness->host.context = harness;
+    harness->host.log = host_log;
+    harness->host.fail = host_fail;
 }
 
 int hd_harness_open(struct hd_harness *harness, const char *name, const char *options)
