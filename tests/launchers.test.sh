@@ -32,8 +32,7 @@ has() { # NAME FILE FRAGMENT
 rank() {
     local name=$1 rank=$2 world=$3
     shift 3
-    env RANK="$rank" WORLD_SIZE="$world" LOCAL_RANK="${local_rank:-$rank}" \
-        MASTER_ADDR="${address:-127.0.0.1}" MASTER_PORT="$port" \
+    env RANK="$rank" WORLD_SIZE="$world" LOCAL_RANK="$rank" MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" \
         "$heddle" run "$@" >"$name.$rank.out" 2>"$name.$rank.err" &
     echo $! >"$name.$rank.pid"
 }
@@ -127,13 +126,11 @@ all="LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"
 [ -e refused ] && say "a refused launch leaves a directory"
 
 port=$((port + 1))
-for number in 0 1; do
-    rank twice $number 4 $model output.directory=twice
+for number in 0 1 2; do
+    rank twice $number 4 $model output.directory=twice transport.first_step_timeout_s=20
 done
-local_rank=2 rank twice 2 4 $model output.directory=twice
-cp twice.1.pid twice.first.pid
 env RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$heddle" run $model \
-    output.directory=twice >twice.again.out 2>twice.again.err &
+    output.directory=twice transport.first_step_timeout_s=20 >twice.again.out 2>twice.again.err &
 echo $! >twice.again.pid
 for number in 0 1 2 again; do
     ends twice $number 2
@@ -220,7 +217,7 @@ for number in 0 1 2 3; do ends stop $number 5; done
 has "the rank itself is stopped" stop.0.err "rank 1 is stopped at "
 
 # Silence is told from work after two seconds.
-begin silence transport.timeout_s=2
+begin silence transport.timeout_s=2.5
 kill -STOP "$(cat silence.1.pid)"
 for number in 0 2 3; do ends silence $number 5; done
 has "its process is stopped" silence.0.err "rank 1 is silent since "
@@ -239,7 +236,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpi() { # NAME COUNT WORDS...
     local name=$1 count=$2
     shift 2
-    timeout 120 mpirun --mca odls_base_sigkill_timeout 10 --oversubscribe -np "$count" "$heddle" run "$@" >"$name.out" 2>"$name.err"
+    timeout 120 mpirun --mca odls_base_sigkill_timeout "${kill_s:-1}" --oversubscribe -np "$count" "$heddle" run "$@" >"$name.out" 2>"$name.err"
 }
 if ! command -v mpirun >/dev/null; then
     echo "not run: no mpirun (package openmpi-bin)"
@@ -255,7 +252,7 @@ else
     has "mpirun -np 3" three.err "P*D = 4, got 3 processes"
     mpi one 1 $model train.steps=1 output.directory=one || say "mpirun -np 1: $(head -c 600 one.err)"
 
-    mpi dying 4 $endless output.directory=dying &
+    kill_s=3 mpi dying 4 $endless output.directory=dying &
     launcher=$!
     wait_for_step dying 2
     # mpirun runs under timeout; its children are the ranks' processes.

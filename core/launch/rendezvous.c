@@ -26,6 +26,9 @@
 /* RETRY_MS: between two tries to connect; ANSWER_MS: a hub answers within this. */
 enum { RETRY_MS = 50, CONNECT_MS = 2000, ANSWER_MS = 5000, CLOCK_ROUNDS = 5, GUESTS_MORE = 64 };
 
+/* After a refusal: for who is a little later, and would else wait for a hub that is no more. */
+enum { LINGER_MS = 1000 };
+
 static const char magic[8] = "heddle1";
 
 struct hello {
@@ -136,6 +139,12 @@ static hd_status seat(struct reception *reception, struct hd_wire *guest,
         hd_wire_close(guest);
         return HD_OK;
     }
+    if (reception->problem->exit_code != 0) {
+        const struct hd_frame frame = {HD_LINK_VERDICT, 0, sizeof *reception->problem};
+        reception->present_count++;
+        hd_wire_send(guest, &frame, reception->problem);
+        return HD_OK;
+    }
     const hd_status status = check_hello(reception, &hello);
     if (status != HD_OK) {
         return status;
@@ -216,7 +225,7 @@ static hd_status receive_ranks(struct reception *reception, uint64_t deadline_ns
 
     while (status == HD_OK && reception->present_count < reception->link->rank_count) {
         if (hd_now_ns() >= deadline_ns) {
-            return refuse_missing(reception);
+            return reception->problem->exit_code == 0 ? refuse_missing(reception) : HD_TIMEOUT;
         }
         reception->awaited[0] = (struct pollfd){.fd = reception->listener, .events = POLLIN};
         for (uint32_t i = 0; i < reception->guest_max; i++) {
@@ -276,6 +285,9 @@ static hd_status receive(struct hd_link *link, const struct hd_link_request *req
             hd_link_broadcast(link, &welcome, link->peers, UINT32_MAX);
         } else {
             tell_guests(&reception);
+            if (status != HD_TIMEOUT) {
+                receive_ranks(&reception, hd_now_ns() + LINGER_MS * HD_MS_NS);
+            }
         }
     }
     for (uint32_t i = 0; reception.guests != NULL && i < reception.guest_max; i++) {

@@ -202,8 +202,8 @@ static hd_status check_hosts(const struct hd_session *session, struct hd_problem
             hd_problem_key(problem, "transport.name");
             hd_problem_remedy(problem, "take one that does; `heddle list transport` shows them");
             return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
-                                  "%s does not reach from host to host, and rank 0 is on %s, rank "
-                                  "%u on %s",
+                                  "%s does not reach from host to host or out of a container, and "
+                                  "rank 0 is in one on %s, rank %u in another on %s",
                                   transport->name, first->host, rank, peer->host);
         }
     }
@@ -329,6 +329,26 @@ static void note_silence(struct hd_session *session, uint32_t rank)
     }
 }
 
+/* Of the others nothing can be known without the hub: it is not their silence, and who waits for
+   whom is old.  So they count as busy, and only rank 0 as missing. */
+static void forget_waits(struct hd_session *session)
+{
+    struct hd_board *board = hd_session_board(session->launched.region);
+    struct hd_rank_state state;
+
+    for (uint32_t rank = 1; rank < board->rank_count; rank++) {
+        if (rank == hd_launched_rank(session)) {
+            continue;
+        }
+        hd_board_read(board, rank, &state);
+        if (state.phase != HD_PHASE_DONE) {
+            state.phase = HD_PHASE_RUN;
+            hd_board_publish(board, rank, &state);
+        }
+        hd_board_beat(board, rank);
+    }
+}
+
 static void watch_silence(struct hd_session *session, uint64_t now_ns)
 {
     struct hd_board *board = hd_session_board(session->launched.region);
@@ -340,12 +360,7 @@ static void watch_silence(struct hd_session *session, uint64_t now_ns)
     }
     if (hd_launched_rank(session) != 0 && is_silent(session, 0, now_ns)) {
         note_silence(session, 0);
-        /* Of the others nothing can be known without the hub: it is not their silence. */
-        for (uint32_t rank = 1; rank < board->rank_count; rank++) {
-            if (rank != hd_launched_rank(session)) {
-                hd_board_beat(board, rank);
-            }
-        }
+        forget_waits(session);
     }
 }
 

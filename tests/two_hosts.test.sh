@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# tests/two_hosts.test.sh - a run by hand over two hosts: network namespaces joined by a veth pair, each
+# process with its own space of pids and host name.  The results are the forked run's, to the last
+# bit; a transport that stays on one host is refused; a cut cable ends both sides.
+set -u
+heddle="$HD_BUILD_DIR/bin/heddle"
+work="$HD_BUILD_DIR/tests/two_hosts_work"
+unset HEDDLE_PLUGIN_PATH HEDDLE_LOG NO_COLOR COLUMNS
+unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_USE_AGENT_STORE
+left=hdl$$ right=hdr$$
+
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+[ "$(id -u)" -eq 0 ] || skip "only root makes network namespaces"
+command -v ip >/dev/null || skip "no ip (package iproute2)"
+[ -e "$HD_PLUGIN_DIR/heddle_transport_ucx_tag.so" ] || skip "no transport reaches another host"
+ip netns add $left 2>/dev/null || skip "network namespaces are not allowed here"
+finish() {
+    ip netns del $left 2>/dev/null
+    ip netns del $right 2>/dev/null
+}
+trap finish EXIT
+ip netns add $right && ip link add v$left type veth peer name v$right &&
+    ip link set v$left netns $left && ip link set v$right netns $right &&
+    ip -n $left addr add 10.213.77.1/24 dev v$left && ip -n $right addr add 10.213.77.2/24 dev v$right &&
+    ip -n $left link set v$left up && ip -n $right link set v$right up &&
+    ip -n $left link set lo up && ip -n $right link set lo up || skip "no veth pair"
+ip netns exec $left unshare --ipc --uts --pid --fork --mount-proc true 2>/dev/null ||
+    skip "no space of pids of its own"
+
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work" || exit 1
+failed=0
+model="kernels.name=reference kernels.precision=f32 model.layers=4 model.width=16 model.heads=2
+    model.experts=2 model.experts_per_token=1 model.expert_width=16 model.sequence=16
+    data.microbatch_size=1 pipeline.ranks=4 pipeline.stages_per_rank=1 pipeline.microbatches=4 train.steps=4"
+endless="kernels.name=synthetic cost.tick_us=1000 train.steps=1000000 pipeline.ranks=4
+    pipeline.stages_per_rank=1 pipeline.microbatches=4 output.checkpoint_every=never"
+
+say() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+has() { # NAME FILE FRAGMENT
+    grep -qF -- "$3" "$2" || say "$1: no '$3' in: $(head -c 800 "$2")"
+}
+
+# start NAME WORDS...: ranks 0 and 1 on the left, 2 and 3 on the right.
+start() {
+    local name=$1 number host
+    shift
+    for number in 0 1 2 3; do
+        host=$left
+        [ $number -ge 2 ] && host=$right
+        # shellcheck disable=SC2016
+        RANK=$number WORLD_SIZE=4 LOCAL_RANK=$((number % 2)) MASTER_ADDR=10.213.77.1 MASTER_PORT=29500 \
+            ip netns exec $host unshare --ipc --uts --pid --fork --kill-child --mount-proc \
+            sh -c 'hostname "$0"; exec "$@"' "${host%%[0-9]*}" "$heddle" run "$@" \
+            output.directory="$name" >"$name.$number.out" 2>&1 &
+        echo $! >"$name.$number.pid"
+    done
+}
+
+ends() { # NAME CODE
+    local number got
+    for number in 0 1 2 3; do
+        wait "$(cat "$1.$number.pid")"
+        got=$?
+        [ $got -eq "$2" ] || say "$1: rank $number exits with $got, not $2: $(head -c 600 "$1.$number.out")"
+    done
+}
+
+field() {
+    grep -oE "\"$2\": (\"[^\"]*\"|\[[^]]*\]|[-+.0-9e]+|null)" "$1/run.json" | head -n 1
+}
+
+# shellcheck disable=SC2086
+"$heddle" run $model output.directory=forked >forked.out 2>&1 || say "forked: $(cat forked.out)"
+for transport in ucx_tag ucx_put; do
+    start $transport $model transport.name=$transport
+    ends $transport 0
+    for key in losses grad_norms parameters_hash; do
+        [ "$(field $transport $key)" = "$(field forked $key)" ] ||
+            say "$transport: $key is $(field $transport $key), forked $(field forked $key)"
+    done
+    [ "$(field $transport hosts)" = '"hosts": ["hdl", "hdr"]' ] || say "hosts: $(field $transport hosts)"
+    has "$transport between hosts" $transport/run.json "tcp"
+done
+
+start shm $model transport.name=shm
+ends shm 2
+has "shm between hosts" shm.0.out "shm does not reach from host to host"
+
+start cut $endless transport.name=ucx_tag transport.timeout_s=3
+for ((turn = 0; turn < 3000; turn++)); do
+    [ "$(wc -l 2>/dev/null <cut/metrics.jsonl || echo 0)" -ge 2 ] && break
+    sleep 0.01
+done
+ip -n $left link set v$left down
+ends cut 5
+has "a cut cable, seen from the left" cut.0.out "rank 2 is silent since "
+has "a cut cable, seen from the right" cut.2.out "rank 0 is silent since "
+has "a cut cable, in the file" cut/hang.json "rank 2 is silent since "
+
+[ $failed -eq 0 ] && rm -rf "$work"
+exit $failed
