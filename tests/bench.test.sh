@@ -166,6 +166,9 @@ if [ -x "$HD_BUILD_DIR/libexec/heddle/heddle-quantiser-rate" ]; then
 fi
 bench 0 step --part quantiser $tiny
 has "the step" out "step, ranks 1, median and min: bf16"
+printf '[train]\nsteps = 240\nwarmup_steps = 20\ndecay = cosine\n' >long.ini
+# shellcheck disable=SC2086
+bench 0 step long.ini --part quantiser $tiny
 alone=${alone/--part model/--part quantiser}
 $alone --json >out 2>err || say "without heddle-quantiser-rate: $(cat err)"
 has "no rate" out '"missing": "libexec/heddle/heddle-quantiser-rate is not there'

@@ -56,6 +56,9 @@ struct hd_cli_bench_part {
         "model.experts_per_token=2", "model.expert_width=1024", "model.vocabulary=256", \
         "model.sequence=256", "data.microbatch_size=2", "pipeline.microbatches=8"
 
+/* A file's warm-up may be longer than the few steps of a measurement. */
+#define HD_CLI_BENCH_FEW_STEPS "train.warmup_steps=0"
+
 /* The part `quantiser`: its rate beside a copy's, and the step in MXFP8 beside the one in BF16. */
 hd_status hd_cli_bench_quantiser(struct hd_cli_bench_part *part);
 

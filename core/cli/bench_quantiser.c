@@ -28,7 +28,7 @@ static hd_status measure(const struct hd_cli_bench_part *part, const char *preci
 {
     char steps[WORD_BYTES], word[WORD_BYTES];
     const struct hd_cli_bench_words words = {.usual = {HD_CLI_BENCH_MODEL, "pipeline.ranks=1"},
-                                             .forced = {word, steps}};
+                                             .forced = {word, steps, HD_CLI_BENCH_FEW_STEPS}};
     struct hd_cli *const cli = part->cli;
     struct hd_cli_bench_job bench;
 

@@ -78,7 +78,7 @@ static hd_status measure_model(const struct hd_cli_bench_part *part, uint32_t ra
     char steps[WORD_BYTES], rank_word[WORD_BYTES];
     const struct hd_cli_bench_words words = {
         .usual = {HD_CLI_BENCH_MODEL},
-        .forced = {rank_word, steps},
+        .forced = {rank_word, steps, HD_CLI_BENCH_FEW_STEPS},
     };
     struct hd_cli *cli = part->cli;
     struct hd_cli_bench_job bench;
@@ -156,10 +156,11 @@ static hd_status measure_engine(const struct hd_cli_bench_part *part, const char
     char steps[WORD_BYTES], rank_word[WORD_BYTES], transport_word[WORD_BYTES];
     const struct hd_cli_bench_words words = {
         .usual = {"pipeline.microbatches=256"},
-        .forced = {rank_word, transport_word, steps, "kernels.name=synthetic",
-                   "kernel.synthetic.check=off", "kernel.synthetic.boundary_bytes=64",
-                   "model.sequence=1", "data.microbatch_size=1", "cost.forward=0",
-                   "cost.backward=0", "cost.input_gradient=0", "cost.weight_gradient=0"},
+        .forced = {rank_word, transport_word, steps, HD_CLI_BENCH_FEW_STEPS,
+                   "kernels.name=synthetic", "kernel.synthetic.check=off",
+                   "kernel.synthetic.boundary_bytes=64", "model.sequence=1",
+                   "data.microbatch_size=1", "cost.forward=0", "cost.backward=0",
+                   "cost.input_gradient=0", "cost.weight_gradient=0"},
     };
     struct hd_cli *cli = part->cli;
     struct hd_cli_bench_job bench;
@@ -234,7 +235,8 @@ static hd_status part_schedule(struct hd_cli_bench_part *part)
     const struct hd_cli_bench_words words = {
         .usual = {"pipeline.schedule=interleaved_1f1b", "pipeline.ranks=16",
                   "pipeline.stages_per_rank=2", "pipeline.microbatches=64", "cost.tick_us=5000"},
-        .forced = {steps, kept, "output.trace=on", "kernels.name=synthetic"},
+        .forced = {steps, kept, HD_CLI_BENCH_FEW_STEPS, "output.trace=on",
+                   "kernels.name=synthetic"},
     };
     struct hd_cli *cli = part->cli;
     struct hd_cli_bench_job bench;
