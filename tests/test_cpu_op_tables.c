@@ -1,0 +1,161 @@
+/*
+ * test_cpu_op_tables.c - each op of the cpu plugin beside the same op of the reference.
+ *
+ * Both tables get the same drawn arguments, in float32 and in BF16, and outputs full of NaN, so
+ * that what an op does not write shows.  An op may sum in another order: outputs are held by the
+ * residual |a - b| / |b|, whole numbers by equality.  quantise and dequantise: test_mxfp8.c, byte
+ * for byte.
+ */
+#include "support/check.h"
+
+#ifdef HD_WITH_CPU
+#include "base/memory.h"
+#include "plugins/kernels/cpu/device.h"
+#include "support/op_runs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SCRATCH_BYTES = 32 << 20 };
+
+static const struct hd_op_shape shapes[] = {
+    {"whole vectors, packed products, three tiles", 2, 160, 128, 4, 4, 4, 2, 96, 96},
+    {"nothing a multiple of 16", 1, 37, 36, 2, 1, 3, 3, 20, 50},
+    {"idle experts, padding in each", 1, 5, 48, 4, 2, 12, 1, 40, 33},
+    {"one token", 1, 1, 8, 1, 1, 1, 1, 8, 3},
+};
+
+/* The reference's device, whose tag is the cpu's here. */
+struct reference_device {
+    const struct hd_host *host;
+    char *scratch;
+    uint64_t scratch_bytes;
+};
+
+extern const struct hd_ops reference_ops_bf16, reference_ops_f32;
+
+static void report(const struct hd_op_run *run, const char *op, const char *output, double error)
+{
+    printf("\n    %s, %s, %s: %.2e", run->shape->name, op, output, error);
+}
+
+/* Where the reference has a NaN so has the lane; without one put in, neither has any. */
+static void compare(const struct hd_op_run *made, const struct hd_op_run *right,
+                    const struct hd_op_driver *op)
+{
+    const double bound = made->ops->activation == HD_BF16 ? op->bf16_bound : 2e-6;
+    CU_ASSERT_EQUAL_FATAL(made->output_count, right->output_count);
+    for (unsigned i = 0; i < made->output_count; i++) {
+        const struct hd_op_output *one = &made->outputs[i], *other = &right->outputs[i];
+        double error = 0, norm = 0;
+        unsigned lost = 0;
+        CU_ASSERT_EQUAL_FATAL(one->count, other->count);
+        for (uint64_t at = 0; at < one->count; at++) {
+            const double a = hd_op_value(one, at), b = hd_op_value(other, at);
+            lost += isnan(b) && !isnan(a);
+            error += (a - b) * (a - b);
+            norm += b * b;
+        }
+        const double residual = norm > 0 ? sqrt(error / norm) : sqrt(error);
+        const int is_good =
+            made->with_nan ? lost == 0 : residual <= (one->dtype == HD_OP_I32 ? 0 : bound);
+        if (!is_good) {
+            report(made, op->name, one->name, made->with_nan ? lost : residual);
+        }
+        CU_ASSERT(is_good);
+    }
+}
+
+static void *alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
+{
+    (void)context;
+    return hd_memory_take(bytes, alignment_bytes, tag);
+}
+
+static void give(void *context, void *memory)
+{
+    (void)context;
+    hd_memory_give(memory);
+}
+
+static const struct hd_host host = {.size = sizeof host, .alloc = alloc, .free = give};
+
+/* Every op on one shape, by one lane and one precision. */
+static void compare_shape(struct hd_op_run *made, struct hd_op_run *right, int with_nan)
+{
+    for (unsigned i = 0; i < hd_op_driver_count; i++) {
+        hd_op_run(made, &hd_op_drivers[i], with_nan);
+        hd_op_run(right, &hd_op_drivers[i], with_nan);
+        compare(made, right, &hd_op_drivers[i]);
+    }
+}
+
+static void compare_lane(const struct hd_cpu_lane *lane, int with_nan)
+{
+    char *scratch[2], *memory[2];
+    for (unsigned i = 0; i < 2; i++) {
+        scratch[i] = hd_memory_take(SCRATCH_BYTES, 64, "scratch");
+        memory[i] = hd_memory_take(HD_OP_MEMORY_BYTES, 64, "memory");
+        memset(scratch[i], 0xFF, SCRATCH_BYTES);
+    }
+    struct reference_device plain = {&host, scratch[1], SCRATCH_BYTES};
+    struct hd_ops_device device = {.host = &host,
+                                   .lane = lane,
+                                   .cache = hd_cpu_cache_create(&host),
+                                   .scratch = {scratch[0], SCRATCH_BYTES}};
+    device.native_bf16 = lane->pack_weights != NULL && hd_cpu_native_bf16();
+    for (unsigned i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++) {
+        const int rounds = i % 2;
+        struct hd_op_run made = {.ops = rounds ? &lane->bf16 : &lane->f32,
+                                 .device = &device,
+                                 .shape = &shapes[i / 2],
+                                 .memory = memory[0]};
+        struct hd_op_run right = {.ops = rounds ? &reference_ops_bf16 : &reference_ops_f32,
+                                  .device = (struct hd_ops_device *)(void *)&plain,
+                                  .shape = &shapes[i / 2],
+                                  .memory = memory[1]};
+        compare_shape(&made, &right, with_nan);
+    }
+    hd_cpu_cache_destroy(device.cache);
+    for (unsigned i = 0; i < 2; i++) {
+        hd_memory_give(memory[i]);
+        hd_memory_give(scratch[i]);
+    }
+}
+
+static void compare_all(int with_nan)
+{
+    static const char *const names[] = {"plain", "avx2", "avx512"};
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const struct hd_cpu_lane *lane = hd_cpu_lane(names[i]);
+        if (lane != NULL) { /* what this processor has */
+            compare_lane(lane, with_nan);
+        }
+    }
+}
+
+static void test_values(void)
+{
+    compare_all(0);
+}
+
+static void test_nan(void)
+{
+    compare_all(1);
+}
+
+int main(void)
+{
+    static const struct hd_check checks[] = {
+        {"every op, lane and precision gives what the reference gives", test_values},
+        {"K8: a NaN goes where it goes in the reference", test_nan},
+    };
+    return hd_check_main("cpu_op_tables", checks, HD_CHECK_COUNT(checks));
+}
+#else
+int main(void)
+{
+    return hd_check_skip("oneDNN is not installed");
+}
+#endif
