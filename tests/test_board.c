@@ -225,6 +225,22 @@ static void test_first_cause_stays(void)
 }
 
 /* Dead and stopped ranks first; each line in the words of the schedule. */
+/* The first writer has taken the cause and died before it was written: a sentence all the same. */
+static void test_cause_of_the_dead(void)
+{
+    struct hd_board *board = make_board();
+    struct hd_problem second = {0}, cause = {0};
+
+    atomic_store(&board->is_caused, 1u);
+    hd_problem_set(&second, HD_TIMEOUT, HD_EXIT_PEER, "the second");
+    CU_ASSERT_EQUAL(hd_board_abort(board, &second), 0);
+    CU_ASSERT_EQUAL(hd_board_is_aborted(board), 1);
+    CU_ASSERT_EQUAL(hd_board_cause(board, &cause), 0);
+    CU_ASSERT_EQUAL(cause.exit_code, HD_EXIT_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(cause.message, "before it had said why"));
+    hd_memory_give(board);
+}
+
 static void test_report(void)
 {
     static const struct scene scene = {
@@ -363,6 +379,7 @@ static const struct hd_check checks[] = {
     {"the first step's deadline, and deadlines after a stop", test_deadlines},
     {"ranks are at rest when nobody moves", test_rest},
     {"the first cause stays", test_first_cause_stays},
+    {"a cause whose writer died has a sentence", test_cause_of_the_dead},
     {"the report: dead and stopped ranks first, then who waits for whom", test_report},
     {"a state is read whole", test_whole_states},
     {"the watchdog repeats the abort until its rank rests", test_watchdog_repeats_the_abort},

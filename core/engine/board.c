@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* A process whose watchdog has been silent for so long does not run. */
-enum { STALE_MS = 2000 };
+enum { CAUSE_MS = 500, STALE_MS = 2000 };
 
 /* A wait this long is more than the time that a message takes to wake its reader. */
 enum { REST_MS = 40 };
@@ -79,6 +79,20 @@ void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_s
     }
 }
 
+/* Until the cause is written; a writer that died in the middle is not waited for long. */
+static uint32_t await_cause(const struct hd_board *board)
+{
+    const uint64_t deadline_ns = hd_now_ns() + CAUSE_MS * HD_MS_NS;
+
+    while (atomic_load_explicit(&board->is_caused, memory_order_acquire) != 2u) {
+        if (hd_now_ns() > deadline_ns) {
+            return 0;
+        }
+        sched_yield();
+    }
+    return 1;
+}
+
 uint32_t hd_board_abort(struct hd_board *board, const struct hd_problem *problem)
 {
     unsigned is_free = 0;
@@ -89,9 +103,23 @@ uint32_t hd_board_abort(struct hd_board *board, const struct hd_problem *problem
         board->cause = *problem;
         hd_board_report(board, board->report, sizeof board->report);
         atomic_store_explicit(&board->is_caused, 2u, memory_order_release);
+    } else {
+        await_cause(board); /* who sees the abort must find the cause */
     }
     atomic_store(&board->abort, 1u);
     return is_first;
+}
+
+uint32_t hd_board_cause(const struct hd_board *board, struct hd_problem *cause)
+{
+    if (await_cause(board)) {
+        *cause = board->cause;
+        return 1;
+    }
+    memset(cause, 0, sizeof *cause);
+    hd_problem_set(cause, HD_PEER_LOST, HD_EXIT_FAILED,
+                   "a rank ended the run and died before it had said why");
+    return 0;
 }
 
 uint32_t hd_board_is_aborted(const struct hd_board *board)

@@ -83,9 +83,13 @@ void hd_board_beat(struct hd_board *board, uint32_t rank);
 /* By anybody: one whole state. */
 void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_state *state);
 
-/* The first cause stays; sets abort in any case.  1 if this call's problem is the cause.
- * [any-thread] */
+/* The first cause stays; abort is set once it is written, whoever asks.  1 if this call's problem
+   is the cause. [any-thread] */
 uint32_t hd_board_abort(struct hd_board *board, const struct hd_problem *problem);
+
+/* The cause of an aborted run, whole.  Its writer may have died in the middle of it: then, after
+   half a second, a sentence that says so (HD_EXIT_FAILED), and 0. [any-thread] */
+uint32_t hd_board_cause(const struct hd_board *board, struct hd_problem *cause);
 uint32_t hd_board_is_aborted(const struct hd_board *board);
 
 /*

@@ -210,7 +210,7 @@ hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struc
     assert(status < 0);
     if ((status == HD_ABORTED && hd_board_is_aborted(board)) || is_by_death(engine, status)) {
         engine->has_failed = 1;
-        *problem = board->cause;
+        hd_board_cause(board, problem);
         return status;
     }
     pthread_mutex_lock(&engine->failure_lock);

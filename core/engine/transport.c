@@ -92,6 +92,8 @@ void hd_engine_close_transport(struct hd_engine *engine)
         return; /* leaked: a peer might still write */
     }
     if (bootstrap->fence(bootstrap->context, deadline_ns) == HD_OK) {
+        /* It may hold the instance at this moment, to abort it. */
+        hd_watchdog_stop(&engine->watchdog);
         atomic_store(&engine->transport, NULL);
         ops->close(transport, deadline_ns);
     }

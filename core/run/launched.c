@@ -47,10 +47,12 @@ static void watch_abort(struct hd_session *session, uint64_t now_ns)
     if (launched->aborted_ns == 0) {
         launched->aborted_ns = now_ns;
     }
-    if (!launched->has_told_abort && atomic_load(&board->is_caused) == 2) {
+    if (!launched->has_told_abort) {
+        struct hd_problem cause;
+        hd_board_cause(board, &cause);
         launched->has_told_abort = 1;
         hd_launched_tell_states(session);
-        hd_launched_tell(session, HD_SAY_ABORT, &board->cause, sizeof board->cause);
+        hd_launched_tell(session, HD_SAY_ABORT, &cause, sizeof cause);
     }
 }
 

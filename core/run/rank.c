@@ -38,8 +38,8 @@ static void bridge_abort(void *context)
 hd_status hd_rank_leave(struct hd_rank *rank, hd_status status, const char *what,
                         struct hd_problem *problem)
 {
-    if (hd_board_is_aborted(rank->board) && rank->board->cause.exit_code != 0) {
-        *problem = rank->board->cause;
+    if (hd_board_is_aborted(rank->board)) {
+        hd_board_cause(rank->board, problem);
         return status;
     }
     hd_problem_place(problem, "rank %u", rank->rank);

@@ -309,8 +309,9 @@ static void end(struct hd_session *session, void *region)
         blame_death(session, board); /* nobody was left to come to rest */
     }
     if (hd_board_is_aborted(board)) {
-        session->problem = board->cause;
-        if (board->cause.exit_code <= HD_EXIT_PEER && board->cause.exit_code != HD_EXIT_USAGE) {
+        const uint32_t is_known = hd_board_cause(board, &session->problem);
+        const int32_t code = session->problem.exit_code;
+        if (is_known && code <= HD_EXIT_PEER && code != HD_EXIT_USAGE) {
             session->report = strndup(board->report, sizeof board->report);
         }
     }
