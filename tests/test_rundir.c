@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { TEXT_BYTES = 65536 };
@@ -234,6 +235,58 @@ static void cannot_be_made(void)
     check_problem(&problem, HD_EXIT_OUTPUT, "File name too long");
 }
 
+/* --- one run at a time --------------------------------------------------------------------------
+ */
+
+/* A process that holds the directory, and a child of it that outlives it. */
+static void hold(int told, int rank_ends)
+{
+    struct hd_rundir rundir;
+    struct hd_problem problem = {0};
+    char letter;
+
+    if (hd_rundir_create(&rundir, "busy", "demo", HD_RUNDIR_NEW, &problem) == HD_OK &&
+        hd_rundir_write(&rundir, "run.json", "{}", 2, &problem) == HD_OK && fork() == 0) {
+        const ssize_t count = write(told, "!", 1) + read(rank_ends, &letter, 1);
+        _exit(count != 1);
+    }
+    pause();
+    _exit(1);
+}
+
+static void one_run_at_a_time(void)
+{
+    static const uint32_t modes[] = {HD_RUNDIR_OVERWRITE, HD_RUNDIR_NEW, HD_RUNDIR_RESUME};
+    struct hd_rundir rundir;
+    int told[2], ends[2], state = 0;
+    char letter = 0;
+
+    CU_ASSERT_FATAL(pipe(told) == 0 && pipe(ends) == 0);
+    const pid_t holder = fork();
+    CU_ASSERT_FATAL(holder >= 0);
+    if (holder == 0) {
+        close(ends[1]);
+        hold(told[1], ends[0]);
+    }
+    close(told[1]);
+    CU_ASSERT_FATAL(read(told[0], &letter, 1) == 1);
+    for (unsigned i = 0; i < HD_CHECK_COUNT(modes); i++) {
+        struct hd_problem problem = {0};
+        CU_ASSERT(hd_rundir_create(&rundir, "busy", "demo", modes[i], &problem) < 0);
+        check_problem(&problem, HD_EXIT_USAGE, "busy: output.directory: another run is going on");
+        CU_ASSERT_STRING_EQUAL(get("busy/run.json"), "{}");
+    }
+    kill(holder, SIGKILL);
+    CU_ASSERT(waitpid(holder, &state, 0) == holder && WIFSIGNALED(state));
+    rundir = create_sound("busy", HD_RUNDIR_OVERWRITE); /* its child still lives */
+    CU_ASSERT(!exists("busy/run.json") && read(told[0], &letter, 0) == 0);
+    hd_rundir_close(&rundir);
+    close(ends[1]); /* ends it */
+    CU_ASSERT(read(told[0], &letter, 1) == 0);
+    close(told[0]);
+    close(ends[0]);
+}
+
 /* --- writing ------------------------------------------------------------------------------------
  */
 
@@ -258,7 +311,7 @@ static void directory_is_gone(void)
     struct hd_problem problem = {0};
     const struct hd_metrics metrics = {.step = 1};
 
-    CU_ASSERT_FATAL(rmdir("gone/log") == 0 && rmdir("gone") == 0);
+    CU_ASSERT_FATAL(unlink("gone/.lock") == 0 && rmdir("gone/log") == 0 && rmdir("gone") == 0);
     CU_ASSERT(hd_rundir_write(&rundir, "run.json", "{}", 2, &problem) < 0);
     check_problem(&problem, HD_EXIT_OUTPUT, "cannot be made: No such file");
     problem = (struct hd_problem){0};
@@ -356,6 +409,7 @@ int main(void)
         {"--overwrite removes nothing where no run is", overwrite_without_a_run},
         {"--overwrite follows no link", overwrite_follows_no_link},
         {"what cannot be made is exit 7 with the path", cannot_be_made},
+        {"a second run in a live run's directory is refused in every mode", one_run_at_a_time},
         {"a file is what it was until it is whole", written_whole},
         {"a directory that is gone is exit 7", directory_is_gone},
         {"a full disk is exit 7 and leaves the last file", disk_is_full},

@@ -41,6 +41,61 @@ static int join(char out[PATH_BYTES], const char *path, const char *name, const 
     return length > 0 && length < PATH_BYTES;
 }
 
+/* --- one run at a time --------------------------------------------------------------------------
+ */
+
+/* Who holds it, as far as the kernel knows. */
+static hd_status refuse_second(int descriptor, const struct hd_rundir *rundir,
+                               struct hd_problem *problem)
+{
+    struct flock other = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char reason[128];
+
+    snprintf(reason, sizeof reason, "another run is going on there");
+    if (fcntl(descriptor, F_GETLK, &other) == 0 && other.l_type != F_UNLCK && other.l_pid > 0) {
+        snprintf(reason, sizeof reason, "another run is going on there (pid %ld)",
+                 (long)other.l_pid);
+    }
+    return refuse(problem, rundir->path, reason,
+                  "wait for its end, or set another output.directory");
+}
+
+static hd_status lock(struct hd_rundir *rundir, struct hd_problem *problem)
+{
+    const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char path[PATH_BYTES];
+
+    if (!join(path, rundir->path, ".lock", "")) {
+        return fail(problem, rundir->path, "made", ENAMETOOLONG);
+    }
+    const int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor < 0) {
+        return fail(problem, path, "made", errno);
+    }
+    if (fcntl(descriptor, F_SETLK, &whole) == 0) {
+        rundir->lock = descriptor;
+        rundir->is_locked = 1;
+        return HD_OK;
+    }
+    const int error = errno;
+    const hd_status status =
+        error == EACCES || error == EAGAIN ? refuse_second(descriptor, rundir, problem) : HD_OK;
+    close(descriptor);
+    if (status == HD_OK) {
+        hd_log(HD_LOG_WARN, "%s: %s: a second run here would not be refused", path,
+               strerror(error));
+    }
+    return status;
+}
+
+static void unlock(struct hd_rundir *rundir)
+{
+    if (rundir->is_locked) {
+        close(rundir->lock);
+        rundir->is_locked = 0;
+    }
+}
+
 /* --- making it ----------------------------------------------------------------------------------
  */
 
@@ -96,7 +151,7 @@ static hd_status make_dated(struct hd_rundir *rundir, const char *name, struct h
         }
         snprintf(rundir->path, sizeof rundir->path, "%s-%u", stem, i);
     }
-    return HD_OK;
+    return lock(rundir, problem);
 }
 
 /* --- what --overwrite removes -------------------------------------------------------------------
@@ -196,6 +251,10 @@ static hd_status make_named(struct hd_rundir *rundir, uint32_t mode, struct hd_p
     if (!join(run, rundir->path, "run.json", "")) {
         return fail(problem, rundir->path, "made", ENAMETOOLONG);
     }
+    const hd_status locked = lock(rundir, problem);
+    if (locked != HD_OK) {
+        return locked;
+    }
     if (mode == HD_RUNDIR_RESUME || lstat(run, &status) != 0) {
         return HD_OK;
     }
@@ -266,15 +325,16 @@ hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, cons
         status = refuse(problem, "output.directory", "is a path of 4096 bytes or more",
                         "name a shorter one");
     }
-    if (status != HD_OK) {
-        return status;
+    if (status == HD_OK) {
+        const int error = join(log, rundir->path, "log", "") ? make_directory(log) : ENAMETOOLONG;
+        status = error != 0 ? fail(problem, log, "made", error) : HD_OK;
     }
-    const int error = join(log, rundir->path, "log", "") ? make_directory(log) : ENAMETOOLONG;
-    if (error != 0) {
-        return fail(problem, log, "made", error);
+    if (status == HD_OK) {
+        point_latest(rundir->path);
+    } else {
+        unlock(rundir);
     }
-    point_latest(rundir->path);
-    return HD_OK;
+    return status;
 }
 
 /* --- files, written beside and renamed ----------------------------------------------------------
@@ -387,4 +447,5 @@ void hd_rundir_close(struct hd_rundir *rundir)
         close(rundir->metrics);
         rundir->metrics = -1;
     }
+    unlock(rundir);
 }

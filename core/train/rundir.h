@@ -4,6 +4,11 @@
  * Files are written beside and renamed; a full disk or a directory that cannot be written is
  * HD_EXIT_OUTPUT with the path and what to do.  Rank 0 and the parent write here, nobody else but
  * each rank its own log.
+ *
+ * One run at a time: the process that made or opened the directory holds a lock (fcntl) on its file
+ * .lock, which ends with that process, however it ends; forked ones do not share it.  The empty
+ * file stays.  On a file system without locks a warning is logged, and nothing guards the
+ * directory.
  */
 #ifndef HEDDLE_TRAIN_RUNDIR_H
 #define HEDDLE_TRAIN_RUNDIR_H
@@ -20,6 +25,8 @@ enum hd_rundir_mode { HD_RUNDIR_NEW = 0, HD_RUNDIR_OVERWRITE = 1, HD_RUNDIR_RESU
 struct hd_rundir {
     char path[4096];
     int metrics; /* descriptor of metrics.jsonl, -1 until opened */
+    int lock;    /* descriptor of .lock, if is_locked */
+    uint32_t is_locked;
 };
 
 /*
@@ -27,8 +34,9 @@ struct hd_rundir {
  * and log/ in it, and points runs/latest (beside the directory: in its parent) to it, atomically; a
  * `latest` that cannot be renamed over, as a directory of that name, stays and is warned about.  A
  * directory that has a run.json is refused, or emptied of what a run leaves and nothing else
- * (run.json last), or left as it is, as enum hd_rundir_mode says.  HD_EXIT_USAGE for the refusal,
- * HD_EXIT_OUTPUT else.
+ * (run.json last), or left as it is, as enum hd_rundir_mode says.  One in which another run lives
+ * is refused in every mode.  HD_EXIT_USAGE for a refusal, HD_EXIT_OUTPUT else; nothing is then
+ * locked.
  */
 hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, const char *name,
                            uint32_t mode, struct hd_problem *problem);
@@ -64,6 +72,7 @@ uint32_t hd_metrics_line(const struct hd_metrics *metrics, char line[HD_METRICS_
  * lines; what a full disk cut short is taken back. */
 hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *metrics,
                             struct hd_problem *problem);
+/* Ends the lock, too. */
 void hd_rundir_close(struct hd_rundir *rundir);
 
 /* The progress line: rewritten on a terminal, one line per 10 steps (and the last) in a pipe; to
