@@ -78,8 +78,8 @@ static void metrics_not_finite(void)
 /* --- progress -----------------------------------------------------------------------------------
  */
 
-/* What 25 steps print, as a file that stands in for stderr. */
-static const char *progress_text(struct hd_progress progress)
+/* What the steps up to `last` print, as a file that stands in for stderr. */
+static const char *progress_up_to(struct hd_progress progress, uint32_t last)
 {
     static char text[TEXT_BYTES];
     const int saved = dup(STDERR_FILENO);
@@ -88,7 +88,7 @@ static const char *progress_text(struct hd_progress progress)
 
     CU_ASSERT_FATAL(saved >= 0 && stream != NULL && dup2(fileno(stream), STDERR_FILENO) >= 0);
     metrics.skipped = 0;
-    for (metrics.step = progress.first_step + 1; metrics.step <= progress.steps; metrics.step++) {
+    for (metrics.step = progress.first_step + 1; metrics.step <= last; metrics.step++) {
         hd_progress_step(&progress, &metrics);
     }
     hd_progress_end(&progress);
@@ -98,6 +98,11 @@ static const char *progress_text(struct hd_progress progress)
     text[fread(text, 1, sizeof text - 1, stream)] = '\0';
     fclose(stream);
     return text;
+}
+
+static const char *progress_text(struct hd_progress progress)
+{
+    return progress_up_to(progress, progress.steps);
 }
 
 static unsigned count_of(const char *text, char wanted)
@@ -147,6 +152,16 @@ static void progress_time_left(void)
     CU_ASSERT(strstr(text, "step 120/120  loss 0.3333  98.8k tokens/s  0:00 left\n") != NULL);
 }
 
+static void progress_without_end(void)
+{
+    const uint64_t hour_ago = hd_now_ns() - 3600 * HD_S_NS;
+    const char *const text =
+        progress_up_to((struct hd_progress){.steps = UINT32_MAX, .begin_ns = hour_ago}, 10);
+
+    CU_ASSERT(strstr(text, "step 10/4294967295") != NULL);
+    CU_ASSERT(strstr(text, "0:00 left") == NULL && strstr(text, "decades left") != NULL);
+}
+
 int main(void)
 {
     static const struct hd_check checks[] = {
@@ -156,6 +171,7 @@ int main(void)
         {"on a terminal, one line that is rewritten", progress_on_a_terminal},
         {"quiet is quiet", progress_quiet},
         {"the time left comes from this run's steps", progress_time_left},
+        {"a time beyond all clocks is not 0:00", progress_without_end},
     };
     return hd_check_main("metrics", checks, HD_CHECK_COUNT(checks));
 }

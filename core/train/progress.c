@@ -18,10 +18,14 @@ static void short_number(double value, char text[32])
     }
 }
 
-/* "1:02:03", "2:03". */
+/* "1:02:03", "2:03"; what is longer than anybody waits is said so. */
 static void clock_text(double seconds, char text[32])
 {
-    const uint64_t whole = seconds < 1e9 ? (uint64_t)(seconds + 0.5) : 0;
+    if (!(seconds < 1e9)) {
+        snprintf(text, 32, "decades");
+        return;
+    }
+    const uint64_t whole = (uint64_t)(seconds + 0.5);
     const unsigned hours = (unsigned)(whole / 3600), minutes = (unsigned)(whole / 60 % 60);
 
     if (hours > 0) {
