@@ -120,6 +120,8 @@ static const struct {
      "row 1, column 1", "beyond stage"},
     {"microbatch 65536", "0F65536\r\n", HD_EXIT_USAGE, 0, "row 1, column 1", "beyond"},
     {"two cells that ask for 2^30 actions", "16383F65535\r\n", HD_EXIT_USAGE, 0, "", "67108864"},
+    {"one cell that asks for an index of 800 MB", "4095F16382\r\n", HD_EXIT_PLAN, 1, "rank 0",
+     "1 actions are far from the 67104768 forwards"},
     {"a line end too early", "0F0,0B0\r\n\r\n1F0,1B0\r\n", HD_EXIT_USAGE, 0, "row 2", "no action"},
     {"a lone quoted blank", "0F0,0B0\r\n\"\"\r\n1F0,1B0\r\n", HD_EXIT_USAGE, 0, "row 2",
      "no action"},

@@ -195,11 +195,28 @@ static hd_status check_halves(const struct hd_pipeline *pipeline, uint32_t stage
                : refuse_missing(pipeline, HD_PASS_WEIGHT, stage, microbatch, problem);
 }
 
+/* One cell of a table names a stage and a microbatch, and may so ask for an index of gigabytes that
+   next to nothing would fill. */
+static int is_hopeless(const struct hd_pipeline *pipeline)
+{
+    const uint64_t forwards = (uint64_t)pipeline->stage_count * pipeline->microbatch_count;
+    return pipeline->action_count < forwards / 64;
+}
+
 hd_status hd_laws_complete(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     const uint64_t count =
         (uint64_t)HD_PASS_COUNT * pipeline->stage_count * pipeline->microbatch_count;
 
+    if (is_hopeless(pipeline)) {
+        hd_problem_remedy(problem, "look for a stage or a microbatch with a digit too many");
+        return hd_law_refuse(problem, 1, 0,
+                             "%llu actions are far from the %llu forwards that %u stages of %u "
+                             "microbatches need",
+                             (unsigned long long)pipeline->action_count,
+                             (unsigned long long)count / HD_PASS_COUNT, pipeline->stage_count,
+                             pipeline->microbatch_count);
+    }
     pipeline->index_of = hd_plan_take(count, sizeof *pipeline->index_of, problem);
     if (pipeline->index_of == NULL) {
         return HD_NO_MEMORY;
