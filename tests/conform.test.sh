@@ -133,7 +133,7 @@ exits 3 "there is no plugin nothing" nothing
 exits 3 "No such file" ./heddle_schedule_nowhere.so
 exits 3 "magic" "$faults/heddle_schedule_magic.so"
 exits 7 "No such file" schedule.1f1b --level load --junit nowhere/out.xml
-FAULT_CONSTRUCTOR=1 exits 3 "died of SIGABRT" "$faults/heddle_schedule_constructor.so"
+FAULT_CONSTRUCTOR=abort exits 3 "dies of it (signal 6)" "$faults/heddle_schedule_constructor.so"
 
 # A hang is over at the deadline of its check, and is said to be one.
 "$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws --limit 1 schedule.breaker.does=hang \

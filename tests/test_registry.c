@@ -48,6 +48,7 @@ static const struct fault_row fault_rows[] = {
     {HD_KIND_SCHEDULE, "symbol", "does not export hd_plugin"},
     {HD_KIND_SCHEDULE, "function", "is a function"},
     {HD_KIND_KERNEL, "half", "only one of backward_input and backward_weight"},
+    {HD_KIND_KERNEL, "spoiled", "its table says that it has 0 bytes"},
 };
 
 static void check_faults(void)
@@ -305,6 +306,7 @@ int main(void)
     };
 
     unsetenv("HEDDLE_PLUGIN_PATH");
+    unsetenv("HD_PLUGIN_DIR"); /* where the spoiled kernel would find the one that it lies over */
     snprintf(fault_directory, sizeof fault_directory, "%s", hd_check_build("tests/fault"));
     snprintf(made_directory, sizeof made_directory, "%s", hd_check_build("tests/made"));
     mkdir(made_directory, 0755);

@@ -91,13 +91,6 @@ static int is_wanted(const struct hd_cli *cli, const struct session *session,
 
 /* --- of whom ------------------------------------------------------------------------------- */
 
-static void load_once(void *context)
-{
-    struct hd_cli *cli = context;
-    const struct hd_candidate *found;
-    hd_cli_find_plugin(cli, cli->words[0], &found);
-}
-
 static int read_options(struct hd_cli *cli, struct session *session, const struct hd_plugin *plugin,
                         struct hd_option_value **options)
 {
@@ -129,10 +122,6 @@ static int find_subject(struct hd_cli *cli, struct session *session)
 {
     const struct hd_candidate *found;
 
-    if (hd_conform_try(load_once, cli, &cli->problem) != HD_OK) {
-        hd_problem_place(&cli->problem, "%s", cli->words[0]);
-        return cli->problem.exit_code;
-    }
     if (hd_cli_find_plugin(cli, cli->words[0], &found) != HD_OK) {
         return cli->problem.exit_code;
     }

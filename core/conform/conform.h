@@ -78,10 +78,4 @@ hd_status hd_conform_run(const struct hd_conform_subject *subject,
                          const struct hd_conform_check *check, struct hd_conform_result *result,
                          struct hd_problem *problem);
 
-/*
- * Calls `load(context)` in a child, so that a library whose constructor crashes or hangs is known
- * before this process loads it.  HD_OK, or HD_EXIT_PLUGIN with what it died of.
- */
-hd_status hd_conform_try(void (*load)(void *context), void *context, struct hd_problem *problem);
-
 #endif /* HEDDLE_CONFORM_CONFORM_H */

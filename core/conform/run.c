@@ -15,8 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TRY_LIMIT_S = 30 };
-
 static const char *const level_names[] = {"load", "api", "semantics", "fault", "speed"};
 static const char *const verdict_names[] = {"pass", "fail", "skip"};
 
@@ -200,30 +198,4 @@ hd_status hd_conform_run(const struct hd_conform_subject *subject,
     }
     munmap(page, sizeof *page);
     return status;
-}
-
-hd_status hd_conform_try(void (*load)(void *context), void *context, struct hd_problem *problem)
-{
-    const pid_t parent = getpid();
-    char death[256];
-
-    fflush(NULL);
-    const uint64_t begin_ns = hd_now_ns();
-    const pid_t pid = fork();
-    if (pid == 0) {
-        become_child(parent);
-        load(context);
-        _exit(0);
-    }
-    if (pid < 0) {
-        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no child can be had: %s",
-                              strerror(errno));
-    }
-    const struct ending ending = await(pid, begin_ns, TRY_LIMIT_S);
-    if (describe_death(&ending, TRY_LIMIT_S, death, sizeof death)) {
-        hd_problem_remedy(problem, "what runs when the library is loaded is its constructors");
-        return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
-                              "a process that loads it: %s", death);
-    }
-    return HD_OK;
 }

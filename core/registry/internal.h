@@ -13,8 +13,15 @@
    a reason.  Looks only at the file's bytes; runs none of it. */
 int hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES]);
 
-/* Loads the file and checks what it exports, in the order of plugin.h; fills candidate->plugin, or
-   candidate->reason.  Either way candidate->is_loaded is set. */
+/* Does the file survive a first load, in a child that ends right after it?  0 with the reason.
+   Not over after limit_ns is a reason too; leaves no process behind. */
+int hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns);
+
+/* Loads the file here and checks what it exports, in the order of plugin.h; fills
+   candidate->plugin, or candidate->reason. */
+void hd_candidate_open(struct hd_candidate *candidate);
+
+/* The file's bytes, then the trial, then the load; candidate->is_loaded is set either way. */
 void hd_candidate_load(struct hd_candidate *candidate);
 
 /* Checks a descriptor of which `readable_bytes` may be read (0: not known). */

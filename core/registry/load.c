@@ -2,6 +2,7 @@
  * registry/load.c - from a file to a checked plugin: dlopen, the symbol, the descriptor, the table
  * of options, the members that its kind cannot do without.
  */
+#include "base/clock.h"
 #include "base/option.h"
 #include "base/text.h"
 #include "registry/internal.h"
@@ -14,6 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Device libraries take seconds at worst; a constructor that waits must not be waited for. */
+#define TRIAL_NS (30 * HD_S_NS)
 
 /* A member of a table of operations, by where it lies. */
 struct member {
@@ -258,15 +262,11 @@ static const void *find_symbol(struct hd_candidate *candidate, void *library, ui
     return symbol;
 }
 
-void hd_candidate_load(struct hd_candidate *candidate)
+void hd_candidate_open(struct hd_candidate *candidate)
 {
     char path[sizeof candidate->path + 2];
     uint64_t readable_bytes;
 
-    candidate->is_loaded = 1;
-    if (!hd_elf_is_loadable(candidate->path, candidate->reason)) {
-        return;
-    }
     /* Without a slash the loader would search its own directories. */
     snprintf(path, sizeof path, "%s%s", strchr(candidate->path, '/') != NULL ? "" : "./",
              candidate->path);
@@ -279,5 +279,14 @@ void hd_candidate_load(struct hd_candidate *candidate)
     const void *symbol = find_symbol(candidate, library, &readable_bytes);
     if (symbol != NULL) {
         hd_descriptor_check(candidate, symbol, readable_bytes);
+    }
+}
+
+void hd_candidate_load(struct hd_candidate *candidate)
+{
+    candidate->is_loaded = 1;
+    if (hd_elf_is_loadable(candidate->path, candidate->reason) &&
+        hd_trial_passes(candidate, TRIAL_NS)) {
+        hd_candidate_open(candidate);
     }
 }

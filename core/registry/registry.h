@@ -7,12 +7,13 @@
  * that ends in .so is that file and nothing else.
  *
  * Before dlopen: a regular file, ELF64 of this machine, every PT_LOAD inside the file (a truncated
- * file would be a SIGBUS).  Then NOW|LOCAL|NODELETE, the symbol hd_plugin, magic, major, size (at
- * least the members of version 1.0), kind and name as the file name says, an option table whose
- * defaults pass their own types and ranges, and the members of the ops table that its kind
- * cannot do without.  Every candidate that fails keeps its reason.  Loaded plugins stay to the end.
- * The descriptor and ops handed out are copies over zeros of min(size, own size), so the
- * core may look at any member it knows.  [setup] one thread.
+ * file would be a SIGBUS).  Then a trial in a child of its own, for ld.so dies of a damaged file
+ * and a constructor may end the process: that is then the reason.  Then NOW|LOCAL|NODELETE, the
+ * symbol hd_plugin, magic, major, size (at least the members of version 1.0), kind and name as the
+ * file name says, an option table whose defaults pass their own types and ranges, and the members
+ * of the ops table that its kind cannot do without.  Every candidate that fails keeps its reason.
+ * Loaded plugins stay to the end.  The descriptor and ops handed out are copies over zeros of
+ * min(size, own size), so the core may look at any member it knows.  [setup] one thread: it forks.
  */
 #ifndef HEDDLE_REGISTRY_REGISTRY_H
 #define HEDDLE_REGISTRY_REGISTRY_H
