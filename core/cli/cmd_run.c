@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What is printed once the ranks are gone; copied while the region is still there. */
@@ -76,6 +77,11 @@ static const char *precision_text(const struct hd_job *job)
     return names[precision];
 }
 
+static const char *plural(uint32_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 /* The run header: what will run, on stderr, so that stdout keeps the results. */
 static void print_header(const struct hd_cli *cli, const struct hd_session *session)
 {
@@ -87,10 +93,11 @@ static void print_header(const struct hd_cli *cli, const struct hd_session *sess
         return;
     }
     fprintf(stderr,
-            "%s on %u ranks, %u stages, %u microbatches; transport %s; kernel %s, precision %s\n",
-            job->pipeline->schedule, job->pipeline->rank_count, job->pipeline->stage_count,
-            job->pipeline->microbatch_count, job->plugins.transport->name,
-            job->plugins.kernel->name, precision_text(job));
+            "%s on %u rank%s, %u stage%s, %u microbatch%s; transport %s; kernel %s, precision %s\n",
+            job->pipeline->schedule, job->pipeline->rank_count, plural(job->pipeline->rank_count),
+            job->pipeline->stage_count, plural(job->pipeline->stage_count),
+            job->pipeline->microbatch_count, job->pipeline->microbatch_count == 1 ? "" : "es",
+            job->plugins.transport->name, job->plugins.kernel->name, precision_text(job));
     fprintf(stderr, "layers per stage %s; plan %.12s\n",
             hd_model_split_text(&job->model, split, sizeof split), job->hash);
     if (session->corpus != NULL) {
@@ -149,13 +156,35 @@ static void print_bubble(const struct hd_job *job, const struct summary *summary
     }
 }
 
+/* What is there: a run that ended early, or on a full disk, leaves less. */
+static void print_files(const struct hd_session *session)
+{
+    static const char *const files[] = {"report.html", "run.json",   "metrics.jsonl", "trace.json",
+                                        "hang.json",   "config.ini", "checkpoint",    "log"};
+    const char *parted = ": ";
+    char path[sizeof session->rundir.path + 32];
+
+    printf("see %s", session->rundir.path);
+    for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct stat facts;
+        snprintf(path, sizeof path, "%s/%s", session->rundir.path, files[i]);
+        if (stat(path, &facts) == 0) {
+            printf("%s%s%s%s", parted, files[i], S_ISDIR(facts.st_mode) ? "/" : "",
+                   strcmp(files[i], "trace.json") == 0 ? " (open it in Perfetto)" : "");
+            parted = ", ";
+        }
+    }
+    printf("\n");
+}
+
 static void print_summary(const struct hd_session *session, const struct summary *summary)
 {
     const struct hd_job *job = session->job;
     const struct hd_config *config = job->config;
     const double tokens = (double)session->samples_per_step * config->model.sequence;
 
-    printf("%u steps, %u skipped", summary->results.steps_done, summary->results.skipped);
+    printf("%u step%s, %u skipped", summary->results.steps_done,
+           plural(summary->results.steps_done), summary->results.skipped);
     if (!isnan(summary->median_seconds)) {
         printf("; median step %.1f ms, %.0f tokens/s", summary->median_seconds * 1e3,
                tokens / summary->median_seconds);
@@ -166,9 +195,7 @@ static void print_summary(const struct hd_session *session, const struct summary
     if (summary->results.has_hash && session->corpus != NULL) {
         printf("parameters %.16s\n", summary->results.parameters_hash);
     }
-    printf("see %s: report.html, run.json, metrics.jsonl%s, config.ini%s, log/\n",
-           session->rundir.path, config->output.trace ? ", trace.json (open it in Perfetto)" : "",
-           config->output.checkpoint_every >= 0 ? ", checkpoint/" : "");
+    print_files(session);
 }
 
 static void add_json(struct cJSON *json, const struct hd_session *session,

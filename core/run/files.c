@@ -6,6 +6,7 @@
 #include "report/run_json.h"
 #include "report/trace_json.h"
 #include "run/session.h"
+#include "train/checkpoint.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -237,6 +238,9 @@ hd_status hd_session_write_run(const struct hd_session *session, void *region, i
     struct facts *facts = calloc(1, sizeof *facts);
     hd_status status = HD_NO_MEMORY;
 
+    if (exit_code >= 0) {
+        hd_checkpoint_discard(session->rundir.path); /* a full disk needs the space for run.json */
+    }
     if (facts != NULL) {
         facts->channels = calloc(pipeline->channel_count + 1u, sizeof *facts->channels);
         facts->ranks = calloc(pipeline->rank_count, sizeof *facts->ranks);

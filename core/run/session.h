@@ -138,7 +138,8 @@ uint32_t hd_session_digest_offset(const struct hd_session *session, uint32_t sta
 /* run/rank.c: the main of a rank. */
 int32_t hd_session_rank_main(void *context, struct hd_bootstrap *bootstrap, void *region);
 
-/* run/files.c: run.json (exit < 0: still running) and trace.json. */
+/* run/files.c: run.json (exit < 0: still running; else a half-written checkpoint goes first) and
+   trace.json. */
 hd_status hd_session_write_run(const struct hd_session *session, void *region, int32_t exit_code,
                                struct hd_problem *problem);
 /* run/files.c: hang.json, after a loss, a timeout or a failed pass: the cause, and where every rank

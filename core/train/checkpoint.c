@@ -102,6 +102,15 @@ hd_status hd_checkpoint_recover(const char *run, struct hd_problem *problem)
     return HD_OK;
 }
 
+void hd_checkpoint_discard(const char *run)
+{
+    const int error = remove_whole(run, "checkpoint.tmp");
+
+    if (error != 0) {
+        hd_log(HD_LOG_WARN, "%s/checkpoint.tmp was not removed: %s", run, strerror(error));
+    }
+}
+
 hd_status hd_checkpoint_begin(const char *run, const uint64_t bytes[HD_CHECKPOINT_FILE_COUNT],
                               struct hd_problem *problem)
 {
@@ -145,6 +154,17 @@ hd_status hd_checkpoint_open(const char *run, uint32_t file, int *descriptor,
     return HD_OK;
 }
 
+/* The path is what the descriptor was opened by: the kernel still knows it. */
+static hd_status fail_put(struct hd_problem *problem, int descriptor, int error)
+{
+    char link[64], path[PATH_BYTES];
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    const ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return fail(problem, length > 0 ? path : "checkpoint.tmp", "written", error);
+}
+
 hd_status hd_checkpoint_put(int descriptor, const void *bytes, uint64_t count, uint64_t offset,
                             struct hd_problem *problem)
 {
@@ -157,7 +177,7 @@ hd_status hd_checkpoint_put(int descriptor, const void *bytes, uint64_t count, u
             continue;
         }
         if (written <= 0) {
-            return fail(problem, "checkpoint.tmp", "written", written < 0 ? errno : ENOSPC);
+            return fail_put(problem, descriptor, written < 0 ? errno : ENOSPC);
         }
         from += written;
         count -= (uint64_t)written;

@@ -77,6 +77,9 @@ hd_status hd_checkpoint_path(const char *run, const char *file, char path[4096],
 hd_status hd_checkpoint_begin(const char *run, const uint64_t bytes[HD_CHECKPOINT_FILE_COUNT],
                               struct hd_problem *problem);
 
+/* Nobody writes any more: what of RUN/checkpoint.tmp is there gives its space back. */
+void hd_checkpoint_discard(const char *run);
+
 /* Opens one of them for pwrite; any rank.  HD_EXIT_OUTPUT. */
 hd_status hd_checkpoint_open(const char *run, uint32_t file, int *descriptor,
                              struct hd_problem *problem);
