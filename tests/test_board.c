@@ -157,6 +157,25 @@ static void test_overdue(void)
     }
 }
 
+/* A cycle that closed a moment ago is no deadlock yet: its message may lie there, and the reader
+ * sleep. */
+static void test_young_cycle(void)
+{
+    struct hd_board *board = make_board();
+    const uint64_t since_ns = hd_now_ns();
+    const uint64_t closed_ns = since_ns + TIMEOUT_S * HD_S_NS;
+    uint32_t culprit = NOBODY;
+
+    publish(board, 0, HD_PHASE_RECEIVE, 1, since_ns);
+    publish(board, 1, HD_PHASE_RECEIVE, 0, closed_ns);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        atomic_store(&board->rows[rank].heartbeat_ns, closed_ns + TIMEOUT_S * HD_S_NS);
+    }
+    CU_ASSERT_EQUAL(hd_board_is_overdue(board, 0, closed_ns + 1, &culprit), 0);
+    CU_ASSERT_EQUAL(hd_board_is_overdue(board, 0, closed_ns + TIMEOUT_S * HD_S_NS, &culprit), 1);
+    hd_memory_give(board);
+}
+
 /* The first step has a deadline of its own; a rank that was stopped has all of it again. */
 static void test_deadlines(void)
 {
@@ -376,6 +395,7 @@ static void test_watchdog_ends_a_wait(void)
 
 static const struct hd_check checks[] = {
     {"a wait is overdue when its chain ends at who cannot go on", test_overdue},
+    {"a cycle counts from its last change", test_young_cycle},
     {"the first step's deadline, and deadlines after a stop", test_deadlines},
     {"ranks are at rest when nobody moves", test_rest},
     {"the first cause stays", test_first_cause_stays},

@@ -159,6 +159,14 @@ static uint32_t latecomer(const struct hd_board *board, uint32_t rank, uint32_t 
     return UINT32_MAX;
 }
 
+/* Since when a rank's deadline counts: its phase began, or it was continued after a stop. */
+static uint64_t counted_from(const struct hd_board *board, uint32_t rank,
+                             const struct hd_rank_state *state)
+{
+    const uint64_t resumed_ns = atomic_load(&board->rows[rank].resumed_ns);
+    return state->since_ns > resumed_ns ? state->since_ns : resumed_ns;
+}
+
 uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64_t now_ns,
                              uint32_t *culprit)
 {
@@ -167,15 +175,21 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
 
     hd_board_read(board, rank, &state);
     const uint64_t patience_ns = hd_board_timeout_ns(board, state.step);
-    const uint64_t resumed_ns = atomic_load(&board->rows[rank].resumed_ns);
-    const uint64_t since_ns = state.since_ns > resumed_ns ? state.since_ns : resumed_ns;
+    /* The last change on the chain: what came just now may not have woken its reader yet. */
+    uint64_t latest_ns = counted_from(board, rank, &state);
     *culprit = rank;
-    if (now_ns < since_ns || now_ns - since_ns < patience_ns) {
+    if (now_ns < latest_ns || now_ns - latest_ns < patience_ns) {
         return 0;
     }
     for (uint32_t hop = 0; hop <= board->rank_count; hop++) {
-        if (hop > 0 && (!is_alive(board, at, now_ns) || state.phase == HD_PHASE_DONE)) {
+        if (hop > 0 && !is_alive(board, at, now_ns)) {
             return 1;
+        }
+        if (counted_from(board, at, &state) > latest_ns) {
+            latest_ns = counted_from(board, at, &state);
+        }
+        if (hop > 0 && state.phase == HD_PHASE_DONE) {
+            break;
         }
         uint32_t next = UINT32_MAX;
         if (is_waiting(&state)) {
@@ -190,7 +204,8 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
         *culprit = at;
         hd_board_read(board, at, &state);
     }
-    return 1; /* a cycle: nobody runs */
+    /* A cycle, or a peer that has left: nobody runs. */
+    return now_ns >= latest_ns && now_ns - latest_ns >= patience_ns;
 }
 
 uint32_t hd_board_is_at_rest(const struct hd_board *board, uint64_t now_ns)

@@ -95,8 +95,9 @@ uint32_t hd_board_is_aborted(const struct hd_board *board);
 /*
  * Is it time for `rank`, which has waited since since_ns, to give up?  Follows who waits for whom:
  * while somebody on the chain runs and its heartbeat moves, the wait is no failure (a slow stage).
- * A dead or stopped rank, a cycle, or a rank that is itself done ends the patience after the
- * deadline. Fills `culprit` with the rank that the chain ends at.
+ * A dead or stopped rank ends the patience after the deadline; so does a cycle, or a peer that has
+ * left, once nobody on the chain has moved for as long (a message may have come a moment ago,
+ * and its reader not be awake yet). Fills `culprit` with the rank that the chain ends at.
  */
 uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64_t now_ns,
                              uint32_t *culprit);
