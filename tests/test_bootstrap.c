@@ -177,7 +177,7 @@ static void keys_have_a_length_and_are_put_once(void)
 
 static void a_full_log_refuses_and_keeps_what_it_has(void)
 {
-    static unsigned char large[HD_BOOTSTRAP_LOG_BYTES / 2];
+    static unsigned char large[HD_BOOTSTRAP_LOG_BYTES_MAX / 2];
     struct table table;
     uint32_t small = 9;
 
@@ -192,6 +192,70 @@ static void a_full_log_refuses_and_keeps_what_it_has(void)
     CU_ASSERT_EQUAL(hd_bootstrap_get(bootstrap, "d", &small, sizeof small, 0), HD_OK);
     CU_ASSERT_EQUAL(small, 9);
     table_finish(&table);
+}
+
+/* The log of one rank, with the cards of a transport that puts one for each of its channels. */
+static void a_log_holds_thousands_of_cards(void)
+{
+    enum { CARD_COUNT = 10000 };
+    uint32_t wrong_count = 0;
+    struct table table;
+    char key[32];
+
+    table_init(&table, 2);
+    for (uint64_t i = 0; i < CARD_COUNT; i++) {
+        snprintf(key, sizeof key, "channel.%u", (uint32_t)i);
+        wrong_count += hd_bootstrap_put(&table.seats[1].bootstrap, key, &i, sizeof i) != HD_OK;
+    }
+    for (uint64_t i = 0; i < CARD_COUNT; i++) {
+        uint64_t value = 0;
+        snprintf(key, sizeof key, "channel.%u", (uint32_t)i);
+        wrong_count +=
+            hd_bootstrap_get(&table.seats[0].bootstrap, key, &value, sizeof value, 0) != HD_OK;
+        wrong_count += value != i;
+    }
+    CU_ASSERT_EQUAL(wrong_count, 0);
+    table_finish(&table);
+}
+
+/* Ranks that put one key do not disturb each other, and all ranks read the same. */
+static void one_key_of_several_ranks_is_the_first_ones(void)
+{
+    struct table table;
+
+    table_init(&table, 3);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        const uint32_t writer = 2 - rank;
+        CU_ASSERT_EQUAL(hd_bootstrap_put(&table.seats[writer].bootstrap, "key", &writer, 4), HD_OK);
+    }
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        uint32_t value = 7;
+        CU_ASSERT_EQUAL(hd_bootstrap_get(&table.seats[rank].bootstrap, "key", &value, 4, 0), HD_OK);
+        CU_ASSERT_EQUAL(value, 0);
+    }
+    table_finish(&table);
+}
+
+/* What a link brings (launch/relay.c) is the bytes of another region's log. */
+static void only_whole_entries_are_added(void)
+{
+    struct table from, to;
+    uint32_t value = 5;
+
+    table_init(&from, 2);
+    table_init(&to, 2);
+    CU_ASSERT_EQUAL(hd_bootstrap_put(&from.seats[1].bootstrap, "first", &value, 4), HD_OK);
+    CU_ASSERT_EQUAL(hd_bootstrap_put(&from.seats[1].bootstrap, "second", &value, 4), HD_OK);
+    struct hd_region_log *const log = hd_region_log(from.region, 1);
+    const uint32_t used_bytes = atomic_load(&log->used_bytes);
+    CU_ASSERT_EQUAL(hd_region_add(to.region, 1, log->entries, used_bytes - 8), HD_PROTOCOL);
+    CU_ASSERT_EQUAL(hd_region_add(to.region, 1, log->entries, 8), HD_PROTOCOL);
+    CU_ASSERT_EQUAL(hd_region_add(to.region, 0, log->entries, used_bytes), HD_OK);
+    value = 0;
+    CU_ASSERT_EQUAL(hd_bootstrap_get(&to.seats[1].bootstrap, "second", &value, 4, 0), HD_OK);
+    CU_ASSERT_EQUAL(value, 5);
+    table_finish(&to);
+    table_finish(&from);
 }
 
 /* --- gather --------------------------------------------------------------------------------- */
@@ -348,6 +412,9 @@ int main(void)
          a_value_of_another_size_is_a_protocol_error},
         {"keys have a length and are put once", keys_have_a_length_and_are_put_once},
         {"a full log refuses and keeps what it has", a_full_log_refuses_and_keeps_what_it_has},
+        {"a log holds thousands of cards", a_log_holds_thousands_of_cards},
+        {"one key of several ranks is the first one's", one_key_of_several_ranks_is_the_first_ones},
+        {"only whole entries are added", only_whole_entries_are_added},
         {"gathers return every block of this round, 1 to 8 ranks",
          gathers_return_every_block_of_this_round},
         {"gathers go on when their counts wrap", gathers_go_on_when_their_counts_wrap},

@@ -14,7 +14,16 @@ enum { ABORTED = 1, COUNT_ONE = 2, SIDE_COUNT = 2 };
 
 /* In a log: this head, the key with its final zero, the value; the whole padded to 8. */
 struct entry {
+    _Atomic uint64_t next; /* of its chain, as in the region's; of this region alone */
     uint32_t key_bytes;
+    uint32_t value_bytes;
+};
+
+/* What is put. */
+struct card {
+    const char *key;
+    const void *value;
+    uint32_t key_bytes; /* with the final zero */
     uint32_t value_bytes;
 };
 
@@ -23,16 +32,26 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit_bytes)
     return (bytes + unit_bytes - 1) / unit_bytes * unit_bytes;
 }
 
+static uint64_t log_bytes_of(uint32_t rank_count)
+{
+    const uint64_t share_bytes = HD_BOOTSTRAP_LOGS_BYTES / rank_count / 64 * 64;
+
+    if (share_bytes > HD_BOOTSTRAP_LOG_BYTES_MAX) {
+        return HD_BOOTSTRAP_LOG_BYTES_MAX;
+    }
+    return share_bytes < HD_BOOTSTRAP_LOG_BYTES_MIN ? HD_BOOTSTRAP_LOG_BYTES_MIN : share_bytes;
+}
+
 struct hd_region *hd_region_create(uint32_t rank_count, uint64_t gather_bytes)
 {
-    const uint64_t head_bytes =
-        sizeof(struct hd_region) + rank_count * sizeof(struct hd_region_log);
-    const uint64_t block_bytes = round_up(HD_BLOCK_HEAD_BYTES + gather_bytes, 64);
-    const uint64_t total_bytes = head_bytes + SIDE_COUNT * rank_count * block_bytes;
-
     assert(rank_count > 0 && rank_count <= HD_LAUNCH_RANK_MAX && gather_bytes < 1ull << 32);
-    void *const memory =
-        mmap(NULL, total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const uint64_t block_bytes = round_up(HD_BLOCK_HEAD_BYTES + gather_bytes, 64);
+    const uint64_t log_bytes = log_bytes_of(rank_count);
+    const uint64_t logs_at_bytes = sizeof(struct hd_region) + SIDE_COUNT * rank_count * block_bytes;
+    const uint64_t total_bytes =
+        logs_at_bytes + rank_count * (sizeof(struct hd_region_log) + log_bytes);
+    void *const memory = mmap(NULL, total_bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         return NULL;
     }
@@ -42,8 +61,15 @@ struct hd_region *hd_region_create(uint32_t rank_count, uint64_t gather_bytes)
     region->block_bytes = block_bytes;
     region->total_bytes = total_bytes;
     region->kick = -1;
-    region->blocks = (unsigned char *)memory + head_bytes;
+    region->log_bytes = log_bytes;
+    region->blocks = (unsigned char *)memory + sizeof *region;
+    region->logs = (unsigned char *)memory + logs_at_bytes;
     return region;
+}
+
+struct hd_region_log *hd_region_log(const struct hd_region *region, uint32_t rank)
+{
+    return (void *)(region->logs + rank * (sizeof(struct hd_region_log) + region->log_bytes));
 }
 
 void hd_region_destroy(struct hd_region *region)
@@ -144,62 +170,128 @@ static const char *entry_key(const struct entry *entry)
     return (const char *)(entry + 1);
 }
 
-/* NULL: not there yet. */
-static const struct entry *log_find(const struct hd_region_log *log, const char *key)
+/* FNV-1a. */
+static _Atomic uint64_t *chain_of(struct hd_region *region, const char *key)
 {
-    const uint32_t used_bytes = atomic_load_explicit(&log->used_bytes, memory_order_acquire);
+    uint64_t hash = 0xcbf29ce484222325ull;
 
-    for (uint64_t at_bytes = 0; at_bytes < used_bytes;) {
-        const struct entry *const entry = (const void *)(log->entries + at_bytes);
-        if (strcmp(entry_key(entry), key) == 0) {
-            return entry;
+    for (const unsigned char *at = (const unsigned char *)key; *at != 0; at++) {
+        hash = (hash ^ *at) * 0x100000001b3ull;
+    }
+    return &region->chains[hash % HD_BOOTSTRAP_CHAIN_COUNT];
+}
+
+static uint64_t offset_of(const struct hd_region *region, const void *entry)
+{
+    return (uint64_t)((const unsigned char *)entry - (const unsigned char *)region);
+}
+
+/* The first log's, should several ranks have put this key; NULL: not there yet. */
+static const struct entry *region_find(struct hd_region *region, const char *key)
+{
+    uint64_t at_bytes = atomic_load_explicit(chain_of(region, key), memory_order_acquire);
+    uint64_t found_bytes = UINT64_MAX;
+
+    while (at_bytes != 0) {
+        const struct entry *const entry = (const void *)((unsigned char *)region + at_bytes);
+        if (at_bytes < found_bytes && strcmp(entry_key(entry), key) == 0) {
+            found_bytes = at_bytes;
         }
-        at_bytes += entry_bytes(entry);
+        at_bytes = atomic_load_explicit(&entry->next, memory_order_relaxed);
     }
-    return NULL;
+    return found_bytes == UINT64_MAX ? NULL : (const void *)((unsigned char *)region + found_bytes);
 }
 
-static const struct entry *region_find(const struct hd_region *region, const char *key)
+/* Has this rank put it? */
+static int log_has(struct hd_region *region, const struct hd_region_log *log, const char *key)
 {
-    const struct entry *found = NULL;
+    const uint64_t begin_bytes = offset_of(region, log->entries);
+    uint64_t at_bytes = atomic_load_explicit(chain_of(region, key), memory_order_acquire);
+    int has = 0;
 
-    for (uint32_t rank = 0; rank < region->rank_count && found == NULL; rank++) {
-        found = log_find(&region->logs[rank], key);
+    while (at_bytes != 0 && !has) {
+        const struct entry *const entry = (const void *)((unsigned char *)region + at_bytes);
+        has = at_bytes >= begin_bytes && at_bytes < begin_bytes + region->log_bytes &&
+              strcmp(entry_key(entry), key) == 0;
+        at_bytes = atomic_load_explicit(&entry->next, memory_order_relaxed);
     }
-    return found;
+    return has;
 }
 
-static hd_status log_append(struct hd_region_log *log, const struct entry *head, const char *key,
-                            const void *value)
+/* From here on it is found, so it is whole. */
+static void region_link(struct hd_region *region, struct entry *entry)
+{
+    _Atomic uint64_t *const chain = chain_of(region, entry_key(entry));
+    uint64_t newest = atomic_load_explicit(chain, memory_order_relaxed);
+
+    do { /* each repetition is another rank's success */
+        atomic_store_explicit(&entry->next, newest, memory_order_relaxed);
+    } while (!atomic_compare_exchange_weak_explicit(chain, &newest, offset_of(region, entry),
+                                                    memory_order_acq_rel, memory_order_relaxed));
+}
+
+static hd_status log_append(struct hd_region *region, struct hd_region_log *log,
+                            const struct card *card)
 {
     const uint32_t used_bytes = atomic_load_explicit(&log->used_bytes, memory_order_relaxed);
+    struct entry *const entry = (void *)(log->entries + used_bytes);
+    const struct entry head = {.key_bytes = card->key_bytes, .value_bytes = card->value_bytes};
 
-    if (log_find(log, key) != NULL) {
+    if (log_has(region, log, card->key)) {
         return HD_INVALID;
     }
-    if (entry_bytes(head) > sizeof log->entries - used_bytes) {
+    if (entry_bytes(&head) > region->log_bytes - used_bytes) {
         return HD_NO_MEMORY;
     }
-    unsigned char *at = log->entries + used_bytes;
-    memcpy(at, head, sizeof *head);
-    memcpy(at + sizeof *head, key, head->key_bytes);
-    if (head->value_bytes > 0) {
-        memcpy(at + sizeof *head + head->key_bytes, value, head->value_bytes);
+    entry->key_bytes = head.key_bytes;
+    entry->value_bytes = head.value_bytes;
+    unsigned char *const bytes = (unsigned char *)(entry + 1);
+    memcpy(bytes, card->key, head.key_bytes);
+    if (head.value_bytes > 0) {
+        memcpy(bytes + head.key_bytes, card->value, head.value_bytes);
     }
-    atomic_store_explicit(&log->used_bytes, used_bytes + (uint32_t)entry_bytes(head),
+    region_link(region, entry);
+    atomic_store_explicit(&log->used_bytes, used_bytes + (uint32_t)entry_bytes(entry),
                           memory_order_release);
     return HD_OK;
 }
 
+/* Is there a whole entry in these bytes, with a key that ends? */
+static int is_entry(const struct entry *entry, uint64_t left_bytes)
+{
+    return left_bytes >= sizeof *entry && entry->key_bytes > 1 &&
+           entry->key_bytes <= HD_BOOTSTRAP_KEY_BYTES && entry_bytes(entry) <= left_bytes &&
+           strnlen(entry_key(entry), entry->key_bytes) == entry->key_bytes - 1;
+}
+
+static int are_entries(const unsigned char *begin, uint64_t count)
+{
+    uint64_t at_bytes = 0;
+
+    while (at_bytes < count && is_entry((const void *)(begin + at_bytes), count - at_bytes)) {
+        at_bytes += entry_bytes((const void *)(begin + at_bytes));
+    }
+    return at_bytes == count;
+}
+
 hd_status hd_region_add(struct hd_region *region, uint32_t rank, const void *bytes, uint64_t count)
 {
-    struct hd_region_log *const log = &region->logs[rank];
+    struct hd_region_log *const log = hd_region_log(region, rank);
     const uint32_t used_bytes = atomic_load_explicit(&log->used_bytes, memory_order_relaxed);
+    unsigned char *const begin = log->entries + used_bytes;
 
-    if (count > sizeof log->entries - used_bytes) {
+    if (count > region->log_bytes - used_bytes) {
         return HD_PROTOCOL;
     }
-    memcpy(log->entries + used_bytes, bytes, count);
+    memcpy(begin, bytes, count);
+    if (!are_entries(begin, count)) {
+        return HD_PROTOCOL;
+    }
+    for (uint64_t at_bytes = 0; at_bytes < count;) {
+        struct entry *const entry = (void *)(begin + at_bytes);
+        at_bytes += entry_bytes(entry);
+        region_link(region, entry);
+    }
     atomic_store_explicit(&log->used_bytes, used_bytes + (uint32_t)count, memory_order_release);
     atomic_fetch_add_explicit(&region->news.value, COUNT_ONE, memory_order_release);
     word_wake(&region->news);
@@ -215,12 +307,12 @@ hd_status hd_bootstrap_put(struct hd_bootstrap *bootstrap, const char *key, cons
     if (key_bytes == 1 || key_bytes > HD_BOOTSTRAP_KEY_BYTES) {
         return HD_INVALID;
     }
-    if (bytes > HD_BOOTSTRAP_LOG_BYTES) {
+    if (bytes > region->log_bytes) {
         return HD_NO_MEMORY;
     }
-    const struct entry head = {.key_bytes = (uint32_t)key_bytes, .value_bytes = (uint32_t)bytes};
+    const struct card card = {key, value, (uint32_t)key_bytes, (uint32_t)bytes};
     pthread_mutex_lock(&bootstrap->writing);
-    const hd_status status = log_append(&region->logs[bootstrap->rank], &head, key, value);
+    const hd_status status = log_append(region, hd_region_log(region, bootstrap->rank), &card);
     pthread_mutex_unlock(&bootstrap->writing);
     if (status != HD_OK) {
         return status;

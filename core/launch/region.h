@@ -1,14 +1,16 @@
 /*
  * launch/region.h - the shared memory under the bootstrap; only this floor and its tests see it.
  *
- *   +--------+-------+--------+-----------------+---------------------------+
- *   | news   | fence | gather | one log a rank  | two sides of blocks       |
- *   +--------+-------+--------+-----------------+---------------------------+
+ *   +--------+-------+--------+-------+---------------------+---------------------------+
+ *   | news   | fence | gather | index | two sides of blocks | one log a rank            |
+ *   +--------+-------+--------+-------+---------------------+---------------------------+
  *
- * A log has one writing rank, which appends an entry and then publishes its end, so a death in
- * the middle leaves nothing half-read.  Every word that ranks sleep on carries the abort in bit 0
- * and counts in the bits above: whoever is about to sleep on it sees one value for both, and no
- * abort is ever missed.
+ * A log has one writing rank, which writes an entry whole, hangs it into the index and then
+ * publishes the log's end, so a death in the middle leaves nothing half-read.  The index hashes
+ * keys to chains of entries of all logs; without it a thousand ranks that look for a thousand cards
+ * would read a thousand logs for each.  No page of a log is taken before it is written.  Every word
+ * that ranks sleep on carries the abort in bit 0 and counts in the bits above: whoever is about to
+ * sleep on it sees one value for both, and no abort is ever missed.
  *
  * Of a launched run each process has a region with one rank at work in it.  That rank's writing
  * ends with a kick of the parent, whose link (launch/link.h) copies it to the regions of the others
@@ -27,9 +29,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define HD_BOOTSTRAP_LOG_BYTES (64u * 1024u)
-#define HD_BLOCK_HEAD_BYTES    64u
-#define HD_BOOTSTRAP_KEY_BYTES 128u /* with the final zero */
+/* All logs together; a log has its share, between the two. */
+#define HD_BOOTSTRAP_LOGS_BYTES    (256ull << 20)
+#define HD_BOOTSTRAP_LOG_BYTES_MAX (4u << 20)
+#define HD_BOOTSTRAP_LOG_BYTES_MIN (64u << 10)
+#define HD_BOOTSTRAP_CHAIN_COUNT   16384u /* a power of two */
+#define HD_BLOCK_HEAD_BYTES        64u
+#define HD_BOOTSTRAP_KEY_BYTES     128u /* with the final zero */
 
 /* Bit 0: aborted; above: a count.  Alone on its cache line. */
 struct hd_region_word {
@@ -43,19 +49,22 @@ struct hd_region_barrier {
 
 struct hd_region_log {
     _Alignas(64) _Atomic uint32_t used_bytes;
-    unsigned char entries[HD_BOOTSTRAP_LOG_BYTES];
+    _Alignas(64) unsigned char entries[]; /* [region->log_bytes] */
 };
 
 struct hd_region {
     uint32_t rank_count;
     uint64_t gather_bytes;
     uint64_t block_bytes; /* of one rank on one side, its size word included */
+    uint64_t log_bytes;   /* room for entries in every log */
     uint64_t total_bytes;
     int kick; /* -1; or an eventfd: the ranks are in several regions, and a link relays */
     unsigned char *blocks; /* [2 sides][rank_count][block_bytes] */
+    unsigned char *logs;   /* [rank_count], each a struct hd_region_log and its entries */
     struct hd_region_word news;
     struct hd_region_barrier fence, gather;
-    struct hd_region_log logs[]; /* [rank_count] */
+    /* The newest entry of each chain, counted in bytes from the region's begin; 0: none. */
+    _Atomic uint64_t chains[HD_BOOTSTRAP_CHAIN_COUNT];
 };
 
 /* How far one rank has come at one barrier. */
@@ -78,7 +87,9 @@ void hd_region_destroy(struct hd_region *region); /* takes NULL */
 void hd_region_abort(struct hd_region *region);
 int hd_region_is_aborted(const struct hd_region *region);
 
-/* For the link.  Appends what another rank has put; HD_PROTOCOL when it does not fit. */
+struct hd_region_log *hd_region_log(const struct hd_region *region, uint32_t rank);
+/* For the link.  Appends what another rank has put; HD_PROTOCOL when it does not fit, or is not
+   whole entries. */
 hd_status hd_region_add(struct hd_region *region, uint32_t rank, const void *bytes, uint64_t count);
 /* Opens the round that is under way. */
 void hd_region_open(struct hd_region_barrier *barrier);

@@ -161,7 +161,7 @@ void hd_relay_take(struct hd_link *link, const struct hd_frame *frame, const uns
 
 static void ship_log(struct hd_link *link)
 {
-    const struct hd_region_log *const log = &link->region->logs[link->rank];
+    const struct hd_region_log *const log = hd_region_log(link->region, link->rank);
     const uint32_t used_bytes = atomic_load_explicit(&log->used_bytes, memory_order_acquire);
     const struct hd_frame frame = {HD_LINK_PUT, link->rank, used_bytes - link->log_sent_bytes};
 
