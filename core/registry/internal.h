@@ -18,8 +18,8 @@ int hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES])
 int hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns);
 
 /* Loads the file here and checks what it exports, in the order of plugin.h; fills
-   candidate->plugin, or candidate->reason. */
-void hd_candidate_open(struct hd_candidate *candidate);
+   candidate->plugin, or candidate->reason.  The handle of the library, NULL: the loader refuses. */
+void *hd_candidate_open(struct hd_candidate *candidate);
 
 /* The file's bytes, then the trial, then the load; candidate->is_loaded is set either way. */
 void hd_candidate_load(struct hd_candidate *candidate);

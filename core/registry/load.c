@@ -262,7 +262,7 @@ static const void *find_symbol(struct hd_candidate *candidate, void *library, ui
     return symbol;
 }
 
-void hd_candidate_open(struct hd_candidate *candidate)
+void *hd_candidate_open(struct hd_candidate *candidate)
 {
     char path[sizeof candidate->path + 2];
     uint64_t readable_bytes;
@@ -274,12 +274,13 @@ void hd_candidate_open(struct hd_candidate *candidate)
     if (library == NULL) {
         const char *why = dlerror();
         refuse(candidate, "the loader refuses it: %s", why != NULL ? why : "no reason given");
-        return;
+        return NULL;
     }
     const void *symbol = find_symbol(candidate, library, &readable_bytes);
     if (symbol != NULL) {
         hd_descriptor_check(candidate, symbol, readable_bytes);
     }
+    return library;
 }
 
 void hd_candidate_load(struct hd_candidate *candidate)

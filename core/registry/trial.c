@@ -10,8 +10,10 @@
 #include "registry/internal.h"
 
 #include <assert.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -76,6 +78,32 @@ static void read_texts(const struct hd_plugin *plugin)
     }
 }
 
+/* As the loader does it at exit, but only those of the plugin itself: others' state is shared with
+   the parent.  Nothing is unmapped, for its threads may live on. */
+static void run_destructors(void *library)
+{
+    struct link_map *own = NULL;
+    ElfW(Addr) array = 0, array_bytes = 0, last = 0;
+    void (*function)(void);
+
+    if (dlinfo(library, RTLD_DI_LINKMAP, &own) != 0) {
+        return;
+    }
+    for (const ElfW(Dyn) *entry = own->l_ld; entry->d_tag != DT_NULL; entry++) {
+        array = entry->d_tag == DT_FINI_ARRAY ? own->l_addr + entry->d_un.d_ptr : array;
+        array_bytes = entry->d_tag == DT_FINI_ARRAYSZ ? entry->d_un.d_val : array_bytes;
+        last = entry->d_tag == DT_FINI ? own->l_addr + entry->d_un.d_ptr : last;
+    }
+    for (size_t i = array != 0 ? array_bytes / sizeof function : 0; i-- > 0;) {
+        memcpy(&function, (const void *)(array + i * sizeof function), sizeof function);
+        function();
+    }
+    if (last != 0) {
+        memcpy(&function, &last, sizeof function);
+        function();
+    }
+}
+
 _Noreturn static void try_it(struct hd_candidate *candidate, int end)
 {
     struct verdict verdict = {""};
@@ -84,9 +112,10 @@ _Noreturn static void try_it(struct hd_candidate *candidate, int end)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     make_quiet();
-    hd_candidate_open(candidate);
+    void *const library = hd_candidate_open(candidate);
     if (candidate->reason[0] == '\0') {
         read_texts(&candidate->plugin);
+        run_destructors(library);
     }
     memcpy(verdict.reason, candidate->reason, sizeof verdict.reason);
     const ssize_t written = write(pipe, &verdict, sizeof verdict);
@@ -145,14 +174,14 @@ static int judge(struct hd_candidate *candidate, struct trial *trial)
         return verdict.reason[0] == '\0' || refuse(candidate, verdict.reason);
     }
     if (answer < 0) {
-        return refuse(candidate, "its constructors do not return in time");
+        return refuse(candidate, "its constructors or destructors do not return in time");
     }
     if (WIFSIGNALED(status)) {
         snprintf(candidate->reason, sizeof candidate->reason, "the loader dies of it (signal %d)",
                  WTERMSIG(status));
         return 0;
     }
-    return refuse(candidate, "its constructors end the process");
+    return refuse(candidate, "its constructors or destructors end the process");
 }
 
 int hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns)
