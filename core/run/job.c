@@ -217,6 +217,23 @@ static uint32_t lacks_halves(const struct hd_job *job)
     return job->pipeline->is_split && (ops->backward_input == NULL || ops->backward_weight == NULL);
 }
 
+/* A thread for what moves by itself would be a switch that does nothing. */
+static hd_status check_progress(const struct hd_job *job, struct hd_problem *problem)
+{
+    const struct hd_candidate *transport = job->plugins.transport;
+    const struct hd_transport_ops *ops = transport->plugin.ops;
+
+    if (!job->config->transport.progress_thread || ops->progress != NULL) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%s", hd_config_place(job->config, "transport", "progress_thread"));
+    hd_problem_key(problem, "transport.progress_thread");
+    hd_problem_remedy(problem, "leave it off, or take a transport that needs progress");
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                          "transport %s moves by itself, and has nothing for a thread to do",
+                          transport->name);
+}
+
 hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
 {
     if (lacks_halves(job)) {
@@ -234,7 +251,8 @@ hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
                               "the plan holds two replicas of every stage; their gradients are not "
                               "yet added together, so it plans but does not run");
     }
-    return hd_model_check(&job->model, job->config, problem);
+    const hd_status status = check_progress(job, problem);
+    return status != HD_OK ? status : hd_model_check(&job->model, job->config, problem);
 }
 
 /* A hook wraps one transport that is none itself; no other transport wraps one. */
