@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static uint32_t run_variant(const struct hd_testbed_variant *variant, struct hd_testbed_job job)
 {
@@ -364,6 +366,42 @@ static void test_close_leaves_nothing(void)
                                                              .body = leave_nothing});
 }
 
+enum { MANY_CHANNELS = HD_TESTBED_CHANNEL_MAX, SPARE_DESCRIPTORS = 24 };
+
+/* The lowest free descriptor; those that the harness holds lie below. */
+static rlim_t descriptor_begin(void)
+{
+    const int descriptor = dup(0);
+
+    close(descriptor);
+    return (rlim_t)descriptor;
+}
+
+static int open_with_few_descriptors(struct hd_testbed_rank *rank)
+{
+    struct rlimit limit;
+
+    HD_REQUIRE(rank, getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = descriptor_begin() + SPARE_DESCRIPTORS;
+    HD_REQUIRE(rank, setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    HD_REQUIRE(rank, hd_testbed_open(rank, 20000) == HD_OK);
+    return hd_traffic_mix(rank, 0, 10);
+}
+
+static void test_many_channels_few_descriptors(void)
+{
+    static struct hd_channel channels[MANY_CHANNELS];
+
+    for (uint32_t i = 0; i < MANY_CHANNELS; i++) {
+        channels[i] = (struct hd_channel){i / 2, i % 2, i % 2, 1 - i % 2, 1 + i % 3, 1, 40};
+    }
+    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
+                                                             .channel_count = MANY_CHANNELS,
+                                                             .channels = channels,
+                                                             .unopened = 1,
+                                                             .body = open_with_few_descriptors});
+}
+
 int main(void)
 {
     static const struct hd_check checks[] = {
@@ -380,6 +418,7 @@ int main(void)
         {"in place: the source writes the target's slot", test_in_place},
         {"two instances in one process", test_two_instances},
         {"close gives everything back, and open works again", test_close_leaves_nothing},
+        {"many channels take few descriptors", test_many_channels_few_descriptors},
     };
     return hd_check_main("conform_transport", checks, HD_CHECK_COUNT(checks));
 }

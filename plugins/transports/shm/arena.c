@@ -1,5 +1,5 @@
 /*
- * shm/arena.c - the memory of one channel: a memfd, reserved whole before it is used.
+ * shm/arena.c - the memory of the channels that end here: a memfd, reserved whole before use.
  *
  * A memfd has no name that could stay behind: the peer opens it as /proc/PID/fd/FD while
  * its target holds it open, and it is gone with the last mapping, also after SIGKILL.
@@ -33,9 +33,10 @@ static uint32_t number_of(const struct hd_transport *instance, const struct shm_
     return (uint32_t)(lane - instance->lanes);
 }
 
-hd_status shm_arena_measure(struct hd_transport *instance, struct shm_lane *lane)
+static hd_status measure(struct hd_transport *instance, struct shm_lane *lane)
 {
     const struct hd_channel *channel = lane->channel;
+    struct shm_peer *target = &instance->peers[channel->target];
     const uint64_t bytes_max = (uint64_t)1 << 46; /* half of what a process can address */
 
     if (channel->bytes <= bytes_max) {
@@ -47,8 +48,28 @@ hd_status shm_arena_measure(struct hd_transport *instance, struct shm_lane *lane
                         "channel %u: %u slots of %" PRIu64 " bytes are more than a process can map",
                         fault.channel, channel->depth, channel->bytes);
     }
-    lane->mapped_bytes = head_bytes(instance) + channel->depth * lane->stride_bytes;
+    lane->offset_bytes = target->arena_bytes;
+    lane->mapped_bytes =
+        round_up(head_bytes(instance) + channel->depth * lane->stride_bytes, instance->page_bytes);
+    target->arena_bytes += lane->mapped_bytes;
+    if (target->arena_bytes > bytes_max) {
+        const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, number_of(instance, lane), 0};
+        return shm_fail(instance, &fault,
+                        "channel %u: the channels to rank %u are more than a process can map",
+                        fault.channel, channel->target);
+    }
     return HD_OK;
+}
+
+hd_status shm_arena_measure(struct hd_transport *instance)
+{
+    hd_status status = HD_OK;
+
+    instance->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
+        status = measure(instance, &instance->lanes[i]);
+    }
+    return status;
 }
 
 /* What the machine can still give, or UINT64_MAX.  A memfd knows no limit but the OOM killer. */
@@ -80,7 +101,7 @@ static hd_status refuse_memory(struct hd_transport *instance, const struct shm_l
                     reason);
 }
 
-/* Every page is there afterwards, and no end can change the size. */
+/* Every page is there afterwards. */
 static hd_status reserve_pages(struct hd_transport *instance, struct shm_lane *lane)
 {
     const uint64_t left_bytes = available_bytes();
@@ -92,19 +113,19 @@ static hd_status reserve_pages(struct hd_transport *instance, struct shm_lane *l
         return refuse_memory(instance, lane, reason);
     }
     do { /* a signal undoes the whole call, so this ends once signals do */
-        error = posix_fallocate(lane->descriptor, 0, (off_t)lane->mapped_bytes);
+        error = posix_fallocate(instance->descriptor, (off_t)lane->offset_bytes,
+                                (off_t)lane->mapped_bytes);
     } while (error == EINTR);
     if (error != 0) {
         return refuse_memory(instance, lane, strerror(error));
     }
-    (void)fcntl(lane->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     return HD_OK;
 }
 
 static hd_status map(struct hd_transport *instance, struct shm_lane *lane, int descriptor)
 {
     void *memory = mmap(NULL, lane->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                        descriptor, 0);
+                        descriptor, (off_t)lane->offset_bytes);
     if (memory == MAP_FAILED) {
         return refuse_memory(instance, lane, strerror(errno));
     }
@@ -123,26 +144,51 @@ static void account(const struct hd_transport *instance, int64_t bytes)
     }
 }
 
-hd_status shm_arena_make(struct hd_transport *instance, struct shm_lane *lane)
+static hd_status make_lane(struct hd_transport *instance, struct shm_lane *lane)
 {
-    char name[64];
-
-    /* Shown in /proc/PID/maps, and nowhere else. */
-    snprintf(name, sizeof name, "heddle-channel-%u", number_of(instance, lane));
-    lane->descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (lane->descriptor < 0 ||
-        getrandom(&lane->nonce, sizeof lane->nonce, 0) != sizeof lane->nonce) {
-        return refuse_memory(instance, lane, strerror(errno));
-    }
     hd_status status = reserve_pages(instance, lane);
+
     if (status == HD_OK) {
-        status = map(instance, lane, lane->descriptor);
+        status = map(instance, lane, instance->descriptor);
     }
     if (status == HD_OK) {
         account(instance, (int64_t)lane->mapped_bytes);
         lane->words->magic = SHM_MAGIC;
-        lane->words->nonce = lane->nonce;
+        lane->words->nonce = instance->nonce;
+        lane->words->channel = number_of(instance, lane);
     }
+    return status;
+}
+
+static hd_status refuse_memfd(struct hd_transport *instance)
+{
+    const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, SHM_NONE, 0};
+
+    return shm_fail(instance, &fault, "no shared memory for this rank's channels: %s",
+                    strerror(errno));
+}
+
+hd_status shm_arena_make(struct hd_transport *instance)
+{
+    const uint32_t rank = instance->host->rank;
+    hd_status status = HD_OK;
+
+    if (instance->peers[rank].arena_bytes == 0) {
+        return HD_OK;
+    }
+    /* The name is shown in /proc/PID/maps, and nowhere else. */
+    instance->descriptor = memfd_create("heddle-channels", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (instance->descriptor < 0 ||
+        getrandom(&instance->nonce, sizeof instance->nonce, 0) != sizeof instance->nonce) {
+        return refuse_memfd(instance);
+    }
+    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
+        if (instance->lanes[i].channel->target == rank) {
+            status = make_lane(instance, &instance->lanes[i]);
+        }
+    }
+    /* No end can change the size afterwards. */
+    (void)fcntl(instance->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     return status;
 }
 
@@ -154,19 +200,26 @@ static hd_status refuse_card(struct hd_transport *instance, const struct shm_lan
                     fault.rank, reason);
 }
 
+static int is_expected(const struct hd_transport *instance, const struct shm_lane *lane,
+                       const struct shm_rank_card *card)
+{
+    return lane->words->magic == SHM_MAGIC && lane->words->nonce == card->nonce &&
+           lane->words->channel == number_of(instance, lane);
+}
+
 hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
-                         const struct shm_card *card)
+                         const struct shm_rank_card *card)
 {
     char reason[192];
     char path[64];
     struct stat found;
 
-    if (card->magic != SHM_MAGIC || card->mapped_bytes != lane->mapped_bytes ||
-        card->stride_bytes != lane->stride_bytes) {
+    const uint64_t arena_bytes = instance->peers[lane->channel->target].arena_bytes;
+    if (card->arena_bytes != arena_bytes) {
         snprintf(reason, sizeof reason,
                  "it has %" PRIu64 " bytes, this rank expects %" PRIu64
                  ": the ranks do not run one plan",
-                 card->mapped_bytes, lane->mapped_bytes);
+                 card->arena_bytes, arena_bytes);
         return refuse_card(instance, lane, HD_PROTOCOL, reason);
     }
     snprintf(path, sizeof path, "/proc/%d/fd/%d", card->pid, card->descriptor);
@@ -178,14 +231,14 @@ hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
         return refuse_card(instance, lane, HD_UNSUPPORTED, reason);
     }
     /* The same number may mean another file in another pid namespace. */
-    if (fstat(descriptor, &found) != 0 || (uint64_t)found.st_size != lane->mapped_bytes) {
+    if (fstat(descriptor, &found) != 0 || (uint64_t)found.st_size != arena_bytes) {
         close(descriptor);
         return refuse_card(instance, lane, HD_UNSUPPORTED,
                            "another file stands there: the ranks are not in one pid namespace");
     }
     hd_status status = map(instance, lane, descriptor);
     close(descriptor);
-    if (status == HD_OK && (lane->words->magic != SHM_MAGIC || lane->words->nonce != card->nonce)) {
+    if (status == HD_OK && !is_expected(instance, lane, card)) {
         shm_arena_unmap(lane);
         status = refuse_card(instance, lane, HD_UNSUPPORTED,
                              "other content stands there: the ranks are not in one pid namespace");
@@ -193,11 +246,11 @@ hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
     return status;
 }
 
-void shm_arena_close_descriptor(struct shm_lane *lane)
+void shm_arena_close_descriptor(struct hd_transport *instance)
 {
-    if (lane->descriptor >= 0) {
-        close(lane->descriptor);
-        lane->descriptor = -1;
+    if (instance->descriptor >= 0) {
+        close(instance->descriptor);
+        instance->descriptor = -1;
     }
 }
 

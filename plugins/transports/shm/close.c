@@ -80,8 +80,8 @@ void shm_close_all(struct hd_transport *instance, uint64_t deadline_ns)
         if (lane->words != NULL && (lane->is_source || is_at_rest(lane))) {
             shm_arena_unmap(lane);
         }
-        shm_arena_close_descriptor(lane);
     }
+    shm_arena_close_descriptor(instance);
     for (uint32_t rank = 0; rank < host->rank_count; rank++) {
         if (instance->peers[rank].pidfd >= 0) {
             close(instance->peers[rank].pidfd);

@@ -1,7 +1,7 @@
 /*
  * shm/open.c - from channels to mapped, proven memory, and back.
  *
- *   every rank     make arenas of its incoming channels, put cards        fence
+ *   every rank     make the arena of its incoming channels, put its card  fence
  *                  get cards, hold peers, open the outgoing channels
  *                  warm up: write all, then verify and credit all,
  *                  then wait for all credits                              fence
@@ -101,13 +101,13 @@ static struct hd_transport *create(const struct hd_transport_setup *setup)
     instance->channel_count = setup->channel_count;
     instance->alignment_bytes = setup->alignment_bytes;
     instance->peers = peers;
+    instance->descriptor = -1;
     for (uint32_t rank = 0; rank < host->rank_count; rank++) {
         peers[rank] = (struct shm_peer){.rank = rank, .pidfd = -1};
     }
     for (uint32_t i = 0; i < setup->channel_count; i++) {
         instance->lanes[i].channel = setup->channels[i];
         instance->lanes[i].is_source = setup->channels[i]->source == host->rank;
-        instance->lanes[i].descriptor = -1;
     }
     return instance;
 }
@@ -115,22 +115,6 @@ static struct hd_transport *create(const struct hd_transport_setup *setup)
 static int is_target(const struct hd_transport *instance, const struct shm_lane *lane)
 {
     return lane->channel->target == instance->host->rank;
-}
-
-static hd_status make_arenas(struct hd_transport *instance)
-{
-    hd_status status = HD_OK;
-
-    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
-        struct shm_lane *lane = &instance->lanes[i];
-        if (lane->is_source || is_target(instance, lane)) {
-            status = shm_arena_measure(instance, lane);
-        }
-        if (status == HD_OK && is_target(instance, lane)) {
-            status = shm_arena_make(instance, lane);
-        }
-    }
-    return status;
 }
 
 /* --- cards ------------------------------------------------------------------------------- */
@@ -141,57 +125,28 @@ static hd_status fence(struct hd_transport *instance, uint64_t deadline_ns)
 }
 
 /* "shm.rank.3.0": the card of rank 3, of the first instance that these processes opened. */
-static void name_card(char key[KEY_BYTES], const char *kind, uint32_t number,
-                      const struct hd_transport *instance)
+static void name_card(char key[KEY_BYTES], uint32_t rank, const struct hd_transport *instance)
 {
-    snprintf(key, KEY_BYTES, "shm.%s.%u.%u", kind, number, instance->generation);
+    snprintf(key, KEY_BYTES, "shm.rank.%u.%u", rank, instance->generation);
 }
 
 /*
  * A bootstrap may refuse a key that is taken, by an older instance: then the next number is
  * this one's.  Open is collective, so all ranks come to the same number.
  */
-static hd_status put_rank_card(struct hd_transport *instance, const struct shm_rank_card *card)
+static hd_status put_card(struct hd_transport *instance, hd_status made)
 {
     const struct hd_host *host = instance->host;
     hd_status status = HD_INVALID;
+    struct shm_rank_card card;
     char key[KEY_BYTES];
 
+    /* A rank without memory says so too: the others would else wait for their deadline. */
+    shm_peer_introduce(instance, &card, made);
     for (uint32_t i = 0; status == HD_INVALID && i < GENERATION_MAX; i++) {
         instance->generation = i;
-        name_card(key, "rank", host->rank, instance);
-        status = host->put(host->context, key, card, sizeof *card);
-    }
-    return status;
-}
-
-static hd_status put_channel_card(struct hd_transport *instance, uint32_t channel)
-{
-    const struct hd_host *host = instance->host;
-    const struct shm_lane *lane = &instance->lanes[channel];
-    const struct shm_card card = {.magic = SHM_MAGIC,
-                                  .nonce = lane->nonce,
-                                  .mapped_bytes = lane->mapped_bytes,
-                                  .stride_bytes = lane->stride_bytes,
-                                  .pid = (int32_t)getpid(),
-                                  .descriptor = lane->descriptor};
-    char key[KEY_BYTES];
-
-    name_card(key, "channel", channel, instance);
-    return host->put(host->context, key, &card, sizeof card);
-}
-
-/* A rank without memory says so too: the others would else wait for their deadline. */
-static hd_status put_cards(struct hd_transport *instance, hd_status made)
-{
-    struct shm_rank_card card;
-
-    shm_peer_introduce(&card, made);
-    hd_status status = put_rank_card(instance, &card);
-    for (uint32_t i = 0; made == HD_OK && status == HD_OK && i < instance->channel_count; i++) {
-        if (is_target(instance, &instance->lanes[i])) {
-            status = put_channel_card(instance, i);
-        }
+        name_card(key, host->rank, instance);
+        status = host->put(host->context, key, &card, sizeof card);
     }
     return status;
 }
@@ -204,7 +159,7 @@ static hd_status get_rank_cards(struct hd_transport *instance, struct shm_rank_c
     char key[KEY_BYTES];
 
     for (uint32_t rank = 0; status == HD_OK && rank < host->rank_count; rank++) {
-        name_card(key, "rank", rank, instance);
+        name_card(key, rank, instance);
         status = host->get(host->context, key, &cards[rank], sizeof cards[rank], deadline_ns);
         if (status == HD_OK && cards[rank].magic != SHM_MAGIC) {
             const struct shm_fault fault = {HD_PROTOCOL, rank, SHM_NONE, 0};
@@ -221,14 +176,11 @@ static hd_status get_rank_cards(struct hd_transport *instance, struct shm_rank_c
 /* --- the other ends ---------------------------------------------------------------------- */
 
 static hd_status connect_lane(struct hd_transport *instance, uint32_t channel,
-                              const struct shm_rank_card *cards, uint64_t deadline_ns)
+                              const struct shm_rank_card *cards)
 {
-    const struct hd_host *host = instance->host;
     struct shm_lane *lane = &instance->lanes[channel];
     const uint32_t rank = lane->is_source ? lane->channel->target : lane->channel->source;
     hd_status status = HD_OK;
-    struct shm_card card;
-    char key[KEY_BYTES];
 
     lane->peer = &instance->peers[rank];
     if (lane->peer->pidfd < 0) {
@@ -237,9 +189,7 @@ static hd_status connect_lane(struct hd_transport *instance, uint32_t channel,
     if (status != HD_OK || !lane->is_source) {
         return status;
     }
-    name_card(key, "channel", channel, instance);
-    status = host->get(host->context, key, &card, sizeof card, deadline_ns);
-    return status == HD_OK ? shm_arena_open(instance, lane, &card) : status;
+    return shm_arena_open(instance, lane, &cards[rank]);
 }
 
 static hd_status connect_all(struct hd_transport *instance, uint64_t deadline_ns)
@@ -257,7 +207,7 @@ static hd_status connect_all(struct hd_transport *instance, uint64_t deadline_ns
     for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
         const struct shm_lane *lane = &instance->lanes[i];
         if (lane->is_source || is_target(instance, lane)) {
-            status = connect_lane(instance, i, cards, deadline_ns);
+            status = connect_lane(instance, i, cards);
         }
     }
     if (status == HD_OK) {
@@ -372,7 +322,26 @@ static void reset_words(struct hd_transport *instance)
         if (lane->words != NULL) {
             atomic_store(lane->is_source ? &lane->words->arrived : &lane->words->credit, 0);
         }
-        shm_arena_close_descriptor(lane); /* every source has it mapped by now */
+    }
+    shm_arena_close_descriptor(instance); /* every source has it mapped by now */
+}
+
+/* Why the bootstrap did no more. */
+static const char *ended_by(hd_status status)
+{
+    switch (status) {
+    case HD_NO_MEMORY:
+        return "the bootstrap had no room left";
+    case HD_TIMEOUT:
+        return "the deadline passed";
+    case HD_ABORTED:
+        return "the run was aborted";
+    case HD_PROTOCOL:
+        return "the bootstrap found a card of another size: the ranks run different versions";
+    case HD_INVALID:
+        return "the bootstrap refused the name of a card";
+    default:
+        return "the bootstrap failed";
     }
 }
 
@@ -382,12 +351,15 @@ static hd_status go_through(struct hd_transport *instance, const struct hd_trans
 {
     const uint64_t deadline_ns = setup->deadline_ns;
 
-    *phase = "publishing its cards";
+    *phase = "publishing its card";
     hd_status made = check_setup(instance, setup);
     if (made == HD_OK) {
-        made = make_arenas(instance);
+        made = shm_arena_measure(instance);
     }
-    hd_status status = put_cards(instance, made);
+    if (made == HD_OK) {
+        made = shm_arena_make(instance);
+    }
+    hd_status status = put_card(instance, made);
     if (status == HD_OK) {
         *phase = "waiting for the cards of all ranks";
         status = fence(instance, deadline_ns);
@@ -433,8 +405,7 @@ hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transpo
     }
     /* What shm has decided is said already; what is left is the bootstrap's. */
     const struct shm_fault fault = {status, SHM_NONE, SHM_NONE, 0};
-    shm_fail(instance, &fault, "open: rank %u was %s when the bootstrap gave status %d%s",
-             host->rank, phase, status, status == HD_TIMEOUT ? " (the deadline has passed)" : "");
+    shm_fail(instance, &fault, "open: rank %u was %s when %s", host->rank, phase, ended_by(status));
     shm_close_all(instance, setup->deadline_ns);
     return status;
 }

@@ -20,11 +20,17 @@ enum {
 
 _Static_assert(sizeof(cpu_set_t) <= SHM_CPU_BYTES, "a card holds glibc's whole set");
 
-void shm_peer_introduce(struct shm_rank_card *card, hd_status status)
+void shm_peer_introduce(const struct hd_transport *instance, struct shm_rank_card *card,
+                        hd_status status)
 {
     cpu_set_t cpus;
 
-    *card = (struct shm_rank_card){.magic = SHM_MAGIC, .pid = (int32_t)getpid(), .status = status};
+    *card = (struct shm_rank_card){.magic = SHM_MAGIC,
+                                   .nonce = instance->nonce,
+                                   .arena_bytes = instance->peers[instance->host->rank].arena_bytes,
+                                   .pid = (int32_t)getpid(),
+                                   .descriptor = instance->descriptor,
+                                   .status = status};
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
         memcpy(card->cpus, &cpus, sizeof cpus);
     }

@@ -1,10 +1,14 @@
 /*
  * shm/shm.h - what the files of the shm transport share; shm.c says how it works.
  *
- * One memfd per channel, made by the target and mapped by both ends:
+ * One memfd per rank, with its incoming channels one after the other.  Of each, from a
+ * page's begin, mapped by both its ends:
  *
  *   | words: one writer, one line each | seal | slot 0 | seal | slot 1 | ... |
  *     shm_words                          64 B   ^ aligned to alignment_bytes
+ *
+ * Where a channel lies follows from the setup, which all ranks share, so a rank's one
+ * card is enough, and descriptors do not grow with the channels.
  *
  * arena.c makes, opens and frees it; peer.c knows who is at the other end and
  * whether it lives; wait.c is the only place that blocks; open.c and close.c join them.
@@ -23,12 +27,13 @@
 #define SHM_NONE       UINT32_MAX
 
 /*
- * The head of a memfd.  `asleep` is announcement and futex in one: 1 from a waiter
+ * The head of a channel's memory.  `asleep` is announcement and futex in one: 1 from a waiter
  * that is about to sleep on it, back to 0 by whoever saw it.
  */
 struct shm_words {
-    uint64_t magic; /* written once, before the card is */
-    uint64_t nonce; /* as in the card: it is this channel's memory, not a namesake's */
+    uint64_t magic;   /* written once, before the card is */
+    uint64_t nonce;   /* as in the card: it is this rank's memory, not a namesake's */
+    uint64_t channel; /* and this channel's */
 
     /* The source writes these: messages 0 .. arrived-1 are whole; it writes no more. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t arrived;
@@ -41,27 +46,22 @@ struct shm_words {
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t target_asleep;
 };
 
-/* What a target publishes of a channel, under "shm.channel.N.GENERATION". */
-struct shm_card {
-    uint64_t magic;
-    uint64_t nonce;
-    uint64_t mapped_bytes;
-    uint64_t stride_bytes;
-    int32_t pid;
-    int32_t descriptor;
-};
-
 /* What every rank publishes of itself, under "shm.rank.N.GENERATION". */
 struct shm_rank_card {
     uint64_t magic;
+    uint64_t nonce;
+    uint64_t arena_bytes; /* of its memfd; 0: no channel ends here */
     int32_t pid;
-    hd_status status;                  /* of its arenas: all ranks learn here who has none */
+    int32_t descriptor;
+    hd_status status; /* of its arena: all ranks learn here who has none */
+    uint32_t reserved;
     unsigned char cpus[SHM_CPU_BYTES]; /* where it may run; all zero: not known */
 };
 
 struct shm_peer {
     uint32_t rank;
-    int pidfd; /* -1: no channel to this rank */
+    int pidfd;            /* -1: no channel to this rank */
+    uint64_t arena_bytes; /* of the channels that end there */
 };
 
 /* This rank's end of one channel; words is NULL when the channel is not on this rank. */
@@ -70,10 +70,9 @@ struct shm_lane {
     struct shm_words *words;          /* owned mapping */
     unsigned char *slots;             /* slot 0 */
     const struct shm_peer *peer;
-    uint64_t nonce;
-    uint64_t mapped_bytes;
+    uint64_t offset_bytes; /* in the memfd of the target */
+    uint64_t mapped_bytes; /* whole pages */
     uint64_t stride_bytes;
-    int descriptor; /* of the memfd at its target, until every source has it open; else -1 */
     int is_source;
     uint64_t reserved_count; /* source: the sequence of the next reserve */
     uint64_t posted_count;   /* the sequence of the next post */
@@ -90,7 +89,10 @@ struct hd_transport {
     uint32_t channel_count;
     uint32_t generation; /* of its cards: 0 for the first instance of these processes */
     uint64_t alignment_bytes;
+    uint64_t page_bytes;
+    uint64_t nonce; /* of this rank's arena */
     uint64_t spin_ns;
+    int descriptor;          /* of this rank's arena, until every source has it mapped; else -1 */
     struct shm_peer *peers;  /* [host->rank_count] */
     struct shm_lane lanes[]; /* [channel_count] */
 };
@@ -110,20 +112,21 @@ hd_status shm_fail(struct hd_transport *instance, const struct shm_fault *fault,
 
 /* --- arena.c [setup] --- */
 
-/* Stride and size of the lane's memory; HD_INVALID where they cannot be counted. */
-hd_status shm_arena_measure(struct hd_transport *instance, struct shm_lane *lane);
-/* Target: takes the memory, all of it, and maps it.  HD_NO_MEMORY, HD_SYSTEM. */
-hd_status shm_arena_make(struct hd_transport *instance, struct shm_lane *lane);
-/* Source: opens and maps the memory of `card`.  HD_UNSUPPORTED, HD_PROTOCOL. */
+/* Where the channels of all ranks lie.  HD_NO_MEMORY where that cannot be counted. */
+hd_status shm_arena_measure(struct hd_transport *instance);
+/* Takes the memory of all channels that end here, all of it, and maps it.  HD_NO_MEMORY. */
+hd_status shm_arena_make(struct hd_transport *instance);
+/* Source: maps the lane's part of the memory of `card`.  HD_UNSUPPORTED, HD_PROTOCOL. */
 hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
-                         const struct shm_card *card);
-void shm_arena_close_descriptor(struct shm_lane *lane);
+                         const struct shm_rank_card *card);
+void shm_arena_close_descriptor(struct hd_transport *instance);
 void shm_arena_unmap(struct shm_lane *lane);
 
 /* --- peer.c --- */
 
 /* What this rank says of itself. [setup] */
-void shm_peer_introduce(struct shm_rank_card *card, hd_status status);
+void shm_peer_introduce(const struct hd_transport *instance, struct shm_rank_card *card,
+                        hd_status status);
 /* Takes hold of the process of `card`.  HD_PEER_LOST, HD_UNSUPPORTED. [setup] */
 hd_status shm_peer_hold(struct hd_transport *instance, uint32_t rank,
                         const struct shm_rank_card *card);
