@@ -94,24 +94,24 @@ static void test_seal(void)
         {ON_1 "nothing", 0, {NULL}},
         {ON_1 "lose",
          1,
-         {"rank 2: receiving for 2F5 of step 1: boundary 1 to 2, activation: expected step 1, "
+         {"rank 2, receiving for 2F5 of step 1: boundary 1 to 2, activation: expected step 1, "
           "microbatch 5, sequence 5, 16384 bytes",
           "; got step 1, microbatch 6, sequence 6, 16384 bytes"}},
         {ON_1 "repeat",
          1,
-         {"rank 2: receiving for 2F6 of step 1: boundary 1 to 2, activation: expected step 1, "
+         {"rank 2, receiving for 2F6 of step 1: boundary 1 to 2, activation: expected step 1, "
           "microbatch 6, sequence 6,",
           "; got step 1, microbatch 5, sequence 5,"}},
         {ON_1 "cut",
          1,
-         {"rank 2: receiving for 2F5 of step 1: boundary 1 to 2,", "sequence 5, 16384 bytes",
+         {"rank 2, receiving for 2F5 of step 1: boundary 1 to 2,", "sequence 5, 16384 bytes",
           "; got step 1, microbatch 5, sequence 5, 8192 bytes"}},
-        {ON_1 "corrupt", 1, {"rank 2: receiving for 2F5 of step 1: boundary 1 to 2,", "checksum"}},
-        {ON_1 "unseal", 1, {"rank 2: receiving for 2F5 of step 1:", "and no seal at all"}},
+        {ON_1 "corrupt", 1, {"rank 2, receiving for 2F5 of step 1: boundary 1 to 2,", "checksum"}},
+        {ON_1 "unseal", 1, {"rank 2, receiving for 2F5 of step 1:", "and no seal at all"}},
         /* Channel 4 brings gradients from rank 2 to rank 1; message 9 is step 2, microbatch 1. */
         {ON_4 "lose",
          1,
-         {"rank 1: receiving for 1B1 of step 2: boundary 1 to 2, gradient: expected step 2, "
+         {"rank 1, receiving for 1B1 of step 2: boundary 1 to 2, gradient: expected step 2, "
           "microbatch 1, sequence 9,",
           "; got step 2, microbatch 2, sequence 10,"}},
     };
@@ -126,7 +126,7 @@ static void test_seal(void)
 static void test_corrupt_without_checksum(void)
 {
     static const struct row row = {
-        "debug.checksum=off " ON_1 "corrupt", 1, {"rank 2: running 2F5 of step 1: synthetic: "}};
+        "debug.checksum=off " ON_1 "corrupt", 1, {"rank 2, running 2F5 of step 1: synthetic: "}};
 
     expect(lossy, &row);
 }
@@ -194,11 +194,11 @@ static void test_kernel_faults(void)
         {"", 0, {NULL}},
         {"kernel.faulty.action=1F2 kernel.faulty.does=fail",
          3,
-         {"rank 1: running 1F2 of step 1: faulty: thrown on purpose in 1F2", "rank 0 ", "rank 2 ",
+         {"rank 1, running 1F2 of step 1: faulty: thrown on purpose in 1F2", "rank 0 ", "rank 2 ",
           "rank 3 ", "rank 1 is at 1F2"}},
         {"kernel.faulty.action=1B2 kernel.faulty.step=2 kernel.faulty.does=silent",
          3,
-         {"rank 1: running 1B2 of step 2: faulty returned HD_DEVICE"}},
+         {"rank 1, running 1B2 of step 2: faulty returned HD_DEVICE"}},
         {"kernel.faulty.action=2F3 kernel.faulty.does=leave",
          1,
          {"rank 2 died at 2F3 (5 actions done in step 1), with exit code 0"}},
@@ -220,7 +220,7 @@ static void test_rounding(void)
     static const struct row row = {
         "kernel.faulty.action=2F3 kernel.faulty.does=flush",
         3,
-        {"rank 2: running 2F3 of step 1: kernel faulty changed the processor's rounding"}};
+        {"rank 2, running 2F3 of step 1: kernel faulty changed the processor's rounding"}};
 
     expect(faulty, &row);
 #endif
@@ -312,6 +312,9 @@ static void test_refused_before(void)
 {
     static const struct row rows[] = {
         {"data.corpus=empty.txt", 2, {"empty.txt: data.corpus: is empty"}},
+        {"model.width=1048576 model.sequence=1048576",
+         1,
+         {"rank ", ", allocating: no memory for ", "`heddle plan` says"}},
         {"data.corpus=nothere", 2, {"nothere: data.corpus: cannot be opened"}},
         {"data.corpus=short.txt model.vocabulary=256", 2, {"short.txt: data.corpus: "}},
         {"data.corpus=short.txt", 2, {"short.txt: data.corpus: token 0 (at byte 0) is 97"}},

@@ -53,6 +53,7 @@ struct hd_engine_setup {
     uint32_t counts_wait_cpu; /* 1: hd_step_times.wait_cpu_ns, two system calls a wait */
 };
 
+extern const char *const hd_engine_memory_remedy; /* of HD_NO_MEMORY: what to do */
 hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine **engine,
                            struct hd_problem *problem);
 

@@ -144,6 +144,10 @@ void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,
     };
 }
 
+const char *const hd_engine_memory_remedy = "`heddle plan` says the bytes of every rank: take more "
+                                            "ranks, fewer payload slots, or a smaller "
+                                            "model, sequence or microbatch";
+
 hd_status hd_engine_blame(struct hd_engine *engine, hd_status status, const char *what,
                           struct hd_problem *problem)
 {
@@ -154,8 +158,11 @@ hd_status hd_engine_blame(struct hd_engine *engine, hd_status status, const char
     if (problem->place[0] == '\0') {
         hd_problem_place(problem, "rank %u, %s", engine->setup.rank, what);
     }
+    if (status == HD_NO_MEMORY && problem->remedy[0] == '\0') {
+        hd_problem_remedy(problem, "%s", hd_engine_memory_remedy);
+    }
     if (hd_board_abort(board, problem)) {
-        hd_log(HD_LOG_ERROR, "%s: %s", what, problem->message);
+        hd_log(HD_LOG_INFO, "%s: %s", what, problem->message); /* the command says it on stderr */
     }
     engine->setup.bootstrap.abort(engine->setup.bootstrap.context);
     return status;

@@ -276,6 +276,18 @@ static void add_lines(struct cJSON *list, const char *text)
     }
 }
 
+uint32_t hd_session_has_hang(const struct hd_board *board, int32_t exit_code)
+{
+    uint32_t has_begun = exit_code == HD_EXIT_PEER;
+    struct hd_rank_state state;
+
+    for (uint32_t rank = 0; rank < board->rank_count; rank++) {
+        hd_board_read(board, rank, &state);
+        has_begun |= state.step > board->steps_before;
+    }
+    return has_begun && exit_code <= HD_EXIT_PEER && exit_code != HD_EXIT_USAGE;
+}
+
 hd_status hd_session_write_hang(const struct hd_session *session, struct hd_problem *problem)
 {
     FILE *stream = NULL;

@@ -52,6 +52,7 @@ hd_status hd_rank_leave(struct hd_rank *rank, hd_status status, const char *what
 
 static hd_status no_memory(struct hd_rank *rank, struct hd_problem *problem)
 {
+    hd_problem_remedy(problem, "%s", hd_engine_memory_remedy);
     return hd_rank_leave(rank, HD_NO_MEMORY, "allocating", problem);
 }
 

@@ -310,8 +310,7 @@ static void end(struct hd_session *session, void *region)
     }
     if (hd_board_is_aborted(board)) {
         const uint32_t is_known = hd_board_cause(board, &session->problem);
-        const int32_t code = session->problem.exit_code;
-        if (is_known && code <= HD_EXIT_PEER && code != HD_EXIT_USAGE) {
+        if (is_known && hd_session_has_hang(board, session->problem.exit_code)) {
             session->report = strndup(board->report, sizeof board->report);
         }
     }

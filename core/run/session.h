@@ -142,8 +142,10 @@ int32_t hd_session_rank_main(void *context, struct hd_bootstrap *bootstrap, void
    trace.json. */
 hd_status hd_session_write_run(const struct hd_session *session, void *region, int32_t exit_code,
                                struct hd_problem *problem);
-/* run/files.c: hang.json, after a loss, a timeout or a failed pass: the cause, and where every rank
- * was. */
+/* run/files.c: is it of use who was where?  When a peer was lost or late, or steps were on; before
+   the first one nobody waits for anybody, and the cause says all. */
+uint32_t hd_session_has_hang(const struct hd_board *board, int32_t exit_code);
+/* hang.json: the cause, and where every rank was. */
 hd_status hd_session_write_hang(const struct hd_session *session, struct hd_problem *problem);
 hd_status hd_session_write_trace(const struct hd_session *session, void *region,
                                  struct hd_problem *problem);
