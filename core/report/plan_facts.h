@@ -10,12 +10,15 @@
 #include "plan/pipeline.h"
 #include "plan/timeline.h"
 
+#include <heddle/kernel.h>
+
 #define HD_PLAN_NOTE_MAX 4u
 
 struct hd_plan_facts {
     const struct hd_pipeline *pipeline;
     const struct hd_timeline *timeline;
     const struct hd_footprint *footprints; /* [rank_count]; NULL: bytes are not known */
+    const struct hd_stage_needs *needs;    /* [stage_count]; NULL: not known */
     uint64_t budget_bytes;                 /* 0: none */
     const char *memory_source;             /* whose bytes they are, or why they are unknown */
     const char *hash;                      /* hex */

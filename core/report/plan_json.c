@@ -127,6 +127,24 @@ static void add_steady(const struct hd_plan_facts *facts, struct cJSON *parent)
     }
 }
 
+/* Per stage: slots of the payload pool, and bytes of one; null where no kernel says it. */
+static void add_pools(const struct hd_plan_facts *facts, struct cJSON *parent)
+{
+    if (facts->needs == NULL) {
+        hd_json_null(parent, "payload_slots");
+        hd_json_null(parent, "payload_slot_bytes");
+        return;
+    }
+    struct cJSON *slots = hd_json_array(parent, "payload_slots");
+    struct cJSON *bytes = hd_json_array(parent, "payload_slot_bytes");
+    for (uint32_t stage = 0; stage < facts->pipeline->stage_count; stage++) {
+        const struct hd_stage_needs *needs = &facts->needs[stage];
+        hd_json_u64(slots, NULL,
+                    (uint64_t)facts->pipeline->payload_slots[stage] * needs->acquisitions);
+        hd_json_u64(bytes, NULL, needs->payload_bytes);
+    }
+}
+
 void hd_plan_json(const struct hd_plan_facts *facts, int has_actions, struct cJSON *parent)
 {
     const struct hd_pipeline *pipeline = facts->pipeline;
@@ -140,6 +158,7 @@ void hd_plan_json(const struct hd_plan_facts *facts, int has_actions, struct cJS
     add_list(parent, "peak_copies", pipeline->peak_copies, pipeline->rank_count);
     add_steady(facts, parent);
     add_list(parent, "retention", pipeline->retention, pipeline->stage_count);
+    add_pools(facts, parent);
     hd_json_u64(parent, "loss_rank", pipeline->loss_ranks[0]);
     add_list(parent, "stage_rank", pipeline->stage_rank, pipeline->stage_count);
     add_handoffs(facts, parent);

@@ -141,6 +141,29 @@ static void put_copies(struct page *page, const struct hd_plan_facts *facts)
     end_line(page);
 }
 
+/* What a rank sets aside for payloads: slots by stage, and how large the largest of them is. */
+static void put_pools(struct page *page, const struct hd_plan_facts *facts)
+{
+    const struct hd_pipeline *pipeline = facts->pipeline;
+    char bytes[WORD_BYTES], words[WORD_BYTES];
+    uint64_t largest = 0;
+
+    if (facts->needs == NULL || pipeline->is_forward_only) {
+        return;
+    }
+    begin_line(page, "pools");
+    for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
+        const struct hd_stage_needs *needs = &facts->needs[stage];
+        snprintf(words, sizeof words, "%u", pipeline->payload_slots[stage] * needs->acquisitions);
+        put_word(page, words);
+        largest = needs->payload_bytes > largest ? needs->payload_bytes : largest;
+    }
+    bytes_text(largest, bytes);
+    put_words(page, "payload slots by stage, of at most");
+    put_words(page, bytes);
+    end_line(page);
+}
+
 static void put_handoffs(struct page *page, const struct hd_plan_facts *facts)
 {
     const struct hd_pipeline_handoffs *handoffs = &facts->timeline->handoffs;
@@ -247,6 +270,7 @@ void hd_plan_text(const struct hd_plan_facts *facts, const struct hd_plan_style 
     put_shape(&page, facts);
     put_times(&page, facts);
     put_copies(&page, facts);
+    put_pools(&page, facts);
     put_handoffs(&page, facts);
     put_channels(&page, facts->pipeline, HD_FORWARD);
     put_channels(&page, facts->pipeline, HD_BACKWARD);

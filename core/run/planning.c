@@ -309,6 +309,7 @@ hd_status hd_planning_create(struct hd_planning *planning, struct hd_config *con
     count_transfers(planning);
     add_notes(planning);
     planning->facts.pipeline = planning->job.pipeline;
+    planning->facts.needs = planning->job.needs;
     planning->facts.timeline = planning->timeline;
     planning->facts.hash = planning->hash;
     planning->facts.plan_seconds = (double)(end_ns - begin_ns) / (double)HD_S_NS;
