@@ -126,7 +126,7 @@ static void compare_lane(const struct hd_cpu_lane *lane, int with_nan)
 
 static void compare_all(int with_nan)
 {
-    static const char *const names[] = {"plain", "avx2", "avx512"};
+    static const char *const names[] = {"plain", "avx512"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
         const struct hd_cpu_lane *lane = hd_cpu_lane(names[i]);
         if (lane != NULL) { /* what this processor has */

@@ -142,9 +142,6 @@ static int has(const char *instructions)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     }
-    if (strcmp(instructions, "avx2") == 0) {
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    }
 #endif
     return strcmp(instructions, "plain") == 0;
 }
@@ -187,7 +184,7 @@ static void judge(const char *name, struct hd_chain *right, const struct residua
 /* Every lane of this processor, each shape; bf16 is also held against the reference in bf16. */
 static void judge_all(uint32_t precision, const struct floor *floor)
 {
-    static const char *const lanes[] = {"avx512", "avx2", "plain"};
+    static const char *const lanes[] = {"avx512", "plain"};
     for (unsigned i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct hd_harness harness;
         struct hd_chain right;
@@ -200,7 +197,7 @@ static void judge_all(uint32_t precision, const struct floor *floor)
         if (rounds) {
             spec = run_beside(&right, &model, "reference:");
         }
-        for (unsigned lane = 0; lane < 3; lane++) {
+        for (unsigned lane = 0; lane < sizeof lanes / sizeof lanes[0]; lane++) {
             char plugin[64];
             snprintf(plugin, sizeof plugin, "cpu:instructions=%s", lanes[lane]);
             if (has(lanes[lane])) {
@@ -218,7 +215,10 @@ static void test_f32(void)
 }
 
 /* Rounding to bf16 alone moves a gradient of these small models by up to 3e-2: the reference's own
-   rows say by how much, tensor for tensor. */
+   rows say by how much, tensor for tensor.  Both round at the same places, but sums in another
+   order let some roundings fall the other way, so that the two errors are alike in size and not in
+   value; hence 1.5 times it and no less.  A wrong formula is not what this bound is for: test_f32
+   has 1e-5, and test_cpu_op_tables.c holds each op in bf16 to 1e-3 of the reference's. */
 static void test_bf16(void)
 {
     judge_all(HD_PRECISION_BF16, &(struct floor){5e-3, 2e-2, 1e-2});

@@ -39,7 +39,7 @@ static void add_table(const char *name, const struct hd_ops *bf16, const struct 
 #ifdef HD_WITH_CPU
 static void add_lanes(void)
 {
-    static const char *const names[] = {"plain", "avx2", "avx512"};
+    static const char *const names[] = {"plain", "avx512"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
         const struct hd_cpu_lane *lane = hd_cpu_lane(names[i]);
         if (lane != NULL) { /* what this processor has */

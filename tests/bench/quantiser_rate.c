@@ -157,7 +157,7 @@ static void measure(const struct hd_cpu_lane *lane, const struct field *field, u
 
 static const struct hd_cpu_lane *best_lane(void)
 {
-    static const char *const names[] = {"avx512", "avx2", "plain"};
+    static const char *const names[] = {"avx512", "plain"};
     const struct hd_cpu_lane *lane = NULL;
 
     for (unsigned i = 0; lane == NULL && i < 3; i++) {

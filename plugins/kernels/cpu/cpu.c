@@ -2,7 +2,7 @@
  * plugins/kernels/cpu/cpu.c - stages on the processor, with oneDNN.
  *
  *   struct hd_ops ---+--> gemm.c, cache.c   every product, by a oneDNN primitive of its shape
- *                    +--> lanes/            all else, for AVX-512, AVX2 or any processor
+ *                    +--> lanes/            all else, for AVX-512 or any processor
  *
  * One thread per rank: the pipeline is the parallelism.  Precision bf16 has BF16 operands and
  * float32 sums; f32 is float32 throughout.
@@ -15,7 +15,7 @@
 static const struct hd_option options[] = {
     {.name = "instructions",
      .initial = "auto",
-     .range = "auto | avx512 | avx2 | plain",
+     .range = "auto | avx512 | plain",
      .help = "instruction set of our own loops; below avx512 BF16 products run in float32",
      .type = HD_OPTION_TEXT},
     HD_STAMP_OPTION,

@@ -6,23 +6,20 @@
 #include <string.h>
 
 #ifdef __x86_64__
-extern const struct hd_cpu_lane hd_cpu_lane_avx512, hd_cpu_lane_avx2;
+extern const struct hd_cpu_lane hd_cpu_lane_avx512;
 #endif
 extern const struct hd_cpu_lane hd_cpu_lane_plain;
 
 /* From the best down; the last runs anywhere. */
-static uint32_t list_lanes(const struct hd_cpu_lane *lanes[3])
+static uint32_t list_lanes(const struct hd_cpu_lane *lanes[2])
 {
     uint32_t count = 0;
 #ifdef __x86_64__
     __builtin_cpu_init();
-    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
         lanes[count++] = &hd_cpu_lane_avx512;
-    }
-    if (avx2) {
-        lanes[count++] = &hd_cpu_lane_avx2;
     }
 #endif
     lanes[count++] = &hd_cpu_lane_plain;
@@ -31,7 +28,7 @@ static uint32_t list_lanes(const struct hd_cpu_lane *lanes[3])
 
 const struct hd_cpu_lane *hd_cpu_lane(const char *name)
 {
-    const struct hd_cpu_lane *lanes[3];
+    const struct hd_cpu_lane *lanes[2];
     const uint32_t count = list_lanes(lanes);
     for (uint32_t lane = 0; lane < count; lane++) {
         if (strcmp(name, "auto") == 0 || strcmp(name, lanes[lane]->name) == 0) {

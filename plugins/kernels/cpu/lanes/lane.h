@@ -1,7 +1,7 @@
 /*
  * plugins/kernels/cpu/lanes/lane.h - how a file of this folder names what it gives.
  *
- * HD_LANE is avx512, avx2 or plain.  An op is written once as an inlined body whose last
+ * HD_LANE is avx512 or plain.  An op is written once as an inlined body whose last
  * argument says whether A is BF16, and LANE_OP makes the functions of both tables of it.
  */
 #ifndef HEDDLE_CPU_LANE_H
