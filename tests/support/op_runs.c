@@ -277,24 +277,24 @@ static struct hd_matrix matrix(void *data, uint32_t dtype, uint64_t rows, uint64
 static void run_gemm(struct hd_op_run *run)
 {
     const uint32_t act = run->ops->activation, m = tokens_of(run), k = run->shape->width;
-    const uint32_t n = 2 * run->shape->inner;
-    void *x = input(run, act, (uint64_t)m * k), *dy = input(run, act, (uint64_t)m * n);
-    void *weight = input(run, act, (uint64_t)n * k);
-    struct hd_gemm_args args = {.a = matrix(x, act, m, k), .b = matrix(weight, act, n, k)};
-    args.c = matrix(output(run, "forward", act, (uint64_t)m * n), act, m, n);
+    const uint32_t outer = 2 * run->shape->inner;
+    void *x = input(run, act, (uint64_t)m * k), *dy = input(run, act, (uint64_t)m * outer);
+    void *weight = input(run, act, (uint64_t)outer * k);
+    struct hd_gemm_args args = {.a = matrix(x, act, m, k), .b = matrix(weight, act, outer, k)};
+    args.c = matrix(output(run, "forward", act, (uint64_t)m * outer), act, m, outer);
     RUN(gemm, &args);
-    args.add = matrix(input(run, act, (uint64_t)m * n), act, m, n);
-    args.c = matrix(output(run, "forward, added to", act, (uint64_t)m * n), act, m, n);
+    args.add = matrix(input(run, act, (uint64_t)m * outer), act, m, outer);
+    args.c = matrix(output(run, "forward, added to", act, (uint64_t)m * outer), act, m, outer);
     RUN(gemm, &args);
-    args = (struct hd_gemm_args){.a = matrix(dy, act, m, n), .b = args.b, .form = HD_DGRAD};
+    args = (struct hd_gemm_args){.a = matrix(dy, act, m, outer), .b = args.b, .form = HD_DGRAD};
     args.c = matrix(output(run, "dx", act, (uint64_t)m * k), act, m, k);
     RUN(gemm, &args);
     args.c = matrix(sum(run, "dx in float32", (uint64_t)m * k), HD_F32, m, k);
     args.add = args.c;
     RUN(gemm, &args);
-    args = (struct hd_gemm_args){.a = matrix(dy, act, m, n), .form = HD_WGRAD};
+    args = (struct hd_gemm_args){.a = matrix(dy, act, m, outer), .form = HD_WGRAD};
     args.b = matrix(x, act, m, k);
-    args.c = matrix(sum(run, "dW", (uint64_t)n * k), HD_F32, n, k);
+    args.c = matrix(sum(run, "dW", (uint64_t)outer * k), HD_F32, outer, k);
     RUN(gemm, &args);
 }
 
@@ -302,24 +302,25 @@ static void run_experts(struct hd_op_run *run)
 {
     const struct hd_op_shape *shape = run->shape;
     const uint32_t act = run->ops->activation;
-    const uint64_t k = shape->width, n = shape->inner, all = row_max(shape), each = n * k;
+    const uint64_t k = shape->width, outer = shape->inner, all = row_max(shape), each = outer * k;
     const struct hd_rows_args rows = assign_rows(run);
     const uint64_t count = (uint64_t)rows.offsets[shape->experts];
-    void *x = input(run, act, count * k), *dy = input(run, act, count * n);
+    void *x = input(run, act, count * k), *dy = input(run, act, count * outer);
     void *weight = input(run, act, shape->experts * each);
-    struct hd_gemm_args args = {.a = matrix(x, act, all, k),
-                                .b = matrix(weight, act, n, k),
-                                .c = matrix(output(run, "forward", act, count * n), act, all, n),
-                                .expert_count = shape->experts,
-                                .offsets = rows.offsets};
+    struct hd_gemm_args args = {
+        .a = matrix(x, act, all, k),
+        .b = matrix(weight, act, outer, k),
+        .c = matrix(output(run, "forward", act, count * outer), act, all, outer),
+        .expert_count = shape->experts,
+        .offsets = rows.offsets};
     RUN(expert_gemm, &args);
     args.form = HD_DGRAD;
-    args.a = matrix(dy, act, all, n);
+    args.a = matrix(dy, act, all, outer);
     args.c = matrix(output(run, "dx", act, count * k), act, all, k);
     RUN(expert_gemm, &args);
     args.form = HD_WGRAD;
     args.b = matrix(x, act, all, k);
-    args.c = matrix(sum(run, "dW", shape->experts * each), HD_F32, n, k);
+    args.c = matrix(sum(run, "dW", shape->experts * each), HD_F32, outer, k);
     RUN(expert_gemm, &args);
 }
 
