@@ -226,6 +226,18 @@ static void check_refused(void)
     CU_ASSERT_EQUAL(command_run(&command, "run --steps 4 " MODEL), 2);
 }
 
+static void check_singular(void)
+{
+    struct command command = {0};
+
+    CU_ASSERT_EQUAL(command_run(&command, "run --evaluate --steps 1 model.layers=1 model.width=32 "
+                                          "model.heads=2 model.sequence=16 pipeline.ranks=1 "
+                                          "pipeline.microbatches=1"),
+                    0);
+    CU_ASSERT(command_says(command.err, " on 1 rank, 1 stage, 1 microbatch, 1 tick a step; "));
+    CU_ASSERT(command_says(command.err, " in 1 step; "));
+}
+
 int main(void)
 {
     static const struct hd_check checks[] = {
@@ -234,6 +246,7 @@ int main(void)
         {"a text is read once, whatever a step takes", check_whole_corpus},
         {"of tokens no bits per byte are claimed", check_tokens},
         {"nothing is left behind", check_leaves_nothing},
+        {"one of a kind is said as one", check_singular},
         {"plans with backwards and kernels without a loss are refused", check_refused},
     };
 

@@ -102,6 +102,17 @@ hd_status hd_cli_find_plugin(struct hd_cli *cli, const char *word,
 const char *hd_cli_bold(const struct hd_cli *cli);  /* the sequence, or "" */
 const char *hd_cli_plain(const struct hd_cli *cli); /* back again, or "" */
 
+/* "1 step", "2 steps"; "1 microbatch", "2 microbatches". */
+static inline const char *hd_cli_s(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static inline const char *hd_cli_es(uint64_t count)
+{
+    return count == 1 ? "" : "es";
+}
+
 extern const struct hd_command hd_command_config;
 extern const struct hd_command hd_command_list;
 extern const struct hd_command hd_command_inspect;

@@ -77,11 +77,6 @@ static const char *precision_text(const struct hd_job *job)
     return names[precision];
 }
 
-static const char *plural(uint32_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 /* The run header: what will run, on stderr, so that stdout keeps the results. */
 static void print_header(const struct hd_cli *cli, const struct hd_session *session)
 {
@@ -94,9 +89,9 @@ static void print_header(const struct hd_cli *cli, const struct hd_session *sess
     }
     fprintf(stderr,
             "%s on %u rank%s, %u stage%s, %u microbatch%s; transport %s; kernel %s, precision %s\n",
-            job->pipeline->schedule, job->pipeline->rank_count, plural(job->pipeline->rank_count),
-            job->pipeline->stage_count, plural(job->pipeline->stage_count),
-            job->pipeline->microbatch_count, job->pipeline->microbatch_count == 1 ? "" : "es",
+            job->pipeline->schedule, job->pipeline->rank_count, hd_cli_s(job->pipeline->rank_count),
+            job->pipeline->stage_count, hd_cli_s(job->pipeline->stage_count),
+            job->pipeline->microbatch_count, hd_cli_es(job->pipeline->microbatch_count),
             job->plugins.transport->name, job->plugins.kernel->name, precision_text(job));
     fprintf(stderr, "layers per stage %s; plan %.12s\n",
             hd_model_split_text(&job->model, split, sizeof split), job->hash);
@@ -184,7 +179,7 @@ static void print_summary(const struct hd_session *session, const struct summary
     const double tokens = (double)session->samples_per_step * config->model.sequence;
 
     printf("%u step%s, %u skipped", summary->results.steps_done,
-           plural(summary->results.steps_done), summary->results.skipped);
+           hd_cli_s(summary->results.steps_done), summary->results.skipped);
     if (!isnan(summary->median_seconds)) {
         printf("; median step %.1f ms, %.0f tokens/s", summary->median_seconds * 1e3,
                tokens / summary->median_seconds);

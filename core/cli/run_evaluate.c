@@ -24,13 +24,17 @@ static void print_header(const struct hd_cli *cli, const struct hd_session *sess
         return;
     }
     hd_evaluation_extent(session, &extent);
-    fprintf(stderr,
-            "evaluation: %s on %u ranks, %u stages, %u microbatches, %u ticks a step; kernel %s\n",
-            pipeline->schedule, pipeline->rank_count, pipeline->stage_count,
-            pipeline->microbatch_count, pipeline->asap_ticks, session->job->plugins.kernel->name);
-    fprintf(stderr, "corpus %s: %llu samples of %u tokens in %u steps; parameters: ",
+    fprintf(
+        stderr,
+        "evaluation: %s on %u rank%s, %u stage%s, %u microbatch%s, %u tick%s a step; kernel %s\n",
+        pipeline->schedule, pipeline->rank_count, hd_cli_s(pipeline->rank_count),
+        pipeline->stage_count, hd_cli_s(pipeline->stage_count), pipeline->microbatch_count,
+        hd_cli_es(pipeline->microbatch_count), pipeline->asap_ticks, hd_cli_s(pipeline->asap_ticks),
+        session->job->plugins.kernel->name);
+    fprintf(stderr, "corpus %s: %llu sample%s of %u tokens in %u step%s; parameters: ",
             hd_corpus_path(session->corpus), (unsigned long long)extent.sample_count,
-            session->job->config->model.sequence, extent.step_count);
+            hd_cli_s(extent.sample_count), session->job->config->model.sequence, extent.step_count,
+            hd_cli_s(extent.step_count));
     if (resume == NULL) {
         fprintf(stderr, "the initial ones\n");
     } else if (resume->kind == HD_RESUME_RUN) {
