@@ -152,7 +152,9 @@ static const char *reason_of(const char *path)
     struct hd_problem problem = {.exit_code = 0};
 
     if (hd_registry_find(registry, HD_KIND_SCHEDULE, path, &found, &problem) != HD_OK) {
-        CU_ASSERT_STRING_EQUAL(problem.place, path);
+        CU_ASSERT_EQUAL(strncmp(problem.message, path, strlen(path)), 0);
+        CU_ASSERT_STRING_EQUAL(problem.key, "schedule");
+        CU_ASSERT_PTR_NOT_NULL(strstr(problem.remedy, "`heddle list schedule` shows"));
     }
     snprintf(reason, sizeof reason, "%s", problem.message);
     hd_registry_destroy(registry);

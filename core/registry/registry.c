@@ -249,6 +249,24 @@ static hd_status say_not_found(const struct hd_registry *registry, uint32_t kind
                           "there is no %s %.200s; searched: %s", hd_kind_name(kind), name, text);
 }
 
+/* The message names the file, for the place is the caller's: where the file is asked for. */
+static hd_status say_unusable(const struct hd_candidate *candidate, uint32_t kind, const char *path,
+                              struct hd_problem *problem)
+{
+    const char *const word = kind != 0 ? hd_kind_name(kind) : "";
+
+    hd_problem_key(problem, "%s", word);
+    hd_problem_remedy(problem, "give the .so of a %s, or a name that `heddle list%s%s` shows",
+                      hd_kind_name(kind), kind != 0 ? " " : "", word);
+    if (candidate->reason[0] != '\0') {
+        return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "%.500s cannot be used: %s",
+                              path, candidate->reason);
+    }
+    return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+                          "%.500s cannot be used: this is a %s, not a %s", path,
+                          hd_kind_name(candidate->plugin.kind), hd_kind_name(kind));
+}
+
 /* A path is that file and nothing else. */
 static hd_status find_file(struct hd_registry *registry, uint32_t kind, const char *path,
                            const struct hd_candidate **found, struct hd_problem *problem)
@@ -270,15 +288,9 @@ static hd_status find_file(struct hd_registry *registry, uint32_t kind, const ch
     if (!candidate->is_loaded) {
         hd_candidate_load(candidate);
     }
-    hd_problem_place(problem, "%.500s", path);
-    if (candidate->reason[0] != '\0') {
-        return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "%s", candidate->reason);
+    if (candidate->reason[0] != '\0' || (kind != 0 && candidate->plugin.kind != kind)) {
+        return say_unusable(candidate, kind, path, problem);
     }
-    if (kind != 0 && candidate->plugin.kind != kind) {
-        return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "this is a %s, not a %s",
-                              hd_kind_name(candidate->plugin.kind), hd_kind_name(kind));
-    }
-    problem->place[0] = '\0';
     *found = candidate;
     return HD_OK;
 }
