@@ -176,6 +176,34 @@ static int say_range(const struct hd_option *option, const char *text, char *rea
     return 0;
 }
 
+/* Digits, or digits and a unit, that are none of a type which takes them: there are too many. */
+static int is_beyond(const char *text, uint32_t type)
+{
+    const char *const digits = text + (type == HD_OPTION_INTEGER && *text == '-');
+    const size_t count = strspn(digits, "0123456789");
+    const char *end = digits + count;
+
+    end += type == HD_OPTION_BYTES && *end != '\0' && strchr("KMG", *end) != NULL;
+    return (type == HD_OPTION_INTEGER || type == HD_OPTION_BYTES) && count > 0 && *end == '\0';
+}
+
+static void say_unreadable(const struct hd_option *option, const char *text, char *reason)
+{
+    const char *const type = hd_option_type_name(option->type);
+
+    if (is_beyond(text, option->type)) {
+        snprintf(reason, HD_REASON_BYTES, "%.64s is too %s for %s%s", text,
+                 text[0] == '-' ? "small" : "large", option->type == HD_OPTION_BYTES ? "" : "a ",
+                 type);
+        return;
+    }
+    snprintf(reason, HD_REASON_BYTES, "%.64s is not %s%s", text,
+             option->type == HD_OPTION_BYTES ? "" : "a ",
+             option->type == HD_OPTION_BYTES  ? "a size in bytes (64, 64K, 3M, 1G)"
+             : option->type == HD_OPTION_FLAG ? "flag (on or off)"
+                                              : type);
+}
+
 int hd_option_read(const struct hd_option *option, const char *text, struct hd_option_value *value,
                    char reason[HD_REASON_BYTES])
 {
@@ -184,11 +212,7 @@ int hd_option_read(const struct hd_option *option, const char *text, struct hd_o
 
     if (option->type != HD_OPTION_TEXT) {
         if (!read_number(text, option->type, &quantity.number)) {
-            snprintf(reason, HD_REASON_BYTES, "%.64s is not %s%s", text,
-                     option->type == HD_OPTION_BYTES ? "" : "a ",
-                     option->type == HD_OPTION_BYTES  ? "a size in bytes (64, 64K, 3M, 1G)"
-                     : option->type == HD_OPTION_FLAG ? "flag (on or off)"
-                                                      : hd_option_type_name(option->type));
+            say_unreadable(option, text, reason);
             return 0;
         }
         if (option->type != HD_OPTION_NUMBER && quantity.number > (long double)INT64_MAX) {
