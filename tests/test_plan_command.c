@@ -286,6 +286,8 @@ static const struct row refusal_rows[] = {
      "error.place=/nowhere/plan.html"},
     {"a kernel that the user names", "kernels.name=none_such", 3, "error.key=kernels.name"},
     {"a sweep without values", "--sweep pipeline.ranks", 2, "error.message~KEY=V1"},
+    {"a sweep with a value that is none", "--sweep pipeline.ranks=1:x", 2,
+     "error.key=pipeline.ranks error.message~x_is_not_a_whole_number"},
     {"a sweep of which nothing can be planned", "--sweep pipeline.stages_per_rank=2:3", 4,
      "error.code=4"},
     {"a table into a folder that is not there", "--csv /nowhere/plan.csv", 7,

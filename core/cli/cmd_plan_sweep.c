@@ -64,18 +64,40 @@ static hd_status read_axes(struct hd_cli *cli, struct sweep *sweep)
     return HD_OK;
 }
 
+/* "KEY=VALUE" with the value of that place. */
+static void write_word(const struct axis *axis, uint32_t place, char word[VALUE_BYTES])
+{
+    const char *value = axis->text + axis->key_bytes + 1;
+
+    for (; place > 0; place--) {
+        value = strchr(value, ':') + 1;
+    }
+    snprintf(word, VALUE_BYTES, "%.*s=%.*s", (int)axis->key_bytes, axis->text,
+             (int)strcspn(value, ":"), value);
+}
+
+/* A value that no key can take is a mistake of the command line, not a plan that is refused. */
+static hd_status check_axes(struct hd_cli *cli, const struct sweep *sweep)
+{
+    char word[VALUE_BYTES];
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; i < sweep->axis_count && status == HD_OK; i++) {
+        for (uint32_t j = 0; j < sweep->axes[i].value_count && status == HD_OK; j++) {
+            write_word(&sweep->axes[i], j, word);
+            status = hd_config_check_word(word, &cli->problem);
+        }
+    }
+    return status;
+}
+
 /* Writes "KEY=VALUE" for each key; the last key runs fastest. */
 static void write_words(struct sweep *sweep, uint32_t combination)
 {
     for (uint32_t i = sweep->axis_count; i-- > 0;) {
         const struct axis *axis = &sweep->axes[i];
-        const char *value = axis->text + axis->key_bytes + 1;
-        for (uint32_t skip = combination % axis->value_count; skip > 0; skip--) {
-            value = strchr(value, ':') + 1;
-        }
+        write_word(axis, combination % axis->value_count, sweep->words[i]);
         combination /= axis->value_count;
-        snprintf(sweep->words[i], VALUE_BYTES, "%.*s=%.*s", (int)axis->key_bytes, axis->text,
-                 (int)strcspn(value, ":"), value);
     }
 }
 
@@ -301,7 +323,8 @@ int hd_cli_plan_sweep(struct hd_cli *cli)
 {
     struct sweep sweep = {.axis_count = 0};
 
-    if (read_axes(cli, &sweep) != HD_OK || open_outputs(cli, &sweep) != HD_OK) {
+    if (read_axes(cli, &sweep) != HD_OK || check_axes(cli, &sweep) != HD_OK ||
+        open_outputs(cli, &sweep) != HD_OK) {
         return cli->problem.exit_code;
     }
     sweep.words = calloc(sweep.axis_count, sizeof *sweep.words);

@@ -72,6 +72,26 @@ hd_status hd_config_load(struct hd_config *config, const char *file, uint32_t ov
     return status;
 }
 
+hd_status hd_config_check_word(const char *word, struct hd_problem *problem)
+{
+    struct hd_config scratch;
+
+    memset(&scratch, 0, sizeof scratch);
+    hd_status status = hd_entries_override(&scratch, word, problem);
+    if (status == HD_OK) {
+        const struct hd_config_entry *entry = &scratch.entries[scratch.entry_count - 1];
+        const struct hd_key *key = hd_key_find(entry->section, entry->key);
+        if (key != NULL) { /* else it is a plugin's, whose table only the registry has */
+            status = hd_key_read(key, entry->value, &scratch, problem);
+        }
+        if (status != HD_OK) {
+            hd_problem_place(problem, "%s", entry->place);
+        }
+    }
+    hd_config_finish(&scratch);
+    return status;
+}
+
 void hd_config_finish(struct hd_config *config)
 {
     for (uint32_t i = 0; i < hd_key_count; i++) {

@@ -134,6 +134,8 @@ struct hd_config {
  */
 hd_status hd_config_load(struct hd_config *config, const char *file, uint32_t override_count,
                          const char *const *overrides, struct hd_problem *problem);
+/* One word section.key=value by itself: its section, its key, and the value's type and range. */
+hd_status hd_config_check_word(const char *word, struct hd_problem *problem);
 void hd_config_finish(struct hd_config *config); /* frees what the config owns */
 
 /*
@@ -157,7 +159,8 @@ const char *hd_config_kind_name(uint32_t kind);
 /*
  * Writes the effective configuration as a valid ini: every key with value, help, range and origin
  * ("; default", "; conf/x.ini:12"); only_changed: only what is not the default.  `plugins` adds
- * their sections.  0, or a negative status when `stream` fails.
+ * their sections; those of plugins that nobody asked hd_config_options for stand as they were
+ * given.  0, or a negative status when `stream` fails.
  */
 hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t only_changed,
                           uint32_t plugin_count, const struct hd_plugin *const *plugins);
