@@ -83,6 +83,12 @@ expect 2 "nowhere.ini: No such file" config nowhere.ini
 mkdir -p dir.ini
 expect 2 "dir.ini: this is a directory" config dir.ini
 expect 3 "transport.name: there is no transport nul" config kernels.name=synthetic transport.name=nul
+expect 3 "command line: pipeline.schedule: /dev cannot be used: not a regular file: give the .so of" \
+    config $synthetic pipeline.schedule=/dev
+expect 3 "pipeline.schedule: ../x.so cannot be used: No such file or directory: give the .so of a schedule" \
+    config $synthetic pipeline.schedule=../x.so
+expect 2 "command line: pipeline.ranks: 99999999999999999999 is too large for a whole number: ranks takes" \
+    config $synthetic pipeline.ranks=99999999999999999999
 expect 2 "[schedule.foo]: there is no schedule foo" config x.ini schedule.foo.a=1
 expect 2 "1f1b has no options" config x.ini schedule.1f1b.a=1
 expect_json 0 '{"heddle": "0.1.0", "command": "config", "config": {"pipeline": {"schedule": ' config x.ini
@@ -100,6 +106,24 @@ for changed in "" --changed; do
 done
 grep -q '^microbatches = 12' second.ini || say "config --changed lacks what changed"
 grep -q 'beta1' second.ini && say "config --changed has defaults"
+
+# The options of a plugin that is not chosen are checked and printed; of one that cannot be loaded,
+# printed as they stand.
+expect 2 "command line: kernel.reference.float64: zz is not a flag" \
+    config $synthetic kernel.reference.float64=zz
+expect 2 "schedule.1f1b_v.pull_ahed: no such option: the nearest one is pull_ahead" \
+    config $synthetic pipeline.schedule=1f1b schedule.1f1b_v.pull_ahed=1
+unused="config $synthetic schedule.1f1b_v.pull_ahead=1 schedule.magic.depth=3 schedule.magic.width=zz"
+for changed in "" --changed; do
+    # shellcheck disable=SC2086
+    expect 0 "pull_ahead = 1 ; command line" $unused --plugin-dir "$faults" $changed
+    expect 0 "width = zz ; command line" $unused --plugin-dir "$faults" $changed
+    [ "$(grep -cF '[schedule.magic]' out)" -eq 1 ] || say "a stray section: $(cat out)"
+done
+# shellcheck disable=SC2086
+expect_json 0 '{"heddle": "0.1.0", "command": "config", "config": {' $unused --plugin-dir "$faults"
+grep -qF '"schedule.magic": {"depth": {"value": 3, "origin": "command line"}, "width"' out ||
+    say "a stray section in JSON: $(cat out)"
 
 # --- list and inspect ----------------------------------------------------------------------------
 expect 0 "1f1b" list schedule
@@ -131,6 +155,18 @@ HEDDLE_PLUGIN_PATH="$faults" "$heddle" list schedule | grep -q sound || say "HED
 "$heddle" --version >/dev/full 2>err
 [ $? -eq 7 ] || say "a full disk is not exit 7"
 [ "$(wc -l <err)" -eq 1 ] || say "a full disk is not one line"
+# A reader that has gone before the first word: said by the exit code alone.
+mkfifo gone
+{
+    cat gone
+    "$heddle" list 2>err
+    echo $? >code
+} | {
+    exec <&-
+    : >gone
+}
+[ "$(cat code)" = 141 ] || say "a pipe without a reader: exit $(cat code)"
+[ -s err ] && say "a pipe without a reader: $(cat err)"
 "$heddle" inspect 1f1b --color=always | grep -q "$(printf '\033')" || say "--color=always"
 "$heddle" inspect 1f1b | grep -q "$(printf '\033')" && say "colour in a pipe"
 

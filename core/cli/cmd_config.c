@@ -3,6 +3,8 @@
 #include "base/text.h"
 #include "cli/cli.h"
 
+#include <cjson/cJSON.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct hd_cli_option options[] = {
@@ -71,13 +73,91 @@ static void add_options(struct walk *walk, const struct hd_plugin *plugin)
     }
 }
 
-static int cmd_config(struct hd_cli *cli)
+/* The plugin of a section [kind.name] that this configuration does not use; NULL: it cannot be
+   loaded, which is no error of a plugin that is not used. */
+static const struct hd_plugin *find_unused(struct hd_cli *cli, const char *section)
+{
+    const struct hd_candidate *found = NULL;
+    struct hd_problem problem = {.exit_code = 0};
+    char kind[64];
+    const char *const dot = strchr(section, '.');
+
+    snprintf(kind, sizeof kind, "%.*s", (int)(dot - section), section);
+    hd_registry_find(cli->registry, hd_kind_of_name(kind), dot + 1, &found, &problem);
+    return found != NULL ? &found->plugin : NULL;
+}
+
+/* A wrong value is found before the plugin is chosen, too. */
+static hd_status check_unused(struct hd_cli *cli, struct hd_config *config,
+                              const struct hd_plugin **list, uint32_t *count)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; i < config->entry_count && status == HD_OK; i++) {
+        const struct hd_config_entry *entry = &config->entries[i];
+        const struct hd_plugin *plugin = strchr(entry->section, '.') == NULL || entry->is_used != 0
+                                             ? NULL
+                                             : find_unused(cli, entry->section);
+        if (plugin == NULL) {
+            continue;
+        }
+        struct hd_option_value values[HD_OPTION_COUNT_MAX];
+        status = hd_config_options(config, plugin, values, &cli->problem); /* marks the section */
+        list[(*count)++] = plugin;
+    }
+    return status;
+}
+
+static uint32_t list_used(const struct hd_cli_plugins *plugins, const struct hd_plugin **list)
+{
+    const struct hd_candidate *const used[] = {plugins->schedule, plugins->transport,
+                                               plugins->inner, plugins->kernel};
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < sizeof used / sizeof used[0]; i++) {
+        if (used[i] != NULL) { /* of a table there is no schedule, and few have an inner one */
+            list[count++] = &used[i]->plugin;
+        }
+    }
+    return count;
+}
+
+/* What write_strays() of the configuration is to the ini. */
+static void add_strays(struct walk *walk)
+{
+    for (uint32_t i = 0; i < walk->config->entry_count; i++) {
+        const struct hd_config_entry *entry = &walk->config->entries[i];
+        if (strchr(entry->section, '.') == NULL || entry->is_used || entry->key[0] == '\0') {
+            continue;
+        }
+        struct cJSON *section = cJSON_GetObjectItemCaseSensitive(walk->sections, entry->section);
+        add_value(section != NULL ? section : hd_json_object(walk->sections, entry->section),
+                  entry->key, entry->value, entry->place);
+    }
+}
+
+static void print_config(struct hd_cli *cli, const struct hd_config *config, uint32_t count,
+                         const struct hd_plugin *const *list)
 {
     const int only_changed = hd_cli_option(cli, "--changed", 0) != NULL;
-    const struct hd_plugin *list[4];
+
+    if (!cli->is_json) {
+        hd_config_write(config, stdout, (uint32_t)only_changed, count, list);
+        return;
+    }
+    struct walk walk = {.cli = cli, .config = config, .only_changed = only_changed};
+    walk.sections = hd_json_object(cli->json, "config");
+    hd_config_each(config, visit, &walk);
+    for (uint32_t i = 0; i < count; i++) {
+        add_options(&walk, list[i]);
+    }
+    add_strays(&walk);
+}
+
+static int cmd_config(struct hd_cli *cli)
+{
     struct hd_cli_plugins plugins;
     struct hd_config config;
-    uint32_t count = 0;
 
     if (hd_cli_words_max(cli, 0) != HD_OK || hd_cli_config(cli, &config) != HD_OK) {
         return cli->problem.exit_code;
@@ -86,27 +166,20 @@ static int cmd_config(struct hd_cli *cli)
         hd_config_finish(&config);
         return cli->problem.exit_code;
     }
-    if (plugins.schedule != NULL) {
-        list[count++] = &plugins.schedule->plugin;
-    }
-    list[count++] = &plugins.transport->plugin;
-    if (plugins.inner != NULL) {
-        list[count++] = &plugins.inner->plugin;
-    }
-    list[count++] = &plugins.kernel->plugin;
-    if (cli->is_json) {
-        struct walk walk = {.cli = cli, .config = &config, .only_changed = only_changed};
-        walk.sections = hd_json_object(cli->json, "config");
-        hd_config_each(&config, visit, &walk);
-        for (uint32_t i = 0; i < count; i++) {
-            add_options(&walk, list[i]);
-        }
+    /* The four that are used, and at most one a word of the rest. */
+    const struct hd_plugin **list = calloc(4 + config.entry_count, sizeof *list);
+    if (list == NULL) {
+        hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
     } else {
-        hd_config_write(&config, stdout, (uint32_t)only_changed, count, list);
+        uint32_t count = list_used(&plugins, list);
+        if (check_unused(cli, &config, list, &count) == HD_OK) {
+            print_config(cli, &config, count, list);
+        }
     }
+    free(list);
     hd_cli_plugins_finish(&plugins);
     hd_config_finish(&config);
-    return 0;
+    return cli->problem.exit_code;
 }
 
 const struct hd_command hd_command_config = {

@@ -8,6 +8,7 @@
 #include <heddle_build.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,6 +323,14 @@ static int perform(struct hd_cli *cli, const struct request *request)
     return run_command(cli);
 }
 
+/* Whoever read stdout has gone, as `| head` does: no error to speak of.  The exit code is then the
+   one that a shell shows for SIGPIPE.  Asked of the pipe, as an earlier write's errno is lost. */
+static int has_no_reader(void)
+{
+    struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&end, 1, 0) == 1 && (end.revents & POLLERR) != 0;
+}
+
 /* The one object, or the one line; what stdout could not take is an error of its own. */
 static int conclude(struct hd_cli *cli, int code)
 {
@@ -342,6 +351,9 @@ static int conclude(struct hd_cli *cli, int code)
     }
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+        if (has_no_reader()) {
+            return 128 + SIGPIPE;
+        }
         fprintf(stderr, "standard output: %s\n",
                 errno != 0 ? strerror(errno) : "could not be written");
         return HD_EXIT_OUTPUT;

@@ -87,6 +87,33 @@ static void write_options(struct writer *writer, const struct hd_plugin *plugin)
     }
 }
 
+static int is_stray(const struct hd_config_entry *entry)
+{
+    return strchr(entry->section, '.') != NULL && !entry->is_used && entry->key[0] != '\0';
+}
+
+/* Sections of plugins that nobody has asked: as they stand, each in one piece. */
+static void write_strays(struct writer *writer)
+{
+    for (uint32_t i = 0; i < writer->config->entry_count; i++) {
+        const struct hd_config_entry *first = &writer->config->entries[i];
+        uint32_t place = i;
+        for (uint32_t j = 0; j < i && place == i; j++) {
+            const struct hd_config_entry *before = &writer->config->entries[j];
+            place = is_stray(before) && strcmp(before->section, first->section) == 0 ? j : i;
+        }
+        for (uint32_t j = i; is_stray(first) && place == i && j < writer->config->entry_count;
+             j++) {
+            const struct hd_config_entry *entry = &writer->config->entries[j];
+            const struct row row = {entry->key, entry->value, NULL,
+                                    "not checked: its plugin cannot be loaded", entry->place};
+            if (is_stray(entry) && strcmp(entry->section, first->section) == 0) {
+                write_row(writer, entry->section, &row);
+            }
+        }
+    }
+}
+
 hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t only_changed,
                           uint32_t plugin_count, const struct hd_plugin *const *plugins)
 {
@@ -104,6 +131,7 @@ hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t
     for (uint32_t i = 0; i < plugin_count; i++) {
         write_options(&writer, plugins[i]);
     }
+    write_strays(&writer);
     hd_config_finish(&defaults);
     return ferror(stream) ? HD_SYSTEM : HD_OK;
 }
