@@ -27,7 +27,8 @@
 
 enum { OPTION_CHECK = 0, OPTION_BOUNDARY_BYTES = 1 };
 
-#define STAMP_MAGIC 0x7274737468747973ull
+#define STAMP_MAGIC     0x7274737468747973ull
+#define DURATION_NS_MAX 1000000000000000000u /* 30 years: a longer pass lasts no longer */
 
 struct hd_kernel {
     const struct hd_host *host;
@@ -66,7 +67,9 @@ static uint64_t now_ns(const struct hd_stage *stage)
 /* Sleeps until the pass has lasted `duration_us` since it began; what it did meanwhile counts. */
 static void last(uint64_t begin_ns, double duration_us)
 {
-    const uint64_t until_ns = begin_ns + (uint64_t)(duration_us * 1e3);
+    const double duration_ns = duration_us * 1e3;
+    const uint64_t until_ns =
+        begin_ns + (duration_ns < DURATION_NS_MAX ? (uint64_t)duration_ns : DURATION_NS_MAX);
     const struct timespec until = {(time_t)(until_ns / 1000000000u),
                                    (long)(until_ns % 1000000000u)};
 
