@@ -158,7 +158,9 @@ static hd_status bind_payload(const struct turn *turn, struct hd_pass *pass)
         struct hd_lease_pool *pool = &local->pools[i];
         if (action->kind == HD_FORWARD) {
             status = hd_lease_acquire(pool, action->microbatch, turn->problem);
-            count_slot(turn->engine);
+            if (status == HD_OK) {
+                count_slot(turn->engine);
+            }
         }
         if (status == HD_OK) {
             status = hd_lease_find(pool, action->microbatch, &pass->payload[i], &pass->generation,
