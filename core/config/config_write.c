@@ -106,7 +106,7 @@ static void write_strays(struct writer *writer)
              j++) {
             const struct hd_config_entry *entry = &writer->config->entries[j];
             const struct row row = {entry->key, entry->value, NULL,
-                                    "not checked: its plugin cannot be loaded", entry->place};
+                                    "not checked: its plugin is not in use", entry->place};
             if (is_stray(entry) && strcmp(entry->section, first->section) == 0) {
                 write_row(writer, entry->section, &row);
             }
