@@ -453,6 +453,15 @@ static hd_status refuse_memory(const struct hd_host *host)
     return host->fail(host->context, &error);
 }
 
+/* Why the bootstrap did no more. */
+static const char *ended_by(hd_status status)
+{
+    const char *name = status == HD_TIMEOUT ? "the deadline passed" : "the bootstrap failed";
+
+    name = status == HD_NO_MEMORY ? "the bootstrap had no room left" : name;
+    return status == HD_ABORTED ? "the run was aborted" : name;
+}
+
 hd_status ucx_open(const struct hd_transport_setup *setup, const struct ucx_mode *mode,
                    struct hd_transport **out)
 {
@@ -475,9 +484,8 @@ hd_status ucx_open(const struct hd_transport_setup *setup, const struct ucx_mode
     if (instance != NULL && phase != NULL) {
         /* What this file has decided is said already; what is left is the bootstrap's. */
         const struct ucx_fault fault = {status, UCX_NONE, UCX_NONE, 0};
-        ucx_fail(instance, &fault, "open: rank %u was %s when the bootstrap gave status %d%s",
-                 host->rank, phase, status,
-                 status == HD_TIMEOUT ? " (the deadline has passed)" : "");
+        ucx_fail(instance, &fault, "open: rank %u was %s when %s", host->rank, phase,
+                 ended_by(status));
     }
     ucx_destroy(instance, setup->deadline_ns);
     return status;
