@@ -59,6 +59,11 @@ grep -q '<svg [^>]*width="180mm"' figure.svg || say "the figure is not 180 mm wi
 [ "$(grep -cE '<text [^>]*>[0-9]+[FB][0-9]+</text>' figure.svg)" -eq 128 ] || say "labels are missing in the figure"
 grep -q "57 ticks, bubble 15.8 %" figure.svg || say "the figure has no title"
 "$heddle" plan pipeline.ranks=2 pipeline.microbatches=2 --csv 'a<b>&.csv' >/dev/null
+plan 0 pipeline.ranks=1 pipeline.microbatches=1 --svg one.svg
+grep -q ': 1 rank, 1 stage, 1 microbatch, 3 ticks, ' one.svg || say "one of a kind in the figure's title"
+plan 0 pipeline.ranks=2 pipeline.microbatches=1 cost.transfer=0.5 --timeline costed
+grep -q 'transfers 1 tick, ' out || say "one tick is said as one"
+
 plan 0 'pipeline.schedule=a<b>&.csv' --svg markup.svg
 grep -q 'a&#60;b&#62;&#38;.csv' markup.svg || say "markup in the figure's title"
 

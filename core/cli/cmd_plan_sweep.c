@@ -167,8 +167,9 @@ static void add_numbers(struct sweep *sweep, const struct hd_plan_facts *facts)
         add_cell(sweep, "-");
     }
     if (facts->timeline->kind == HD_TIMELINE_COSTED) {
-        add_cell(sweep, "straggler rank %u, %.10g ticks exposed%s", facts->timeline->straggler,
-                 facts->timeline->exposed_ticks, fits ? "" : ", over budget");
+        add_cell(sweep, "straggler rank %u, %.10g tick%s exposed%s", facts->timeline->straggler,
+                 facts->timeline->exposed_ticks, facts->timeline->exposed_ticks == 1 ? "" : "s",
+                 fits ? "" : ", over budget");
     } else {
         add_cell(sweep, "%s", fits ? "" : "over budget");
     }

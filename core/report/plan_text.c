@@ -105,17 +105,18 @@ static void put_times(struct page *page, const struct hd_plan_facts *facts)
     const struct hd_timeline *timeline = facts->timeline;
 
     begin_line(page, "timeline");
-    fprintf(page->stream, "%s: %.10g ticks; %.10g of all ranks, %.10g of them empty\n",
-            hd_plan_timeline_name(timeline->kind), timeline->length, timeline->total,
-            timeline->empty);
+    fprintf(page->stream, "%s: %.10g tick%s; %.10g of all ranks, %.10g of them empty\n",
+            hd_plan_timeline_name(timeline->kind), timeline->length,
+            timeline->length == 1 ? "" : "s", timeline->total, timeline->empty);
     begin_line(page, "bubble");
     fprintf(page->stream, "%.2f%% of the total, %.2f%% over ideal (%s, not measured)\n",
             100 * timeline->bubble, 100 * timeline->bubble_over_ideal,
             timeline->kind == HD_TIMELINE_COSTED ? "from costs" : "symbolic");
     if (timeline->kind == HD_TIMELINE_COSTED) {
         begin_line(page, "costs");
-        fprintf(page->stream, "transfers %.10g ticks, %.10g of them exposed; straggler rank %u\n",
-                timeline->transfer_ticks, timeline->exposed_ticks, timeline->straggler);
+        fprintf(page->stream, "transfers %.10g tick%s, %.10g of them exposed; straggler rank %u\n",
+                timeline->transfer_ticks, timeline->transfer_ticks == 1 ? "" : "s",
+                timeline->exposed_ticks, timeline->straggler);
     }
 }
 

@@ -155,6 +155,14 @@ static double put_legend(const struct figure *figure, double top_mm)
     return top_mm;
 }
 
+/* "1 rank", "4 ranks", "8 microbatches". */
+static void put_count(const char *before, double count, const char *noun, FILE *stream)
+{
+    const char *const plural = noun[strlen(noun) - 1] == 'h' ? "es" : "s";
+
+    fprintf(stream, "%s%.10g %s%s", before, count, noun, count == 1 ? "" : plural);
+}
+
 void hd_svg_write(const struct hd_plan_facts *facts, double width_mm, FILE *stream)
 {
     const struct hd_pipeline *pipeline = facts->pipeline;
@@ -175,9 +183,11 @@ void hd_svg_write(const struct hd_plan_facts *facts, double width_mm, FILE *stre
             "viewBox=\"0 0 %g %g\" font-family=\"Helvetica, Arial, sans-serif\">\n<title>",
             width_mm, height_mm, width_mm, height_mm);
     put_text(pipeline->schedule, stream);
-    fprintf(stream, ": %u ranks, %u stages, %u microbatches, %.10g ticks, bubble %.1f %%</title>\n",
-            pipeline->rank_count, pipeline->stage_count, pipeline->microbatch_count,
-            facts->timeline->length, 100 * facts->timeline->bubble);
+    put_count(": ", pipeline->rank_count, "rank", stream);
+    put_count(", ", pipeline->stage_count, "stage", stream);
+    put_count(", ", pipeline->microbatch_count, "microbatch", stream);
+    put_count(", ", facts->timeline->length, "tick", stream);
+    fprintf(stream, ", bubble %.1f %%</title>\n", 100 * facts->timeline->bubble);
     put_numbers(&figure);
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         put_rank(&figure, rank, 3 + row_mm * rank);
