@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "train/checkpoint.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -364,65 +363,6 @@ static void check_recovered(void)
     CU_ASSERT(access("whole/checkpoint.old", F_OK) != 0);
 }
 
-/* The last line of the summary, "see RUN: a, b/": every name is there, and what is there is named.
- */
-static int names_what_is_there(const struct command *command, const char *run)
-{
-    static const char *const files[] = {"report.html", "run.json",   "metrics.jsonl", "trace.json",
-                                        "hang.json",   "config.ini", "checkpoint/",   "log/"};
-    char *const text = command_text(command->out);
-    char begin[64], path[128];
-    int same;
-
-    snprintf(begin, sizeof begin, "see %s: ", run);
-    const char *const line = strstr(text, begin);
-    same = line != NULL;
-    for (unsigned i = 0; same && i < HD_CHECK_COUNT(files); i++) {
-        snprintf(path, sizeof path, "%s/%s", run, files[i]);
-        same = (strstr(line, files[i]) != NULL) == (access(path, F_OK) == 0);
-    }
-    if (!same) {
-        fprintf(stderr, "\n%s: %s\n", run, text);
-    }
-    free(text);
-    return same;
-}
-
-/* Before any checkpoint: a half-written one gives its space back, and run.json says the end. */
-static void check_full_at_once(void)
-{
-    struct command command = {.file_max_bytes = 100000};
-
-    CU_ASSERT_EQUAL(
-        command_run(&command, "run " MODEL SHAPE "train.steps=3 output.directory=early"), 7);
-    CU_ASSERT(command_says("early/run.json", "\"exit\": 7"));
-    CU_ASSERT(access("early/checkpoint.tmp", F_OK) != 0);
-    CU_ASSERT(names_what_is_there(&command, "early"));
-    CU_ASSERT(access("early/checkpoint", F_OK) != 0);
-    command.file_max_bytes = 0;
-    CU_ASSERT_EQUAL(command_run(&command, "run " MODEL SHAPE "train.steps=1 output.directory=late"),
-                    0);
-    CU_ASSERT(names_what_is_there(&command, "late"));
-    CU_ASSERT(command_says(command.out, "1 step, "));
-    CU_ASSERT(command_says(command.out, "checkpoint/"));
-}
-
-/* Which of several files could not be written is said in full. */
-static void check_put_path(void)
-{
-    struct hd_problem problem = {0};
-    char line[8192];
-    const int descriptor = open("whole/config.ini", O_RDONLY);
-
-    CU_ASSERT_FATAL(descriptor >= 0);
-    CU_ASSERT(hd_checkpoint_put(descriptor, "x", 1, 0, &problem) < 0);
-    close(descriptor);
-    hd_problem_line(&problem, line, sizeof line);
-    CU_ASSERT(line[0] == '/' &&
-              strstr(line, "/whole/config.ini: output.checkpoint_every: ") != NULL);
-    CU_ASSERT_EQUAL(problem.exit_code, HD_EXIT_OUTPUT);
-}
-
 /* A disk that is full at the checkpoint: exit 7, and the one before stays whole. */
 static void check_full_disk(void)
 {
@@ -475,9 +415,6 @@ int main(void)
         {"a kill at any moment leaves a whole checkpoint or none", check_kills},
         {"a kill between two renames is put right", check_recovered},
         {"a full disk leaves the checkpoint before", check_full_disk},
-        {"a full disk before any checkpoint: nothing half, and the summary lists what is there",
-         check_full_at_once},
-        {"the file that could not be written is named in full", check_put_path},
         {"a step that is not finite is no checkpoint (C88)", check_nonfinite},
     };
 

@@ -270,6 +270,7 @@ static void one_run_at_a_time(void)
     }
     close(told[1]);
     CU_ASSERT_FATAL(read(told[0], &letter, 1) == 1);
+    CU_ASSERT(hd_rundir_is_busy("busy") && !hd_rundir_is_busy("full"));
     for (unsigned i = 0; i < HD_CHECK_COUNT(modes); i++) {
         struct hd_problem problem = {0};
         CU_ASSERT(hd_rundir_create(&rundir, "busy", "demo", modes[i], &problem) < 0);
@@ -278,6 +279,7 @@ static void one_run_at_a_time(void)
     }
     kill(holder, SIGKILL);
     CU_ASSERT(waitpid(holder, &state, 0) == holder && WIFSIGNALED(state));
+    CU_ASSERT(!hd_rundir_is_busy("busy"));
     rundir = create_sound("busy", HD_RUNDIR_OVERWRITE); /* its child still lives */
     CU_ASSERT(!exists("busy/run.json") && read(told[0], &letter, 0) == 0);
     hd_rundir_close(&rundir);

@@ -89,7 +89,8 @@ static hd_status open_any(struct hd_resume *resume, const char *path, uint32_t w
         hd_problem_place(problem, "--resume");
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is a path that is too long");
     }
-    hd_status status = hd_checkpoint_recover(path, problem);
+    /* A run that goes on there may be between the two renames itself. */
+    hd_status status = hd_rundir_is_busy(path) ? HD_OK : hd_checkpoint_recover(path, problem);
     if (status != HD_OK) {
         return status;
     }

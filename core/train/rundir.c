@@ -88,6 +88,20 @@ static hd_status lock(struct hd_rundir *rundir, struct hd_problem *problem)
     return status;
 }
 
+uint32_t hd_rundir_is_busy(const char *path)
+{
+    struct flock other = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char file[PATH_BYTES];
+    const int descriptor = join(file, path, ".lock", "") ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+
+    if (descriptor < 0) {
+        return 0;
+    }
+    const uint32_t is_busy = fcntl(descriptor, F_GETLK, &other) == 0 && other.l_type != F_UNLCK;
+    close(descriptor);
+    return is_busy;
+}
+
 static void unlock(struct hd_rundir *rundir)
 {
     if (rundir->is_locked) {

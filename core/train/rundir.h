@@ -41,6 +41,10 @@ struct hd_rundir {
 hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, const char *name,
                            uint32_t mode, struct hd_problem *problem);
 
+/* Does another process hold the run's directory?  Not to be asked by the one that does: closing the
+   file would end its lock. */
+uint32_t hd_rundir_is_busy(const char *path);
+
 /* Writes `text` to path/NAME.tmp, syncs, renames.  HD_EXIT_OUTPUT; NAME is then what it was. */
 hd_status hd_rundir_write(const struct hd_rundir *rundir, const char *name, const char *text,
                           uint64_t bytes, struct hd_problem *problem);
