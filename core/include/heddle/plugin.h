@@ -5,7 +5,9 @@
  * constant, hd_plugin, and nothing else.  It links nothing of heddle's: whatever
  * it needs of the core arrives in struct hd_host.  The core loads it once, keeps it
  * until the process ends, and asks it nothing before it has checked, in this
- * order, magic, major version, size and kind.
+ * order, magic, major version, size and kind.  Before that a child has loaded it,
+ * run its constructors and destructors, checked the same and ended: what crashes,
+ * leaves the process or does not return there is refused.
  *
  * Growth: only another abi_major is refused.  A struct that begins with its size is
  * only appended to; its reader copies min(size, own size) over zeros, and zero or
