@@ -184,7 +184,7 @@ static void refuse_constructor(const char *does, uint64_t limit_ns, const char *
 static void check_constructors(void)
 {
     refuse_constructor("abort", 60 * HD_S_NS, "the loader dies of it (signal 6)");
-    refuse_constructor("exit", 60 * HD_S_NS, "its constructors or destructors end the process");
+    refuse_constructor("exit", 60 * HD_S_NS, "loading it ends the process");
     refuse_constructor("hang", 100 * HD_MS_NS,
                        "its constructors or destructors do not return in time");
 }

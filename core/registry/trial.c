@@ -181,7 +181,8 @@ static int judge(struct hd_candidate *candidate, struct trial *trial)
                  WTERMSIG(status));
         return 0;
     }
-    return refuse(candidate, "its constructors or destructors end the process");
+    /* A constructor's exit, or an assertion of ld.so's own, which is one too. */
+    return refuse(candidate, "loading it ends the process");
 }
 
 int hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns)
