@@ -49,8 +49,8 @@ static hd_status measure(struct hd_transport *instance, struct shm_lane *lane)
                         fault.channel, channel->depth, channel->bytes);
     }
     lane->offset_bytes = target->arena_bytes;
-    lane->mapped_bytes =
-        round_up(head_bytes(instance) + channel->depth * lane->stride_bytes, instance->page_bytes);
+    lane->used_bytes = head_bytes(instance) + channel->depth * lane->stride_bytes;
+    lane->mapped_bytes = round_up(lane->used_bytes, instance->page_bytes);
     target->arena_bytes += lane->mapped_bytes;
     if (target->arena_bytes > bytes_max) {
         const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, number_of(instance, lane), 0};
@@ -152,7 +152,7 @@ static hd_status make_lane(struct hd_transport *instance, struct shm_lane *lane)
         status = map(instance, lane, instance->descriptor);
     }
     if (status == HD_OK) {
-        account(instance, (int64_t)lane->mapped_bytes);
+        account(instance, (int64_t)lane->used_bytes);
         lane->words->magic = SHM_MAGIC;
         lane->words->nonce = instance->nonce;
         lane->words->channel = number_of(instance, lane);

@@ -71,6 +71,7 @@ struct shm_lane {
     unsigned char *slots;             /* slot 0 */
     const struct shm_peer *peer;
     uint64_t offset_bytes; /* in the memfd of the target */
+    uint64_t used_bytes;   /* head and slots: what is accounted */
     uint64_t mapped_bytes; /* whole pages */
     uint64_t stride_bytes;
     int is_source;
