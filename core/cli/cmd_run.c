@@ -5,6 +5,7 @@
 #include "cli/run_evaluate.h"
 #include "launch/identity.h"
 #include "launch/link.h"
+#include "report/run_json.h"
 #include "run/session.h"
 
 #include <math.h>
@@ -20,27 +21,6 @@ struct summary {
     double first_loss, last_loss, median_seconds, exposed_seconds;
 };
 
-static int by_value(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median_of(const double *seconds, uint32_t count)
-{
-    const uint32_t skipped = count > 2 ? 2 : 0;
-    double *sorted = malloc((count + 1) * sizeof *sorted);
-    double median = NAN;
-
-    if (sorted != NULL && count > 0) {
-        memcpy(sorted, seconds + skipped, (count - skipped) * sizeof *sorted);
-        qsort(sorted, count - skipped, sizeof *sorted, by_value);
-        median = sorted[(count - skipped) / 2];
-    }
-    free(sorted);
-    return median;
-}
-
 static void keep_summary(void *context, struct hd_session *session, void *region)
 {
     struct summary *summary = context;
@@ -52,7 +32,9 @@ static void keep_summary(void *context, struct hd_session *session, void *region
     }
     summary->first_loss = hd_session_losses(session, region)[0]; /* NaN: before a lost metric */
     summary->last_loss = hd_session_losses(session, region)[done - 1];
-    summary->median_seconds = median_of(hd_session_step_seconds(session, region), done);
+    struct hd_run_speed speed; /* from the third step on */
+    hd_run_speed(hd_session_step_seconds(session, region), done, 0, &speed);
+    summary->median_seconds = speed.median;
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
         const struct hd_rank_result *result = hd_session_rank(session, region, rank);
         if (result->counted_steps > 0) {
