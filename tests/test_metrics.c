@@ -114,6 +114,17 @@ static unsigned count_of(const char *text, char wanted)
     return count;
 }
 
+/* A kernel that only lasts has no loss, and no number stands in for it (C31). */
+static void metrics_without_loss(void)
+{
+    char line[HD_METRICS_LINE_BYTES];
+    struct hd_metrics metrics = awkward;
+
+    metrics.lacks_loss = 1;
+    hd_metrics_line(&metrics, line);
+    CU_ASSERT(strstr(line, "\"loss\": null, \"balance_loss\": null, \"z_loss\": null,") != NULL);
+}
+
 static void progress_in_a_pipe(void)
 {
     const char *const text =
@@ -167,6 +178,7 @@ int main(void)
     static const struct hd_check checks[] = {
         {"metrics read back to the same bits", metrics_read_back},
         {"what is not finite is null", metrics_not_finite},
+        {"a kernel without a loss has none in the file", metrics_without_loss},
         {"in a pipe, a line every 10 steps and the last", progress_in_a_pipe},
         {"on a terminal, one line that is rewritten", progress_on_a_terminal},
         {"quiet is quiet", progress_quiet},

@@ -220,7 +220,8 @@ static hd_status keep(struct hd_rank *rank, struct hd_progress *progress,
     struct hd_results *results = hd_session_results(session, rank->region);
     hd_status status = HD_OK;
 
-    hd_session_losses(session, rank->region)[metrics->step - 1] = metrics->result.loss;
+    hd_session_losses(session, rank->region)[metrics->step - 1] =
+        metrics->lacks_loss ? NAN : metrics->result.loss;
     hd_session_norms(session, rank->region)[metrics->step - 1] = metrics->result.grad_norm;
     hd_session_step_seconds(session, rank->region)[metrics->step - 1] = metrics->step_seconds;
     results->steps_done = metrics->step;
@@ -283,6 +284,7 @@ static hd_status train_step(struct hd_rank *rank, struct hd_progress *progress, 
             .step_seconds = seconds,
             .tokens_per_second = (double)tokens / seconds,
             .skipped = !rank->result.is_finite,
+            .lacks_loss = rank->session->corpus == NULL,
         };
         status = keep(rank, progress, &metrics, problem);
         hd_session_results(rank->session, rank->region)->skipped = rank->skipped;

@@ -21,9 +21,9 @@ uint32_t hd_metrics_line(const struct hd_metrics *metrics, char line[HD_METRICS_
         const char *key;
         double value;
     } before[] = {{"time", metrics->time_s},
-                  {"loss", result->loss},
-                  {"balance_loss", result->balance_loss},
-                  {"z_loss", result->z_loss},
+                  {"loss", metrics->lacks_loss ? NAN : result->loss},
+                  {"balance_loss", metrics->lacks_loss ? NAN : result->balance_loss},
+                  {"z_loss", metrics->lacks_loss ? NAN : result->z_loss},
                   {"grad_norm", result->grad_norm},
                   {"learning_rate", metrics->learning_rate}};
     char text[HD_NUMBER_TEXT_BYTES], second[HD_NUMBER_TEXT_BYTES];

@@ -46,17 +46,20 @@ static double seconds_left(const struct hd_progress *progress, uint32_t step)
 void hd_progress_step(struct hd_progress *progress, const struct hd_metrics *metrics)
 {
     const uint32_t is_last = metrics->step == progress->steps;
-    char line[LINE_BYTES], rate[32], left[32];
+    char line[LINE_BYTES], rate[32], left[32], loss[32] = "";
 
     if (progress->is_quiet || (!progress->is_terminal && metrics->step % EVERY != 0 && !is_last)) {
         return;
     }
     short_number(metrics->tokens_per_second, rate);
     clock_text(seconds_left(progress, metrics->step), left);
-    const int length = snprintf(
-        line, sizeof line, "%sstep %u/%u  loss %.4f  %s tokens/s  %s left%s%s",
-        progress->is_terminal ? "\r" : "", metrics->step, progress->steps, metrics->result.loss,
-        rate, left, metrics->skipped ? "  (skipped)" : "", progress->is_terminal ? "\033[K" : "\n");
+    if (!metrics->lacks_loss) {
+        snprintf(loss, sizeof loss, "loss %.4f  ", metrics->result.loss);
+    }
+    const int length = snprintf(line, sizeof line, "%sstep %u/%u  %s%s tokens/s  %s left%s%s",
+                                progress->is_terminal ? "\r" : "", metrics->step, progress->steps,
+                                loss, rate, left, metrics->skipped ? "  (skipped)" : "",
+                                progress->is_terminal ? "\033[K" : "\n");
     /* One write, so that a line of the log never falls into the middle of it. */
     const ssize_t written = write(STDERR_FILENO, line, (size_t)length);
     (void)written; /* a terminal that is gone ends no run */

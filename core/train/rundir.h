@@ -64,6 +64,7 @@ struct hd_metrics {
     uint64_t tokens; /* of this step */
     double step_seconds, tokens_per_second;
     uint32_t skipped;
+    uint32_t lacks_loss; /* the kernel has no terms: null in the file, nothing in the line */
 };
 
 #define HD_METRICS_LINE_BYTES 1024u
