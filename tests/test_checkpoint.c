@@ -189,6 +189,29 @@ static void check_in_place(void)
     CU_ASSERT(access("half/checkpoint.old", F_OK) != 0);
 }
 
+/* The oracle holds over a restart in every precision, with another plan and recomputation on the
+ * way. */
+static void check_precisions(void)
+{
+    static const char *const words[] = {
+        "kernels.name=cpu kernels.precision=bf16",
+        "kernels.name=cpu kernels.precision=mxfp8",
+        "kernels.name=reference kernels.precision=bf16",
+        "kernels.name=reference kernels.precision=mxfp8",
+    };
+
+    for (unsigned i = 0; i < HD_CHECK_COUNT(words); i++) {
+        run_well("run " MODEL SHAPE "train.steps=6 output.directory=full --overwrite %s", words[i]);
+        run_well("run " MODEL SHAPE "train.steps=3 output.directory=part --overwrite %s", words[i]);
+        run_well("run --resume part --quiet train.steps=6 output.directory=more --overwrite %s",
+                 "pipeline.ranks=4 pipeline.schedule=1f1b_v kernels.recompute=full");
+        if (!is_same_run("full", "more")) {
+            printf("\n%s: not the run that never stopped\n", words[i]);
+            CU_FAIL("the bits differ after --resume");
+        }
+    }
+}
+
 /* Other kernels have other bits, but they read the same files and go on from the same sample. */
 static void check_kernels(void)
 {
@@ -406,6 +429,8 @@ int main(void)
 {
     static const struct hd_check checks[] = {
         {"--resume under another plan is the run that never stopped", check_plans},
+        {"--resume in bf16 and mxfp8, recomputing, is the run that never stopped",
+         check_precisions},
         {"the trace holds the steps that were run", check_trace},
         {"--resume goes on in the run's directory, and again", check_in_place},
         {"another kernel or precision goes on from the same files", check_kernels},
