@@ -13,10 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifndef HD_COMMIT
-#define HD_COMMIT "unknown"
-#endif
-
 #define VERSION_TEXT(major, minor) #major "." #minor
 #define VERSION_OF(major, minor)   VERSION_TEXT(major, minor)
 

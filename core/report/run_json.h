@@ -4,7 +4,7 @@
  *
  * Written before step 1 with `"exit": null`, and replaced whole at the end.  What is not known yet,
  * or is not finite, is null.  The writer adds what the binary and the process know themselves:
- * version, commit (HD_COMMIT where the build defines it), compiler, libraries, environment.
+ * version, commit (of the checkout it was built from), compiler, libraries, environment.
  * All pointers are borrowed for the call; [setup] and after the last step, one thread.
  */
 #ifndef HEDDLE_REPORT_RUN_JSON_H
