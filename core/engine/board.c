@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A process whose watchdog has been silent for so long does not run. */
+/* For so long a half-written row is waited for; so long silent, a watchdog's process does not run.
+ */
 enum { CAUSE_MS = 500, STALE_MS = 2000 };
 
 /* A wait this long is more than the time that a message takes to wake its reader. */
 enum { REST_MS = 40 };
 
-enum { READ_TURNS = 1000, YIELD_TURNS = 16 };
+enum { YIELD_TURNS = 16 };
 
 static uint64_t since_ms(uint64_t now_ns, uint64_t then_ns)
 {
@@ -56,13 +57,17 @@ void hd_board_beat(struct hd_board *board, uint32_t rank)
     atomic_store_explicit(&board->rows[rank].heartbeat_ns, hd_now_ns(), memory_order_relaxed);
 }
 
-/* A writer that died in the middle leaves an odd version: what it wrote is taken as it is. */
+/*
+ * A writer that died in the middle leaves an odd version: what it wrote is taken as it is, but only
+ * after a time in which one that lost its core, on a machine however loaded, has come back.
+ */
 void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_state *state)
 {
     const struct hd_rank_row *row = &board->rows[rank];
     uint64_t words[HD_STATE_WORDS];
+    uint64_t deadline_ns = 0;
 
-    for (uint32_t turn = 0; turn < READ_TURNS; turn++) {
+    for (uint64_t turn = 0;; turn++) {
         const unsigned before = atomic_load_explicit(&row->version, memory_order_acquire);
         for (uint32_t i = 0; i < HD_STATE_WORDS; i++) {
             words[i] = atomic_load_explicit(&row->state[i], memory_order_relaxed);
@@ -74,6 +79,11 @@ void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_s
             return;
         }
         if (turn % YIELD_TURNS == YIELD_TURNS - 1) {
+            const uint64_t now_ns = hd_now_ns();
+            deadline_ns = deadline_ns == 0 ? now_ns + CAUSE_MS * HD_MS_NS : deadline_ns;
+            if (now_ns > deadline_ns) {
+                return;
+            }
             sched_yield(); /* the writer may have lost its core in the middle */
         }
     }
