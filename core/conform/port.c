@@ -95,13 +95,18 @@ hd_status hd_port_wait(const struct hd_port *port, struct hd_message message, ui
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
+/* A slot may be told busy for longer than it is: so it is asked for again, as the core does. */
 hd_status hd_port_send(const struct hd_port *port, struct hd_message message)
 {
+    const uint64_t deadline_ns = limit_of(port);
     hd_status status = port->ops->reserve(port->transport, &message);
 
-    if (status == HD_BUSY) {
-        status = hd_port_wait(port, message, limit_of(port));
-        status = status == HD_OK ? port->ops->reserve(port->transport, &message) : status;
+    while (status == HD_BUSY) {
+        status = hd_port_wait(port, message, deadline_ns);
+        if (status == HD_OK) {
+            status = hd_now_ns() < deadline_ns ? port->ops->reserve(port->transport, &message)
+                                               : HD_TIMEOUT;
+        }
     }
     if (status == HD_OK) {
         hd_port_fill(port, message);

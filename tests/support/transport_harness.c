@@ -1,4 +1,4 @@
-#include "support/transport_harness.h"
+#include "support/transport_region.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -6,9 +6,8 @@
 
 #include <assert.h>
 #include <dlfcn.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,29 +16,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
-
-enum { ENTRY_MAX = 256, KEY_BYTES = 64, VALUE_BYTES = 4096 };
-
-struct entry {
-    char key[KEY_BYTES];
-    uint64_t bytes;
-    unsigned char value[VALUE_BYTES];
-};
-
-/* What one rank has put; only that rank writes it, the others read behind a fence. */
-struct table {
-    _Atomic uint32_t count;
-    struct entry entries[ENTRY_MAX];
-};
-
-struct hd_testbed_region {
-    _Atomic uint32_t generation; /* the futex of the fence */
-    _Atomic uint32_t arrived_count;
-    _Atomic uint64_t words[HD_TESTBED_WORD_COUNT];
-    _Atomic int32_t pids[HD_TESTBED_RANK_MAX];
-    struct table tables[HD_TESTBED_RANK_MAX];
-};
 
 /* --- what is tested ---------------------------------------------------------------------- */
 
@@ -137,127 +115,6 @@ void hd_testbed_choose(struct hd_testbed_job *job, const struct hd_testbed_varia
     job->inner_option_count = variant->inner_option_count;
 }
 
-/* --- struct hd_host, of a rank ----------------------------------------------------------- */
-
-static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
-{
-    (void)context;
-    return hd_memory_take(bytes, alignment_bytes, tag);
-}
-
-static void host_free(void *context, void *memory)
-{
-    (void)context;
-    hd_memory_give(memory);
-}
-
-static uint64_t host_now_ns(void *context)
-{
-    (void)context;
-    return hd_now_ns();
-}
-
-static void host_log(void *context, uint32_t level, const char *text)
-{
-    const struct hd_testbed_rank *rank = context;
-    if (level == 0) {
-        fprintf(stderr, "rank %u: log: %s\n", rank->rank, text);
-    }
-}
-
-static hd_status host_fail(void *context, const struct hd_error *error)
-{
-    struct hd_testbed_rank *rank = context;
-    struct hd_testbed_report *report = &rank->report;
-
-    report->count++;
-    report->status = error->status;
-    report->rank = error->rank;
-    report->channel = error->channel;
-    report->sequence = error->sequence;
-    snprintf(report->text, sizeof report->text, "%s", error->text);
-    return error->status;
-}
-
-static const struct entry *find(const struct table *table, const char *key)
-{
-    const uint32_t count = atomic_load(&table->count);
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (strcmp(table->entries[i].key, key) == 0) {
-            return &table->entries[i];
-        }
-    }
-    return NULL;
-}
-
-static hd_status host_put(void *context, const char *key, const void *value, uint64_t bytes)
-{
-    const struct hd_testbed_rank *rank = context;
-    struct table *table = &rank->region->tables[rank->rank];
-    const uint32_t count = atomic_load(&table->count);
-    struct entry *entry = &table->entries[count];
-
-    if (find(table, key) != NULL) {
-        return HD_INVALID;
-    }
-    assert(strlen(key) < KEY_BYTES && bytes <= VALUE_BYTES && count < ENTRY_MAX);
-    snprintf(entry->key, sizeof entry->key, "%s", key);
-    entry->bytes = bytes;
-    memcpy(entry->value, value, bytes);
-    atomic_store(&table->count, count + 1);
-    return HD_OK;
-}
-
-/* Whoever asks for what nobody has put before the fence waits in vain. */
-static hd_status host_get(void *context, const char *key, void *value, uint64_t bytes,
-                          uint64_t deadline_ns)
-{
-    const struct hd_testbed_rank *rank = context;
-
-    (void)deadline_ns;
-    for (uint32_t i = 0; i < rank->job->rank_count; i++) {
-        const struct entry *entry = find(&rank->region->tables[i], key);
-        if (entry != NULL) {
-            const int fits = entry->bytes == bytes;
-            memcpy(value, entry->value, fits ? bytes : 0);
-            return fits ? HD_OK : HD_PROTOCOL;
-        }
-    }
-    return HD_TIMEOUT;
-}
-
-static hd_status host_fence(void *context, uint64_t deadline_ns)
-{
-    const struct hd_testbed_rank *rank = context;
-    struct hd_testbed_region *region = rank->region;
-    const uint32_t generation = atomic_load(&region->generation);
-
-    if (atomic_fetch_add(&region->arrived_count, 1) + 1 == rank->job->rank_count) {
-        atomic_store(&region->arrived_count, 0);
-        atomic_store(&region->generation, generation + 1);
-        syscall(SYS_futex, (void *)&region->generation, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-        return HD_OK;
-    }
-    while (atomic_load(&region->generation) == generation) {
-        const uint64_t now_ns = hd_now_ns();
-        if (now_ns >= deadline_ns) {
-            return HD_TIMEOUT;
-        }
-        const uint64_t left_ns = deadline_ns - now_ns;
-        const struct timespec left = {.tv_sec = (time_t)(left_ns / HD_S_NS),
-                                      .tv_nsec = (long)(left_ns % HD_S_NS)};
-        syscall(SYS_futex, (void *)&region->generation, FUTEX_WAIT, generation, &left, NULL, 0);
-    }
-    return HD_OK;
-}
-
-static void host_trace_transfer(void *context, const struct hd_transfer *transfer)
-{
-    (void)context;
-    (void)transfer;
-}
-
 /* --- one rank ---------------------------------------------------------------------------- */
 
 uint64_t hd_testbed_deadline_ns(uint64_t from_now_ms)
@@ -275,7 +132,7 @@ int hd_testbed_complain(const struct hd_testbed_rank *rank, const char *file, in
 
 hd_status hd_testbed_fence(struct hd_testbed_rank *rank)
 {
-    return host_fence(rank, hd_testbed_deadline_ns(10000));
+    return rank->host.fence(rank, hd_testbed_deadline_ns(10000));
 }
 
 hd_status hd_testbed_open(struct hd_testbed_rank *rank, uint64_t limit_ms)
@@ -312,21 +169,7 @@ static void set_up(struct hd_testbed_rank *rank, const struct hd_testbed_job *jo
     rank->words = region->words;
     rank->pids = region->pids;
     rank->ops = rank->plugin->ops;
-    rank->host = (struct hd_host){.size = sizeof rank->host,
-                                  .rank = rank->rank,
-                                  .rank_count = job->rank_count,
-                                  .option_count = job->option_count,
-                                  .options = job->options,
-                                  .context = rank,
-                                  .alloc = host_alloc,
-                                  .free = host_free,
-                                  .now_ns = host_now_ns,
-                                  .log = host_log,
-                                  .fail = host_fail,
-                                  .put = host_put,
-                                  .get = host_get,
-                                  .fence = host_fence,
-                                  .trace_transfer = host_trace_transfer};
+    hd_testbed_host_init(rank, job);
     rank->setup = (struct hd_transport_setup){.size = sizeof rank->setup,
                                               .channel_count = job->channel_count,
                                               .channels = rank->channel_list,
@@ -366,7 +209,7 @@ static int run_rank(struct hd_testbed_rank *rank)
     const int code = rank->job->body(rank);
     if (code == 0) {
         HD_REQUIRE(rank, hd_testbed_close(rank) == HD_OK);
-        HD_REQUIRE(rank, rank->leaks || held_bytes() == 0);
+        HD_REQUIRE(rank, rank->leaks || rank->job->as_threads || held_bytes() == 0);
     }
     return code;
 }
@@ -442,19 +285,12 @@ static uint32_t judge(const struct hd_testbed_job *job, uint32_t rank, pid_t pid
     return 0;
 }
 
-uint32_t hd_testbed_run(const struct hd_testbed_job *job)
+static uint32_t run_processes(const struct hd_testbed_job *job, const struct hd_plugin *plugin,
+                              struct hd_testbed_region *region, uint64_t deadline_ns)
 {
-    const struct hd_plugin *plugin = hd_testbed_load(job->name);
-    const uint64_t deadline_ns = hd_testbed_deadline_ns(job->limit_ms > 0 ? job->limit_ms : 60000);
     pid_t pids[HD_TESTBED_RANK_MAX];
     uint32_t wrong_count = 0;
 
-    assert(job->rank_count <= HD_TESTBED_RANK_MAX && job->channel_count <= HD_TESTBED_CHANNEL_MAX);
-    struct hd_testbed_region *region =
-        mmap(NULL, sizeof *region, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (plugin == NULL || region == MAP_FAILED) {
-        return job->rank_count;
-    }
     fflush(NULL);
     for (uint32_t rank = 0; rank < job->rank_count; rank++) {
         pids[rank] = start(job, plugin, region, rank);
@@ -463,6 +299,78 @@ uint32_t hd_testbed_run(const struct hd_testbed_job *job)
     for (uint32_t rank = 0; rank < job->rank_count; rank++) {
         wrong_count += judge(job, rank, pids[rank], deadline_ns);
     }
+    return wrong_count;
+}
+
+static void *run_thread(void *argument)
+{
+    struct hd_testbed_rank *rank = argument;
+
+    rank->code = run_rank(rank);
+    return NULL;
+}
+
+/* A thread cannot be killed: one that is overdue ends the whole program. */
+static void join(pthread_t thread, const struct hd_testbed_rank *rank, uint64_t deadline_ns)
+{
+    const uint64_t now_ns = hd_now_ns();
+    const uint64_t left_ns = now_ns < deadline_ns ? deadline_ns - now_ns : 0;
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until); /* the thread sanitizer knows no other join */
+    until.tv_sec += (time_t)(left_ns / HD_S_NS) + 1;
+    if (pthread_timedjoin_np(thread, NULL, &until) != 0) {
+        fprintf(stderr, "%s: rank %u is not over at the deadline\n", rank->job->name, rank->rank);
+        abort();
+    }
+}
+
+static uint32_t run_threads(const struct hd_testbed_job *job, const struct hd_plugin *plugin,
+                            struct hd_testbed_region *region, uint64_t deadline_ns)
+{
+    struct hd_testbed_rank *ranks = calloc(job->rank_count, sizeof *ranks);
+    const uint64_t held_before = held_bytes();
+    pthread_t threads[HD_TESTBED_RANK_MAX];
+    uint32_t wrong_count = 0;
+    uint32_t leaks = 0;
+
+    assert(ranks != NULL);
+    for (uint32_t i = 0; i < job->rank_count; i++) {
+        ranks[i].rank = i;
+        ranks[i].plugin = plugin;
+        set_up(&ranks[i], job, region);
+    }
+    for (uint32_t i = 0; i < job->rank_count; i++) {
+        const int error = pthread_create(&threads[i], NULL, run_thread, &ranks[i]);
+        assert(error == 0);
+    }
+    for (uint32_t i = 0; i < job->rank_count; i++) {
+        join(threads[i], &ranks[i], deadline_ns);
+        wrong_count += ranks[i].code != (job->exit_codes == NULL ? 0 : job->exit_codes[i]);
+        leaks += ranks[i].leaks;
+    }
+    if (wrong_count == 0 && leaks == 0 && held_bytes() != held_before) {
+        fprintf(stderr, "%s: the ranks leave %llu bytes of the host's\n", job->name,
+                (unsigned long long)(held_bytes() - held_before));
+        wrong_count = job->rank_count;
+    }
+    free(ranks);
+    return wrong_count;
+}
+
+uint32_t hd_testbed_run(const struct hd_testbed_job *job)
+{
+    const struct hd_plugin *plugin = hd_testbed_load(job->name);
+    const uint64_t deadline_ns = hd_testbed_deadline_ns(job->limit_ms > 0 ? job->limit_ms : 60000);
+
+    assert(job->rank_count <= HD_TESTBED_RANK_MAX && job->channel_count <= HD_TESTBED_CHANNEL_MAX);
+    struct hd_testbed_region *region =
+        mmap(NULL, sizeof *region, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (plugin == NULL || region == MAP_FAILED) {
+        return job->rank_count;
+    }
+    const uint32_t wrong_count = job->as_threads ? run_threads(job, plugin, region, deadline_ns)
+                                                 : run_processes(job, plugin, region, deadline_ns);
     munmap(region, sizeof *region);
     return wrong_count;
 }

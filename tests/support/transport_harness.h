@@ -3,8 +3,8 @@
  *
  *   parent   loads heddle_transport_NAME.so from HD_PLUGIN_DIR, forks the ranks, collects their
  *            exit codes, and kills whoever is left at the deadline
- *   rank     a process of its own: opens the plugin with the job's channels, runs the job's body,
- *            then quiesces, meets the others in a fence, closes, and must hold no memory then
+ *   rank     a process, or a thread (as_threads): opens the plugin with the job's channels, runs
+ * the job's body, then quiesces, meets the others in a fence, closes, and must hold no memory then
  *
  * The ranks' struct hd_host is served from memory that is shared since before the fork: put
  * refuses a key that this rank has used (HD_INVALID, as the core's bootstrap), get finds what any
@@ -51,6 +51,7 @@ struct hd_testbed_rank {
     _Atomic uint64_t *words;     /* [HD_TESTBED_WORD_COUNT], zero at first, shared by all ranks */
     const _Atomic int32_t *pids; /* of all ranks; known after the first fence */
     struct hd_testbed_region *region;
+    int code;       /* of a thread: what it ended with */
     uint32_t leaks; /* set by a body whose quiesce said that close must leak */
     const struct hd_channel *channel_list[HD_TESTBED_CHANNEL_MAX]; /* what setup points to */
 };
@@ -63,8 +64,9 @@ struct hd_testbed_job {
     const struct hd_channel *channels; /* [channel_count] */
     const struct hd_option_value *options, *inner_options;
     uint32_t option_count, inner_option_count;
-    uint32_t unopened; /* the body opens by itself, with hd_testbed_open */
-    uint64_t limit_ms; /* of the whole run; 0: 60 s */
+    uint32_t as_threads; /* the ranks are threads of this process, and share its memory */
+    uint32_t unopened;   /* the body opens by itself, with hd_testbed_open */
+    uint64_t limit_ms;   /* of the whole run; 0: 60 s */
     int (*body)(struct hd_testbed_rank *rank);
     const void *argument;  /* the body's own */
     const int *exit_codes; /* that the ranks must end with; NULL: all 0 */
@@ -108,6 +110,8 @@ hd_status hd_testbed_open(struct hd_testbed_rank *rank, uint64_t limit_ms);
 hd_status hd_testbed_close(struct hd_testbed_rank *rank);
 /* All ranks meet here, within ten seconds. */
 hd_status hd_testbed_fence(struct hd_testbed_rank *rank);
+/* Ends the fences of all ranks, now and later: HD_ABORTED. [any-thread] */
+void hd_testbed_abort(struct hd_testbed_rank *rank);
 uint64_t hd_testbed_deadline_ns(uint64_t from_now_ms);
 
 /* Says on stderr what did not hold, with the rank's last report; returns 1. */

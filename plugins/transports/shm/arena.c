@@ -156,6 +156,9 @@ static hd_status make_lane(struct hd_transport *instance, struct shm_lane *lane)
         lane->words->magic = SHM_MAGIC;
         lane->words->nonce = instance->nonce;
         lane->words->channel = number_of(instance, lane);
+        lane->words->home = lane->words;
+        atomic_store(&lane->words->holder_count, 1);
+        lane->is_home = 1;
     }
     return status;
 }
@@ -207,6 +210,21 @@ static int is_expected(const struct hd_transport *instance, const struct shm_lan
            lane->words->channel == number_of(instance, lane);
 }
 
+/*
+ * Ranks that are threads of one process need no second mapping; with one, what both ends touch has
+ * one address, and a checker of races sees it.
+ */
+static void share_home(struct hd_transport *instance, struct shm_lane *lane)
+{
+    struct shm_words *home = lane->words->home;
+
+    shm_arena_unmap(lane);
+    atomic_fetch_add(&home->holder_count, 1);
+    lane->words = home;
+    lane->slots = (unsigned char *)home + head_bytes(instance);
+    lane->is_home = 1;
+}
+
 hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
                          const struct shm_rank_card *card)
 {
@@ -243,6 +261,9 @@ hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
         status = refuse_card(instance, lane, HD_UNSUPPORTED,
                              "other content stands there: the ranks are not in one pid namespace");
     }
+    if (status == HD_OK && card->pid == (int32_t)getpid()) {
+        share_home(instance, lane);
+    }
     return status;
 }
 
@@ -257,7 +278,11 @@ void shm_arena_close_descriptor(struct hd_transport *instance)
 void shm_arena_unmap(struct shm_lane *lane)
 {
     if (lane->words != NULL) {
-        munmap(lane->words, lane->mapped_bytes);
+        const int is_last = !lane->is_home || atomic_fetch_sub(&lane->words->holder_count, 1) == 1;
+        if (is_last) {
+            munmap(lane->words, lane->mapped_bytes);
+        }
         lane->words = NULL;
+        lane->is_home = 0;
     }
 }

@@ -35,6 +35,10 @@ struct shm_words {
     uint64_t nonce;   /* as in the card: it is this rank's memory, not a namesake's */
     uint64_t channel; /* and this channel's */
 
+    /* Where the target has it mapped, and how many ranks of that very process use that mapping. */
+    struct shm_words *home;
+    _Atomic uint32_t holder_count;
+
     /* The source writes these: messages 0 .. arrived-1 are whole; it writes no more. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t arrived;
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t source_stopped;
@@ -75,6 +79,7 @@ struct shm_lane {
     uint64_t mapped_bytes; /* whole pages */
     uint64_t stride_bytes;
     int is_source;
+    int is_home;             /* words is words->home: other ranks may use it too */
     uint64_t reserved_count; /* source: the sequence of the next reserve */
     uint64_t posted_count;   /* the sequence of the next post */
     uint64_t readable_count; /* target: those before have been found readable */
