@@ -8,7 +8,7 @@ trap 'rm -rf "$world"' EXIT
 failed=0
 
 # --- a small world with every rule broken once -------------------------------------------------
-mkdir -p "$world"/{core/{base,plan,engine,launch,include/heddle},plugins/{schedules,kernels/{one,transformer}},tests/tidy,docs,so}
+mkdir -p "$world"/{core/{base,plan,engine,launch,include/heddle},plugins/{device,schedules,kernels/{one,transformer}},tests/tidy,docs,so}
 cd "$world" || exit 1
 cp "$HD_SOURCE_DIR/.clang-format" .
 repeat() { # COUNT LINE
@@ -46,7 +46,9 @@ printf '#include <heddle/schedule.h>\n#include "base/log.h"\n#include <cjson/cJS
 : >plugins/kernels/transformer/library.cmake
 : >plugins/kernels/one/own.h
 printf '#include "own.h"\n#include "ops.h"\n#include "other.h"\n' >plugins/kernels/one/folder.c
-printf '#include "ops.h"\n' >plugins/schedules/other_kind.c
+: >plugins/device/every_kind.h
+: >plugins/device/library.cmake
+printf '#include "ops.h"\n#include "every_kind.h"\n' >plugins/schedules/other_kind.c
 {
     echo 'struct big_ops {'
     repeat 19 '    int (*call)(int value);'

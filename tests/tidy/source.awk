@@ -89,7 +89,8 @@ function exists(file,    line, found)
     return found
 }
 
-# Whether a plugin's quoted include lies in its own folder or in a library of its kind.
+# Whether a plugin's quoted include lies in its own folder, in a library of its kind, or in one of
+# all kinds, which lies right under plugins/.
 function is_within_reach(name,    count, i, all)
 {
     if (exists(root "/" folder "/" name)) {
@@ -97,7 +98,8 @@ function is_within_reach(name,    count, i, all)
     }
     count = split(libraries, all, " ")
     for (i = 1; i <= count; i++) {
-        if (index(all[i], parts[1] "/" parts[2] "/") == 1 && exists(root "/" all[i] "/" name)) {
+        if ((index(all[i], parts[1] "/" parts[2] "/") == 1 || all[i] ~ /^plugins\/[^\/]*$/) &&
+            exists(root "/" all[i] "/" name)) {
             return 1
         }
     }
