@@ -28,13 +28,15 @@ static int has(const struct hd_problem *problem, const char *text)
 
 /* --- leases ---------------------------------------------------------------------------------- */
 
+static const struct hd_regions regions = {.alignment = ALIGNMENT};
+
 static struct hd_lease_pool make_pool(uint32_t slot_count, uint32_t poison)
 {
-    struct hd_lease_pool pool = {.stage = 3, .microbatch_count = 8, .poison = poison};
+    struct hd_lease_pool pool = {
+        .regions = &regions, .stage = 3, .microbatch_count = 8, .poison = poison};
     struct hd_problem problem = {0};
 
-    CU_ASSERT_EQUAL_FATAL(
-        hd_lease_pool_create(&pool, slot_count, PAYLOAD_BYTES, ALIGNMENT, &problem), HD_OK);
+    CU_ASSERT_EQUAL_FATAL(hd_lease_pool_create(&pool, slot_count, PAYLOAD_BYTES, &problem), HD_OK);
     CU_ASSERT_EQUAL(pool.slot_bytes, 128);
     return pool;
 }
@@ -111,6 +113,7 @@ static struct hd_pipeline_channel channel = {
 static struct hd_lane make_local_lane(uint32_t checksum, uint32_t poison)
 {
     struct hd_lane lane = {.channel = &channel,
+                           .regions = &regions,
                            .index = HD_LANE_LOCAL,
                            .is_source = 1,
                            .is_target = 1,
@@ -121,7 +124,7 @@ static struct hd_lane make_local_lane(uint32_t checksum, uint32_t poison)
                            .bytes = MESSAGE_BYTES};
     struct hd_problem problem = {0};
 
-    CU_ASSERT_EQUAL_FATAL(hd_lane_create(&lane, ALIGNMENT, &problem), HD_OK);
+    CU_ASSERT_EQUAL_FATAL(hd_lane_create(&lane, &problem), HD_OK);
     hd_lane_begin(&lane, 1);
     return lane;
 }
@@ -236,6 +239,7 @@ static void test_remote_target(void)
     struct hd_transport transport = {.failing_at = 300};
     struct hd_problem problem = {0};
     struct hd_lane lane = {.channel = &channel,
+                           .regions = &regions,
                            .index = 7,
                            .is_target = 1,
                            .dtype = HD_BF16,
@@ -243,7 +247,7 @@ static void test_remote_target(void)
                            .transport = &transport,
                            .ops = &ops};
 
-    CU_ASSERT_EQUAL_FATAL(hd_lane_create(&lane, ALIGNMENT, &problem), HD_OK);
+    CU_ASSERT_EQUAL_FATAL(hd_lane_create(&lane, &problem), HD_OK);
     hd_lane_begin(&lane, 1);
     CU_ASSERT_EQUAL(hd_lane_post_all(&lane), HD_OK);
     CU_ASSERT_EQUAL(transport.posted_count, 3); /* as many as have a slot */

@@ -57,6 +57,8 @@ struct plant {
     void *own_payload;
 };
 
+static const struct hd_regions regions = {.alignment = 64};
+
 static void open_plant(struct plant *plant, const struct variant *variant, const char *options,
                        struct hd_lease_pool pool)
 {
@@ -77,9 +79,10 @@ static void open_plant(struct plant *plant, const struct variant *variant, const
     hd_chain_draw(&plant->chain, 41);
     hd_chain_fix_routing(&plant->chain);
     plant->pool = pool;
+    plant->pool.regions = &regions;
     plant->pool.microbatch_count = MICROBATCH_MAX;
     CU_ASSERT_EQUAL_FATAL(hd_lease_pool_create(&plant->pool, slot_count,
-                                               plant->chain.stages[0].needs.payload_bytes, 64,
+                                               plant->chain.stages[0].needs.payload_bytes,
                                                &problem),
                           HD_OK);
     plant->own_payload = plant->chain.stages[0].payload;

@@ -265,9 +265,10 @@ static int ends_payload(const struct drawing *drawing, const struct hd_action *a
 
 static hd_status walk_pool(const struct drawing *drawing, struct walk *walk)
 {
-    struct hd_lease_pool pool = {.stage = walk->stage, .microbatch_count = MICROBATCH_LIMIT};
-    hd_status status =
-        hd_lease_pool_create(&pool, walk->slot_count, SLOT_BYTES, 64, &walk->problem);
+    const struct hd_regions regions = {.alignment = 64};
+    struct hd_lease_pool pool = {
+        .regions = &regions, .stage = walk->stage, .microbatch_count = MICROBATCH_LIMIT};
+    hd_status status = hd_lease_pool_create(&pool, walk->slot_count, SLOT_BYTES, &walk->problem);
     uint32_t live = 0;
 
     for (uint32_t i = 0; status == HD_OK && i < drawing->row_length[walk->rank]; i++) {

@@ -35,15 +35,16 @@ static hd_status open_kernel(struct hd_engine *engine, struct hd_problem *proble
                        plugin->name);
         return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the kernel", problem);
     }
-    engine->alignment = device->alignment > HD_SEAL_BYTES ? device->alignment : HD_SEAL_BYTES;
+    engine->regions.alignment =
+        device->alignment > HD_SEAL_BYTES ? device->alignment : HD_SEAL_BYTES;
     return HD_OK;
 }
 
 static hd_status take_region(struct hd_engine *engine, uint64_t bytes, const char *tag, void **out,
                              struct hd_problem *problem)
 {
-    *out = hd_memory_take(bytes, engine->alignment, tag);
-    if (*out == NULL) {
+    const hd_status status = hd_regions_take(&engine->regions, bytes, tag, out);
+    if (status != HD_OK) {
         hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for %llu bytes of %s",
                        (unsigned long long)bytes, tag);
         return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
@@ -92,12 +93,13 @@ static hd_status create_pools(struct hd_engine *engine, struct hd_local_stage *l
     assert(local->acquisitions >= 1 && local->acquisitions <= HD_ACQUISITION_MAX);
     for (uint32_t i = 0; !pipeline->is_forward_only && i < local->acquisitions; i++) {
         struct hd_lease_pool *pool = &local->pools[i];
+        pool->regions = &engine->regions;
         pool->stage = local->stage;
         pool->microbatch_count = pipeline->microbatch_count;
         pool->poison = engine->setup.poison;
         pool->fault = fault;
-        const hd_status status = hd_lease_pool_create(pool, slots, local->needs->payload_bytes,
-                                                      engine->alignment, problem);
+        const hd_status status =
+            hd_lease_pool_create(pool, slots, local->needs->payload_bytes, problem);
         if (status != HD_OK) {
             return hd_engine_blame(engine, status, "allocating", problem);
         }
@@ -255,6 +257,7 @@ static hd_status create_lanes(struct hd_engine *engine, struct hd_problem *probl
         const uint32_t is_local = channel->source == channel->target;
         *lane = (struct hd_lane){
             .channel = channel,
+            .regions = &engine->regions,
             .index = is_local ? HD_LANE_LOCAL : remote_index(pipeline, program->lanes[i]),
             .is_source = channel->source == rank,
             .is_target = channel->target == rank,
@@ -266,7 +269,7 @@ static hd_status create_lanes(struct hd_engine *engine, struct hd_problem *probl
             .ops = engine->transport_ops,
         };
         engine->lane_count++;
-        const hd_status status = hd_lane_create(lane, engine->alignment, problem);
+        const hd_status status = hd_lane_create(lane, problem);
         if (status != HD_OK) {
             return hd_engine_blame(engine, status, "making the lanes", problem);
         }
@@ -354,14 +357,14 @@ static void finish_stages(struct hd_engine *engine)
         for (uint32_t pool = 0; pool < HD_ACQUISITION_MAX; pool++) {
             hd_lease_pool_finish(&local->pools[pool]);
         }
-        hd_memory_give(local->memory.parameters);
-        hd_memory_give(local->memory.optimizer);
-        hd_memory_give(local->memory.gradients[HD_DENSE]);
-        hd_memory_give(local->memory.gradients[HD_EXPERT]);
+        hd_regions_give(&engine->regions, local->memory.parameters);
+        hd_regions_give(&engine->regions, local->memory.optimizer);
+        hd_regions_give(&engine->regions, local->memory.gradients[HD_DENSE]);
+        hd_regions_give(&engine->regions, local->memory.gradients[HD_EXPERT]);
         hd_memory_give(local->terms);
     }
     hd_memory_give(engine->stages);
-    hd_memory_give(engine->scratch);
+    hd_regions_give(&engine->regions, engine->scratch);
 }
 
 void hd_engine_destroy(struct hd_engine *engine)

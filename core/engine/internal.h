@@ -6,6 +6,7 @@
 #include "engine/lane.h"
 #include "engine/lease.h"
 #include "engine/program.h"
+#include "engine/region.h"
 #include "engine/watchdog.h"
 
 /* One stage of this rank. */
@@ -41,7 +42,7 @@ struct hd_engine {
     struct hd_local_stage *stages;
     uint64_t held_slots, peak_slots; /* of all payload pools together: now, and the most so far */
     void *scratch;
-    uint64_t alignment;
+    struct hd_regions regions; /* of this kernel, on this device */
 
     uint32_t lane_count;
     struct hd_lane *lanes;

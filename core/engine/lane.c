@@ -27,18 +27,22 @@ static struct hd_message message_of(const struct hd_lane *lane, uint64_t sequenc
     return (struct hd_message){.sequence = sequence, .channel = lane->index};
 }
 
-hd_status hd_lane_create(struct hd_lane *lane, uint64_t alignment, struct hd_problem *problem)
+hd_status hd_lane_create(struct hd_lane *lane, struct hd_problem *problem)
 {
+    const uint64_t alignment = lane->regions->alignment;
     const uint32_t slots = lane->channel->slots;
+    hd_status status = HD_OK;
+    void *arena = NULL;
 
     assert(slots > 0 && alignment >= HD_SEAL_BYTES);
     lane->lead_bytes = alignment;
     lane->stride_bytes = (lane->bytes + alignment - 1) / alignment * alignment + lane->lead_bytes;
     lane->is_released = hd_memory_take(slots, 64, "lanes");
     if (is_local(lane)) {
-        lane->arena = hd_memory_take(slots * lane->stride_bytes, alignment, "transfer");
+        status = hd_regions_take(lane->regions, slots * lane->stride_bytes, "transfer", &arena);
+        lane->arena = arena;
     }
-    if (lane->is_released == NULL || (is_local(lane) && lane->arena == NULL)) {
+    if (lane->is_released == NULL || status != HD_OK) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
                               "no memory for %u slots of %llu bytes at boundary %u", slots,
                               (unsigned long long)lane->stride_bytes, lane->channel->boundary);
@@ -49,7 +53,9 @@ hd_status hd_lane_create(struct hd_lane *lane, uint64_t alignment, struct hd_pro
 void hd_lane_finish(struct hd_lane *lane)
 {
     hd_memory_give(lane->is_released);
-    hd_memory_give(lane->arena);
+    if (lane->arena != NULL) {
+        hd_regions_give(lane->regions, lane->arena);
+    }
     lane->is_released = NULL;
     lane->arena = NULL;
 }
@@ -257,7 +263,7 @@ hd_status hd_lane_release(struct hd_lane *lane, uint64_t sequence)
     assert(sequence >= lane->released_count && sequence < lane->released_count + slots);
     assert(!lane->is_released[sequence % slots]);
     if (lane->poison) {
-        memset(hd_lane_slot(lane, sequence), 0xFF, lane->bytes);
+        status = hd_regions_fill(lane->regions, hd_lane_slot(lane, sequence), lane->bytes, 0xFF);
     }
     lane->is_released[sequence % slots] = 1;
     while (status == HD_OK && lane->is_released[lane->released_count % slots]) {

@@ -16,6 +16,7 @@
 #define HEDDLE_ENGINE_LANE_H
 
 #include "base/problem.h"
+#include "engine/region.h"
 #include "plan/pipeline.h"
 
 #include <heddle/transport.h>
@@ -34,8 +35,9 @@ struct hd_seal {
 
 struct hd_lane {
     const struct hd_pipeline_channel *channel;
-    uint32_t index;                /* of the transport's channel; HD_LANE_LOCAL */
-    uint32_t is_source, is_target; /* both: local */
+    const struct hd_regions *regions; /* where a local arena comes from, and what poisons */
+    uint32_t index;                   /* of the transport's channel; HD_LANE_LOCAL */
+    uint32_t is_source, is_target;    /* both: local */
     uint32_t is_sealed, has_checksum, poison, dtype;
     uint64_t bytes, stride_bytes;
     uint64_t lead_bytes; /* local: before each slot, for the seal */
@@ -47,8 +49,9 @@ struct hd_lane {
     const struct hd_transport_ops *ops;
 };
 
-/* bytes, dtype, channel, index, flags and transport are set by the caller; takes the rest. */
-hd_status hd_lane_create(struct hd_lane *lane, uint64_t alignment, struct hd_problem *problem);
+/* bytes, dtype, channel, regions, index, flags and transport are set by the caller; takes the rest.
+ */
+hd_status hd_lane_create(struct hd_lane *lane, struct hd_problem *problem);
 void hd_lane_finish(struct hd_lane *lane);
 
 /* Step `step` (from 1) begins: its messages are base .. base + message_count - 1. */

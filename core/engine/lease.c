@@ -5,17 +5,22 @@
 #include <string.h>
 
 hd_status hd_lease_pool_create(struct hd_lease_pool *pool, uint32_t slot_count, uint64_t slot_bytes,
-                               uint64_t alignment, struct hd_problem *problem)
+                               struct hd_problem *problem)
 {
+    const uint64_t alignment = pool->regions->alignment;
+    void *memory = NULL;
+
     assert(slot_count > 0 && slot_bytes > 0 && pool->microbatch_count > 0);
     pool->slot_count = slot_count;
     pool->slot_bytes = (slot_bytes + alignment - 1) / alignment * alignment;
     pool->next_generation = 1;
-    pool->memory = hd_memory_take(slot_count * pool->slot_bytes, alignment, "payload");
     pool->slots = hd_memory_take(slot_count * sizeof pool->slots[0], 64, "lease");
     pool->slot_of = hd_memory_take(pool->microbatch_count * sizeof(uint32_t), 64, "lease");
     pool->generation_of = hd_memory_take(pool->microbatch_count * sizeof(uint64_t), 64, "lease");
-    if (pool->memory == NULL || pool->slots == NULL || pool->slot_of == NULL ||
+    const hd_status status =
+        hd_regions_take(pool->regions, slot_count * pool->slot_bytes, "payload", &memory);
+    pool->memory = memory;
+    if (status != HD_OK || pool->slots == NULL || pool->slot_of == NULL ||
         pool->generation_of == NULL) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
                               "no memory for %u payload slots of %llu bytes (stage %u)", slot_count,
@@ -27,7 +32,9 @@ hd_status hd_lease_pool_create(struct hd_lease_pool *pool, uint32_t slot_count, 
 
 void hd_lease_pool_finish(struct hd_lease_pool *pool)
 {
-    hd_memory_give(pool->memory);
+    if (pool->memory != NULL) {
+        hd_regions_give(pool->regions, pool->memory);
+    }
     hd_memory_give(pool->slots);
     hd_memory_give(pool->slot_of);
     hd_memory_give(pool->generation_of);
@@ -107,26 +114,24 @@ hd_status hd_lease_find(const struct hd_lease_pool *pool, uint32_t microbatch, v
 }
 
 /* The slot is free, unless it is another's by now. */
-static void free_slot(struct hd_lease_pool *pool, uint32_t microbatch)
+static hd_status free_slot(struct hd_lease_pool *pool, uint32_t microbatch)
 {
     const uint32_t slot = pool->slot_of[microbatch];
     if (pool->slots[slot].generation != pool->generation_of[microbatch]) {
-        return;
-    }
-    if (pool->poison) {
-        memset(pool->memory + slot * pool->slot_bytes, 0xFF, pool->slot_bytes);
+        return HD_OK;
     }
     pool->slots[slot].generation = 0;
     assert(pool->held_count > 0);
     pool->held_count--;
+    return !pool->poison ? HD_OK
+                         : hd_regions_fill(pool->regions, pool->memory + slot * pool->slot_bytes,
+                                           pool->slot_bytes, 0xFF);
 }
 
-void hd_lease_end_forward(struct hd_lease_pool *pool, uint32_t microbatch)
+hd_status hd_lease_end_forward(struct hd_lease_pool *pool, uint32_t microbatch)
 {
     assert(microbatch < pool->microbatch_count && pool->slot_of[microbatch] != HD_LEASE_NO_SLOT);
-    if (pool->fault == HD_LEASE_EARLY_RELEASE) {
-        free_slot(pool, microbatch);
-    }
+    return pool->fault == HD_LEASE_EARLY_RELEASE ? free_slot(pool, microbatch) : HD_OK;
 }
 
 hd_status hd_lease_release(struct hd_lease_pool *pool, uint32_t microbatch,
@@ -138,7 +143,7 @@ hd_status hd_lease_release(struct hd_lease_pool *pool, uint32_t microbatch,
     }
     assert(pool->fault != HD_LEASE_HONEST ||
            pool->slots[pool->slot_of[microbatch]].microbatch == microbatch);
-    free_slot(pool, microbatch);
+    const hd_status status = free_slot(pool, microbatch);
     pool->slot_of[microbatch] = HD_LEASE_NO_SLOT;
-    return HD_OK;
+    return status;
 }

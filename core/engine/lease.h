@@ -13,6 +13,7 @@
 #define HEDDLE_ENGINE_LEASE_H
 
 #include "base/problem.h"
+#include "engine/region.h"
 
 #include <stdint.h>
 
@@ -33,6 +34,7 @@ struct hd_lease_slot {
 };
 
 struct hd_lease_pool {
+    const struct hd_regions *regions; /* where its memory comes from; borrowed */
     uint32_t stage;
     uint32_t slot_count;
     uint32_t held_count, peak_count; /* peak */
@@ -48,10 +50,10 @@ struct hd_lease_pool {
     uint32_t next_slot; /* HD_LEASE_FORWARD_ORDER */
 };
 
-/* slot_bytes is rounded up to `alignment`.  stage, microbatch_count, poison and fault are the
-   caller's; the rest is zero. */
+/* slot_bytes is rounded up to the regions' alignment.  regions, stage, microbatch_count, poison and
+   fault are the caller's; the rest is zero. */
 hd_status hd_lease_pool_create(struct hd_lease_pool *pool, uint32_t slot_count, uint64_t slot_bytes,
-                               uint64_t alignment, struct hd_problem *problem);
+                               struct hd_problem *problem);
 void hd_lease_pool_finish(struct hd_lease_pool *pool);
 
 /* The lowest free slot.  None free, or a second lease of one microbatch, breaks what the plan
@@ -64,9 +66,10 @@ hd_status hd_lease_find(const struct hd_lease_pool *pool, uint32_t microbatch, v
                         uint64_t *generation, struct hd_problem *problem);
 
 /* To be called when a forward ends.  Keeps the lease, but for HD_LEASE_EARLY_RELEASE. */
-void hd_lease_end_forward(struct hd_lease_pool *pool, uint32_t microbatch);
+hd_status hd_lease_end_forward(struct hd_lease_pool *pool, uint32_t microbatch);
 
-/* Ends the lease, poisons the slot if asked.  Twice is an error. */
+/* Ends the lease, poisons the slot if asked.  Twice is an error.  A kernel that cannot poison says
+   so itself, and leaves the problem as it is. */
 hd_status hd_lease_release(struct hd_lease_pool *pool, uint32_t microbatch,
                            struct hd_problem *problem);
 

@@ -234,17 +234,19 @@ static hd_status kernel_failed(const struct turn *turn, hd_status status)
     return hd_engine_fail(turn->engine, status, turn->engine->setup.kernel, text, turn->problem);
 }
 
-static void end_forward(const struct turn *turn)
+static hd_status end_forward(const struct turn *turn)
 {
     struct hd_local_stage *local = &turn->engine->stages[turn->instruction->local_stage];
     const struct hd_action *action = &turn->instruction->action;
+    hd_status status = HD_OK;
 
     if (action->kind != HD_FORWARD || turn->engine->setup.pipeline->is_forward_only) {
-        return;
+        return HD_OK;
     }
-    for (uint32_t i = 0; i < local->acquisitions; i++) {
-        hd_lease_end_forward(&local->pools[i], action->microbatch);
+    for (uint32_t i = 0; status == HD_OK && i < local->acquisitions; i++) {
+        status = hd_lease_end_forward(&local->pools[i], action->microbatch);
     }
+    return status;
 }
 
 static hd_status run_pass(const struct turn *turn)
@@ -267,10 +269,12 @@ static hd_status run_pass(const struct turn *turn)
     status = call_kernel(turn, &pass);
     turn->record->end_ns = hd_now_ns();
     turn->record->sent_ns = turn->record->end_ns;
+    if (status == HD_OK) {
+        status = end_forward(turn);
+    }
     if (status != HD_OK) {
         return kernel_failed(turn, status);
     }
-    end_forward(turn);
     if (!hd_engine_rounding_is_kept()) {
         hd_problem_set(turn->problem, HD_DEVICE, HD_EXIT_PLUGIN,
                        "kernel %s changed the processor's rounding or flush-to-zero mode (MXCSR); "
@@ -312,8 +316,11 @@ static hd_status give_back(const struct turn *turn)
         status = hd_lease_release(&local->pools[i], instruction->action.microbatch, turn->problem);
         turn->engine->held_slots--;
         if (status != HD_OK) {
-            return hd_engine_blame(turn->engine, status, turn_name(turn, "ending", text),
-                                   turn->problem);
+            turn_name(turn, "ending", text);
+            return turn->problem->exit_code == 0
+                       ? hd_engine_fail(turn->engine, status, turn->engine->setup.kernel, text,
+                                        turn->problem)
+                       : hd_engine_blame(turn->engine, status, text, turn->problem);
         }
     }
     return status;
@@ -366,14 +373,22 @@ static hd_status begin_lanes(const struct turn *turn)
     return status != HD_OK ? transport_failed(turn, status, "posting before") : HD_OK;
 }
 
-static void begin_stages(struct hd_engine *engine)
+static hd_status begin_stages(const struct turn *turn)
 {
-    for (uint32_t i = 0; i < engine->stage_count; i++) {
-        struct hd_local_stage *local = &engine->stages[i];
-        for (uint32_t group = 0; group < HD_GROUP_COUNT; group++) {
-            memset(local->memory.gradients[group], 0, local->needs->gradient_bytes[group]);
-        }
+    struct hd_engine *engine = turn->engine;
+    const uint32_t row_count =
+        engine->setup.pipeline->is_forward_only ? 0 : engine->stage_count * HD_GROUP_COUNT;
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < row_count; i++) {
+        const struct hd_local_stage *local = &engine->stages[i / HD_GROUP_COUNT];
+        const uint32_t group = i % HD_GROUP_COUNT;
+        status = hd_regions_fill(&engine->regions, local->memory.gradients[group],
+                                 local->needs->gradient_bytes[group], 0);
     }
+    return status != HD_OK ? hd_engine_fail(engine, status, engine->setup.kernel,
+                                            "zeroing the gradients", turn->problem)
+                           : HD_OK;
 }
 
 hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *input,
@@ -389,11 +404,11 @@ hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *i
     engine->state.step = input->step;
     engine->state.action_count = 0;
     turn.instruction = &program->instructions[0];
-    if (!engine->setup.pipeline->is_forward_only) {
-        begin_stages(engine);
-    }
+    status = begin_stages(&turn);
     hd_recorder_begin(&engine->recorder, input->step);
-    status = begin_lanes(&turn);
+    if (status == HD_OK) {
+        status = begin_lanes(&turn);
+    }
     for (uint32_t i = 0; status == HD_OK && i < program->instruction_count; i++) {
         turn.instruction = &program->instructions[i];
         turn.record = hd_recorder_row(&engine->recorder, i);

@@ -61,7 +61,7 @@ hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *
         .inner_host = engine->setup.inner != NULL ? &engine->inner_host.host : NULL,
         .deadline_ns = hd_now_ns() + engine->setup.board->first_step_timeout_ns,
         .memory = HD_MEMORY_HOST,
-        .alignment_bytes = (uint32_t)engine->alignment,
+        .alignment_bytes = (uint32_t)engine->regions.alignment,
     };
     hd_status status = engine->transport_ops->open(&engine->transport_setup, &transport);
     if (status != HD_OK) {

@@ -1,0 +1,39 @@
+#include "engine/region.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+static uint32_t is_of_host(const struct hd_regions *regions)
+{
+    return regions->ops == NULL;
+}
+
+hd_status hd_regions_take(const struct hd_regions *regions, uint64_t bytes, const char *tag,
+                          void **out)
+{
+    if (!is_of_host(regions)) {
+        *out = NULL;
+        return bytes > 0 ? regions->ops->allocate(regions->kernel, bytes, tag, out) : HD_OK;
+    }
+    *out = hd_memory_take(bytes, regions->alignment, tag);
+    return *out != NULL ? HD_OK : HD_NO_MEMORY;
+}
+
+void hd_regions_give(const struct hd_regions *regions, void *memory)
+{
+    if (is_of_host(regions)) {
+        hd_memory_give(memory);
+    }
+}
+
+hd_status hd_regions_fill(const struct hd_regions *regions, void *target, uint64_t bytes,
+                          uint8_t value)
+{
+    if (!is_of_host(regions)) {
+        return bytes > 0 ? regions->ops->copy(regions->kernel, target, NULL, bytes, value) : HD_OK;
+    }
+    if (bytes > 0) {
+        memset(target, value, bytes);
+    }
+    return HD_OK;
+}
