@@ -128,7 +128,7 @@ static void check_typed(void)
     CU_ASSERT_EQUAL(config.cost.transfer.values[1], 0.25);
     CU_ASSERT_EQUAL_FATAL(config.cost.backward.count, 1);
     CU_ASSERT_EQUAL(config.cost.backward.values[0], 2);
-    CU_ASSERT_EQUAL(config.cost.blocking, 1);
+    CU_ASSERT_EQUAL(config.cost.mode, 1);
     CU_ASSERT_EQUAL(config.memory.budget_gb, 12.5);
     CU_ASSERT_TRUE(isnan(config.memory.copy_gb));
     CU_ASSERT_STRING_EQUAL(config.output.directory, "runs/a");

@@ -33,6 +33,7 @@ struct hd_config_counts {
 
 enum hd_config_precision { HD_CONFIG_BF16 = 0, HD_CONFIG_MXFP8 = 1, HD_CONFIG_F32 = 2 };
 enum hd_config_recompute { HD_CONFIG_NONE = 0, HD_CONFIG_FULL = 1, HD_CONFIG_EXPERTS = 2 };
+enum { HD_CONFIG_UNPROVEN_ORDER = 4 }; /* debug.fault: law 7 is not asked */
 enum hd_config_format { HD_CONFIG_AUTO = 0, HD_CONFIG_TEXT = 1, HD_CONFIG_TOKENS = 2 };
 
 /* One word of the file: kept for the plugins' sections, whose tables are known only later, and for
@@ -60,6 +61,7 @@ struct hd_config {
         char inner[HD_CONFIG_TEXT_MAX]; /* "none" */
         double timeout_s, first_step_timeout_s;
         uint32_t progress_thread;
+        uint32_t issue_order; /* enum hd_issue_order, by value: canonical | grouped | program */
     } transport;
     struct {
         char name[HD_CONFIG_TEXT_MAX];
@@ -94,7 +96,7 @@ struct hd_config {
     struct {
         struct hd_config_numbers forward, backward, input_gradient, weight_gradient; /* [stages] */
         struct hd_config_numbers transfer; /* [boundaries] */
-        uint32_t blocking;                 /* mode = overlapped | blocking */
+        uint32_t mode; /* enum hd_transfer_mode, by value: overlapped | blocking | serial */
         double tick_us;
         char from[HD_CONFIG_TEXT_MAX]; /* "none" or a run directory */
     } cost;
@@ -108,7 +110,7 @@ struct hd_config {
     } output;
     struct {
         uint32_t poison, checksum;
-        uint32_t fault; /* enum hd_lease_fault */
+        uint32_t fault; /* enum hd_lease_fault, or HD_CONFIG_UNPROVEN_ORDER */
     } debug;
     struct {
         uint32_t data, expert;

@@ -66,9 +66,10 @@ void hd_lane_begin(struct hd_lane *lane, uint32_t step)
     lane->base = (uint64_t)(step - 1) * lane->channel->message_count;
 }
 
-static hd_status post_next(struct hd_lane *lane)
+hd_status hd_lane_post_next(struct hd_lane *lane, uint32_t group_left)
 {
-    const struct hd_message message = message_of(lane, lane->posted_count);
+    struct hd_message message = message_of(lane, lane->posted_count);
+    message.group_left = group_left;
     const hd_status status = lane->ops->post_recv(lane->transport, &message);
 
     lane->posted_count += status == HD_OK;
@@ -82,7 +83,7 @@ hd_status hd_lane_post_all(struct hd_lane *lane)
 
     while (status == HD_OK && lane->posted_count < end &&
            lane->posted_count < lane->released_count + lane->channel->slots) {
-        status = post_next(lane);
+        status = hd_lane_post_next(lane, 0);
     }
     return status;
 }
@@ -92,7 +93,7 @@ hd_status hd_lane_post_until(struct hd_lane *lane, uint64_t sequence)
     hd_status status = HD_OK;
 
     while (status == HD_OK && lane->posted_count <= sequence) {
-        status = post_next(lane);
+        status = hd_lane_post_next(lane, 0);
     }
     return status;
 }
@@ -210,20 +211,33 @@ void hd_lane_seal(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32
     memcpy(slot - sizeof seal, &seal, sizeof seal);
 }
 
-hd_status hd_lane_send(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch)
+void hd_lane_end_write(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch)
 {
+    assert(sequence == lane->written_count);
     if (lane->is_sealed) {
         hd_lane_seal(lane, sequence, step, microbatch);
     }
-    assert(sequence == lane->sent_count);
-    if (is_local(lane)) {
-        lane->sent_count++;
-        return HD_OK;
+    lane->written_count++;
+}
+
+hd_status hd_lane_send_next(struct hd_lane *lane, uint32_t group_left)
+{
+    struct hd_message message = message_of(lane, lane->sent_count);
+    hd_status status = HD_OK;
+
+    assert(lane->sent_count < lane->written_count);
+    message.group_left = group_left;
+    if (!is_local(lane)) {
+        status = lane->ops->post_send(lane->transport, &message, NULL);
     }
-    const struct hd_message message = message_of(lane, sequence);
-    const hd_status status = lane->ops->post_send(lane->transport, &message, NULL);
     lane->sent_count += status == HD_OK;
     return status;
+}
+
+hd_status hd_lane_send(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch)
+{
+    hd_lane_end_write(lane, sequence, step, microbatch);
+    return hd_lane_send_next(lane, 0);
 }
 
 hd_status hd_lane_check(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch,

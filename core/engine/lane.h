@@ -40,8 +40,9 @@ struct hd_lane {
     uint32_t is_source, is_target;    /* both: local */
     uint32_t is_sealed, has_checksum, poison, dtype;
     uint64_t bytes, stride_bytes;
-    uint64_t lead_bytes; /* local: before each slot, for the seal */
-    uint64_t base;       /* sequence of the current step's first message */
+    uint64_t lead_bytes;    /* local: before each slot, for the seal */
+    uint64_t base;          /* sequence of the current step's first message */
+    uint64_t written_count; /* source: these may be sent */
     uint64_t sent_count, posted_count, released_count;
     uint8_t *is_released;           /* [slots]: asked for, and waiting for its turn; target only */
     unsigned char *arena;           /* local: [slots, stride_bytes], each with its seal first */
@@ -62,6 +63,10 @@ hd_status hd_lane_post_all(struct hd_lane *lane);
 /* Target, remote: posts up to and including `sequence` (of the job). */
 hd_status hd_lane_post_until(struct hd_lane *lane, uint64_t sequence);
 
+/* Target, remote: posts the next receive, of whose group `group_left` posts follow at once (law 7).
+ */
+hd_status hd_lane_post_next(struct hd_lane *lane, uint32_t group_left);
+
 /* HD_OK: readable (target) or free (source); HD_IN_PROGRESS else.  Local lanes are always ready, by
    the plan; HD_PROTOCOL if not. */
 hd_status hd_lane_test(struct hd_lane *lane, uint64_t sequence);
@@ -75,7 +80,11 @@ void *hd_lane_slot(struct hd_lane *lane, uint64_t sequence);
 
 /* Source: writes the seal before the slot, over the bytes that are in it now. */
 void hd_lane_seal(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch);
-/* Source: seals the slot, where the lane is sealed, and sends. */
+/* Source: the slot is written; seals it, where the lane is sealed. */
+void hd_lane_end_write(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch);
+/* Source: sends the next message, which is written; group_left as above. */
+hd_status hd_lane_send_next(struct hd_lane *lane, uint32_t group_left);
+/* Both, for a transport that takes sends in any order. */
 hd_status hd_lane_send(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch);
 
 /* Target, after the wait: does the seal say what the plan says?  HD_PROTOCOL with both in the

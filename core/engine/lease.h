@@ -19,7 +19,7 @@
 
 #define HD_LEASE_NO_SLOT UINT32_MAX
 
-/* In the order of the key debug.fault. */
+/* In the order of the key debug.fault; what comes after these is no fault of leases. */
 enum hd_lease_fault {
     HD_LEASE_HONEST = 0,
     HD_LEASE_OFF = 1,           /* slot = microbatch modulo the pool, whoever has it */

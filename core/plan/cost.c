@@ -11,14 +11,24 @@
 
 #include <assert.h>
 
+/* Serial: how far a rank's transfers have come. */
+struct cost_line {
+    uint32_t head;  /* where its group begins, in the lists of issue */
+    uint32_t moved; /* transfers of the group that have moved */
+    double begin;   /* all of the group is posted, and the one before it is over */
+    double end;     /* the last that has arrived */
+};
+
 struct cost_run {
     const struct hd_pipeline *pipeline;
     const struct hd_timeline_costs *costs;
     struct hd_timeline *timeline;
+    struct hd_issue issue;   /* serial only */
+    struct cost_line *lines; /* [rank_count] */
     double
         *arrival; /* [action_count]: of what the action sends; blocking: when it begins to move */
-    double *rank_end; /* [rank_count]: when the rank is free */
-    double *line_end; /* serial: [rank_count]; else [channel_count]: when the line is free */
+    double *rank_end;    /* [rank_count]: when the rank is free */
+    double *channel_end; /* [channel_count]: when its last transfer has arrived */
 };
 
 static double later(double a, double b)
@@ -66,21 +76,60 @@ static double input_time(struct cost_run *run, uint32_t index, double rank_free)
     return later(rank_free, arrival);
 }
 
-/* A transfer that holds nobody, over a line that moves one at a time: its channel, or both ranks.
- */
+/* A transfer that holds nobody, over a channel that moves one at a time. */
 static void move(struct cost_run *run, uint32_t sender)
 {
     const struct hd_pipeline *const pipeline = run->pipeline;
-    const uint32_t index = hd_flow_out_channel(pipeline, &pipeline->actions[sender]);
-    const struct hd_pipeline_channel *const channel = &pipeline->channels[index];
-    const int is_serial = run->costs->mode == HD_TRANSFER_SERIAL;
-    double *const first = &run->line_end[is_serial ? channel->source : index];
-    double *const second = &run->line_end[is_serial ? channel->target : index];
-    const double begin = later(run->timeline->end[sender], later(*first, *second));
+    const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[sender]);
+    const double begin = later(run->timeline->end[sender], run->channel_end[channel]);
 
-    run->arrival[sender] = begin + run->costs->transfer[channel->boundary];
-    *first = run->arrival[sender];
-    *second = run->arrival[sender];
+    run->arrival[sender] = begin + run->costs->transfer[pipeline->channels[channel].boundary];
+    run->channel_end[channel] = run->arrival[sender];
+}
+
+/* The first of a group to move: what is sent must be written, and what is received needs a slot. */
+static void begin_group(struct cost_run *run, uint32_t rank)
+{
+    struct cost_line *const line = &run->lines[rank];
+
+    line->begin = line->end;
+    for (uint32_t i = line->head; i < run->issue.group_end[line->head]; i++) {
+        uint32_t wanted = run->issue.sender[i];
+        if (hd_issue_source(run->pipeline, wanted) != rank) {
+            wanted = run->costs->is_unlimited ? HD_NO_ACTION
+                                              : hd_flow_slot_release(run->pipeline, wanted);
+        }
+        if (wanted != HD_NO_ACTION) {
+            line->begin = later(line->begin, run->timeline->end[wanted]);
+        }
+    }
+}
+
+/* One that has its turn at both its ranks; those of a group move side by side. */
+static void move_in_turn(struct cost_run *run, uint32_t sender)
+{
+    const struct hd_pipeline *const pipeline = run->pipeline;
+    const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[sender]);
+    const uint32_t ends[2] = {pipeline->channels[channel].source,
+                              pipeline->channels[channel].target};
+    double begin = 0;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        if (run->lines[ends[i]].moved == 0) {
+            begin_group(run, ends[i]);
+        }
+        begin = later(begin, run->lines[ends[i]].begin);
+    }
+    run->arrival[sender] = begin + run->costs->transfer[pipeline->channels[channel].boundary];
+    for (uint32_t i = 0; i < 2; i++) {
+        struct cost_line *const line = &run->lines[ends[i]];
+        line->end = later(line->end, run->arrival[sender]);
+        line->moved++;
+        if (line->head + line->moved == run->issue.group_end[line->head]) {
+            line->head += line->moved;
+            line->moved = 0;
+        }
+    }
 }
 
 static void send(struct cost_run *run, uint32_t index, double *rank_end)
@@ -124,54 +173,68 @@ static void act(struct cost_run *run, uint32_t index)
     send(run, index, rank_end);
 }
 
-static hd_status run_order(struct cost_run *run, uint32_t *order, uint64_t entry_count,
-                           struct hd_problem *problem)
+static hd_status find_order(struct cost_run *run, uint32_t *order, struct hd_problem *problem)
 {
     const uint32_t is_bounded = !run->costs->is_unlimited;
-    const hd_status status = run->costs->mode == HD_TRANSFER_SERIAL
-                                 ? hd_serial_order(run->pipeline, is_bounded, order, problem)
-                                 : hd_flow_order(run->pipeline, is_bounded, order, problem);
+
+    if (run->costs->mode == HD_TRANSFER_SERIAL) {
+        return hd_serial_order(run->pipeline, &run->issue, is_bounded, order, problem);
+    }
+    return hd_flow_order(run->pipeline, is_bounded, order, problem);
+}
+
+static hd_status run_order(struct cost_run *run, struct hd_problem *problem)
+{
+    /* Actions, and serial transfers: each of those is in two lists. */
+    const uint64_t entry_count = run->pipeline->action_count + run->issue.count / 2;
+    uint32_t *const order = hd_plan_take(entry_count, sizeof *order, problem);
+    hd_status status = order != NULL ? find_order(run, order, problem) : HD_NO_MEMORY;
 
     for (uint64_t i = 0; status == HD_OK && i < entry_count; i++) {
         if (order[i] & HD_SERIAL_TRANSFER) {
-            move(run, order[i] & ~HD_SERIAL_TRANSFER);
+            move_in_turn(run, order[i] & ~HD_SERIAL_TRANSFER);
         } else {
             act(run, order[i]);
         }
     }
+    hd_memory_give(order);
     return status;
 }
 
-static uint64_t count_entries(const struct hd_pipeline *pipeline, uint32_t mode)
+static hd_status begin_lines(struct cost_run *run, struct hd_problem *problem)
 {
-    uint64_t entry_count = pipeline->action_count;
-    for (uint32_t i = 0; mode == HD_TRANSFER_SERIAL && i < pipeline->channel_count; i++) {
-        if (pipeline->channels[i].source != pipeline->channels[i].target) {
-            entry_count += pipeline->channels[i].message_count;
-        }
+    if (run->costs->mode != HD_TRANSFER_SERIAL) {
+        return HD_OK;
     }
-    return entry_count;
+    const hd_status status = hd_issue_create(run->pipeline, &run->issue, problem);
+    for (uint32_t rank = 0; status == HD_OK && rank < run->pipeline->rank_count; rank++) {
+        run->lines[rank].head = run->issue.begin[rank];
+    }
+    return status;
 }
 
 hd_status hd_cost_fill(const struct hd_pipeline *pipeline, const struct hd_timeline_costs *costs,
                        struct hd_timeline *timeline, struct hd_problem *problem)
 {
-    const uint64_t entry_count = count_entries(pipeline, costs->mode);
     struct cost_run run = {.pipeline = pipeline, .costs = costs, .timeline = timeline};
-    uint32_t *const order = hd_plan_take(entry_count, sizeof *order, problem);
     hd_status status = HD_NO_MEMORY;
 
     assert(costs->mode <= HD_TRANSFER_SERIAL);
     run.arrival = hd_plan_take(pipeline->action_count, sizeof(double), problem);
     run.rank_end = hd_plan_take(pipeline->rank_count, sizeof(double), problem);
-    run.line_end = hd_plan_take((uint64_t)pipeline->channel_count + pipeline->rank_count,
-                                sizeof(double), problem);
-    if (order != NULL && run.arrival != NULL && run.rank_end != NULL && run.line_end != NULL) {
-        status = run_order(&run, order, entry_count, problem);
+    run.channel_end = hd_plan_take(pipeline->channel_count, sizeof(double), problem);
+    run.lines = hd_plan_take(pipeline->rank_count, sizeof *run.lines, problem);
+    if (run.arrival != NULL && run.rank_end != NULL && run.channel_end != NULL &&
+        run.lines != NULL) {
+        status = begin_lines(&run, problem);
     }
-    hd_memory_give(run.line_end);
+    if (status == HD_OK) {
+        status = run_order(&run, problem);
+    }
+    hd_issue_finish(&run.issue);
+    hd_memory_give(run.lines);
+    hd_memory_give(run.channel_end);
     hd_memory_give(run.rank_end);
     hd_memory_give(run.arrival);
-    hd_memory_give(order);
     return status;
 }

@@ -186,4 +186,8 @@ void hd_pipeline_hash(const struct hd_pipeline *pipeline, struct hd_hash *hash)
         hd_hash_add_u64(hash, pipeline->channels[i].slots);
     }
     hash_array(hash, pipeline->payload_slots, pipeline->stage_count);
+    if (pipeline->is_serial) {
+        hd_hash_add_text(hash, "serial");
+        hd_hash_add_u64(hash, pipeline->issue_order);
+    }
 }

@@ -39,6 +39,9 @@ enum hd_pass_kind {
     HD_PASS_COUNT = 3
 };
 
+/* How a serial transport's transfers are issued (plan/issue.h). */
+enum hd_issue_order { HD_ISSUE_CANONICAL = 0, HD_ISSUE_GROUPED = 1, HD_ISSUE_PROGRAM = 2 };
+
 struct hd_pipeline_channel {
     uint32_t boundary;  /* between stages boundary and boundary + 1 */
     uint32_t direction; /* HD_FORWARD or HD_BACKWARD, as in transport.h */
@@ -62,6 +65,8 @@ struct hd_pipeline {
     uint32_t is_split;     /* has I and W; B may stand beside them, for other microbatches */
     uint32_t is_ascending; /* law 8; 0 marks a plan that runs outside the bitwise oracle */
     uint32_t has_idle;     /* the schedule draws idle ticks */
+    uint32_t is_serial;    /* the transport moves one transfer at a time: set by the caller */
+    uint32_t issue_order;  /* enum hd_issue_order; likewise */
 
     uint32_t *stage_rank; /* [replica_count, stage_count] */
     uint8_t *replica_of;  /* [microbatch_count] */
@@ -133,9 +138,9 @@ struct hd_slot_request {
 hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
                                  const struct hd_slot_request *request, struct hd_problem *problem);
 
-/* Law 7, for transports that are HD_TRANSPORT_SERIAL: the canonical order (producer's end in asap,
-   then boundary, backward before forward, sequence) must have no cycle.  Slots count as well: with
-   the depths or more no legal plan has one, with fewer one may appear.  HD_EXIT_PLAN. */
+/* Law 7, for transports that are HD_TRANSPORT_SERIAL: with transfers issued in issue_order, nothing
+   waits for itself.  In the canonical order, and grouped, slots alone decide: with the depths or
+   more no legal plan has a cycle, with fewer one may appear.  HD_EXIT_PLAN. */
 hd_status hd_pipeline_verify_serial(const struct hd_pipeline *pipeline, struct hd_problem *problem);
 
 /* The channel of a boundary, direction and replica, an index into channels; HD_NO_CHANNEL for a

@@ -1,13 +1,13 @@
 /*
- * Law 7: one transfer at a time per rank, in one canonical order.
+ * Law 7: one transfer at a time per rank, in the order of its list.
  *
- * Every rank issues its transfers, sends and receives alike, as a subsequence of the same order of
- * all of them; a transfer moves when its producer has ended and both its ranks have come to it.
- * The order follows asap: producer's end, then boundary, backward before forward, then sequence.
+ * A transfer moves when both its ranks have come to its group, and all of either group can be
+ * posted: what it sends is written, and what it receives has a slot.
  *
- * Why that never deadlocks while every channel has its depth: put actions at their start in asap
- * and transfers at their producer's end; whatever waits comes later than what it waits for.  With
- * fewer slots a source waits against that order, and a cycle may close.
+ * Why the canonical order never deadlocks while every channel has its depth: put actions at their
+ * start in asap and transfers at their producer's end; whatever waits comes later than what it
+ * waits for.  With fewer slots a source waits against that order, and a cycle may close.  The order
+ * of the programs has no such ground: two ranks may each want to send first.
  */
 #include "plan/serial.h"
 
@@ -19,12 +19,10 @@
 
 struct serial {
     const struct hd_pipeline *pipeline;
+    const struct hd_issue *issue;
     uint32_t is_bounded;
-    uint64_t line_count;
-    uint32_t *line;    /* [line_count]: senders of remote messages, in canonical order */
-    uint32_t *queue;   /* [2 line_count]: the same by rank */
-    uint32_t *head;    /* [rank_count]: into queue */
-    uint32_t *tail;    /* [rank_count] */
+    uint32_t *head;    /* [rank_count]: where its group begins, in the lists */
+    uint32_t *left;    /* [rank_count]: transfers of that group that have not moved */
     uint32_t *cursor;  /* [rank_count]: the next action */
     uint32_t *ready;   /* [rank_count]: a stack */
     uint8_t *is_ready; /* [rank_count] */
@@ -34,99 +32,14 @@ struct serial {
     uint64_t done_count, moved_count;
 };
 
-/* Where a remote message goes, or came from. */
-static uint32_t target_of(const struct hd_pipeline *pipeline, uint32_t sender)
-{
-    const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[sender]);
-    return pipeline->channels[channel].target;
-}
-
-static uint32_t source_of(const struct hd_pipeline *pipeline, uint32_t sender)
-{
-    const struct hd_action *const action = &pipeline->actions[sender];
-    return hd_flow_home(pipeline, action->replica, action->stage);
-}
-
-static uint32_t end_tick(const struct hd_pipeline *pipeline, uint32_t index)
-{
-    return pipeline->asap_start[index] + hd_action_ticks(pipeline->actions[index].kind);
-}
-
-/* The channels in the order that breaks ties: boundary, backward first, replica. */
-static uint32_t nth_channel(const struct hd_pipeline *pipeline, uint32_t place)
-{
-    const uint32_t replica = place % pipeline->replica_count;
-    place /= pipeline->replica_count;
-    if (pipeline->is_forward_only) {
-        return hd_pipeline_channel(pipeline, place, HD_FORWARD, replica);
-    }
-    return hd_pipeline_channel(pipeline, place / 2, place % 2 == 0 ? HD_BACKWARD : HD_FORWARD,
-                               replica);
-}
-
-static uint32_t is_remote(const struct hd_pipeline_channel *channel)
-{
-    return channel->source != channel->target;
-}
-
-/* A stable counting sort by the producer's end; a channel's messages end at different ticks. */
-static void sort_line(struct serial *serial, uint32_t *places)
-{
-    const struct hd_pipeline *const pipeline = serial->pipeline;
-
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-            const struct hd_pipeline_channel *const channel =
-                &pipeline->channels[nth_channel(pipeline, i)];
-            for (uint32_t j = 0; is_remote(channel) && j < channel->message_count; j++) {
-                const uint32_t sender = pipeline->messages[channel->message_begin + j];
-                const uint32_t tick = end_tick(pipeline, sender);
-                if (pass == 0) {
-                    places[tick + 1]++;
-                } else {
-                    serial->line[places[tick]++] = sender;
-                }
-            }
-        }
-        for (uint32_t tick = 0; pass == 0 && tick <= pipeline->asap_ticks; tick++) {
-            places[tick + 1] += places[tick];
-        }
-    }
-}
-
-static void fill_queues(struct serial *serial)
-{
-    const struct hd_pipeline *const pipeline = serial->pipeline;
-    uint32_t begin = 0;
-
-    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        if (is_remote(channel)) {
-            serial->tail[channel->source] += channel->message_count;
-            serial->tail[channel->target] += channel->message_count;
-        }
-    }
-    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
-        const uint32_t count = serial->tail[rank];
-        serial->head[rank] = begin;
-        serial->tail[rank] = begin;
-        begin += count;
-    }
-    for (uint64_t i = 0; i < serial->line_count; i++) {
-        const uint32_t sender = serial->line[i];
-        serial->queue[serial->tail[source_of(pipeline, sender)]++] = sender;
-        serial->queue[serial->tail[target_of(pipeline, sender)]++] = sender;
-    }
-}
-
 static uint32_t is_done(const struct serial *serial, uint32_t index)
 {
-    return index < serial->cursor[source_of(serial->pipeline, index)];
+    return index < serial->cursor[hd_issue_source(serial->pipeline, index)];
 }
 
 static uint32_t is_local(const struct hd_pipeline *pipeline, uint32_t sender)
 {
-    return source_of(pipeline, sender) == target_of(pipeline, sender);
+    return hd_issue_source(pipeline, sender) == hd_issue_target(pipeline, sender);
 }
 
 /* What stands in the way of a node of the graph: an action, or the transfer of what it sends. */
@@ -134,6 +47,8 @@ struct node {
     uint32_t index; /* HD_NO_ACTION: nothing */
     uint32_t is_transfer;
 };
+
+static const struct node nothing = {HD_NO_ACTION, 0};
 
 static struct node action_wait(const struct serial *serial, uint32_t index)
 {
@@ -152,24 +67,71 @@ static struct node action_wait(const struct serial *serial, uint32_t index)
             return (struct node){release, 0};
         }
     }
-    return (struct node){HD_NO_ACTION, 0};
+    return nothing;
+}
+
+static uint32_t is_at(const struct serial *serial, uint32_t rank, uint32_t sender)
+{
+    const struct hd_issue *const issue = serial->issue;
+    const uint32_t head = serial->head[rank];
+
+    for (uint32_t i = head; i < issue->begin[rank + 1] && i < issue->group_end[head]; i++) {
+        if (issue->sender[i] == sender) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The first transfer of the rank's group that has not moved. */
+static uint32_t first_left(const struct serial *serial, uint32_t rank)
+{
+    uint32_t at = serial->head[rank];
+
+    while (serial->is_moved[serial->issue->sender[at]]) {
+        at++;
+        assert(at < serial->issue->begin[rank + 1]);
+    }
+    return serial->issue->sender[at];
+}
+
+/* The rank has come to the group: what keeps it from posting all of it? */
+static struct node post_wait(const struct serial *serial, uint32_t rank)
+{
+    const struct hd_issue *const issue = serial->issue;
+    const uint32_t head = serial->head[rank];
+
+    for (uint32_t i = head; i < issue->group_end[head]; i++) {
+        uint32_t wanted = issue->sender[i];
+        if (hd_issue_source(serial->pipeline, wanted) != rank) {
+            wanted =
+                serial->is_bounded ? hd_flow_slot_release(serial->pipeline, wanted) : HD_NO_ACTION;
+        }
+        if (wanted != HD_NO_ACTION && !is_done(serial, wanted)) {
+            return (struct node){wanted, 0};
+        }
+    }
+    return nothing;
 }
 
 static struct node transfer_wait(const struct serial *serial, uint32_t sender)
 {
-    const uint32_t ends[2] = {source_of(serial->pipeline, sender),
-                              target_of(serial->pipeline, sender)};
+    const uint32_t ends[2] = {hd_issue_source(serial->pipeline, sender),
+                              hd_issue_target(serial->pipeline, sender)};
 
     if (!is_done(serial, sender)) {
         return (struct node){sender, 0};
     }
     for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t first = serial->queue[serial->head[ends[i]]];
-        if (first != sender) {
-            return (struct node){first, 1};
+        if (!is_at(serial, ends[i], sender)) {
+            return (struct node){first_left(serial, ends[i]), 1};
+        }
+        const struct node wait = post_wait(serial, ends[i]);
+        if (wait.index != HD_NO_ACTION) {
+            return wait;
         }
     }
-    return (struct node){HD_NO_ACTION, 0};
+    return nothing;
 }
 
 static void make_ready(struct serial *serial, uint32_t rank)
@@ -210,26 +172,51 @@ static void run_actions(struct serial *serial, uint32_t rank)
     }
 }
 
-static uint32_t run_transfers(struct serial *serial, uint32_t rank)
+static void begin_group(struct serial *serial, uint32_t rank)
 {
-    uint32_t moved = 0;
+    const uint32_t head = serial->head[rank];
+    const int is_over = head == serial->issue->begin[rank + 1];
+    serial->left[rank] = is_over ? 0 : serial->issue->group_end[head] - head;
+}
 
-    while (serial->head[rank] < serial->tail[rank]) {
-        const uint32_t sender = serial->queue[serial->head[rank]];
-        if (transfer_wait(serial, sender).index != HD_NO_ACTION) {
-            break;
-        }
-        const uint32_t source = source_of(serial->pipeline, sender);
-        const uint32_t target = target_of(serial->pipeline, sender);
-        note(serial, sender | HD_SERIAL_TRANSFER);
-        serial->is_moved[sender] = 1;
-        serial->moved_count++;
-        serial->head[source]++;
-        serial->head[target]++;
-        make_ready(serial, source == rank ? target : source);
-        moved++;
+static void leave(struct serial *serial, uint32_t rank)
+{
+    assert(serial->left[rank] > 0);
+    serial->left[rank]--;
+    if (serial->left[rank] == 0) {
+        serial->head[rank] = serial->issue->group_end[serial->head[rank]];
+        begin_group(serial, rank);
     }
-    return moved;
+}
+
+static void move(struct serial *serial, uint32_t sender)
+{
+    const uint32_t source = hd_issue_source(serial->pipeline, sender);
+    const uint32_t target = hd_issue_target(serial->pipeline, sender);
+
+    note(serial, sender | HD_SERIAL_TRANSFER);
+    serial->is_moved[sender] = 1;
+    serial->moved_count++;
+    leave(serial, source);
+    leave(serial, target);
+    make_ready(serial, source);
+    make_ready(serial, target);
+}
+
+/* The first of the rank's group that can move; 0: none can. */
+static uint32_t run_transfer(struct serial *serial, uint32_t rank)
+{
+    const struct hd_issue *const issue = serial->issue;
+    const uint32_t head = serial->head[rank];
+
+    for (uint32_t i = head; i < issue->begin[rank + 1] && i < issue->group_end[head]; i++) {
+        const uint32_t sender = issue->sender[i];
+        if (!serial->is_moved[sender] && transfer_wait(serial, sender).index == HD_NO_ACTION) {
+            move(serial, sender);
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static struct node next_node(const struct serial *serial, struct node node)
@@ -238,7 +225,7 @@ static struct node next_node(const struct serial *serial, struct node node)
 
     if (!node.is_transfer) {
         /* Its rank stands at an earlier action, or at this one. */
-        const uint32_t rank = source_of(pipeline, node.index);
+        const uint32_t rank = hd_issue_source(pipeline, node.index);
         return action_wait(serial, serial->cursor[rank]);
     }
     return transfer_wait(serial, node.index);
@@ -248,7 +235,7 @@ static int write_node(const struct serial *serial, struct node node, struct hd_p
 {
     const struct hd_pipeline *const pipeline = serial->pipeline;
     const struct node next = next_node(serial, node);
-    const uint32_t rank = source_of(pipeline, node.index);
+    const uint32_t rank = hd_issue_source(pipeline, node.index);
     const uint32_t at = node.is_transfer ? node.index : serial->cursor[rank];
     char texts[2][32];
 
@@ -266,7 +253,7 @@ static int is_same(const struct serial *serial, struct node a, struct node b)
     if (a.is_transfer || b.is_transfer) {
         return a.is_transfer == b.is_transfer && a.index == b.index;
     }
-    return source_of(serial->pipeline, a.index) == source_of(serial->pipeline, b.index);
+    return hd_issue_source(serial->pipeline, a.index) == hd_issue_source(serial->pipeline, b.index);
 }
 
 static hd_status refuse_cycle(const struct serial *serial, struct hd_problem *problem)
@@ -279,7 +266,7 @@ static hd_status refuse_cycle(const struct serial *serial, struct hd_problem *pr
         assert(stuck < pipeline->rank_count);
     }
     struct node first = {serial->cursor[stuck], 0};
-    for (uint32_t step = 0; step < 4 * pipeline->rank_count; step++) {
+    for (uint32_t step = 0; step < (HD_ISSUE_GROUP_MAX + 2) * pipeline->rank_count; step++) {
         first = next_node(serial, first); /* more steps than nodes: surely inside the cycle */
     }
     struct node node = first;
@@ -292,26 +279,18 @@ static hd_status refuse_cycle(const struct serial *serial, struct hd_problem *pr
     if (!fits) {
         hd_text_append(problem->cycle, sizeof problem->cycle, "; ...");
     }
-    const uint32_t rank = source_of(pipeline, first.index);
+    const uint32_t rank = hd_issue_source(pipeline, first.index);
     char text[32];
     hd_action_text(&pipeline->actions[first.is_transfer ? first.index : serial->cursor[rank]],
                    text);
-    hd_problem_key(problem, "pipeline.transfer_slots");
-    hd_problem_remedy(problem, "give auto, or a transport that moves transfers side by side");
-    return hd_law_refuse(problem, 7, rank,
-                         "with one transfer at a time and these slots %s%s never comes",
+    const int is_naive = pipeline->issue_order == HD_ISSUE_PROGRAM;
+    hd_problem_key(problem, is_naive ? "transport.issue_order" : "pipeline.transfer_slots");
+    hd_problem_remedy(problem, is_naive
+                                   ? "give canonical, in which all ranks issue alike"
+                                   : "give auto, or a transport that moves transfers side by side");
+    return hd_law_refuse(problem, 7, rank, "with one transfer at a time %s %s%s never comes",
+                         is_naive ? "in the order of the programs" : "and these slots",
                          first.is_transfer ? "the transfer of " : "", text);
-}
-
-static uint64_t count_line(const struct hd_pipeline *pipeline)
-{
-    uint64_t line_count = 0;
-    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        if (is_remote(&pipeline->channels[i])) {
-            line_count += pipeline->channels[i].message_count;
-        }
-    }
-    return line_count;
 }
 
 static hd_status run(struct serial *serial, struct hd_problem *problem)
@@ -320,6 +299,8 @@ static hd_status run(struct serial *serial, struct hd_problem *problem)
 
     for (uint32_t rank = pipeline->rank_count; rank > 0; rank--) {
         serial->cursor[rank - 1] = (uint32_t)pipeline->rank_begin[rank - 1];
+        serial->head[rank - 1] = serial->issue->begin[rank - 1];
+        begin_group(serial, rank - 1);
         make_ready(serial, rank - 1);
     }
     while (serial->ready_count > 0) {
@@ -327,37 +308,30 @@ static hd_status run(struct serial *serial, struct hd_problem *problem)
         serial->is_ready[rank] = 0;
         do {
             run_actions(serial, rank);
-        } while (run_transfers(serial, rank) > 0);
+        } while (run_transfer(serial, rank));
     }
     return serial->done_count < pipeline->action_count ? refuse_cycle(serial, problem) : HD_OK;
 }
 
-hd_status hd_serial_order(const struct hd_pipeline *pipeline, uint32_t is_bounded, uint32_t *order,
-                          struct hd_problem *problem)
+hd_status hd_serial_order(const struct hd_pipeline *pipeline, const struct hd_issue *issue,
+                          uint32_t is_bounded, uint32_t *order, struct hd_problem *problem)
 {
-    const uint64_t line_count = count_line(pipeline);
     const uint64_t ranks = pipeline->rank_count;
     struct serial serial = {
-        .pipeline = pipeline, .is_bounded = is_bounded, .line_count = line_count, .order = order};
-    uint32_t *const words = hd_plan_take(3 * line_count + 4 * ranks, 4, problem);
+        .pipeline = pipeline, .issue = issue, .is_bounded = is_bounded, .order = order};
+    uint32_t *const words = hd_plan_take(4 * ranks, sizeof *words, problem);
     uint8_t *const bytes = hd_plan_take(ranks + pipeline->action_count, 1, problem);
-    uint32_t *const places = hd_plan_take((uint64_t)pipeline->asap_ticks + 2, 4, problem);
     hd_status status = HD_NO_MEMORY;
 
-    if (words != NULL && bytes != NULL && places != NULL) {
-        serial.line = words;
-        serial.queue = serial.line + line_count;
-        serial.head = serial.queue + 2 * line_count;
-        serial.tail = serial.head + ranks;
-        serial.cursor = serial.tail + ranks;
-        serial.ready = serial.cursor + ranks;
+    if (words != NULL && bytes != NULL) {
+        serial.head = words;
+        serial.left = words + ranks;
+        serial.cursor = words + 2 * ranks;
+        serial.ready = words + 3 * ranks;
         serial.is_ready = bytes;
         serial.is_moved = bytes + ranks;
-        sort_line(&serial, places);
-        fill_queues(&serial);
         status = run(&serial, problem);
     }
-    hd_memory_give(places);
     hd_memory_give(bytes);
     hd_memory_give(words);
     return status;
@@ -365,5 +339,12 @@ hd_status hd_serial_order(const struct hd_pipeline *pipeline, uint32_t is_bounde
 
 hd_status hd_pipeline_verify_serial(const struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
-    return hd_serial_order(pipeline, 1, NULL, problem);
+    struct hd_issue issue;
+    hd_status status = hd_issue_create(pipeline, &issue, problem);
+
+    if (status == HD_OK) {
+        status = hd_serial_order(pipeline, &issue, 1, NULL, problem);
+        hd_issue_finish(&issue);
+    }
+    return status;
 }

@@ -12,7 +12,8 @@
  *               channel has arrived; the consumer waits for its arrival
  *   blocking    hold both ranks for c: the source from its action's end, the target just before its
  *               consumer, and not before the source has begun
- *   serial      as overlapped, but each rank is in one transfer at a time, in law 7's order
+ *   serial      as overlapped, but each rank is in one transfer at a time, in the issue order of
+ *               the pipeline (plan/issue.h); those of a group move side by side
  * A local handoff costs nothing.  A source starts only when its channel has a slot: it takes it at
  * its start and gets it back at the last reader's end.
  *

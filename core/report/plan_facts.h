@@ -28,6 +28,8 @@ struct hd_plan_facts {
     /* With this many microbatches, and more in whole rounds, the copies are what they stay at; 0:
        they grow with every microbatch, UINT32_MAX: not asked. */
     uint32_t steady_from;
+    const char *issue_order;   /* of transfers that move one at a time; static; NULL: they do not */
+    double side_by_side_ticks; /* of the step, if they did not have to; 0: no costs */
     double plan_seconds;
     uint32_t note_count;
     const char *notes[HD_PLAN_NOTE_MAX];

@@ -44,6 +44,21 @@ static void add_handoffs(const struct hd_plan_facts *facts, struct cJSON *parent
     }
 }
 
+/* What law 7 costs; null where transfers move side by side. */
+static void add_serial(const struct hd_plan_facts *facts, struct cJSON *parent)
+{
+    if (facts->issue_order == NULL) {
+        hd_json_null(parent, "serial");
+        return;
+    }
+    struct cJSON *object = hd_json_object(parent, "serial");
+    hd_json_text(object, "issue_order", facts->issue_order);
+    if (facts->side_by_side_ticks > 0) {
+        hd_json_number(object, "ticks", facts->timeline->length);
+        hd_json_number(object, "side_by_side_ticks", facts->side_by_side_ticks);
+    }
+}
+
 static void add_channels(const struct hd_pipeline *pipeline, int is_local, const char *key,
                          struct cJSON *parent)
 {
@@ -162,6 +177,7 @@ void hd_plan_json(const struct hd_plan_facts *facts, int has_actions, struct cJS
     hd_json_u64(parent, "loss_rank", pipeline->loss_ranks[0]);
     add_list(parent, "stage_rank", pipeline->stage_rank, pipeline->stage_count);
     add_handoffs(facts, parent);
+    add_serial(facts, parent);
     add_channels(pipeline, 0, "channels", parent);
     add_channels(pipeline, 1, "local_channels", parent);
     hd_json_u64(parent, "transfers", facts->transfer_count);

@@ -120,6 +120,28 @@ static void put_times(struct page *page, const struct hd_plan_facts *facts)
     }
 }
 
+/* What law 7 costs, once transfers cost anything. */
+static void put_serial(struct page *page, const struct hd_plan_facts *facts)
+{
+    const struct hd_timeline *timeline = facts->timeline;
+    char words[WORD_BYTES];
+
+    if (facts->issue_order == NULL) {
+        return;
+    }
+    begin_line(page, "serial");
+    put_words(page, "one transfer at a time a rank, in");
+    snprintf(words, sizeof words, "%s order (law 7)%s", facts->issue_order,
+             facts->side_by_side_ticks > 0 ? ":" : "");
+    put_words(page, words);
+    if (facts->side_by_side_ticks > 0) {
+        snprintf(words, sizeof words, "%.10g ticks, %.10g side by side", timeline->length,
+                 facts->side_by_side_ticks);
+        put_words(page, words);
+    }
+    end_line(page);
+}
+
 static void put_copies(struct page *page, const struct hd_plan_facts *facts)
 {
     const struct hd_pipeline *pipeline = facts->pipeline;
@@ -270,6 +292,7 @@ void hd_plan_text(const struct hd_plan_facts *facts, const struct hd_plan_style 
 
     put_shape(&page, facts);
     put_times(&page, facts);
+    put_serial(&page, facts);
     put_copies(&page, facts);
     put_pools(&page, facts);
     put_handoffs(&page, facts);

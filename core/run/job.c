@@ -7,6 +7,13 @@
 #include <assert.h>
 #include <string.h>
 
+uint64_t hd_job_needs(const struct hd_job_plugins *plugins)
+{
+    const struct hd_candidate *carrier =
+        plugins->inner != NULL ? plugins->inner : plugins->transport;
+    return carrier != NULL ? carrier->plugin.capabilities : 0;
+}
+
 static int is_csv(const char *name)
 {
     const size_t length = strlen(name);
@@ -87,6 +94,19 @@ static hd_status plan_from_schedule(const struct hd_config *config,
     return hd_pipeline_from_schedule(plugins->schedule->name, ops, &shape, pipeline, problem);
 }
 
+/* What the transport asks of the plan: a hook's needs are its inner's. */
+static hd_status order_transfers(const struct hd_config *config,
+                                 const struct hd_job_plugins *plugins, struct hd_pipeline *pipeline,
+                                 struct hd_problem *problem)
+{
+    pipeline->issue_order = config->transport.issue_order;
+    pipeline->is_serial = (hd_job_needs(plugins) & HD_TRANSPORT_SERIAL) != 0;
+    if (!pipeline->is_serial || config->debug.fault == HD_CONFIG_UNPROVEN_ORDER) {
+        return HD_OK;
+    }
+    return hd_pipeline_verify_serial(pipeline, problem);
+}
+
 hd_status hd_job_plan(struct hd_config *config, const struct hd_job_plugins *plugins,
                       struct hd_pipeline **pipeline, struct hd_problem *problem)
 {
@@ -103,6 +123,9 @@ hd_status hd_job_plan(struct hd_config *config, const struct hd_job_plugins *plu
                            : plan_from_schedule(config, plugins, pipeline, problem);
     if (status == HD_OK) {
         status = hd_pipeline_give_slots(*pipeline, &request, problem);
+    }
+    if (status == HD_OK) {
+        status = order_transfers(config, plugins, *pipeline, problem);
     }
     if (status != HD_OK) {
         hd_pipeline_destroy(*pipeline);
@@ -234,6 +257,20 @@ static hd_status check_progress(const struct hd_job *job, struct hd_problem *pro
                           transport->name);
 }
 
+/* Nor is there an order to choose where every transfer moves by itself. */
+static hd_status check_issue_order(const struct hd_job *job, struct hd_problem *problem)
+{
+    if (job->config->transport.issue_order == HD_ISSUE_CANONICAL || job->pipeline->is_serial) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%s", hd_config_place(job->config, "transport", "issue_order"));
+    hd_problem_key(problem, "transport.issue_order");
+    hd_problem_remedy(problem, "leave it out, or take a transport that is serial");
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                          "transport %s moves transfers side by side, in no order",
+                          job->plugins.transport->name);
+}
+
 hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
 {
     if (lacks_halves(job)) {
@@ -251,7 +288,10 @@ hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
                               "the plan holds two replicas of every stage; their gradients are not "
                               "yet added together, so it plans but does not run");
     }
-    const hd_status status = check_progress(job, problem);
+    hd_status status = check_progress(job, problem);
+    if (status == HD_OK) {
+        status = check_issue_order(job, problem);
+    }
     return status != HD_OK ? status : hd_model_check(&job->model, job->config, problem);
 }
 
@@ -343,6 +383,9 @@ hd_status hd_job_costed(const struct hd_config *config, const struct hd_pipeline
         {"weight_gradient", &config->cost.weight_gradient, stages, values + 3ull * stages},
         {"transfer", &config->cost.transfer, stages - 1, values + 4ull * stages},
     };
+    const uint32_t is_plain = config->cost.mode == HD_TRANSFER_OVERLAPPED;
+    const uint32_t mode =
+        is_plain && pipeline->is_serial ? (uint32_t)HD_TRANSFER_SERIAL : config->cost.mode;
     hd_status status = HD_OK;
 
     if (values == NULL) {
@@ -358,7 +401,7 @@ hd_status hd_job_costed(const struct hd_config *config, const struct hd_pipeline
             .input_gradient = rows[2].values,
             .weight_gradient = rows[3].values,
             .transfer = rows[4].values,
-            .mode = config->cost.blocking ? HD_TRANSFER_BLOCKING : HD_TRANSFER_OVERLAPPED,
+            .mode = mode,
         };
         status = hd_timeline_create(pipeline, HD_TIMELINE_COSTED, &costs, timeline, problem);
     }

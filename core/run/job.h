@@ -54,7 +54,11 @@ hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem);
 hd_status hd_job_plan(struct hd_config *config, const struct hd_job_plugins *plugins,
                       struct hd_pipeline **pipeline, struct hd_problem *problem);
 
-/* The costed timeline of [cost], for this pipeline.  A list of a wrong length: HD_EXIT_USAGE. */
+/* Capabilities of what carries the tensors: the transport, or what it wraps; 0 without one. */
+uint64_t hd_job_needs(const struct hd_job_plugins *plugins);
+
+/* The costed timeline of [cost], for this pipeline; a serial one costs transfers as serial where
+   cost.mode does not say blocking.  A list of a wrong length: HD_EXIT_USAGE. */
 hd_status hd_job_costed(const struct hd_config *config, const struct hd_pipeline *pipeline,
                         struct hd_timeline **timeline, struct hd_problem *problem);
 

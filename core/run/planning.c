@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "plan/issue.h"
 
 #include <assert.h>
 #include <math.h>
@@ -56,25 +57,43 @@ static hd_status make_job(struct hd_planning *planning, struct hd_config *config
     return status;
 }
 
+/* What the order of law 7 costs: beside it, the same costs for transfers side by side. */
+static hd_status price_order(struct hd_planning *planning, struct hd_problem *problem)
+{
+    struct hd_config config = *planning->job.config; /* borrows its lists */
+    struct hd_pipeline pipeline = *planning->job.pipeline;
+    struct hd_timeline *timeline = NULL;
+
+    if (config.cost.mode == HD_TRANSFER_BLOCKING ||
+        !(pipeline.is_serial || config.cost.mode == HD_TRANSFER_SERIAL)) {
+        return HD_OK;
+    }
+    config.cost.mode = HD_TRANSFER_OVERLAPPED;
+    pipeline.is_serial = 0;
+    const hd_status status = hd_job_costed(&config, &pipeline, &timeline, problem);
+    if (status == HD_OK) {
+        planning->facts.issue_order = hd_issue_name(pipeline.issue_order);
+        planning->facts.side_by_side_ticks = timeline->length;
+    }
+    hd_timeline_destroy(timeline);
+    return status;
+}
+
 static hd_status make_timeline(struct hd_planning *planning,
                                const struct hd_planning_request *request,
                                struct hd_problem *problem)
 {
-    const struct hd_candidate *transport = request->plugins.transport;
-    hd_status status = HD_OK;
+    const struct hd_pipeline *pipeline = planning->job.pipeline;
 
-    if (transport != NULL && (transport->plugin.capabilities & HD_TRANSPORT_SERIAL)) {
-        status = hd_pipeline_verify_serial(planning->job.pipeline, problem);
+    if (pipeline->is_serial) {
+        planning->facts.issue_order = hd_issue_name(pipeline->issue_order);
     }
-    if (status != HD_OK) {
-        return status;
+    if (request->timeline != HD_TIMELINE_COSTED) {
+        return hd_timeline_create(pipeline, request->timeline, NULL, &planning->timeline, problem);
     }
-    if (request->timeline == HD_TIMELINE_COSTED) {
-        return hd_job_costed(planning->job.config, planning->job.pipeline, &planning->timeline,
-                             problem);
-    }
-    return hd_timeline_create(planning->job.pipeline, request->timeline, NULL, &planning->timeline,
-                              problem);
+    const hd_status status =
+        hd_job_costed(planning->job.config, pipeline, &planning->timeline, problem);
+    return status == HD_OK ? price_order(planning, problem) : status;
 }
 
 static uint64_t bytes_of_gb(double gb)
