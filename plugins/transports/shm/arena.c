@@ -218,7 +218,7 @@ static void share_home(struct hd_transport *instance, struct shm_lane *lane)
 {
     struct shm_words *home = lane->words->home;
 
-    shm_arena_unmap(lane);
+    shm_arena_unmap(instance, lane);
     atomic_fetch_add(&home->holder_count, 1);
     lane->words = home;
     lane->slots = (unsigned char *)home + head_bytes(instance);
@@ -257,7 +257,7 @@ hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
     hd_status status = map(instance, lane, descriptor);
     close(descriptor);
     if (status == HD_OK && !is_expected(instance, lane, card)) {
-        shm_arena_unmap(lane);
+        shm_arena_unmap(instance, lane);
         status = refuse_card(instance, lane, HD_UNSUPPORTED,
                              "other content stands there: the ranks are not in one pid namespace");
     }
@@ -275,9 +275,12 @@ void shm_arena_close_descriptor(struct hd_transport *instance)
     }
 }
 
-void shm_arena_unmap(struct shm_lane *lane)
+void shm_arena_unmap(struct hd_transport *instance, struct shm_lane *lane)
 {
     if (lane->words != NULL) {
+        if (lane->channel->target == instance->host->rank) {
+            account(instance, -(int64_t)lane->used_bytes);
+        }
         const int is_last = !lane->is_home || atomic_fetch_sub(&lane->words->holder_count, 1) == 1;
         if (is_last) {
             munmap(lane->words, lane->mapped_bytes);

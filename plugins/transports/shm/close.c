@@ -78,7 +78,7 @@ void shm_close_all(struct hd_transport *instance, uint64_t deadline_ns)
     for (uint32_t i = 0; i < instance->channel_count; i++) {
         struct shm_lane *lane = &instance->lanes[i];
         if (lane->words != NULL && (lane->is_source || is_at_rest(lane))) {
-            shm_arena_unmap(lane);
+            shm_arena_unmap(instance, lane);
         }
     }
     shm_arena_close_descriptor(instance);

@@ -126,7 +126,7 @@ hd_status shm_arena_make(struct hd_transport *instance);
 hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
                          const struct shm_rank_card *card);
 void shm_arena_close_descriptor(struct hd_transport *instance);
-void shm_arena_unmap(struct shm_lane *lane);
+void shm_arena_unmap(struct hd_transport *instance, struct shm_lane *lane);
 
 /* --- peer.c --- */
 
