@@ -11,10 +11,8 @@
 #ifdef HD_WITH_CPU
 #include "base/memory.h"
 #include "plugins/kernels/cpu/device.h"
-#include "support/op_runs.h"
+#include "support/op_compare.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { SCRATCH_BYTES = 32 << 20 };
@@ -25,47 +23,6 @@ static const struct hd_op_shape shapes[] = {
     {"idle experts, padding in each", 1, 5, 48, 4, 2, 12, 1, 40, 33},
     {"one token", 1, 1, 8, 1, 1, 1, 1, 8, 3},
 };
-
-/* The reference's device, whose tag is the cpu's here. */
-struct reference_device {
-    const struct hd_host *host;
-    char *scratch;
-    uint64_t scratch_bytes;
-};
-
-extern const struct hd_ops reference_ops_bf16, reference_ops_f32;
-
-static void report(const struct hd_op_run *run, const char *op, const char *output, double error)
-{
-    printf("\n    %s, %s, %s: %.2e", run->shape->name, op, output, error);
-}
-
-/* Where the reference has a NaN so has the lane; without one put in, neither has any. */
-static void compare(const struct hd_op_run *made, const struct hd_op_run *right,
-                    const struct hd_op_driver *op)
-{
-    const double bound = made->ops->activation == HD_BF16 ? op->bf16_bound : 2e-6;
-    CU_ASSERT_EQUAL_FATAL(made->output_count, right->output_count);
-    for (unsigned i = 0; i < made->output_count; i++) {
-        const struct hd_op_output *one = &made->outputs[i], *other = &right->outputs[i];
-        double error = 0, norm = 0;
-        unsigned lost = 0;
-        CU_ASSERT_EQUAL_FATAL(one->count, other->count);
-        for (uint64_t at = 0; at < one->count; at++) {
-            const double a = hd_op_value(one, at), b = hd_op_value(other, at);
-            lost += isnan(b) && !isnan(a);
-            error += (a - b) * (a - b);
-            norm += b * b;
-        }
-        const double residual = norm > 0 ? sqrt(error / norm) : sqrt(error);
-        const int is_good =
-            made->with_nan ? lost == 0 : residual <= (one->dtype == HD_OP_I32 ? 0 : bound);
-        if (!is_good) {
-            report(made, op->name, one->name, made->with_nan ? lost : residual);
-        }
-        CU_ASSERT(is_good);
-    }
-}
 
 static void *alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
 {
@@ -81,16 +38,6 @@ static void give(void *context, void *memory)
 
 static const struct hd_host host = {.size = sizeof host, .alloc = alloc, .free = give};
 
-/* Every op on one shape, by one lane and one precision. */
-static void compare_shape(struct hd_op_run *made, struct hd_op_run *right, int with_nan)
-{
-    for (unsigned i = 0; i < hd_op_driver_count; i++) {
-        hd_op_run(made, &hd_op_drivers[i], with_nan);
-        hd_op_run(right, &hd_op_drivers[i], with_nan);
-        compare(made, right, &hd_op_drivers[i]);
-    }
-}
-
 static void compare_lane(const struct hd_cpu_lane *lane, int with_nan)
 {
     char *scratch[2], *memory[2];
@@ -99,7 +46,7 @@ static void compare_lane(const struct hd_cpu_lane *lane, int with_nan)
         memory[i] = hd_memory_take(HD_OP_MEMORY_BYTES, 64, "memory");
         memset(scratch[i], 0xFF, SCRATCH_BYTES);
     }
-    struct reference_device plain = {&host, scratch[1], SCRATCH_BYTES};
+    struct hd_op_reference plain = {&host, scratch[1], SCRATCH_BYTES};
     struct hd_ops_device device = {.host = &host,
                                    .lane = lane,
                                    .cache = hd_cpu_cache_create(&host),
@@ -115,7 +62,7 @@ static void compare_lane(const struct hd_cpu_lane *lane, int with_nan)
                                   .device = (struct hd_ops_device *)(void *)&plain,
                                   .shape = &shapes[i / 2],
                                   .memory = memory[1]};
-        compare_shape(&made, &right, with_nan);
+        hd_op_compare_all(&made, &right, with_nan);
     }
     hd_cpu_cache_destroy(device.cache);
     for (unsigned i = 0; i < 2; i++) {

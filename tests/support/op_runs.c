@@ -341,7 +341,8 @@ static void run_swiglu(struct hd_op_run *run)
                                   .weighted = output(run, "weighted", act, count),
                                   .offsets = rows.offsets,
                                   .experts = shape->experts,
-                                  .expert_width = shape->inner};
+                                  .expert_width = shape->inner,
+                                  .row_count = (uint32_t)row_max(shape)};
     RUN(swiglu, &args);
     RUN(swiglu_backward, &args);
 }

@@ -17,9 +17,9 @@ median_max=15
 
 cd "$root" || exit 1
 mapfile -t folders < <(for folder in core plugins tests examples; do [ -d $folder ] && echo $folder; done)
-mapfile -t sources < <(find "${folders[@]}" -name '*.[ch]' | sort)
+mapfile -t sources < <(find "${folders[@]}" \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) | sort)
 mapfile -t scripts < <({
-    find "${folders[@]}" cmake docs conf .ci -type f ! -name '*.[ch]' ! -path 'tests/golden/*' ! -name '*.npy'
+    find "${folders[@]}" cmake docs conf .ci -type f ! -name '*.[ch]' ! -name '*.cu' ! -name '*.cuh' ! -path 'tests/golden/*' ! -name '*.npy'
     ls CMakeLists.txt CMakePresets.json README.md dev
 } 2>/dev/null | sort)
 

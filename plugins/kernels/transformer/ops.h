@@ -180,6 +180,18 @@ struct hd_quantise_args {
     struct hd_matrix rowwise, columnwise; /* data NULL: not wanted           */
     uint32_t rows, columns;               /* multiples of 32; rows of rowwise alone: any */
     uint32_t scale_rule;                  /* 0 rounds the scale up, 1 down    */
+    const int32_t *row_limit;             /* NULL, or in a device's own memory: of the rows only the
+                                             first *row_limit are there       */
+};
+
+/* A source and its images as an emulated MXFP8 GEMM reads them: quantised in blocks along the rows
+   or down the columns, and dequantised again.  Either may be NULL, or the source itself. */
+struct hd_image_args {
+    const void *source;         /* A [rows,columns]                          */
+    void *rowwise, *columnwise; /* A [rows,columns]                          */
+    uint64_t rows, columns;     /* multiples of 32                           */
+    uint32_t scale_rule;
+    const int32_t *row_limit; /* as in hd_quantise_args                    */
 };
 
 struct hd_optimizer_args {
@@ -222,6 +234,7 @@ struct hd_ops {
     HD_OP(head_loss_backward, hd_head_args);
     HD_OP(quantise, hd_quantise_args);
     HD_OP(dequantise, hd_quantise_args); /* rowwise or columnwise -> target, exact */
+    HD_OP(image, hd_image_args);         /* NULL: by quantise and dequantise, 32 rows at a time */
     HD_OP(convert, hd_optimizer_args);   /* master -> copy      */
     HD_OP(adamw, hd_optimizer_args);     /* then copy, if any   */
     HD_OP(square_sum, hd_optimizer_args);

@@ -1,0 +1,11 @@
+/* plugins/kernels/cuda/kernels/module.cu - all kernels, as one module. */
+#include "attention.cu"
+#include "head.cu"
+#include "mxfp8.cu"
+#include "norm.cu"
+#include "optimizer.cu"
+#include "product.cu"
+#include "route.cu"
+#include "rows.cu"
+#include "stage.cu"
+#include "tile.cu"

@@ -1,0 +1,50 @@
+/* plugins/kernels/cuda/ops_optimizer.c - AdamW, copies and norms; called outside a pass, so without
+ * scratch. */
+#include "device.h"
+
+#include <math.h>
+
+/* Enough blocks to fill any device, and no more: the rest of a long array is the same threads'
+ * again. */
+static uint32_t blocks_of(uint64_t count, uint32_t most)
+{
+    const uint32_t blocks = hd_cuda_blocks(count, 256 * 8);
+    return blocks < most ? blocks : most;
+}
+
+hd_status hd_cuda_convert(struct hd_ops_device *device, const struct hd_optimizer_args *args)
+{
+    return device->launch(device, HD_CUDA_convert,
+                          (struct hd_cuda_grid){blocks_of(args->count, 4096), 1, 1}, args);
+}
+
+hd_status hd_cuda_adamw(struct hd_ops_device *device, const struct hd_optimizer_args *args)
+{
+    const struct hd_update *u = args->update;
+    struct hd_adamw adamw = {.op = *args,
+                             .beta1 = (float)u->beta1,
+                             .beta2 = (float)u->beta2,
+                             .rest1 = (float)(1 - u->beta1),
+                             .rest2 = (float)(1 - u->beta2),
+                             .step = (float)(u->learning_rate / (1 - pow(u->beta1, u->step))),
+                             .root = (float)sqrt(1 - pow(u->beta2, u->step)),
+                             .keep =
+                                 (float)(args->decays ? 1 - u->learning_rate * u->weight_decay : 1),
+                             .clip = (float)u->gradient_scale,
+                             .epsilon = (float)u->epsilon};
+    adamw.op.update = NULL; /* the host's */
+    return device->launch(device, HD_CUDA_adamw,
+                          (struct hd_cuda_grid){blocks_of(args->count, 4096), 1, 1}, &adamw);
+}
+
+hd_status hd_cuda_square_sum(struct hd_ops_device *device, const struct hd_optimizer_args *args)
+{
+    const uint32_t blocks = blocks_of(args->count, HD_CUDA_PARTIALS);
+    const struct hd_square_sum sum = {args->gradient, device->partials, args->squared, args->count,
+                                      blocks};
+    const hd_status status =
+        device->launch(device, HD_CUDA_square_sum, (struct hd_cuda_grid){blocks, 1, 1}, &sum);
+    return status != HD_OK
+               ? status
+               : device->launch(device, HD_CUDA_square_end, (struct hd_cuda_grid){1, 1, 1}, &sum);
+}

@@ -1,0 +1,94 @@
+/* plugins/kernels/cuda/table.c - the op table, the module's rows, and how much scratch the ops
+ * want. */
+#include "device.h"
+
+#include <assert.h>
+
+#define ROW(kernel, most_threads, args_type, shared_type)             \
+    [HD_CUDA_##kernel] = {.symbol = "hd_" #kernel,                    \
+                          .threads = most_threads,                    \
+                          .shared_bytes = sizeof(struct shared_type), \
+                          .argument_bytes = sizeof(struct args_type)},
+const struct hd_cuda_row hd_cuda_rows[HD_CUDA_KERNEL_COUNT] = {HD_CUDA_KERNELS(ROW)};
+
+enum { PART_BYTES = 256 };
+
+static uint64_t rounded(uint64_t bytes)
+{
+    return (bytes + PART_BYTES - 1) / PART_BYTES * PART_BYTES;
+}
+
+void *hd_cuda_take(struct hd_cuda_arena *arena, uint64_t bytes)
+{
+    assert(rounded(bytes) <= arena->left_bytes);
+    void *part = arena->at;
+    arena->at += rounded(bytes);
+    arena->left_bytes -= rounded(bytes);
+    return part;
+}
+
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+static uint64_t floats(uint64_t count)
+{
+    return rounded(count * sizeof(float));
+}
+
+static uint64_t head_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
+{
+    const uint64_t columns = spec->vocabulary < HD_HEAD_CHUNK ? spec->vocabulary : HD_HEAD_CHUNK;
+    return floats(tokens * columns) + rounded(tokens * columns * sizeof(uint16_t)) +
+           larger(floats(tokens * spec->width), 3 * floats(tokens));
+}
+
+static uint64_t router_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
+{
+    const uint64_t chunks = hd_cuda_blocks(tokens, HD_CUDA_ROUTER_CHUNK);
+    return floats(tokens * spec->experts) + floats(chunks * spec->experts * spec->width) +
+           rounded(spec->experts * sizeof(double));
+}
+
+uint64_t hd_cuda_scratch_bytes(const struct hd_stage_spec *spec)
+{
+    const uint64_t tokens = (uint64_t)spec->batch * spec->sequence;
+    uint64_t bytes = floats(hd_cuda_blocks(tokens, HD_CUDA_NORM_CHUNK) * (uint64_t)spec->width);
+    bytes = larger(bytes, floats(tokens * spec->heads));
+    bytes = larger(bytes, floats(tokens * spec->width)); /* a product's sum before it is rounded */
+    bytes = larger(bytes, router_bytes(spec, tokens));
+    return spec->has_head ? larger(bytes, head_bytes(spec, tokens)) : bytes;
+}
+
+const struct hd_ops hd_cuda_ops = {
+    .size = sizeof hd_cuda_ops,
+    .activation = HD_BF16,
+    .statistic = HD_F32,
+    .scratch_bytes = hd_cuda_scratch_bytes,
+    .embed = hd_cuda_embed,
+    .embed_backward = hd_cuda_embed_backward,
+    .rms_norm = hd_cuda_rms_norm,
+    .rms_norm_backward = hd_cuda_rms_norm_backward,
+    .gemm = hd_cuda_gemm,
+    .rope = hd_cuda_rope,
+    .attention = hd_cuda_attention,
+    .attention_backward = hd_cuda_attention_backward,
+    .route = hd_cuda_route,
+    .route_backward = hd_cuda_route_backward,
+    .assign = hd_cuda_assign,
+    .permute = hd_cuda_permute,
+    .permute_backward = hd_cuda_permute_backward,
+    .combine = hd_cuda_combine,
+    .expert_gemm = hd_cuda_expert_gemm,
+    .swiglu = hd_cuda_swiglu,
+    .swiglu_backward = hd_cuda_swiglu_backward,
+    .head_loss = hd_cuda_head_loss,
+    .head_loss_backward = hd_cuda_head_loss_backward,
+    .quantise = hd_cuda_quantise,
+    .dequantise = hd_cuda_dequantise,
+    .image = hd_cuda_image,
+    .convert = hd_cuda_convert,
+    .adamw = hd_cuda_adamw,
+    .square_sum = hd_cuda_square_sum,
+};

@@ -1,3 +1,0 @@
-/* See kernel_half.c. */
-#define BOASTS
-#include "kernel_half.c"

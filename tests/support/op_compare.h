@@ -1,0 +1,25 @@
+/*
+ * tests/support/op_compare.h - one op table beside another, output for output.
+ *
+ * An op may sum in another order: outputs are held by the residual |a - b| / |b|, whole numbers by
+ * equality.
+ */
+#ifndef HD_TESTS_SUPPORT_OP_COMPARE_H
+#define HD_TESTS_SUPPORT_OP_COMPARE_H
+
+#include "support/op_runs.h"
+
+/* The reference's device, whose tag is another's in a test of another table. */
+struct hd_op_reference {
+    const struct hd_host *host;
+    char *scratch;
+    uint64_t scratch_bytes;
+};
+
+extern const struct hd_ops reference_ops_bf16, reference_ops_f32;
+
+/* Runs every op on the shape of the two runs and asserts that `made` gives what `right` gives. With
+   a NaN put in, that it has one wherever `right` has. */
+void hd_op_compare_all(struct hd_op_run *made, struct hd_op_run *right, int with_nan);
+
+#endif /* HD_TESTS_SUPPORT_OP_COMPARE_H */
