@@ -1,0 +1,1 @@
+target_link_libraries(test_cuda_library PRIVATE hd_cuda)
