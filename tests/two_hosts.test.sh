@@ -91,6 +91,39 @@ for transport in ucx_tag ucx_put; do
     has "$transport between hosts" $transport/run.json "tcp"
 done
 
+# pair NAME WORDS...: one rank on each host, and one object from rank 0.
+pair() {
+    local name=$1 number host
+    shift
+    for number in 0 1; do
+        host=$left
+        [ $number -eq 1 ] && host=$right
+        RANK=$number WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=10.213.77.1 MASTER_PORT=29501 \
+            ip netns exec $host unshare --ipc --uts --pid --fork --kill-child --mount-proc \
+            "$heddle" "$@" >"$name.$number.out" 2>&1 &
+        echo $! >"$name.$number.pid"
+    done
+    for number in 0 1; do
+        wait "$(cat "$name.$number.pid")"
+        got=$?
+        [ $got -eq "$code" ] || say "$name: rank $number exits with $got: $(head -c 600 "$name.$number.out")"
+    done
+}
+
+code=0
+for transport in ucx_tag ucx_put; do
+    pair p2p_$transport bench p2p transport.name=$transport bench.sizes=8K bench.iterations=16 \
+        transport.timeout_s=40 --json
+    "$HD_BUILD_DIR/tests/json_check" p2p_$transport.0.out || say "bench p2p on two hosts is not one object"
+    has "bench p2p on two hosts" p2p_$transport.0.out "\"transport\": \"$transport\", \"lane\": \"tcp"
+    has "no memory is shared" p2p_$transport.0.out '"raw": null'
+    has "all arrives" p2p_$transport.0.out '"wrong": 0'
+    [ -s p2p_$transport.1.out ] && say "rank 1 speaks: $(head -c 300 p2p_$transport.1.out)"
+done
+code=2
+pair p2p_shm bench p2p transport.name=shm bench.sizes=8 bench.iterations=4
+has "bench p2p with shm between hosts" p2p_shm.0.out "shm does not reach from host to host"
+
 start shm $model transport.name=shm
 ends shm 2
 has "shm between hosts" shm.0.out "shm does not reach from host to host"

@@ -88,3 +88,17 @@ const char *hd_status_name(hd_status status)
     }
     return "an unknown status";
 }
+
+int32_t hd_exit_of(hd_status status)
+{
+    switch (status) {
+    case HD_TIMEOUT:
+    case HD_PEER_LOST:
+        return HD_EXIT_PEER;
+    case HD_UNSUPPORTED:
+    case HD_DEVICE:
+        return HD_EXIT_PLUGIN;
+    default:
+        return HD_EXIT_FAILED;
+    }
+}

@@ -48,6 +48,9 @@ void hd_problem_remedy(struct hd_problem *problem, const char *format, ...)
 /* The one line, without a newline: the parts that are not empty, joined by ": ".  As snprintf. */
 int hd_problem_line(const struct hd_problem *problem, char *line, uint32_t capacity);
 
+/* The exit code of a status that no better reason goes with. */
+int32_t hd_exit_of(hd_status status);
+
 /* "HD_PEER_LOST" and its like, for logs; static. */
 const char *hd_status_name(hd_status status);
 

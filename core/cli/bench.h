@@ -11,9 +11,11 @@
 #include "base/table.h"
 #include "cli/cli.h"
 #include "run/bench.h"
+#include "run/bench_line.h"
 #include "run/job.h"
 
-#define HD_CLI_BENCH_WORD_MAX 32u
+#define HD_CLI_BENCH_WORD_MAX  32u
+#define HD_CLI_LINE_NAME_BYTES 112u
 
 /* Words section.key=value; each list ends with NULL. */
 struct hd_cli_bench_words {
@@ -64,8 +66,39 @@ struct hd_cli_bench_part {
 /* The part `quantiser`: its rate beside a copy's, and the step in MXFP8 beside the one in BF16. */
 hd_status hd_cli_bench_quantiser(struct hd_cli_bench_part *part);
 
-/* `heddle bench plan` and `heddle bench step`, after the word; the exit code. */
+/* A transport of the bench, with its options; the hook around it, if `config` asks for one. */
+struct hd_cli_bench_line {
+    const struct hd_candidate *transport, *inner;    /* inner: NULL, or what the transport wraps */
+    struct hd_option_value *options, *inner_options; /* owned */
+};
+
+/*
+ * What the two ranks of `bench p2p` and `bench skew` measure: transport.name and bench.against;
+ * where neither file nor command line says transport.name, those of `usual` (ends with NULL) that
+ * are there.  At most `count_max`; *count is also right on failure.
+ */
+struct hd_cli_bench_lines {
+    const char *const *usual;
+    uint32_t count_max, count;
+    struct hd_cli_bench_line *lines; /* [count_max] */
+};
+hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
+                             struct hd_cli_bench_lines *lines);
+void hd_cli_bench_lines_finish(struct hd_cli_bench_lines *lines);
+
+/* As the measurement takes them, borrowed. */
+struct hd_line_plugin hd_cli_bench_plugin(const struct hd_cli_bench_line *line);
+
+/* "shm", or "hook_fault(shm)". */
+void hd_cli_bench_line_name(const struct hd_cli_bench_line *line,
+                            char name[HD_CLI_LINE_NAME_BYTES]);
+
+/* {"min", "p50", "p99", "max", "count"} under `key`. */
+void hd_cli_bench_tail(struct cJSON *parent, const char *key, const struct hd_bench_tail *tail);
+
+/* `heddle bench WORD`, after the word; the exit code. */
 int hd_cli_bench_plan(struct hd_cli *cli);
 int hd_cli_bench_step(struct hd_cli *cli);
+int hd_cli_bench_p2p(struct hd_cli *cli);
 
 #endif /* HEDDLE_CLI_BENCH_H */

@@ -1,9 +1,9 @@
 /* heddle run - plans, starts the ranks, trains, reports. */
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/join.h"
 #include "cli/plan.h"
 #include "cli/run_evaluate.h"
-#include "launch/identity.h"
 #include "launch/link.h"
 #include "report/run_json.h"
 #include "run/session.h"
@@ -270,27 +270,6 @@ static int dry_run(struct hd_cli *cli)
     return cli->problem.exit_code;
 }
 
-/* Where a launcher has started this command several times: each is one rank of the plan. */
-static hd_status join_launched(struct hd_cli *cli, const struct hd_job *job, struct hd_link **link)
-{
-    const struct hd_config *config = job->config;
-    struct hd_identity identity;
-
-    hd_status status = hd_identity_find(&identity, &cli->problem);
-    if (status != HD_OK || identity.launcher == HD_LAUNCHER_NONE) {
-        return status;
-    }
-    const struct hd_link_request request = {&identity, job->hash,
-                                            config->transport.first_step_timeout_s};
-    status = hd_identity_check_world(&identity, job->pipeline->rank_count, config->grid.data,
-                                     &cli->problem);
-    if (status == HD_OK) {
-        status = hd_link_open(&request, link, &cli->problem);
-    }
-    hd_identity_finish(&identity);
-    return status;
-}
-
 static void run_job(struct hd_cli *cli, struct hd_config *config,
                     const struct hd_cli_plugins *plugins, struct hd_resume *resume)
 {
@@ -311,8 +290,14 @@ static void run_job(struct hd_cli *cli, struct hd_config *config,
     if (hd_job_create(&job, config, &borrowed, &cli->problem) != HD_OK) {
         return;
     }
+    const struct hd_cli_world world = {
+        .rank_count = job.pipeline->rank_count,
+        .replica_count = config->grid.data,
+        .hash = job.hash,
+        .patience_s = config->transport.first_step_timeout_s,
+    };
     struct hd_link *link = NULL;
-    if (join_launched(cli, &job, &link) == HD_OK) {
+    if (hd_cli_join(cli, &world, &link, NULL) == HD_OK) {
         if (is_evaluation) {
             hd_cli_evaluate(cli, &job, resume, link);
         } else {
@@ -379,10 +364,7 @@ static int cmd_run(struct hd_cli *cli)
     if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
         return dry_run(cli);
     }
-    if (hd_identity_is_member()) {
-        cli->is_json = 0; /* one object on stdout, rank 0's; an error is said by whoever has it */
-        cli->is_quiet = 1;
-    }
+    hd_cli_be_member(cli);
     if (open_resume(cli, &resume) != HD_OK) {
         return cli->problem.exit_code;
     }

@@ -182,18 +182,18 @@ const struct hd_key hd_keys[] = {
     {"grid", "expert", "1", "1..4096",
      "ranks that share the experts of a stage", HD_KEY_COUNT, AT(grid.expert), "1"},
 
-    {"bench", "sizes", "8:64M:x4", "FIRST:LAST:xFACTOR",
-     "message sizes of bench p2p", HD_KEY_TEXT, AT(bench.sizes), "8:64M:x4"},
+    {"bench", "sizes", "8:64M:x4", "FIRST[:LAST[:xFACTOR]]",
+     "message sizes of bench p2p", HD_KEY_TEXT, AT(bench.sizes), NULL},
     {"bench", "iterations", "auto", "auto | 1..1000000000",
      "measured repetitions", HD_KEY_COUNT, AT(bench.iterations), NULL},
     {"bench", "warmup", "auto", "auto | 1..1000000000",
      "repetitions before the first measured one", HD_KEY_COUNT, AT(bench.warmup), NULL},
     {"bench", "window", "depth", "depth | 1..65536",
-     "messages of bench p2p under way", HD_KEY_COUNT, AT(bench.window), "depth"},
+     "messages of bench p2p under way", HD_KEY_COUNT, AT(bench.window), NULL},
     {"bench", "direction", "one", "one | both",
-     "of bench p2p", HD_KEY_CHOICE, AT(bench.both), "one"},
+     "of bench p2p", HD_KEY_CHOICE, AT(bench.both), NULL},
     {"bench", "against", "none", "none | NAME | FILE.so",
-     "a second transport of bench p2p", HD_KEY_TEXT, AT(bench.against), "none"},
+     "another transport of bench p2p and skew", HD_KEY_TEXT, AT(bench.against), NULL},
 };
 /* clang-format on */
 

@@ -39,20 +39,6 @@ static void host_log(void *context, uint32_t level, const char *text)
     hd_log(level, "%s: %s", host->plugin->name, text);
 }
 
-static int32_t exit_code_of(hd_status status)
-{
-    switch (status) {
-    case HD_TIMEOUT:
-    case HD_PEER_LOST:
-        return HD_EXIT_PEER;
-    case HD_UNSUPPORTED:
-    case HD_DEVICE:
-        return HD_EXIT_PLUGIN;
-    default:
-        return HD_EXIT_FAILED;
-    }
-}
-
 static hd_status host_fail(void *context, const struct hd_error *error)
 {
     const struct hd_engine_host *host = context;
@@ -61,7 +47,7 @@ static hd_status host_fail(void *context, const struct hd_error *error)
 
     assert(error->status < 0);
     pthread_mutex_lock(&engine->failure_lock);
-    hd_problem_set(&engine->failure, error->status, exit_code_of(error->status), "%s: %s",
+    hd_problem_set(&engine->failure, error->status, hd_exit_of(error->status), "%s: %s",
                    host->plugin->name, error->text);
     pthread_mutex_unlock(&engine->failure_lock);
     if (error->status == HD_PEER_LOST && error->rank < board->rank_count) {
@@ -226,7 +212,7 @@ hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struc
     }
     pthread_mutex_unlock(&engine->failure_lock);
     if (problem->exit_code == 0) {
-        hd_problem_set(problem, status, exit_code_of(status), "%s returned %s", plugin->name,
+        hd_problem_set(problem, status, hd_exit_of(status), "%s returned %s", plugin->name,
                        hd_status_name(status));
     }
     return hd_engine_blame(engine, status, what, problem);

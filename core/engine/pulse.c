@@ -148,6 +148,20 @@ static struct hd_transport_ops table(const struct hd_transport_ops *inner)
     };
 }
 
+uint64_t hd_pulse_period_ns(const struct hd_pulse_need *need)
+{
+    const uint32_t is_needed =
+        (need->capabilities & HD_TRANSPORT_TARGET_PROGRESS) != 0 || need->is_hooked;
+
+    if (need->ops->progress == NULL) {
+        return 0;
+    }
+    if (need->is_asked) {
+        return HD_PULSE_QUICK_NS;
+    }
+    return is_needed ? HD_PULSE_PERIOD_NS : 0;
+}
+
 int hd_pulse_start(const struct hd_transport_ops *inner_ops, uint64_t period_ns,
                    const struct hd_transport_ops **ops, struct hd_transport **transport)
 {

@@ -15,6 +15,18 @@
 #define HD_PULSE_QUICK_NS  100000u  /* transport.progress_thread = on */
 
 /*
+ * How often a transport of these capabilities (of what carries, under a hook) has to be moved;
+ * 0: it moves by itself, or while somebody waits, and no thread is asked for.
+ */
+struct hd_pulse_need {
+    const struct hd_transport_ops *ops;
+    uint64_t capabilities;
+    uint32_t is_hooked; /* a hook may hold messages back */
+    uint32_t is_asked;  /* transport.progress_thread = on */
+};
+uint64_t hd_pulse_period_ns(const struct hd_pulse_need *need);
+
+/*
  * Wraps `*transport`, whose progress is not NULL.  On success `*transport` is the wrapper, goes
  * with the table `*ops`, and its close closes both.  Else nothing is changed; 0, or an errno.
  */

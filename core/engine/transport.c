@@ -29,17 +29,18 @@ hd_status hd_engine_check_transport(struct hd_engine *engine, struct hd_problem 
 static hd_status start_pulse(struct hd_engine *engine, struct hd_transport **transport,
                              struct hd_problem *problem)
 {
-    const struct hd_transport_ops *ops = engine->transport_ops;
-    const uint32_t is_asked = engine->setup.progress_thread;
-    const uint32_t is_needed =
-        (engine->transport_capabilities & HD_TRANSPORT_TARGET_PROGRESS) != 0 ||
-        engine->setup.inner != NULL; /* a hook may hold messages back */
+    const struct hd_pulse_need need = {
+        .ops = engine->transport_ops,
+        .capabilities = engine->transport_capabilities,
+        .is_hooked = engine->setup.inner != NULL,
+        .is_asked = engine->setup.progress_thread,
+    };
+    const uint64_t period_ns = hd_pulse_period_ns(&need);
 
-    if (ops->progress == NULL || !(is_needed || is_asked)) {
+    if (period_ns == 0) {
         return HD_OK;
     }
-    const int error = hd_pulse_start(ops, is_asked ? HD_PULSE_QUICK_NS : HD_PULSE_PERIOD_NS,
-                                     &engine->transport_ops, transport);
+    const int error = hd_pulse_start(need.ops, period_ns, &engine->transport_ops, transport);
     if (error != 0) {
         hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no thread that moves transport %s: %s",
                        engine->setup.transport->name, strerror(error));

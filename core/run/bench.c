@@ -1,11 +1,14 @@
 /* run/bench.c - spreads, and the machine. */
 #include "run/bench.h"
+#include "base/text.h"
 #include "report/run_json.h"
 
 #include <assert.h>
 #include <math.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int by_value(const void *left, const void *right)
 {
@@ -33,6 +36,20 @@ void hd_bench_spread(double *values, uint32_t count, struct hd_bench_spread *spr
     spread->p90 = nearest_rank(values, count, 90);
 }
 
+void hd_bench_tail(double *values, uint32_t count, struct hd_bench_tail *tail)
+{
+    assert(values != NULL || count == 0);
+    *tail = (struct hd_bench_tail){NAN, NAN, NAN, NAN, count};
+    if (count == 0) {
+        return;
+    }
+    qsort(values, count, sizeof *values, by_value);
+    tail->min = values[0];
+    tail->p50 = nearest_rank(values, count, 50);
+    tail->p99 = nearest_rank(values, count, 99);
+    tail->max = values[count - 1];
+}
+
 void hd_bench_machine(struct hd_bench_machine *machine)
 {
     cpu_set_t cores;
@@ -50,4 +67,52 @@ void hd_bench_machine(struct hd_bench_machine *machine)
 double hd_bench_ratio(double left, double right)
 {
     return right > 0 ? left / right : NAN;
+}
+
+/* The three parts of FIRST:LAST:xFACTOR; 0: it has another form. */
+static int read_parts(const char *text, uint64_t *first, uint64_t *last, uint64_t *factor)
+{
+    char copy[128];
+    char *rest = copy;
+
+    if (strlen(text) >= sizeof copy) {
+        return 0;
+    }
+    memcpy(copy, text, strlen(text) + 1);
+    const char *begin = strsep(&rest, ":");
+    const char *end = strsep(&rest, ":");
+    const char *by = strsep(&rest, ":");
+    *last = *first = 0;
+    *factor = 2;
+    return rest == NULL && hd_text_to_bytes(begin, first) &&
+           (end == NULL || hd_text_to_bytes(end, last)) &&
+           (by == NULL || (by[0] == 'x' && hd_text_to_unsigned(by + 1, factor)));
+}
+
+uint32_t hd_bench_sizes(const char *text, uint32_t count_max, uint64_t *sizes,
+                        char reason[HD_BENCH_REASON_BYTES])
+{
+    uint64_t first, last, factor;
+    uint32_t count = 0;
+
+    reason[0] = '\0';
+    if (!read_parts(text, &first, &last, &factor) || first == 0 || factor < 2) {
+        snprintf(reason, HD_BENCH_REASON_BYTES,
+                 "%.60s is not FIRST:LAST:xFACTOR, of bytes above 0 and a factor of 2 or more",
+                 text);
+        return 0;
+    }
+    last = strchr(text, ':') != NULL ? last : first;
+    for (uint64_t size = first; size <= last && count < count_max; size *= factor) {
+        sizes[count++] = size;
+        if (size > last / factor) {
+            return count;
+        }
+    }
+    if (count == 0) {
+        snprintf(reason, HD_BENCH_REASON_BYTES, "%.60s ends before it begins", text);
+    } else {
+        snprintf(reason, HD_BENCH_REASON_BYTES, "%.60s is more than %u sizes", text, count_max);
+    }
+    return 0;
 }

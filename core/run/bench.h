@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define HD_BENCH_ITERATIONS_MAX 10000u
+#define HD_BENCH_REASON_BYTES   160u
 
 /* Of repeated measurements of one thing, in its unit; by nearest rank.  count 0: all NaN. */
 struct hd_bench_spread {
@@ -23,6 +24,20 @@ struct hd_bench_spread {
 
 /* Sorts `values` [count]. */
 void hd_bench_spread(double *values, uint32_t count, struct hd_bench_spread *spread);
+
+/* Latencies: the best, the middle one, the one that 99 of 100 do not exceed, and the worst. */
+struct hd_bench_tail {
+    double min, p50, p99, max;
+    uint32_t count; /* 0: all NaN */
+};
+
+/* Sorts `values` [count]. */
+void hd_bench_tail(double *values, uint32_t count, struct hd_bench_tail *tail);
+
+/* FIRST, FIRST:LAST (doubling) or FIRST:LAST:xFACTOR, of bytes as everywhere; at most `count_max`.
+   The count, or 0 with a reason. */
+uint32_t hd_bench_sizes(const char *text, uint32_t count_max, uint64_t *sizes,
+                        char reason[HD_BENCH_REASON_BYTES]);
 
 struct hd_bench_machine {
     char cpu[160];

@@ -188,13 +188,9 @@ static void on_lost(void *context, uint32_t rank)
 
 /* --- before the run ------------------------------------------------------------------------- */
 
-static hd_status check_hosts(const struct hd_session *session, struct hd_problem *problem)
+hd_status hd_launched_check_hosts(const struct hd_link *link, const struct hd_plugin *transport,
+                                  struct hd_problem *problem)
 {
-    const struct hd_link *link = session->request.link;
-    const struct hd_job_plugins *plugins = &session->job->plugins;
-    const struct hd_candidate *carrier =
-        plugins->inner != NULL ? plugins->inner : plugins->transport;
-    const struct hd_plugin *transport = &carrier->plugin;
     const struct hd_link_peer *first = hd_link_peer(link, 0);
 
     for (uint32_t rank = 1; rank < hd_link_rank_count(link); rank++) {
@@ -227,7 +223,13 @@ hd_status hd_launched_create(struct hd_session *session, struct hd_problem *prob
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the ranks");
     }
     hd_link_listen(link, &listener);
-    return hd_launched_rank(session) == 0 ? check_hosts(session, problem) : HD_OK;
+    if (hd_launched_rank(session) != 0) {
+        return HD_OK;
+    }
+    const struct hd_job_plugins *plugins = &session->job->plugins;
+    const struct hd_candidate *carrier =
+        plugins->inner != NULL ? plugins->inner : plugins->transport;
+    return hd_launched_check_hosts(link, &carrier->plugin, problem);
 }
 
 void hd_launched_finish(struct hd_session *session)

@@ -55,4 +55,8 @@ uint32_t hd_launched_is_current(const struct hd_session *session, uint64_t now_n
 void hd_launched_tick(struct hd_session *session, uint64_t now_ns);
 uint32_t hd_launched_is_settled(const struct hd_session *session);
 
+/* What carries has to reach all of them: HD_EXIT_USAGE, with both hosts.  The hub asks. */
+hd_status hd_launched_check_hosts(const struct hd_link *link, const struct hd_plugin *transport,
+                                  struct hd_problem *problem);
+
 #endif /* HEDDLE_RUN_LAUNCHED_H */

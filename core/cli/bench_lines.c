@@ -1,0 +1,184 @@
+/* What `heddle bench p2p` and `heddle bench skew` have in common: transports, found by name. */
+#include "cli/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int is_known(void *context, const char *kind, const char *name)
+{
+    return hd_registry_knows(context, kind, name);
+}
+
+static hd_status take(struct hd_cli *cli, struct hd_config *config, const char *name,
+                      const struct hd_candidate **found, struct hd_option_value **options)
+{
+    const hd_status status =
+        hd_registry_find(cli->registry, HD_KIND_TRANSPORT, name, found, &cli->problem);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    const struct hd_plugin *plugin = &(*found)->plugin;
+    *options = calloc(plugin->option_count + 1, sizeof **options);
+    if (*options == NULL) {
+        return hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+    }
+    return hd_config_options(config, plugin, *options, &cli->problem);
+}
+
+static hd_status refuse(struct hd_cli *cli, const struct hd_config *config, const char *section,
+                        const char *key)
+{
+    hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
+    hd_problem_key(&cli->problem, "%s.%s", section, key);
+    return HD_INVALID;
+}
+
+/* Both ends are in host memory, and a hook has something to wrap. */
+static hd_status check(struct hd_cli *cli, const struct hd_cli_bench_line *line)
+{
+    const struct hd_plugin *plugin = &line->transport->plugin;
+    const struct hd_plugin *carrier = line->inner != NULL ? &line->inner->plugin : plugin;
+    const int is_hook = (plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
+
+    if (is_hook != (line->inner != NULL)) {
+        hd_problem_remedy(&cli->problem, is_hook ? "say what it wraps: transport.inner = NAME"
+                                                 : "take transport.inner = none");
+        return hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE, "%s wraps %s", plugin->name,
+                              is_hook ? "another transport" : "no other transport");
+    }
+    if ((carrier->capabilities & HD_TRANSPORT_HOST) == 0) {
+        return hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+                              "the ranks of this bench are in host memory, and %s moves none",
+                              carrier->name);
+    }
+    if (strcmp(carrier->name, "null") == 0) {
+        hd_problem_remedy(&cli->problem, "`heddle list transport` shows those that do");
+        return hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+                              "null moves nothing between two ranks");
+    }
+    return HD_OK;
+}
+
+/* As `heddle run` refuses it. */
+static hd_status check_thread(struct hd_cli *cli, const struct hd_config *config,
+                              const struct hd_cli_bench_line *line)
+{
+    const struct hd_plugin *plugin = &line->transport->plugin;
+    const struct hd_transport_ops *ops = plugin->ops;
+
+    if (!config->transport.progress_thread || ops->progress != NULL) {
+        return HD_OK;
+    }
+    hd_problem_place(&cli->problem, "%s", hd_config_place(config, "transport", "progress_thread"));
+    hd_problem_key(&cli->problem, "transport.progress_thread");
+    return hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE, "transport %s moves by itself",
+                          plugin->name);
+}
+
+static hd_status add(struct hd_cli *cli, struct hd_config *config, const char *name,
+                     struct hd_cli_bench_lines *lines)
+{
+    struct hd_cli_bench_line *line = &lines->lines[lines->count++];
+
+    *line = (struct hd_cli_bench_line){0};
+    return take(cli, config, name, &line->transport, &line->options);
+}
+
+static hd_status add_asked(struct hd_cli *cli, struct hd_config *config,
+                           struct hd_cli_bench_lines *lines)
+{
+    hd_status status = add(cli, config, config->transport.name, lines);
+
+    if (status == HD_OK && strcmp(config->transport.inner, "none") != 0) {
+        struct hd_cli_bench_line *line = &lines->lines[0];
+        status = take(cli, config, config->transport.inner, &line->inner, &line->inner_options);
+        if (status != HD_OK) {
+            return refuse(cli, config, "transport", "inner");
+        }
+    }
+    if (status == HD_OK) {
+        status = check(cli, &lines->lines[0]);
+    }
+    if (status != HD_OK) {
+        return refuse(cli, config, "transport", "name");
+    }
+    return check_thread(cli, config, &lines->lines[0]);
+}
+
+static hd_status add_usual(struct hd_cli *cli, struct hd_config *config,
+                           struct hd_cli_bench_lines *lines)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && lines->usual[i] != NULL; i++) {
+        if (hd_registry_knows(cli->registry, "transport", lines->usual[i])) {
+            status = add(cli, config, lines->usual[i], lines);
+        }
+    }
+    return status;
+}
+
+hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
+                             struct hd_cli_bench_lines *lines)
+{
+    const int is_asked = hd_cli_bench_is_asked(config, "transport.name");
+    hd_status status = HD_OK;
+
+    lines->count = 0;
+    status = is_asked ? add_asked(cli, config, lines) : add_usual(cli, config, lines);
+    if (status == HD_OK && strcmp(config->bench.against, "none") != 0) {
+        status = add(cli, config, config->bench.against, lines);
+        if (status == HD_OK) {
+            status = check(cli, &lines->lines[lines->count - 1]);
+        }
+        if (status != HD_OK) {
+            return refuse(cli, config, "bench", "against");
+        }
+    }
+    if (status == HD_OK) {
+        status = hd_config_check_sections(config, is_known, cli->registry, &cli->problem);
+    }
+    return status;
+}
+
+void hd_cli_bench_lines_finish(struct hd_cli_bench_lines *lines)
+{
+    for (uint32_t i = 0; i < lines->count; i++) {
+        free(lines->lines[i].options);
+        free(lines->lines[i].inner_options);
+    }
+    lines->count = 0;
+}
+
+struct hd_line_plugin hd_cli_bench_plugin(const struct hd_cli_bench_line *line)
+{
+    return (struct hd_line_plugin){
+        .plugin = &line->transport->plugin,
+        .inner = line->inner != NULL ? &line->inner->plugin : NULL,
+        .options = line->options,
+        .inner_options = line->inner_options,
+    };
+}
+
+void hd_cli_bench_line_name(const struct hd_cli_bench_line *line, char name[HD_CLI_LINE_NAME_BYTES])
+{
+    if (line->inner != NULL) {
+        snprintf(name, HD_CLI_LINE_NAME_BYTES, "%.50s(%.50s)", line->transport->plugin.name,
+                 line->inner->plugin.name);
+    } else {
+        snprintf(name, HD_CLI_LINE_NAME_BYTES, "%.100s", line->transport->plugin.name);
+    }
+}
+
+void hd_cli_bench_tail(struct cJSON *parent, const char *key, const struct hd_bench_tail *tail)
+{
+    struct cJSON *object = hd_json_object(parent, key);
+
+    hd_json_number(object, "min", tail->min);
+    hd_json_number(object, "p50", tail->p50);
+    hd_json_number(object, "p99", tail->p99);
+    hd_json_number(object, "max", tail->max);
+    hd_json_u64(object, "count", tail->count);
+}

@@ -1,0 +1,33 @@
+#include "cli/join.h"
+
+#include <string.h>
+
+void hd_cli_be_member(struct hd_cli *cli)
+{
+    if (hd_identity_is_member()) {
+        cli->is_json = 0;
+        cli->is_quiet = 1;
+    }
+}
+
+hd_status hd_cli_join(struct hd_cli *cli, const struct hd_cli_world *world, struct hd_link **link,
+                      char *address)
+{
+    struct hd_identity identity;
+
+    hd_status status = hd_identity_find(&identity, &cli->problem);
+    if (status != HD_OK || identity.launcher == HD_LAUNCHER_NONE) {
+        return status;
+    }
+    const struct hd_link_request request = {&identity, world->hash, world->patience_s};
+    status =
+        hd_identity_check_world(&identity, world->rank_count, world->replica_count, &cli->problem);
+    if (status == HD_OK) {
+        status = hd_link_open(&request, link, &cli->problem);
+    }
+    if (status == HD_OK && address != NULL) {
+        memcpy(address, identity.card.addresses[0], sizeof identity.card.addresses[0]);
+    }
+    hd_identity_finish(&identity);
+    return status;
+}

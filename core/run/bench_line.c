@@ -1,0 +1,469 @@
+/* run/bench_line.c - a transport between two ranks: its host, its opening and its end. */
+#include "run/bench_line.h"
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/pulse.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { KEY_BYTES = 128, POLL_COUNT = 64, NAP_NS = 50000, ALIGNMENT_BYTES = 64 };
+enum { STAMP_BYTES = 8, STAMP_WORD = 1 << 20 }; /* of no body, and never 0 */
+
+/* --- the host -------------------------------------------------------------------------------- */
+
+static void host_log(void *context, uint32_t level, const char *text)
+{
+    const struct hd_line_host *host = context;
+    hd_log(level, "%s: %s", host->plugin->name, text);
+}
+
+static hd_status host_fail(void *context, const struct hd_error *error)
+{
+    const struct hd_line_host *host = context;
+
+    assert(error->status < 0);
+    return hd_problem_set(&host->line->failure, error->status, hd_exit_of(error->status), "%s: %s",
+                          host->plugin->name, error->text);
+}
+
+/* Keys of several instances must not meet, nor those of a hook and of what it wraps. */
+static void scoped(const struct hd_line_host *host, const char *key, char text[KEY_BYTES])
+{
+    snprintf(text, KEY_BYTES, "%u/%s/%s", host->line->instance, host->plugin->name, key);
+}
+
+static hd_status host_put(void *context, const char *key, const void *value, uint64_t bytes)
+{
+    const struct hd_line_host *host = context;
+    char text[KEY_BYTES];
+
+    scoped(host, key, text);
+    return hd_bootstrap_put(host->line->rank->bootstrap, text, value, bytes);
+}
+
+static hd_status host_get(void *context, const char *key, void *value, uint64_t bytes,
+                          uint64_t deadline_ns)
+{
+    const struct hd_line_host *host = context;
+    char text[KEY_BYTES];
+
+    scoped(host, key, text);
+    return hd_bootstrap_get(host->line->rank->bootstrap, text, value, bytes, deadline_ns);
+}
+
+static hd_status host_fence(void *context, uint64_t deadline_ns)
+{
+    const struct hd_line_host *host = context;
+    return hd_bootstrap_fence(host->line->rank->bootstrap, deadline_ns);
+}
+
+static void host_trace(void *context, const struct hd_transfer *transfer)
+{
+    const struct hd_line_host *host = context;
+    host->line->transfer = *transfer;
+}
+
+static void init_host(struct hd_line *line, struct hd_line_host *host,
+                      const struct hd_plugin *plugin, const struct hd_option_value *options)
+{
+    *host = (struct hd_line_host){.line = line, .plugin = plugin, .host = hd_host_basics()};
+    host->host.rank = line->rank->rank;
+    host->host.rank_count = HD_BENCH_RANK_COUNT;
+    host->host.option_count = plugin->option_count;
+    host->host.options = options;
+    host->host.context = host;
+    host->host.log = host_log;
+    host->host.fail = host_fail;
+    host->host.put = host_put;
+    host->host.get = host_get;
+    host->host.fence = host_fence;
+    host->host.trace_transfer = host_trace;
+}
+
+/* --- open and close -------------------------------------------------------------------------- */
+
+hd_status hd_line_bodies(uint64_t bytes, const unsigned char *bodies[2])
+{
+    const uint64_t stride_bytes = (bytes + 63) / 64 * 64;
+    unsigned char *memory = hd_memory_take(2 * stride_bytes, 64, "bench");
+
+    if (memory == NULL) {
+        return HD_NO_MEMORY;
+    }
+    for (uint32_t body = 0; body < 2; body++) {
+        bodies[body] = memory + body * stride_bytes;
+        for (uint64_t word = 0; word < stride_bytes / 8; word++) {
+            const uint64_t value = hd_pattern_word(2, body, word);
+            memcpy(memory + body * stride_bytes + word * 8, &value, 8);
+        }
+    }
+    return HD_OK;
+}
+
+/* The hook's own needs are those of what it wraps. */
+static hd_status start_pulse(struct hd_line *line, struct hd_problem *problem)
+{
+    const struct hd_plugin *carrier =
+        line->plugin.inner != NULL ? line->plugin.inner : line->plugin.plugin;
+    const struct hd_pulse_need need = {
+        .ops = line->ops,
+        .capabilities = line->shape.has_engine_pulse ? carrier->capabilities : 0,
+        .is_hooked = line->shape.has_engine_pulse && line->plugin.inner != NULL,
+        .is_asked = line->shape.has_thread,
+    };
+
+    line->period_ns = hd_pulse_period_ns(&need);
+    if (line->period_ns == 0) {
+        return HD_OK;
+    }
+    const int error = hd_pulse_start(need.ops, line->period_ns, &line->ops, &line->transport);
+    return error == 0 ? HD_OK
+                      : hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
+                                       "no thread that moves transport %s: %s",
+                                       line->plugin.plugin->name, strerror(error));
+}
+
+static void init_channels(struct hd_line *line)
+{
+    for (uint32_t i = 0; i < HD_LINE_CHANNEL_COUNT; i++) {
+        const uint32_t is_bell = i >= 2;
+        line->channels[i] = (struct hd_channel){
+            .boundary = is_bell,
+            .direction = i % 2 == 0 ? HD_FORWARD : HD_BACKWARD,
+            .source = i % 2,
+            .target = 1 - i % 2,
+            .depth = is_bell ? 2 : line->shape.depth,
+            .send_depth = is_bell ? 2 : line->shape.depth,
+            .bytes = is_bell ? STAMP_BYTES : line->shape.bytes,
+        };
+        line->list[i] = &line->channels[i];
+    }
+    line->out = line->rank->rank;
+    line->in = 1 - line->rank->rank;
+}
+
+hd_status hd_line_open(struct hd_line *line, const struct hd_bench_rank *rank, uint32_t instance,
+                       struct hd_problem *problem)
+{
+    const struct hd_line_plugin plugin = line->plugin;
+    const struct hd_line_shape shape = line->shape;
+
+    assert(shape.bytes > 0 && shape.depth > 1);
+    *line = (struct hd_line){.rank = rank, .plugin = plugin, .shape = shape, .instance = instance};
+    init_channels(line);
+    init_host(line, &line->outer, plugin.plugin, plugin.options);
+    if (plugin.inner != NULL) {
+        init_host(line, &line->inner, plugin.inner, plugin.inner_options);
+    }
+    const struct hd_transport_setup setup = {
+        .size = sizeof setup,
+        .channel_count = HD_LINE_CHANNEL_COUNT,
+        .channels = line->list,
+        .host = &line->outer.host,
+        .inner = plugin.inner,
+        .inner_host = plugin.inner != NULL ? &line->inner.host : NULL,
+        .deadline_ns = hd_now_ns() + rank->timeout_ns,
+        .memory = HD_MEMORY_HOST,
+        .alignment_bytes = ALIGNMENT_BYTES,
+    };
+    line->ops = plugin.plugin->ops;
+    const hd_status status = line->ops->open(&setup, &line->transport);
+    if (status != HD_OK) {
+        return hd_line_blame(line, status, problem);
+    }
+    hd_line_renew(line);
+    return start_pulse(line, problem);
+}
+
+hd_status hd_line_close(struct hd_line *line, struct hd_problem *problem)
+{
+    if (line->transport == NULL) {
+        return HD_OK;
+    }
+    hd_line_renew(line);
+    hd_status status = hd_line_fence(line); /* all rests before anybody says so */
+    if (status == HD_OK && line->ops->quiesce != NULL) {
+        status = line->ops->quiesce(line->transport, line->deadline_ns);
+    }
+    if (status == HD_OK) {
+        status = hd_bootstrap_fence(line->rank->bootstrap, line->deadline_ns);
+    }
+    line->ops->close(line->transport, line->deadline_ns);
+    line->transport = NULL;
+    return status == HD_OK ? HD_OK : hd_line_blame(line, status, problem);
+}
+
+hd_status hd_line_blame(struct hd_line *line, hd_status status, struct hd_problem *problem)
+{
+    assert(status < 0);
+    if (line->failure.exit_code != 0 && problem->exit_code == 0) {
+        *problem = line->failure;
+    }
+    return hd_problem_set(problem, status, hd_exit_of(status), "%s returned %s",
+                          line->plugin.plugin->name, hd_status_name(status));
+}
+
+/* --- meeting --------------------------------------------------------------------------------- */
+
+void hd_line_renew(struct hd_line *line)
+{
+    line->deadline_ns = hd_now_ns() + line->rank->timeout_ns;
+}
+
+/* 1: a call failed, which whoever waits for a message learns as well. */
+static int has_broken_moving(struct hd_line *line)
+{
+    hd_status moved = HD_OK;
+
+    for (uint32_t turn = 0; moved >= 0 && turn < POLL_COUNT; turn++) {
+        moved = line->ops->progress(line->transport);
+    }
+    return moved < 0;
+}
+
+/* A rank that waits here still moves what the other waits for. */
+hd_status hd_line_fence(struct hd_line *line)
+{
+    const int moves = line->ops->progress != NULL;
+    hd_status status = HD_TIMEOUT;
+
+    while (status == HD_TIMEOUT && hd_now_ns() < line->deadline_ns) {
+        if (moves && has_broken_moving(line)) {
+            break;
+        }
+        status = hd_bootstrap_fence(line->rank->bootstrap,
+                                    moves ? hd_now_ns() + NAP_NS : line->deadline_ns);
+    }
+    return status;
+}
+
+hd_status hd_line_swap(struct hd_line *line, const void *mine, void *theirs, uint64_t bytes)
+{
+    const hd_status status = hd_line_fence(line);
+    return status == HD_OK ? hd_bench_swap(line->rank, mine, theirs, bytes) : status;
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+hd_status hd_line_wait(struct hd_line *line, const struct hd_message *message)
+{
+    const struct timespec nap = {0, NAP_NS};
+    hd_status status = HD_IN_PROGRESS;
+
+    if (line->ops->wait != NULL) {
+        return line->ops->wait(line->transport, message, NULL, line->deadline_ns);
+    }
+    for (uint64_t turn = 1; status == HD_IN_PROGRESS; turn++) {
+        hd_status moved = HD_IN_PROGRESS;
+        if (line->ops->progress != NULL) {
+            moved = line->ops->progress(line->transport);
+        }
+        status = moved < 0 ? moved : line->ops->test(line->transport, message);
+        if (status == HD_IN_PROGRESS && turn % POLL_COUNT == 0) {
+            if (hd_now_ns() >= line->deadline_ns) {
+                return HD_TIMEOUT;
+            }
+            nanosleep(&nap, NULL);
+        } else if (status == HD_IN_PROGRESS && moved != HD_OK) {
+            sched_yield();
+        }
+    }
+    return status;
+}
+
+static hd_status reserve_one(struct hd_line *line, const struct hd_message *message)
+{
+    hd_status status = line->ops->reserve(line->transport, message);
+
+    while (status == HD_BUSY) { /* a hook may say so again; the wait has a deadline */
+        status = hd_line_wait(line, message);
+        status = status == HD_OK ? line->ops->reserve(line->transport, message) : status;
+    }
+    return status;
+}
+
+hd_status hd_line_reserve(struct hd_line *line, uint64_t end)
+{
+    hd_status status = HD_OK;
+
+    while (status == HD_OK && line->reserved < end) {
+        const struct hd_message message = {.sequence = line->reserved, .channel = line->out};
+        status = reserve_one(line, &message);
+        line->reserved += status == HD_OK;
+    }
+    return status;
+}
+
+hd_status hd_line_post(struct hd_line *line)
+{
+    const struct hd_message message = {.sequence = line->sent, .channel = line->out};
+    const hd_status status = line->ops->post_send(line->transport, &message, NULL);
+
+    line->sent += status == HD_OK;
+    return status;
+}
+
+hd_status hd_line_expect(struct hd_line *line, uint64_t end)
+{
+    hd_status status = HD_OK;
+
+    while (status == HD_OK && line->posted < end &&
+           line->posted < line->released + line->shape.depth) {
+        const struct hd_message message = {.sequence = line->posted, .channel = line->in};
+        status = line->ops->post_recv(line->transport, &message);
+        line->posted += status == HD_OK;
+    }
+    return status;
+}
+
+hd_status hd_line_receive(struct hd_line *line)
+{
+    const struct hd_message message = {.sequence = line->received, .channel = line->in};
+    const hd_status status = hd_line_wait(line, &message);
+
+    line->received += status == HD_OK;
+    return status;
+}
+
+hd_status hd_line_release(struct hd_line *line)
+{
+    const struct hd_message message = {.sequence = line->released, .channel = line->in};
+    const hd_status status = line->ops->release(line->transport, &message, NULL);
+
+    line->released += status == HD_OK;
+    return status;
+}
+
+/* --- bytes ----------------------------------------------------------------------------------- */
+
+static unsigned char *slot_of(const struct hd_line *line, uint32_t channel, uint64_t sequence)
+{
+    const struct hd_message message = {.sequence = sequence, .channel = channel};
+    return line->ops->slot(line->transport, &message);
+}
+
+static const unsigned char *body_of(const struct hd_line *line, uint64_t sequence)
+{
+    return line->shape.bodies[sequence / line->shape.depth % 2];
+}
+
+static uint64_t stamp_of(uint32_t channel, uint64_t sequence)
+{
+    return hd_pattern_word(channel, sequence, STAMP_WORD);
+}
+
+static uint64_t stamp_bytes(const struct hd_line *line)
+{
+    return line->shape.bytes < STAMP_BYTES ? line->shape.bytes : (uint64_t)STAMP_BYTES;
+}
+
+void hd_line_stamp(const struct hd_line *line, uint64_t sequence)
+{
+    const uint64_t stamp = stamp_of(line->out, sequence);
+    memcpy(slot_of(line, line->out, sequence), &stamp, stamp_bytes(line));
+}
+
+void hd_line_fill(const struct hd_line *line, uint64_t sequence)
+{
+    const uint64_t head_bytes = stamp_bytes(line);
+
+    memcpy(slot_of(line, line->out, sequence) + head_bytes, body_of(line, sequence) + head_bytes,
+           line->shape.bytes - head_bytes);
+    hd_line_stamp(line, sequence);
+}
+
+void hd_line_glance(struct hd_line *line, uint64_t sequence)
+{
+    const uint64_t stamp = stamp_of(line->in, sequence);
+
+    line->checked_count++;
+    line->wrong_count += memcmp(slot_of(line, line->in, sequence), &stamp, stamp_bytes(line)) != 0;
+}
+
+void hd_line_check(struct hd_line *line, uint64_t sequence)
+{
+    const uint64_t stamp = stamp_of(line->in, sequence);
+    const uint64_t head_bytes = stamp_bytes(line);
+    const unsigned char *slot = slot_of(line, line->in, sequence);
+
+    line->checked_count++;
+    line->wrong_count += memcmp(slot, &stamp, head_bytes) != 0 ||
+                         memcmp(slot + head_bytes, body_of(line, sequence) + head_bytes,
+                                line->shape.bytes - head_bytes) != 0;
+}
+
+static hd_status ring(struct hd_line *line)
+{
+    const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->out + 2};
+    const uint64_t stamp = stamp_of(bell.channel, bell.sequence);
+    const hd_status status = reserve_one(line, &bell);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    memcpy(slot_of(line, bell.channel, bell.sequence), &stamp, sizeof stamp);
+    return line->ops->post_send(line->transport, &bell, NULL);
+}
+
+static hd_status hear(struct hd_line *line)
+{
+    const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->in + 2};
+    const uint64_t stamp = stamp_of(bell.channel, bell.sequence);
+    const hd_status status = hd_line_wait(line, &bell);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    line->checked_count++;
+    line->wrong_count +=
+        memcmp(slot_of(line, bell.channel, bell.sequence), &stamp, sizeof stamp) != 0;
+    return line->ops->release(line->transport, &bell, NULL);
+}
+
+hd_status hd_line_meet(struct hd_line *line)
+{
+    const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->in + 2};
+    const uint32_t is_first = line->rank->rank == 0;
+    hd_status status = line->ops->post_recv(line->transport, &bell);
+
+    if (status == HD_OK) {
+        status = is_first ? ring(line) : hear(line);
+    }
+    if (status == HD_OK) {
+        status = is_first ? hear(line) : ring(line);
+    }
+    line->meeting_count++;
+    return status;
+}
+
+hd_status hd_line_is_in_place(struct hd_line *line, uint32_t *is_in_place)
+{
+    const uint64_t token = 0xa5a5a5a5a5a5a5a5ull; /* no message begins so */
+    uint32_t seen = 0, other = 0;
+    hd_status status = HD_OK;
+
+    assert(line->sent == 0 && line->received == 0);
+    if (line->rank->rank == 0) {
+        status = hd_line_reserve(line, 1);
+        if (status == HD_OK) {
+            memcpy(slot_of(line, 0, 0), &token, stamp_bytes(line));
+        }
+    } else {
+        status = hd_line_expect(line, 1);
+    }
+    if (status == HD_OK) {
+        status = hd_line_fence(line);
+    }
+    if (status == HD_OK) {
+        seen = line->rank->rank == 1 && memcmp(slot_of(line, 0, 0), &token, stamp_bytes(line)) == 0;
+        status = hd_line_swap(line, &seen, &other, sizeof seen);
+    }
+    *is_in_place = seen | other;
+    return status;
+}

@@ -1,0 +1,75 @@
+/*
+ * run/bench_p2p.h - what a message costs between two ranks, beside what it could cost at least.
+ *
+ * For each size, in rounds that take turns so that all see the same load:
+ *
+ *   latency     half a round trip.  Up to `depth` messages go forth and back in a burst; the first
+ * is not counted, for it waits for the peer to be ready bandwidth   a stream of messages, at most
+ * `window` under way, one way or both
+ *
+ * Each is measured twice.  `whole`: the source writes every byte of its slot and the target
+ * compares every byte, within the measured time.  `bare`: only the transport's calls; of a latency
+ * the bytes are written before and compared afterwards, of a stream only the first 8 of a message.
+ *
+ * Yardsticks: a raw exchange through a memfd (run/bench_raw.h), measured by the same code, and
+ * ucx_perftest (run/bench_perftest.h), which neither writes nor reads and so stands beside `bare`.
+ */
+#ifndef HEDDLE_RUN_BENCH_P2P_H
+#define HEDDLE_RUN_BENCH_P2P_H
+
+#include "run/bench.h"
+#include "run/bench_perftest.h"
+#include "run/bench_line.h"
+
+#define HD_P2P_SIZE_MAX          64u
+#define HD_P2P_CANDIDATE_MAX     4u
+#define HD_P2P_ITERATIONS_MAX    1000000u
+#define HD_P2P_ROUND_COUNT       5u
+#define HD_P2P_CHANNEL_BYTES_MAX (1ull << 30) /* window x size */
+
+struct hd_p2p_request {
+    struct hd_line_plugin candidates[HD_P2P_CANDIDATE_MAX];
+    uint32_t candidate_count;
+    uint32_t size_count;
+    uint64_t sizes[HD_P2P_SIZE_MAX];
+    uint32_t iterations, warmup; /* 0: by the size */
+    uint32_t window;             /* 0: the depth, by the size */
+    uint32_t is_both;            /* the stream goes both ways at once */
+    uint32_t has_thread;         /* transport.progress_thread */
+    double timeout_s;
+    struct hd_link *link; /* NULL: the ranks are forked here */
+    char address[64];     /* of rank 0, for ucx_perftest */
+};
+
+/* One transport at one size. */
+struct hd_p2p_side {
+    struct hd_bench_tail whole_us, bare_us;           /* half a round trip */
+    struct hd_bench_spread whole_gbytes, bare_gbytes; /* 1e9 a second, over the rounds */
+    uint64_t message_count, wrong_count;              /* of both ranks */
+    uint32_t is_in_place;                             /* the source writes where the target reads */
+    char lane[36];
+    struct hd_perftest perftest;
+};
+
+struct hd_p2p_row {
+    uint64_t bytes;
+    uint32_t depth, window;
+    uint32_t latency_count, stream_count; /* messages of a round */
+    uint32_t is_measured;
+    struct hd_p2p_side sides[HD_P2P_CANDIDATE_MAX], raw;
+};
+
+struct hd_p2p_result {
+    uint32_t row_count, has_raw;
+    struct hd_p2p_row rows[HD_P2P_SIZE_MAX];
+};
+
+/* How many messages of `bytes` are under way. */
+uint32_t hd_p2p_window(const struct hd_p2p_request *request, uint64_t bytes);
+
+/* The rows that were measured are there also after a failure.  Wrong messages are no failure here.
+ */
+hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_result *result,
+                       struct hd_problem *problem);
+
+#endif /* HEDDLE_RUN_BENCH_P2P_H */

@@ -1,0 +1,32 @@
+/*
+ * run/bench_perftest.h - ucx_perftest, which UCX measures itself with, as a yardstick.
+ *
+ * Rank 0 is its server and rank 1 its client, each a child of the rank.  It gets what the plugin
+ * asks of UCX (error handling, lanes), and where the program is not installed that is said, and no
+ * error. Its MB/s are of 2^20 and are made GB/s of 1e9 here; its latency is half a round trip
+ * already.
+ */
+#ifndef HEDDLE_RUN_BENCH_PERFTEST_H
+#define HEDDLE_RUN_BENCH_PERFTEST_H
+
+#include "run/bench_ranks.h"
+
+struct hd_perftest {
+    double latency_us, gbytes; /* NaN: not measured */
+    char test[16];             /* "tag", "ucp_put" */
+    char missing[200];         /* why not; empty: it was */
+};
+
+struct hd_perftest_request {
+    const struct hd_plugin *plugin; /* that carries: it names the test */
+    const struct hd_option_value *options;
+    const char *address; /* where rank 0 is */
+    uint64_t bytes;
+    uint32_t latency_count, stream_count, window;
+};
+
+/* Keeps the better of several calls.  Collective; HD_OK also where it is missing. */
+hd_status hd_perftest_run(const struct hd_bench_rank *rank,
+                          const struct hd_perftest_request *request, struct hd_perftest *best);
+
+#endif /* HEDDLE_RUN_BENCH_PERFTEST_H */
