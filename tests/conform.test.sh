@@ -57,7 +57,11 @@ fails_by laws schedule_breaker causal incomplete crash
 fails_by purity schedule_breaker static rubbish
 fails_by quiet schedule_breaker speaks
 fails_by linear schedule_breaker quadratic
+fails_by large schedule_breaker tires
+fails_by limits schedule_breaker narrow
 fails forward_only schedule_sound
+fails descriptor schedule_wordy
+fails options schedule_wordy
 "$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws schedule.breaker.does=crash >out 2>&1
 grep -q 'P=5 V=1 m=7: died of SIGABRT' out || say "a crash does not say where: $(cat out)"
 
@@ -77,8 +81,22 @@ fails reopen transport_lossy
 fails two_instances transport_lossy
 fails open_alone transport_lossy
 fails refused_open transport_lossy
+fails seal transport_lossy transport.lossy.does=repeat transport.lossy.sequence=5
+fails promises transport_boaster
+fails_by slots transport_spoiled crooked mix_up
+fails_by stats transport_spoiled overcount nameless roomy
+fails_by sizes transport_spoiled whole_words
+fails_by pair transport_spoiled share
+fails_by ring transport_spoiled hoard
+fails_by quiesce transport_spoiled hasty
+fails_by dead_peer transport_spoiled blind slander
+fails_by stopped_peer transport_spoiled slander
+fails stopped_peer transport_spoiled transport.spoiled.does=patient --limit 3
+fails large transport_spoiled transport.spoiled.does=cut --bytes-max 4M
+passes "$faults/heddle_transport_spoiled.so" --check large --bytes-max 4M
 
 # --- broken kernels ------------------------------------------------------------------------------
+fails_by halves kernel_breaker uneven
 fails_by device kernel_breaker roomy leaky
 fails_by refusal kernel_breaker mute
 fails_by needs kernel_breaker moody

@@ -1,5 +1,5 @@
 /*
- * tests/test_engine_parts.c - leases, lanes, programs, the recorder and the cut of a model, each
+ * tests/test_engine_parts.c - leases, lanes, programs and the cut of a model, each
  * alone: what the engine is made of.
  */
 #include "base/memory.h"
@@ -7,7 +7,6 @@
 #include "engine/lease.h"
 #include "engine/model.h"
 #include "engine/program.h"
-#include "engine/recorder.h"
 #include "support/check.h"
 #include "support/schedule_harness.h"
 
@@ -365,40 +364,6 @@ static void test_program_with_halves(void)
     hd_pipeline_destroy(pipeline);
 }
 
-/* --- recorder ----------------------------------------------------------------------------------
- */
-
-static void test_recorder_ring(void)
-{
-    struct hd_recorder recorder;
-    struct hd_problem problem = {0};
-
-    CU_ASSERT_EQUAL_FATAL(hd_recorder_create(&recorder, 4, 2, &problem), HD_OK);
-    for (uint32_t step = 1; step <= 3; step++) {
-        hd_recorder_begin(&recorder, step);
-        for (uint32_t action = 0; action < 4; action++) {
-            struct hd_record *row = hd_recorder_row(&recorder, action);
-            *row = (struct hd_record){step, step + 1, step + 3, step + 6, step + 10, step + 10};
-            hd_recorder_add(&recorder, row);
-        }
-        hd_recorder_end(&recorder);
-        CU_ASSERT_EQUAL(recorder.times.wait_ns, 4);
-        CU_ASSERT_EQUAL(recorder.times.credit_ns, 8);
-        CU_ASSERT_EQUAL(recorder.times.compute_ns, 16);
-    }
-    CU_ASSERT_PTR_NULL(hd_recorder_step(&recorder, 0));
-    CU_ASSERT_PTR_NULL(hd_recorder_step(&recorder, 1));
-    CU_ASSERT_PTR_NULL(hd_recorder_step(&recorder, 4));
-    CU_ASSERT_EQUAL(hd_recorder_step(&recorder, 2)[3].begin_ns, 2);
-    CU_ASSERT_EQUAL(hd_recorder_step(&recorder, 3)[0].begin_ns, 3);
-    hd_recorder_finish(&recorder);
-    CU_ASSERT_EQUAL_FATAL(hd_recorder_create(&recorder, 4, 0, &problem), HD_OK);
-    hd_recorder_begin(&recorder, 1);
-    CU_ASSERT_PTR_NOT_NULL(hd_recorder_row(&recorder, 3)); /* sums need a row */
-    CU_ASSERT_PTR_NULL(hd_recorder_step(&recorder, 1));
-    hd_recorder_finish(&recorder);
-}
-
 /* --- the cut of a model --------------------------------------------------------------------------
  */
 
@@ -480,7 +445,6 @@ static const struct hd_check checks[] = {
     {"a remote target posts what has a slot, releases in order, polls", test_remote_target},
     {"a program with local handoffs", test_program_with_local_handoffs},
     {"a program with halves: what I and W give back", test_program_with_halves},
-    {"the recorder keeps the last steps, and sums", test_recorder_ring},
     {"layers on stages: every layer once, or refused (C34, C35)", test_cuts},
 };
 

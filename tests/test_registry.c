@@ -48,7 +48,9 @@ static const struct fault_row fault_rows[] = {
     {HD_KIND_SCHEDULE, "symbol", "does not export hd_plugin"},
     {HD_KIND_SCHEDULE, "function", "is a function"},
     {HD_KIND_KERNEL, "half", "only one of backward_input and backward_weight"},
+    {HD_KIND_KERNEL, "boaster", "only some of abort, allocate, copy, mark and reached"},
     {HD_KIND_KERNEL, "spoiled", "its table says that it has 0 bytes"},
+    {HD_KIND_TRANSPORT, "spoiled", "its table says that it has 0 bytes"},
 };
 
 static void check_faults(void)

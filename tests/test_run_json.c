@@ -59,12 +59,13 @@ static const struct hd_run_plugin plugins[] = {
     {"schedule", "1f1b", "/opt/heddle_schedule_1f1b.so", "0.1.0"},
     {"transport", "shm", "/opt/heddle_transport_shm.so", "0.1.0"},
     {"kernel", "cpu", "/opt/heddle_kernel_cpu.so", "0.1.0"}};
-static const struct hd_run_channel channels[] = {{0, HD_FORWARD, 0, 1, "memfd, in place"},
-                                                 {0, HD_BACKWARD, 1, 0, "memfd, in place"}};
+static const struct hd_run_channel channels[] = {{0, HD_FORWARD, 0, 1, "memfd, in place", 0.25},
+                                                 {0, HD_BACKWARD, 1, 0, "memfd, in place", 0}};
 static const struct hd_memory_use memory[] = {{"payload", 4096, 8192}, {"scratch", 64, 64}};
 static const struct hd_run_rank ranks[] = {{.compute_seconds = 0.125,
                                             .exposed_wait_seconds = 0.0625,
                                             .launch_seconds = 0.001,
+                                            .resident_wait_seconds = 0.03125,
                                             .peak_payload_slots = 3,
                                             .peak_bytes = 8256,
                                             .planned = {10, 20, 30, 40, 5},
@@ -110,6 +111,15 @@ static struct hd_run_record whole(void)
                                   .bubble_planned = 3.0 / 11.0,
                                   .bubble_costed = 0.3,
                                   .bubble_measured = 0.35,
+                                  .overlap = {.step_count = 3,
+                                              .unknown_count = 2,
+                                              .lost_count = 1,
+                                              .counts = {4, 5, 6},
+                                              .measured = {{0, 0, 0}, {4, 3, 1}, {8, 2, 6}},
+                                              .costed = {{0, 0, 0}, {5, 5, 0}, {7, 0, 7}},
+                                              .efficiency_measured = 5.0 / 12.0,
+                                              .efficiency_costed = NAN,
+                                              .kept = 0.625},
                                   .is_finished = 1,
                                   .exit_code = 0};
 }
@@ -157,6 +167,8 @@ static void at_the_end(void)
         {"ranks.1.launch_seconds", NULL, 0.002},
         {"ranks.0.peak_payload_slots", NULL, 3},
         {"ranks.1.peak_bytes", NULL, 0x1p53},
+        {"ranks.0.resident_wait_seconds", NULL, 0.03125},
+        {"channels.0.resident_seconds", NULL, 0.25},
         {"exit", NULL, 0},
     };
     const struct hd_run_record record = whole();
@@ -179,6 +191,33 @@ static void at_the_end(void)
     CU_ASSERT(strlen(at(root, "commit")->valuestring) >= 7); /* "unknown", or a commit */
     CU_ASSERT(strlen(at(root, "compiler")->valuestring) > 3);
     CU_ASSERT(cJSON_IsString(at(root, "libraries.glibc")));
+    cJSON_Delete(root);
+}
+
+static void transfers_by_class(void)
+{
+    static const struct {
+        const char *path;
+        double number;
+    } rows[] = {
+        {"overlap_efficiency.measured", 5.0 / 12.0},
+        {"handoffs.local.count", 4},
+        {"handoffs.exposed.count", 6},
+        {"handoffs.hidden.costed.transfer_seconds", 5},
+        {"handoffs.hidden.measured.hidden_seconds", 3},
+        {"handoffs.exposed.measured.exposed_seconds", 6},
+        {"transfers.steps", 3},
+        {"transfers.unknown", 2},
+        {"transfers.lost_reports", 1},
+        {"transfers.hidden_as_costed", 0.625},
+    };
+    const struct hd_run_record record = whole();
+    cJSON *const root = written(&record);
+
+    for (unsigned i = 0; i < HD_CHECK_COUNT(rows); i++) {
+        CU_ASSERT_EQUAL(at(root, rows[i].path)->valuedouble, rows[i].number);
+    }
+    CU_ASSERT(cJSON_IsNull(at(root, "overlap_efficiency.costed")));
     cJSON_Delete(root);
 }
 
@@ -359,6 +398,7 @@ int main(void)
     static const struct hd_check checks[] = {
         {"at the end, every member of INTERFACE.md", at_the_end},
         {"of each rank, memory as planned and as measured", memory_of_ranks},
+        {"transfers by class of handoff, as costed and as measured", transfers_by_class},
         {"before step 1, exit is null and what is not known too", before_the_first_step},
         {"the exit code is the run's", exit_codes},
         {"the environment is ours alone, by name", environment},

@@ -1,4 +1,5 @@
 /* The three timelines of a plan, against the report, the public cases and the facts. */
+#include "plan/flow.h"
 #include "plan/timeline.h"
 #include "support/check.h"
 #include "support/schedule_harness.h"
@@ -245,6 +246,51 @@ static void check_cost(const struct cost_row *row)
     hd_pipeline_destroy(pipeline);
 }
 
+/* Each transfer takes its cost, from its producer's end on; its consumer starts no sooner; and the
+   parts add up: to all transfers, and (transfers do not queue here) to what was waited for them. */
+static void check_split(const struct cost_row *row)
+{
+    double tables_of[3][TABLE_MAX];
+    struct hd_pipeline *const pipeline = hd_schedule_must_plan(&row->wanted);
+    const struct hd_timeline_costs all = fill_costs(row, pipeline->stage_count, tables_of);
+    struct hd_problem problem = {0};
+    struct hd_timeline *timeline = NULL;
+    double transfer = 0, exposed = 0;
+
+    CU_ASSERT_EQUAL_FATAL(
+        hd_timeline_create(pipeline, HD_TIMELINE_COSTED, &all, &timeline, &problem), HD_OK);
+    for (uint32_t i = 0; i < pipeline->action_count; i++) {
+        const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[i]);
+        const struct hd_transfer_ticks ticks = hd_timeline_transfer(pipeline, timeline, i);
+        transfer += ticks.transfer;
+        exposed += ticks.exposed;
+        CU_ASSERT(ticks.exposed >= 0 && ticks.exposed <= ticks.transfer + 1e-9);
+        if (ticks.transfer > 0) {
+            CU_ASSERT_DOUBLE_EQUAL(ticks.transfer, row->transfer, 1e-9);
+            CU_ASSERT(timeline->depart[i] >= timeline->end[i] - 1e-9);
+            CU_ASSERT(timeline->start[consumer] >= timeline->arrive[i] - 1e-9);
+        }
+    }
+    CU_ASSERT_DOUBLE_EQUAL(transfer, timeline->transfer_ticks, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(exposed, row->mode == BLOCKING ? transfer : timeline->exposed_ticks,
+                           1e-6);
+    hd_timeline_destroy(timeline);
+    hd_pipeline_destroy(pipeline);
+}
+
+static void splits_transfers(void)
+{
+    static const struct cost_row rows[] = {
+        {"facts, Timelines", LOOP, ALIKE, 2, 0.5, OVERLAPPED, 64, 15, -1, -1},
+        {"facts, Timelines", VEE, ALIKE, 2, 1, OVERLAPPED, -1, 49, -1, -1},
+        {"facts, blocking: both pay", LOOP, ALIKE, 2, 0.5, BLOCKING, 87, -1, -1, -1},
+    };
+
+    for (uint32_t i = 0; i < HD_CHECK_COUNT(rows); i++) {
+        check_split(&rows[i]);
+    }
+}
+
 static void costs_what_the_cases_say(void)
 {
     for (uint32_t i = 0; i < HD_CHECK_COUNT(costs); i++) {
@@ -323,6 +369,7 @@ static const struct hd_check checks[] = {
     {"refuses the drawing of as many microbatches as ranks",
      refuses_the_drawing_of_as_many_microbatches_as_ranks},
     {"costs what the cases say", costs_what_the_cases_say},
+    {"knows of each transfer when it moves, and what of it is waited for", splits_transfers},
     {"counts credits in costed plans", counts_credits_in_costed_plans},
     {"one slot more than the depth never delays", one_slot_more_than_the_depth_never_delays},
 };

@@ -145,43 +145,55 @@ static const struct {
     {"wait 4B2",
      "exposed_wait",
      "compute",
-     {1, HD_TRACE_EXPOSED_WAIT, 3, 4, 2, 'B', 0, 0, 5000, 6001},
+     {1, HD_TRACE_EXPOSED_WAIT, 3, 4, 2, 'B', 0, 0, 5000, 6001, 0},
      0,
      1.001},
     {"credit 4B2",
      "credit_wait",
      "compute",
-     {1, HD_TRACE_CREDIT_WAIT, 3, 4, 2, 'B', 0, 0, 6001, 6500},
+     {1, HD_TRACE_CREDIT_WAIT, 3, 4, 2, 'B', 0, 0, 6001, 6500, 0},
      1.001,
      0.499},
     {"4B2",
      "compute",
      "compute",
-     {1, HD_TRACE_COMPUTE, 3, 4, 2, 'B', 0, 0, 6500, 1006500},
+     {1, HD_TRACE_COMPUTE, 3, 4, 2, 'B', 0, 0, 6500, 1006500, 0},
      1.5,
      1000},
     {"4B2",
      "transfer",
      "boundary 1 backward",
-     {1, HD_TRACE_TRANSFER, 3, 4, 2, 'B', 3, 65536, 1006500, 1007000},
+     {1, HD_TRACE_TRANSFER, 3, 4, 2, 'B', 3, 65536, 1006500, 1007000, 0},
      1001.5,
      0.5},
     {"0F17",
      "transfer",
      "boundary 0 forward",
-     {1, HD_TRACE_TRANSFER, 3, 0, 17, 'F', 0, 65536, 1006500, 1007000},
+     {1, HD_TRACE_TRANSFER, 3, 0, 17, 'F', 0, 65536, 1006500, 1007000, 0},
      1001.5,
      0.5},
     {"collective",
      "collective",
      "compute",
-     {1, HD_TRACE_COLLECTIVE, 3, 9, 9, 0, 0, 0, 1007000, 1008000},
+     {1, HD_TRACE_COLLECTIVE, 3, 9, 9, 0, 0, 0, 1007000, 1008000, 0},
      1002,
      1},
+    {"launch 4B2",
+     "launch",
+     "compute",
+     {1, HD_TRACE_LAUNCH, 3, 4, 2, 'B', 0, 0, 1006500, 1006750, 0},
+     1001.5,
+     0.25},
+    {"resident 2F5",
+     "resident_wait",
+     "boundary 1 forward",
+     {1, HD_TRACE_RESIDENT, 3, 2, 5, 'F', 1, 0, 1006000, 1006500, 0},
+     1001,
+     0.5},
     {"optimizer",
      "optimizer",
      "compute",
-     {1, HD_TRACE_OPTIMIZER, 3, 9, 9, 0, 0, 0, 1008000, 1008000},
+     {1, HD_TRACE_OPTIMIZER, 3, 9, 9, 0, 0, 0, 1008000, 1008000, 0},
      1003,
      0},
 };
@@ -240,10 +252,10 @@ static void no_records(void)
 static void overlapping_transfers(void)
 {
     static const struct hd_trace_record records[] = {
-        {0, HD_TRACE_TRANSFER, 1, 0, 1, 'F', 0, 8, 1500, 2500},
-        {0, HD_TRACE_TRANSFER, 1, 0, 0, 'F', 0, 8, 1000, 2000},
-        {0, HD_TRACE_TRANSFER, 1, 0, 2, 'F', 0, 8, 2000, 3000},
-        {0, HD_TRACE_TRANSFER, 1, 0, 3, 'F', 1, 8, 1000, 3000},
+        {0, HD_TRACE_TRANSFER, 1, 0, 1, 'F', 0, 8, 1500, 2500, 0},
+        {0, HD_TRACE_TRANSFER, 1, 0, 0, 'F', 0, 8, 1000, 2000, 0},
+        {0, HD_TRACE_TRANSFER, 1, 0, 2, 'F', 0, 8, 2000, 3000, 0},
+        {0, HD_TRACE_TRANSFER, 1, 0, 3, 'F', 1, 8, 1000, 3000, 0},
     };
     cJSON *const root = written(1, records, HD_CHECK_COUNT(records));
     static const char *const tracks[] = {"boundary 0 forward", "boundary 0 forward (2)",
@@ -265,8 +277,8 @@ static void overlapping_transfers(void)
 static void end_before_begin(void)
 {
     static const struct hd_trace_record records[] = {
-        {0, HD_TRACE_COMPUTE, 1, 0, 0, 'F', 0, 0, 5000, 4000},
-        {0, HD_TRACE_COMPUTE, 1, 0, 1, 'F', 0, 0, 5000, 7000}};
+        {0, HD_TRACE_COMPUTE, 1, 0, 0, 'F', 0, 0, 5000, 4000, 0},
+        {0, HD_TRACE_COMPUTE, 1, 0, 1, 'F', 0, 0, 5000, 7000, 0}};
     cJSON *const root = written(1, records, 2);
 
     CU_ASSERT(check_schema(root) == 2);
@@ -319,11 +331,11 @@ static const cJSON *find_event(const cJSON *root, const char *phase, const char 
 /* 0F0 on rank 0, its transfer, 1F0 and 1B0 on rank 1; the gradient's transfer has no consumer in
    the trace, so it has no arrow. */
 static const struct hd_trace_record handed[] = {
-    {0, HD_TRACE_COMPUTE, 1, 0, 0, 'F', 0, 0, 1000, 2000},
-    {0, HD_TRACE_TRANSFER, 1, 0, 0, 'F', 0, 8, 2000, 2500},
-    {1, HD_TRACE_COMPUTE, 1, 1, 0, 'F', 0, 0, 3000, 4000},
-    {1, HD_TRACE_COMPUTE, 1, 1, 0, 'B', 0, 0, 4000, 6000},
-    {1, HD_TRACE_TRANSFER, 1, 1, 0, 'B', 2, 8, 6000, 6500},
+    {0, HD_TRACE_COMPUTE, 1, 0, 0, 'F', 0, 0, 1000, 2000, 0},
+    {0, HD_TRACE_TRANSFER, 1, 0, 0, 'F', 0, 8, 2000, 2500, 0},
+    {1, HD_TRACE_COMPUTE, 1, 1, 0, 'F', 0, 0, 3000, 4000, 0},
+    {1, HD_TRACE_COMPUTE, 1, 1, 0, 'B', 0, 0, 4000, 6000, 0},
+    {1, HD_TRACE_TRANSFER, 1, 1, 0, 'B', 2, 8, 6000, 6500, 0},
 };
 
 static void arrows_join_a_handoff(void)
@@ -365,9 +377,9 @@ static void counters_follow_leases(void)
 static void equal_input_equal_file(void)
 {
     static const struct hd_trace_record records[] = {
-        {0, HD_TRACE_TRANSFER, 1, 0, 0, 'F', 0, 8, 1000, 2000},
-        {0, HD_TRACE_TRANSFER, 1, 0, 1, 'F', 0, 8, 1000, 2000},
-        {0, HD_TRACE_TRANSFER, 1, 0, 2, 'F', 0, 8, 1000, 2000}};
+        {0, HD_TRACE_TRANSFER, 1, 0, 0, 'F', 0, 8, 1000, 2000, 0},
+        {0, HD_TRACE_TRANSFER, 1, 0, 1, 'F', 0, 8, 1000, 2000, 0},
+        {0, HD_TRACE_TRANSFER, 1, 0, 2, 'F', 0, 8, 1000, 2000, 0}};
     cJSON *const first = written(1, records, 3), *const second = written(1, records, 3);
 
     CU_ASSERT(cJSON_Compare(first, second, 1));

@@ -2,7 +2,8 @@
  * tests/test_trace_run.c - the trace of a real run: what it says is possible, and adds up to what
  * run.json says.
  *
- * A run of five steps keeps the last three, which are the ones that run.json's means are over.
+ * A run of five steps keeps the last three, which are the ones that run.json's means are over.  A
+ * second one goes over a slow line: every transfer then takes as long as the line needs, at least.
  *
  * Sources: issue "See it"; DESIGN, sections 4 and 6.
  */
@@ -22,7 +23,15 @@ static const char words[] =
     "kernels.name=synthetic cost.tick_us=100 train.steps=5 train.warmup_steps=0 "
     "output.directory=traced --quiet";
 
-static cJSON *trace, *run;
+enum { LINE_NS = 400000 }; /* 400 bytes at 1 MB/s */
+
+static const char slow_words[] =
+    "run pipeline.schedule=interleaved_1f1b pipeline.ranks=4 pipeline.microbatches=8 "
+    "kernels.name=synthetic kernel.synthetic.boundary_bytes=400 cost.tick_us=800 cost.transfer=0.5 "
+    "transport.name=hook_fault transport.inner=shm transport.hook_fault.bandwidth_mb=1 "
+    "train.steps=5 train.warmup_steps=0 output.directory=slow --quiet";
+
+static cJSON *trace, *run, *slow_trace, *slow_run;
 
 static const cJSON *events(void)
 {
@@ -146,7 +155,76 @@ static void test_sums(void)
         CU_ASSERT_DOUBLE_EQUAL(sum_of("compute", rank), number_of(row, "compute_seconds"), 1e-8);
         CU_ASSERT_DOUBLE_EQUAL(sum_of("exposed_wait", rank), number_of(row, "exposed_wait_seconds"),
                                1e-8);
+        /* The rest also has what comes before the first action and after the last. */
+        CU_ASSERT(sum_of("launch", rank) <= number_of(row, "launch_seconds") + 1e-8);
     }
+}
+
+/* Over the slow line: how long each transfer took, and that run.json adds up to the trace. */
+static void test_slow_line(void)
+{
+    const cJSON *handoffs = cJSON_GetObjectItem(slow_run, "handoffs");
+    const cJSON *transfers = cJSON_GetObjectItem(slow_run, "transfers");
+    static const char *const classes[] = {"local", "hidden", "exposed"};
+    static const double counts[] = {0, 37, 75}; /* of the plan, asap */
+    const double tick_s = 800e-6;
+    double sum = 0, hidden = 0, costed = 0, traced = 0;
+    unsigned count = 0;
+
+    for (const cJSON *event = cJSON_GetObjectItem(slow_trace, "traceEvents")->child; event != NULL;
+         event = event->next) {
+        if (is(event, "X", "transfer")) {
+            CU_ASSERT(number_of(event, "dur") * 1e3 >= LINE_NS - 1);
+            CU_ASSERT(!cJSON_HasObjectItem(cJSON_GetObjectItem(event, "args"), "unknown"));
+            traced += number_of(event, "dur") * 1e-6 / STEPS;
+            count++;
+        }
+    }
+    CU_ASSERT_EQUAL(count, STEPS * MESSAGES);
+    for (unsigned i = 0; i < 3; i++) {
+        const cJSON *row = cJSON_GetObjectItem(handoffs, classes[i]);
+        const cJSON *measured = cJSON_GetObjectItem(row, "measured");
+        const cJSON *planned = cJSON_GetObjectItem(row, "costed");
+        const double transfer = number_of(measured, "transfer_seconds");
+        CU_ASSERT_EQUAL(number_of(row, "count"), counts[i]);
+        CU_ASSERT_DOUBLE_EQUAL(number_of(planned, "transfer_seconds"), counts[i] * 0.5 * tick_s,
+                               1e-9);
+        CU_ASSERT_DOUBLE_EQUAL(number_of(measured, "hidden_seconds") +
+                                   number_of(measured, "exposed_seconds"),
+                               transfer, 1e-9);
+        sum += transfer;
+        hidden += number_of(measured, "hidden_seconds");
+        costed += number_of(planned, "exposed_seconds");
+    }
+    CU_ASSERT_DOUBLE_EQUAL(sum, traced, 1e-8);
+    CU_ASSERT_DOUBLE_EQUAL(costed, 15 * tick_s, 1e-9); /* cases, C53 */
+    CU_ASSERT_EQUAL(number_of(transfers, "steps"), STEPS);
+    CU_ASSERT_EQUAL(number_of(transfers, "unknown"), 0);
+    CU_ASSERT_EQUAL(number_of(transfers, "lost_reports"), 0);
+    const cJSON *efficiency = cJSON_GetObjectItem(slow_run, "overlap_efficiency");
+    CU_ASSERT_DOUBLE_EQUAL(number_of(efficiency, "measured"), hidden / sum, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(number_of(efficiency, "costed"), 1 - 15 / 56.0, 1e-9);
+}
+
+static int run_both(void)
+{
+    static const char *const lines[] = {words, slow_words};
+
+    command_work("test_trace_run");
+    for (unsigned i = 0; i < 2; i++) {
+        struct command command = {0};
+        if (command_run(&command, lines[i]) != 0) {
+            char *text = command_text(command.err);
+            printf("the run failed: %s\n", text);
+            free(text);
+            return 0;
+        }
+    }
+    trace = command_json("traced/trace.json");
+    run = command_json("traced/run.json");
+    slow_trace = command_json("slow/trace.json");
+    slow_run = command_json("slow/run.json");
+    return trace != NULL && run != NULL && slow_trace != NULL && slow_run != NULL;
 }
 
 int main(void)
@@ -156,21 +234,13 @@ int main(void)
         {"each consumer begins after its producer's end", test_arrows},
         {"leases reach H_s, ranks their copies", test_leases},
         {"its sums are run.json's", test_sums},
+        {"transfers over a slow line take their time, hidden or exposed", test_slow_line},
     };
-    struct command command = {0};
+    const int failed = !run_both() || hd_check_main("trace_run", checks, HD_CHECK_COUNT(checks));
 
-    command_work("test_trace_run");
-    if (command_run(&command, words) != 0) {
-        char *text = command_text(command.err);
-        printf("the run failed: %s\n", text);
-        free(text);
-        return 1;
-    }
-    trace = command_json("traced/trace.json");
-    run = command_json("traced/run.json");
-    const int failed =
-        trace == NULL || run == NULL || hd_check_main("trace_run", checks, HD_CHECK_COUNT(checks));
     cJSON_Delete(trace);
     cJSON_Delete(run);
+    cJSON_Delete(slow_trace);
+    cJSON_Delete(slow_run);
     return failed;
 }

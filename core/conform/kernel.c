@@ -6,8 +6,6 @@ const struct hd_conform_check hd_conform_kernels[] = {
     {"descriptor", HD_CONFORM_LOAD, 10, "plugin.h", "it says who it is", hd_conform_descriptor},
     {"options", HD_CONFORM_LOAD, 10, "plugin.h", "every option has type, range, default and help",
      hd_conform_options},
-    {"members", HD_CONFORM_API, 10, "hd_kernel_ops", "its members and capabilities fit each other",
-     hd_conform_kernel_members},
     {"device", HD_CONFORM_API, 30, "open, close",
      "it opens, says what it opened, and leaves nothing", hd_conform_kernel_device},
     {"needs", HD_CONFORM_API, 30, "stage_needs", "what a stage needs is arithmetic, and adds up",

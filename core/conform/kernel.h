@@ -50,7 +50,6 @@ const char *hd_model_name(const struct hd_stage_spec *model); /* "bf16 recompute
 int hd_bench_is_whole(const struct hd_bench *bench);
 
 /* kernel_api.c */
-void hd_conform_kernel_members(struct hd_conform_case *check);
 void hd_conform_kernel_device(struct hd_conform_case *check);
 void hd_conform_kernel_needs(struct hd_conform_case *check);
 void hd_conform_kernel_refusal(struct hd_conform_case *check);

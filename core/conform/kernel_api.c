@@ -7,30 +7,6 @@
 
 enum { TENSOR_MAX = 512 };
 
-void hd_conform_kernel_members(struct hd_conform_case *check)
-{
-    const struct hd_kernel_ops *ops = check->plugin->ops;
-    const int device_count = (ops->abort != NULL) + (ops->allocate != NULL) + (ops->copy != NULL) +
-                             (ops->mark != NULL) + (ops->reached != NULL);
-    const int is_stream = (check->plugin->capabilities & HD_KERNEL_STREAM) != 0;
-
-    HD_HOLD(check,
-            ops->open != NULL && ops->close != NULL && ops->stage_needs != NULL &&
-                ops->stage_create != NULL && ops->stage_destroy != NULL && ops->tensor != NULL &&
-                ops->tensor_copy != NULL && ops->forward != NULL && ops->backward != NULL &&
-                ops->norms != NULL && ops->update != NULL,
-            "a member that has no default is NULL");
-    HD_HOLD(check, (ops->backward_input != NULL) == (ops->backward_weight != NULL),
-            "of backward_input and backward_weight one is NULL and one is not");
-    HD_HOLD(
-        check, device_count == 0 || device_count == 5,
-        "of abort, allocate, copy, mark and reached it has %d: all, or none where everything is "
-        "synchronous in host memory",
-        device_count);
-    HD_HOLD(check, !is_stream || device_count == 5,
-            "it is asynchronous, and nobody can wait for it");
-}
-
 void hd_conform_kernel_device(struct hd_conform_case *check)
 {
     struct hd_bench bench;

@@ -20,11 +20,6 @@ void hd_conform_transport_promises(struct hd_conform_case *check)
     HD_HOLD(check, (has & HD_TRANSPORT_SEALED) == 0 || (has & HD_TRANSPORT_HOST) != 0,
             "a seal stands before host slots, and it has none");
     HD_HOLD(check, is_hook == (check->subject->inner != NULL), "a hook without what it wraps");
-    HD_HOLD(check,
-            ops->open != NULL && ops->slot != NULL && ops->reserve != NULL &&
-                ops->post_send != NULL && ops->post_recv != NULL && ops->test != NULL &&
-                ops->release != NULL && ops->abort != NULL && ops->close != NULL,
-            "a member that has no default is NULL");
 }
 
 /* --- slots --------------------------------------------------------------------------------- */

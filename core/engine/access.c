@@ -102,7 +102,7 @@ uint32_t hd_engine_is_sound(const struct hd_engine *engine)
     return !engine->has_failed && !hd_board_is_aborted(engine->setup.board);
 }
 
-const struct hd_recorder *hd_engine_recorder(const struct hd_engine *engine)
+struct hd_recorder *hd_engine_recorder(struct hd_engine *engine)
 {
     return &engine->recorder;
 }
@@ -117,15 +117,13 @@ uint64_t hd_engine_peak_slots(const struct hd_engine *engine)
     return engine->peak_slots;
 }
 
-void hd_engine_lane(struct hd_engine *engine, uint32_t channel, char lane[36])
+void hd_engine_channel(struct hd_engine *engine, uint32_t channel, struct hd_channel_stats *stats)
 {
     struct hd_transport *transport = atomic_load(&engine->transport);
-    struct hd_channel_stats stats = {.size = sizeof stats};
 
-    lane[0] = '\0';
+    *stats = (struct hd_channel_stats){.size = sizeof *stats};
     if (transport != NULL && engine->transport_ops->stats != NULL) {
-        engine->transport_ops->stats(transport, channel, &stats);
+        engine->transport_ops->stats(transport, channel, stats);
     }
-    memcpy(lane, stats.lane, sizeof stats.lane);
-    lane[35] = '\0';
+    stats->lane[sizeof stats->lane - 1] = '\0';
 }

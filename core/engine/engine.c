@@ -298,8 +298,14 @@ static hd_status build(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_engine_setup *setup = &engine->setup;
     hd_status (*const steps[])(struct hd_engine *, struct hd_problem *) = {
-        start_watchdog, hd_engine_check_transport, open_kernel, create_stages, list_channels,
-        create_lanes,   hd_engine_open_transport,
+        start_watchdog,
+        hd_engine_check_transport,
+        open_kernel,
+        create_stages,
+        list_channels,
+        create_lanes,
+        hd_engine_map_transfers,
+        hd_engine_open_transport,
     };
 
     hd_engine_enter(engine, HD_PHASE_OPEN);
@@ -312,6 +318,8 @@ static hd_status build(struct hd_engine *engine, struct hd_problem *problem)
     if (status != HD_OK) {
         return hd_engine_blame(engine, status, "starting", problem);
     }
+    engine->recorder.step = setup->steps_before;
+    engine->recorder.alternates = setup->trace_alternates;
     for (unsigned i = 0; status == HD_OK && i < sizeof steps / sizeof steps[0]; i++) {
         status = steps[i](engine, problem);
     }
@@ -386,6 +394,7 @@ void hd_engine_destroy(struct hd_engine *engine)
         hd_lane_finish(&engine->lanes[i]);
     }
     hd_memory_give(engine->lanes);
+    hd_memory_give(engine->lane_of);
     hd_memory_give(engine->channels);
     hd_memory_give(engine->channel_list);
     hd_recorder_finish(&engine->recorder);

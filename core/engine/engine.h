@@ -48,9 +48,11 @@ struct hd_engine_setup {
     struct hd_engine_bootstrap bootstrap;
     struct hd_board *board;
     uint32_t overlap, poison, checksum;
-    uint32_t fault;           /* enum hd_lease_fault; pools that forget owners have a slot less */
-    uint32_t trace_steps;     /* the last so many steps are kept; 0: only the sums */
-    uint32_t counts_wait_cpu; /* 1: hd_step_times.wait_cpu_ns, two system calls a wait */
+    uint32_t fault;            /* enum hd_lease_fault; pools that forget owners have a slot less */
+    uint32_t trace_steps;      /* the last so many steps are kept; 0: only the sums */
+    uint32_t trace_alternates; /* 1: of those, the odd ones only (bench) */
+    uint32_t steps_before;     /* the first step is called steps_before + 1 */
+    uint32_t counts_wait_cpu;  /* 1: hd_step_times.wait_cpu_ns, two system calls a wait */
 };
 
 extern const char *const hd_engine_memory_remedy; /* of HD_NO_MEMORY: what to do */
@@ -111,11 +113,11 @@ uint32_t hd_engine_is_sound(const struct hd_engine *engine);
  */
 uint64_t hd_engine_peak_slots(const struct hd_engine *engine);
 
-const struct hd_recorder *hd_engine_recorder(const struct hd_engine *engine);
+struct hd_recorder *hd_engine_recorder(struct hd_engine *engine);
 const char *hd_engine_device(const struct hd_engine *engine); /* "cpu oneDNN ..."; static */
 
-/* The lane that really carries a remote channel (transport's index): "shm"; "" if not this rank's.
- */
-void hd_engine_lane(struct hd_engine *engine, uint32_t channel, char lane[36]);
+/* What the transport says of a remote channel (its own index): lane "shm", "" if it says nothing or
+   the channel is not this rank's. */
+void hd_engine_channel(struct hd_engine *engine, uint32_t channel, struct hd_channel_stats *stats);
 
 #endif /* HEDDLE_ENGINE_ENGINE_H */

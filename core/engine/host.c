@@ -96,13 +96,10 @@ static void host_account(void *context, int64_t bytes, const char *tag)
     hd_memory_account(bytes, tag);
 }
 
-/* The trace takes transfers from the seals' times; what a transport knows better is logged. */
 static void host_trace(void *context, const struct hd_transfer *transfer)
 {
     const struct hd_engine_host *host = context;
-    hd_log(HD_LOG_DEBUG, "%s: channel %u, sequence %llu, %llu ns", host->plugin->name,
-           transfer->channel, (unsigned long long)transfer->sequence,
-           (unsigned long long)(transfer->end_ns - transfer->begin_ns));
+    hd_engine_note_transfer(host->engine, transfer);
 }
 
 void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,

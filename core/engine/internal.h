@@ -46,6 +46,7 @@ struct hd_engine {
 
     uint32_t lane_count;
     struct hd_lane *lanes;
+    uint32_t *lane_of;     /* [remote_count] -> lane; HD_NO_LANE: not of this rank */
     uint32_t remote_count; /* channels of the whole job that go to the transport */
     struct hd_channel *channels;
     const struct hd_channel **channel_list;
@@ -65,6 +66,11 @@ struct hd_engine {
 hd_status hd_engine_check_transport(struct hd_engine *engine, struct hd_problem *problem);
 hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *problem);
 void hd_engine_close_transport(struct hd_engine *engine);
+
+/* engine/transfers.c: which action a message is of, before the first step; and what a transport
+   says of its way.  note: [any-thread] */
+hd_status hd_engine_map_transfers(struct hd_engine *engine, struct hd_problem *problem);
+void hd_engine_note_transfer(struct hd_engine *engine, const struct hd_transfer *transfer);
 
 /* engine/host.c */
 void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,

@@ -52,10 +52,12 @@ hd_status hd_lane_create(struct hd_lane *lane, struct hd_problem *problem)
 
 void hd_lane_finish(struct hd_lane *lane)
 {
+    hd_memory_give(lane->action_of);
     hd_memory_give(lane->is_released);
     if (lane->arena != NULL) {
         hd_regions_give(lane->regions, lane->arena);
     }
+    lane->action_of = NULL;
     lane->is_released = NULL;
     lane->arena = NULL;
 }

@@ -44,8 +44,10 @@ struct hd_lane {
     uint64_t base;          /* sequence of the current step's first message */
     uint64_t written_count; /* source: these may be sent */
     uint64_t sent_count, posted_count, released_count;
-    uint8_t *is_released;           /* [slots]: asked for, and waiting for its turn; target only */
-    unsigned char *arena;           /* local: [slots, stride_bytes], each with its seal first */
+    uint32_t *action_of;  /* remote: [message_count] -> the instruction that sends it, or that first
+                             reads it here */
+    uint8_t *is_released; /* [slots]: asked for, and waiting for its turn; target only */
+    unsigned char *arena; /* local: [slots, stride_bytes], each with its seal first */
     struct hd_transport *transport; /* remote */
     const struct hd_transport_ops *ops;
 };

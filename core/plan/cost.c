@@ -25,10 +25,8 @@ struct cost_run {
     struct hd_timeline *timeline;
     struct hd_issue issue;   /* serial only */
     struct cost_line *lines; /* [rank_count] */
-    double
-        *arrival; /* [action_count]: of what the action sends; blocking: when it begins to move */
-    double *rank_end;    /* [rank_count]: when the rank is free */
-    double *channel_end; /* [channel_count]: when its last transfer has arrived */
+    double *rank_end;        /* [rank_count]: when the rank is free */
+    double *channel_end;     /* [channel_count]: when its last transfer has arrived */
 };
 
 static double later(double a, double b)
@@ -66,10 +64,12 @@ static double input_time(struct cost_run *run, uint32_t index, double rank_free)
         run->timeline->handoffs.local++;
         return later(rank_free, run->timeline->end[producer]);
     }
-    double arrival = run->arrival[producer];
     if (run->costs->mode == HD_TRANSFER_BLOCKING) {
-        arrival = later(rank_free, arrival) + run->costs->transfer[channel->boundary];
+        run->timeline->depart[producer] = later(rank_free, run->timeline->end[producer]);
+        run->timeline->arrive[producer] =
+            run->timeline->depart[producer] + run->costs->transfer[channel->boundary];
     }
+    const double arrival = run->timeline->arrive[producer];
     const double before =
         index > pipeline->rank_begin[channel->target] ? run->timeline->end[index - 1] : 0;
     run->timeline->exposed_ticks += later(0, arrival - later(run->timeline->end[producer], before));
@@ -83,8 +83,10 @@ static void move(struct cost_run *run, uint32_t sender)
     const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[sender]);
     const double begin = later(run->timeline->end[sender], run->channel_end[channel]);
 
-    run->arrival[sender] = begin + run->costs->transfer[pipeline->channels[channel].boundary];
-    run->channel_end[channel] = run->arrival[sender];
+    run->timeline->depart[sender] = begin;
+    run->timeline->arrive[sender] =
+        begin + run->costs->transfer[pipeline->channels[channel].boundary];
+    run->channel_end[channel] = run->timeline->arrive[sender];
 }
 
 /* The first of a group to move: what is sent must be written, and what is received needs a slot. */
@@ -120,10 +122,12 @@ static void move_in_turn(struct cost_run *run, uint32_t sender)
         }
         begin = later(begin, run->lines[ends[i]].begin);
     }
-    run->arrival[sender] = begin + run->costs->transfer[pipeline->channels[channel].boundary];
+    run->timeline->depart[sender] = begin;
+    run->timeline->arrive[sender] =
+        begin + run->costs->transfer[pipeline->channels[channel].boundary];
     for (uint32_t i = 0; i < 2; i++) {
         struct cost_line *const line = &run->lines[ends[i]];
-        line->end = later(line->end, run->arrival[sender]);
+        line->end = later(line->end, run->timeline->arrive[sender]);
         line->moved++;
         if (line->head + line->moved == run->issue.group_end[line->head]) {
             line->head += line->moved;
@@ -145,8 +149,7 @@ static void send(struct cost_run *run, uint32_t index, double *rank_end)
     assert(ticks >= 0);
     run->timeline->transfer_ticks += ticks;
     if (run->costs->mode == HD_TRANSFER_BLOCKING) {
-        run->arrival[index] = *rank_end;
-        *rank_end += ticks;
+        *rank_end += ticks; /* from the action's end: where its target takes it up, too */
     } else if (run->costs->mode == HD_TRANSFER_OVERLAPPED) {
         move(run, index);
     }
@@ -220,12 +223,10 @@ hd_status hd_cost_fill(const struct hd_pipeline *pipeline, const struct hd_timel
     hd_status status = HD_NO_MEMORY;
 
     assert(costs->mode <= HD_TRANSFER_SERIAL);
-    run.arrival = hd_plan_take(pipeline->action_count, sizeof(double), problem);
     run.rank_end = hd_plan_take(pipeline->rank_count, sizeof(double), problem);
     run.channel_end = hd_plan_take(pipeline->channel_count, sizeof(double), problem);
     run.lines = hd_plan_take(pipeline->rank_count, sizeof *run.lines, problem);
-    if (run.arrival != NULL && run.rank_end != NULL && run.channel_end != NULL &&
-        run.lines != NULL) {
+    if (run.rank_end != NULL && run.channel_end != NULL && run.lines != NULL) {
         status = begin_lines(&run, problem);
     }
     if (status == HD_OK) {
@@ -235,6 +236,5 @@ hd_status hd_cost_fill(const struct hd_pipeline *pipeline, const struct hd_timel
     hd_memory_give(run.lines);
     hd_memory_give(run.channel_end);
     hd_memory_give(run.rank_end);
-    hd_memory_give(run.arrival);
     return status;
 }

@@ -182,26 +182,33 @@ hd_status hd_derive_retention(struct hd_pipeline *pipeline, struct hd_problem *p
 
 /* Hidden: the receiver starts another action between the producer's end and the consumer's start;
    if one does, the action before the consumer does. */
+uint32_t hd_pipeline_handoff_class(const struct hd_pipeline *pipeline, const uint32_t *start,
+                                   uint32_t consumer)
+{
+    const uint32_t producer = hd_flow_producer(pipeline, &pipeline->actions[consumer]);
+
+    if (producer == HD_NO_ACTION) {
+        return HD_HANDOFF_CLASS_COUNT;
+    }
+    const struct hd_pipeline_channel *channel =
+        &pipeline->channels[hd_flow_in_channel(pipeline, &pipeline->actions[consumer])];
+    const uint32_t arrival = start[producer] + hd_action_ticks(pipeline->actions[producer].kind);
+    if (channel->source == channel->target) {
+        return HD_HANDOFF_LOCAL;
+    }
+    const uint32_t has_other =
+        consumer > pipeline->rank_begin[channel->target] && start[consumer - 1] >= arrival;
+    return has_other ? HD_HANDOFF_HIDDEN : HD_HANDOFF_EXPOSED;
+}
+
 void hd_derive_handoffs(const struct hd_pipeline *pipeline, const uint32_t *start,
                         struct hd_pipeline_handoffs *handoffs)
 {
-    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
-        const uint64_t begin = pipeline->rank_begin[rank];
-        for (uint64_t i = begin; i < pipeline->rank_begin[rank + 1]; i++) {
-            const uint32_t producer = hd_flow_producer(pipeline, &pipeline->actions[i]);
-            if (producer == HD_NO_ACTION) {
-                continue;
-            }
-            const uint32_t channel = hd_flow_in_channel(pipeline, &pipeline->actions[i]);
-            const uint32_t arrival =
-                start[producer] + hd_action_ticks(pipeline->actions[producer].kind);
-            if (pipeline->channels[channel].source == rank) {
-                handoffs->local++;
-            } else if (i > begin && start[i - 1] >= arrival) {
-                handoffs->hidden++;
-            } else {
-                handoffs->exposed++;
-            }
-        }
+    uint64_t ignored = 0;
+    uint64_t *const counts[HD_HANDOFF_CLASS_COUNT + 1] = {&handoffs->local, &handoffs->hidden,
+                                                          &handoffs->exposed, &ignored};
+
+    for (uint64_t i = 0; i < pipeline->action_count; i++) {
+        ++*counts[hd_pipeline_handoff_class(pipeline, start, (uint32_t)i)];
     }
 }

@@ -54,6 +54,15 @@ struct hd_pipeline_channel {
     uint32_t message_begin;  /* of its part of hd_pipeline.messages */
 };
 
+/* What a handoff is by the asap timeline: within a rank; or hidden, if the receiver starts another
+   action between the producer's end and the consumer's start; or exposed. */
+enum hd_handoff_class {
+    HD_HANDOFF_LOCAL = 0,
+    HD_HANDOFF_HIDDEN = 1,
+    HD_HANDOFF_EXPOSED = 2,
+    HD_HANDOFF_CLASS_COUNT = 3
+};
+
 struct hd_pipeline_handoffs {
     uint64_t local, hidden, exposed;
 };
@@ -154,6 +163,11 @@ static inline uint32_t hd_pipeline_find(const struct hd_pipeline *pipeline, enum
     const uint64_t row = (uint64_t)pass * pipeline->stage_count + stage;
     return pipeline->index_of[row * pipeline->microbatch_count + microbatch];
 }
+
+/* Of the handoff that the action `consumer` reads, under a timeline whose actions start at `start`,
+   in ticks; HD_HANDOFF_CLASS_COUNT: it reads none. [any-thread] */
+uint32_t hd_pipeline_handoff_class(const struct hd_pipeline *pipeline, const uint32_t *start,
+                                   uint32_t consumer);
 
 /* The rank whose plan holds action `index`; a binary search. */
 uint32_t hd_pipeline_rank_of(const struct hd_pipeline *pipeline, uint64_t index);

@@ -15,7 +15,29 @@ void hd_timeline_destroy(struct hd_timeline *timeline)
     }
     hd_memory_give(timeline->start);
     hd_memory_give(timeline->end);
+    hd_memory_give(timeline->depart);
+    hd_memory_give(timeline->arrive);
     hd_memory_give(timeline);
+}
+
+struct hd_transfer_ticks hd_timeline_transfer(const struct hd_pipeline *pipeline,
+                                              const struct hd_timeline *timeline, uint32_t producer)
+{
+    const struct hd_action *const action = &pipeline->actions[producer];
+    const uint32_t channel = hd_flow_out_channel(pipeline, action);
+
+    assert(timeline->kind == HD_TIMELINE_COSTED);
+    if (channel == HD_NO_CHANNEL ||
+        pipeline->channels[channel].source == pipeline->channels[channel].target) {
+        return (struct hd_transfer_ticks){0};
+    }
+    const uint32_t consumer = hd_flow_consumer(pipeline, action);
+    const double depart = timeline->depart[producer], arrive = timeline->arrive[producer];
+    const double before = consumer > pipeline->rank_begin[pipeline->channels[channel].target]
+                              ? timeline->end[consumer - 1]
+                              : 0;
+    const double waits = arrive - (before > depart ? before : depart);
+    return (struct hd_transfer_ticks){arrive - depart, waits > 0 ? waits : 0};
 }
 
 /* Actions follow each other after the idle ticks that the schedule draws. */
@@ -138,7 +160,13 @@ hd_status hd_timeline_create(const struct hd_pipeline *pipeline, uint32_t kind,
     made->kind = kind == HD_TIMELINE_DRAWN && !pipeline->has_idle ? HD_TIMELINE_ASAP : kind;
     made->start = hd_plan_take(pipeline->action_count, sizeof(double), problem);
     made->end = hd_plan_take(pipeline->action_count, sizeof(double), problem);
-    if (made->start != NULL && made->end != NULL) {
+    if (made->kind == HD_TIMELINE_COSTED) {
+        made->depart = hd_plan_take(pipeline->action_count, sizeof(double), problem);
+        made->arrive = hd_plan_take(pipeline->action_count, sizeof(double), problem);
+    }
+    const int has_moves = made->depart != NULL && made->arrive != NULL;
+    if (made->start != NULL && made->end != NULL &&
+        (has_moves || made->kind != HD_TIMELINE_COSTED)) {
         status = HD_OK;
         if (made->kind == HD_TIMELINE_COSTED) {
             status = hd_cost_fill(pipeline, costs, made, problem);

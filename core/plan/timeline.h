@@ -53,7 +53,9 @@ struct hd_timeline {
     double bubble_over_ideal; /* empty / busy: (P - 1) / (V m) where all stages are alike */
     struct hd_pipeline_handoffs handoffs; /* asap and drawn; costed: local only */
     double transfer_ticks, exposed_ticks; /* costed: all transfers, and what was waited for them */
-    uint32_t straggler; /* the rank with the most busy time; the lowest of equals */
+    double *depart, *arrive; /* costed: [action_count], of what the action sends to another rank: it
+                                begins to move, and is there; else NULL */
+    uint32_t straggler;      /* the rank with the most busy time; the lowest of equals */
 };
 
 /* `costs` only for costed.  Drawn may be refused (HD_EXIT_PLAN), costed where the slots given do
@@ -61,6 +63,15 @@ struct hd_timeline {
 hd_status hd_timeline_create(const struct hd_pipeline *pipeline, uint32_t kind,
                              const struct hd_timeline_costs *costs, struct hd_timeline **timeline,
                              struct hd_problem *problem);
+
+/* How long what `producer` sends moves, and for how much of that the receiver has nothing else to
+   do; 0 and 0 within a rank, or where it sends nothing.  Under costs only. [any-thread] */
+struct hd_transfer_ticks {
+    double transfer, exposed;
+};
+struct hd_transfer_ticks hd_timeline_transfer(const struct hd_pipeline *pipeline,
+                                              const struct hd_timeline *timeline,
+                                              uint32_t producer);
 void hd_timeline_destroy(struct hd_timeline *timeline); /* takes NULL */
 
 #endif /* HEDDLE_PLAN_TIMELINE_H */

@@ -127,6 +127,7 @@ static void add_plan(cJSON *root, const struct hd_run_record *record)
         hd_json_u64(item, "source", channel->source);
         hd_json_u64(item, "target", channel->target);
         hd_json_text(item, "lane", channel->lane);
+        hd_json_number(item, "resident_seconds", channel->resident_seconds);
     }
     hd_json_text(root, "plan_hash", record->plan_hash);
 }
@@ -151,6 +152,7 @@ static void add_rank(cJSON *list, const struct hd_run_rank *rank)
     hd_json_number(item, "compute_seconds", rank->compute_seconds);
     hd_json_number(item, "exposed_wait_seconds", rank->exposed_wait_seconds);
     hd_json_number(item, "launch_seconds", rank->launch_seconds);
+    hd_json_number(item, "resident_wait_seconds", rank->resident_wait_seconds);
     hd_json_u64(item, "peak_payload_slots", rank->peak_payload_slots);
     hd_json_u64(item, "peak_bytes", rank->peak_bytes);
     add_memory(item, "memory_planned", &rank->planned);
@@ -228,6 +230,36 @@ static void add_result(cJSON *root, const struct hd_run_record *record)
     hd_json_number(bubble, "measured", record->bubble_measured);
 }
 
+static void add_transfers(cJSON *parent, const char *key, const struct hd_run_transfers *row)
+{
+    cJSON *const item = hd_json_object(parent, key);
+
+    hd_json_number(item, "transfer_seconds", row->transfer_seconds);
+    hd_json_number(item, "hidden_seconds", row->hidden_seconds);
+    hd_json_number(item, "exposed_seconds", row->exposed_seconds);
+}
+
+static void add_overlap(cJSON *root, const struct hd_run_overlap *overlap)
+{
+    static const char *const names[HD_HANDOFF_CLASS_COUNT] = {"local", "hidden", "exposed"};
+    cJSON *const efficiency = hd_json_object(root, "overlap_efficiency");
+
+    hd_json_number(efficiency, "costed", overlap->efficiency_costed);
+    hd_json_number(efficiency, "measured", overlap->efficiency_measured);
+    cJSON *const handoffs = hd_json_object(root, "handoffs");
+    for (unsigned i = 0; i < HD_HANDOFF_CLASS_COUNT; i++) {
+        cJSON *const item = hd_json_object(handoffs, names[i]);
+        hd_json_u64(item, "count", overlap->counts[i]);
+        add_transfers(item, "costed", &overlap->costed[i]);
+        add_transfers(item, "measured", &overlap->measured[i]);
+    }
+    cJSON *const transfers = hd_json_object(root, "transfers");
+    hd_json_u64(transfers, "steps", overlap->step_count);
+    hd_json_u64(transfers, "unknown", overlap->unknown_count);
+    hd_json_u64(transfers, "lost_reports", overlap->lost_count);
+    hd_json_number(transfers, "hidden_as_costed", overlap->kept);
+}
+
 static cJSON *document(const struct hd_run_record *record)
 {
     cJSON *const root = hd_json_new();
@@ -248,6 +280,7 @@ static cJSON *document(const struct hd_run_record *record)
     hd_json_text(corpus, "sha256", record->corpus_sha256);
     add_plan(root, record);
     add_result(root, record);
+    add_overlap(root, &record->overlap);
     add_ranks(root, record);
     if (record->is_finished) {
         hd_json_i64(root, "exit", record->exit_code);

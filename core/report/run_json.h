@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/memory.h"
+#include "plan/pipeline.h"
 #include "train/rundir.h"
 
 #include <stdint.h>
@@ -30,6 +31,7 @@ struct hd_run_channel {
     uint32_t boundary, direction; /* HD_FORWARD or HD_BACKWARD */
     uint32_t source, target;      /* ranks */
     const char *lane;             /* what it goes over, in the transport's words; "local" */
+    double resident_seconds;      /* at both ends, in the whole run, in the transport's words */
 };
 
 /* Bytes of one rank, by what they are for; `other` is what no plan speaks of. */
@@ -39,13 +41,31 @@ struct hd_run_memory {
 
 /* Of one rank; seconds are means a step. */
 struct hd_run_rank {
-    double compute_seconds, exposed_wait_seconds, launch_seconds;
+    double compute_seconds, exposed_wait_seconds, launch_seconds, resident_wait_seconds;
     uint64_t peak_payload_slots, peak_bytes;
     struct hd_run_memory planned, measured; /* measured: the peaks of the tags that belong there */
     uint64_t settled_bytes, held_bytes;     /* after the second step, and at the end; 0: unknown */
     uint64_t resident_peak_bytes;           /* of the process, libraries included */
     uint32_t memory_count;
     const struct hd_memory_use *memory; /* [memory_count], by tag */
+};
+
+/* Transfers of one class of handoffs, seconds a step; hidden: beside other work of the receiver. */
+struct hd_run_transfers {
+    double transfer_seconds, hidden_seconds, exposed_seconds;
+};
+
+/* How much of the transfers was hidden: by the clock, over the steps that the trace keeps, and in
+   the costed plan.  NaN: not known, or nothing to divide by. */
+struct hd_run_overlap {
+    uint32_t step_count;    /* kept; 0: nothing is measured */
+    uint64_t unknown_count; /* transfers in them whose begin or end nobody has said; in no sum */
+    uint64_t lost_count;    /* reports of the transport that had no place in the trace */
+    uint64_t counts[HD_HANDOFF_CLASS_COUNT];                  /* handoffs a step, as planned */
+    struct hd_run_transfers measured[HD_HANDOFF_CLASS_COUNT]; /* by enum hd_handoff_class */
+    struct hd_run_transfers costed[HD_HANDOFF_CLASS_COUNT];
+    double efficiency_measured, efficiency_costed; /* hidden over all transfer time */
+    double kept; /* of the time that is hidden in the costed plan: the share that was hidden */
 };
 
 struct hd_run_record {
@@ -72,6 +92,8 @@ struct hd_run_record {
     uint64_t step_tokens;                                  /* tokens of one step */
     const char *parameters_hash;                           /* hex; NULL: not known yet */
     double bubble_planned, bubble_costed, bubble_measured; /* of the total; NaN: not known */
+
+    struct hd_run_overlap overlap;
 
     uint32_t is_finished; /* 0: "exit" is null */
     int32_t exit_code;

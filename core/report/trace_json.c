@@ -25,10 +25,15 @@ struct writer {
     struct hd_trace_leases leases;
 };
 
+static int is_of_channel(const struct hd_trace_record *record)
+{
+    return record->kind == HD_TRACE_TRANSFER || record->kind == HD_TRACE_RESIDENT;
+}
+
 /* 0 is the rank's own, then one per channel. */
 static uint32_t track_of(const struct hd_trace_record *record)
 {
-    return record->kind == HD_TRACE_TRANSFER ? record->channel + 1 : 0;
+    return is_of_channel(record) ? record->channel + 1 : 0;
 }
 
 static uint64_t end_of(const struct hd_trace_record *record)
@@ -124,7 +129,9 @@ static void name_span(const struct hd_trace_record *record, char text[64])
     static const char *const heads[] = {[HD_TRACE_COMPUTE] = "",
                                         [HD_TRACE_EXPOSED_WAIT] = "wait ",
                                         [HD_TRACE_CREDIT_WAIT] = "credit ",
-                                        [HD_TRACE_TRANSFER] = ""};
+                                        [HD_TRACE_TRANSFER] = "",
+                                        [HD_TRACE_LAUNCH] = "launch ",
+                                        [HD_TRACE_RESIDENT] = "resident "};
 
     if (record->kind == HD_TRACE_COLLECTIVE || record->kind == HD_TRACE_OPTIMIZER) {
         snprintf(text, 64, "%s", record->kind == HD_TRACE_OPTIMIZER ? "optimizer" : "collective");
@@ -201,7 +208,9 @@ static void write_counters(struct writer *writer)
 static void write_span(struct writer *writer, const struct hd_trace_record *record)
 {
     static const char *const categories[] = {"compute",  "exposed_wait", "credit_wait",
-                                             "transfer", "collective",   "optimizer"};
+                                             "transfer", "collective",   "optimizer",
+                                             "launch",   "resident_wait"};
+    static const char *const unknown[] = {"", "begin", "end", "begin and end"};
     struct lane *const lane = lane_for(writer, record);
     char name[64];
 
@@ -214,9 +223,12 @@ static void write_span(struct writer *writer, const struct hd_trace_record *reco
     write_time(writer, "ts", record->begin_ns - writer->origin_ns);
     write_time(writer, "dur", end_of(record) - record->begin_ns);
     fprintf(writer->stream, ", \"args\": {\"step\": %u", record->step);
-    if (record->kind < HD_TRACE_COLLECTIVE) {
+    if (record->kind != HD_TRACE_COLLECTIVE && record->kind != HD_TRACE_OPTIMIZER) {
         fprintf(writer->stream, ", \"stage\": %u, \"microbatch\": %u, \"bytes\": %llu",
                 record->stage, record->microbatch, (unsigned long long)record->bytes);
+    }
+    if (record->unknown != 0) {
+        fprintf(writer->stream, ", \"unknown\": \"%s\"", unknown[record->unknown]);
     }
     fputs("}}", writer->stream);
     write_arrows(writer, record, lane);
@@ -250,8 +262,9 @@ static uint64_t index_records(const struct hd_trace *trace, const struct hd_trac
 
     for (uint32_t i = 0; i < trace->record_count; i++) {
         const struct hd_trace_record *const record = &trace->records[i];
-        assert(record->rank < trace->rank_count && record->kind <= HD_TRACE_OPTIMIZER);
-        assert(record->kind != HD_TRACE_TRANSFER || record->channel < trace->channel_count);
+        assert(record->rank < trace->rank_count && record->kind <= HD_TRACE_RESIDENT);
+        assert(record->unknown <= (HD_TRACE_BEGIN_UNKNOWN | HD_TRACE_END_UNKNOWN));
+        assert(!is_of_channel(record) || record->channel < trace->channel_count);
         sorted[i] = record;
         origin_ns = record->begin_ns < origin_ns ? record->begin_ns : origin_ns;
     }

@@ -22,7 +22,7 @@
 
 #define HD_TRACE_NO_CHANNEL UINT32_MAX
 
-/* All but a transfer lie on the rank's own track. */
+/* All but what is of a channel (transfer, resident wait) lie on the rank's own track. */
 enum hd_trace_kind {
     HD_TRACE_COMPUTE = 0,      /* "4B2" */
     HD_TRACE_EXPOSED_WAIT = 1, /* "wait 4B2": for what 4B2 reads */
@@ -30,7 +30,12 @@ enum hd_trace_kind {
     HD_TRACE_TRANSFER = 3,     /* "4B2": what 4B2 has written, on its channel's track */
     HD_TRACE_COLLECTIVE = 4,   /* "collective": the end of a step; no action */
     HD_TRACE_OPTIMIZER = 5,    /* "optimizer"; no action */
+    HD_TRACE_LAUNCH = 6,       /* "launch 4B2": the engine's own time before and after the pass */
+    HD_TRACE_RESIDENT = 7, /* "resident 4B2": held this rank's device for a peer that was late */
 };
+
+/* Times of a transfer that nobody has said. */
+enum hd_trace_unknown { HD_TRACE_BEGIN_UNKNOWN = 1, HD_TRACE_END_UNKNOWN = 2 };
 
 struct hd_trace_record {
     uint32_t rank; /* where it is shown; of a transfer, whoever measured it */
@@ -38,9 +43,11 @@ struct hd_trace_record {
     uint32_t step; /* from 1 */
     uint32_t stage, microbatch;
     uint8_t action;            /* enum hd_action_kind; collective and optimizer: not read */
-    uint32_t channel;          /* of a transfer, an index into channels; else not read */
+    uint32_t channel;          /* of what is of a channel, an index into channels; else not read */
     uint64_t bytes;            /* of a transfer; else 0 */
     uint64_t begin_ns, end_ns; /* on one clock for all ranks; end before begin counts as begin */
+    uint32_t unknown; /* of a transfer: enum hd_trace_unknown; then its span is what is known
+                         instead, the handing over at its source, and says so */
 };
 
 struct hd_trace_channel {

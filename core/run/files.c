@@ -2,9 +2,8 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "plan/flow.h"
+#include "run/overlap.h"
 #include "report/run_json.h"
-#include "report/trace_json.h"
 #include "run/session.h"
 #include "train/checkpoint.h"
 
@@ -49,12 +48,16 @@ static void add_channels(struct facts *facts, const struct hd_session *session, 
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
         const uint32_t is_local = channel->source == channel->target;
         const char *lane = is_local ? "local" : "";
+        double resident = 0;
         if (!is_local && region != NULL) {
-            lane = hd_session_lane(session, region, remote);
+            const struct hd_session_lane *row = hd_session_lane(session, region, remote);
+            lane = row->text;
+            resident = (double)(row->resident_ns[0] + row->resident_ns[1]) * 1e-9;
         }
         remote += !is_local;
-        facts->channels[i] = (struct hd_run_channel){channel->boundary, channel->direction,
-                                                     channel->source, channel->target, lane};
+        facts->channels[i] = (struct hd_run_channel){
+            channel->boundary, channel->direction, channel->source, channel->target, lane,
+            resident};
     }
     facts->record.channels = facts->channels;
     facts->record.channel_count = pipeline->channel_count;
@@ -110,6 +113,7 @@ static void add_ranks(struct facts *facts, const struct hd_session *session, voi
             .compute_seconds = result->compute_seconds / steps,
             .exposed_wait_seconds = result->exposed_wait_seconds / steps,
             .launch_seconds = result->launch_seconds / steps,
+            .resident_wait_seconds = result->resident_wait_seconds / steps,
             .peak_payload_slots = result->peak_payload_slots,
             .peak_bytes = result->peak_bytes,
             .planned = planned_memory(session->job, rank),
@@ -252,6 +256,7 @@ hd_status hd_session_write_run(const struct hd_session *session, void *region, i
         facts->memory != NULL) {
         add_origin(facts, session);
         add_channels(facts, session, region);
+        hd_overlap_measure(session, region, &facts->record.overlap);
         if (region != NULL) {
             add_ranks(facts, session, region);
             add_results(facts, session, region);
@@ -302,114 +307,4 @@ hd_status hd_session_write_hang(const struct hd_session *session, struct hd_prob
     hd_json_print(root, stream); /* commit asks the stream */
     hd_json_free(root);
     return hd_rundir_commit(&session->rundir, "hang.json", stream, problem);
-}
-
-/* The trace while it is filled. */
-struct tracing {
-    const struct hd_session *session;
-    struct hd_trace trace;
-    struct hd_trace_record *records;
-};
-
-static void push(struct tracing *tracing, struct hd_trace_record record)
-{
-    tracing->records[tracing->trace.record_count++] = record;
-}
-
-static void push_action(struct tracing *tracing, uint32_t rank, uint64_t index, uint32_t step,
-                        const struct hd_record *row)
-{
-    const struct hd_job *job = tracing->session->job;
-    const struct hd_action *action = &job->pipeline->actions[index];
-    const uint32_t channel = hd_flow_out_channel(job->pipeline, action);
-    struct hd_trace_record record = {
-        .rank = rank,
-        .step = step,
-        .stage = action->stage,
-        .microbatch = action->microbatch,
-        .action = action->kind,
-        .channel = HD_TRACE_NO_CHANNEL,
-    };
-    const struct {
-        uint32_t kind;
-        uint64_t begin_ns, end_ns;
-    } spans[] = {
-        {HD_TRACE_EXPOSED_WAIT, row->begin_ns, row->ready_ns},
-        {HD_TRACE_CREDIT_WAIT, row->ready_ns, row->claim_ns},
-        {HD_TRACE_COMPUTE, row->run_ns, row->end_ns},
-    };
-
-    for (unsigned i = 0; i < sizeof spans / sizeof spans[0]; i++) {
-        record.kind = spans[i].kind;
-        record.begin_ns = spans[i].begin_ns;
-        record.end_ns = spans[i].end_ns;
-        if (record.kind == HD_TRACE_COMPUTE || record.end_ns > record.begin_ns) {
-            push(tracing, record);
-        }
-    }
-    if (channel != HD_NO_CHANNEL) {
-        const struct hd_pipeline_channel *row_channel = &job->pipeline->channels[channel];
-        record.kind = HD_TRACE_TRANSFER;
-        record.channel = channel;
-        record.bytes = job->needs[row_channel->boundary].boundary_bytes;
-        record.begin_ns = row->end_ns;
-        record.end_ns = row->sent_ns;
-        push(tracing, record);
-    }
-}
-
-static void push_rank(struct tracing *tracing, void *region, uint32_t rank, uint32_t steps_done)
-{
-    const struct hd_session *session = tracing->session;
-    const struct hd_pipeline *pipeline = session->job->pipeline;
-    const uint32_t kept = session->job->config->output.trace_steps;
-    const struct hd_record *records = hd_session_records(session, region, rank);
-    const uint64_t begin = pipeline->rank_begin[rank];
-    const uint64_t count = pipeline->rank_begin[rank + 1] - begin;
-
-    const uint32_t last_before = steps_done > kept + session->steps_before
-                                     ? steps_done - kept
-                                     : session->steps_before; /* what ran before has no records */
-    for (uint32_t step = last_before + 1; step <= steps_done; step++) {
-        const struct hd_record *rows =
-            records + (uint64_t)((step - 1) % kept) * session->actions_max;
-        for (uint64_t i = 0; i < count; i++) {
-            push_action(tracing, rank, begin + i, step, &rows[i]);
-        }
-    }
-}
-
-hd_status hd_session_write_trace(const struct hd_session *session, void *region,
-                                 struct hd_problem *problem)
-{
-    const struct hd_pipeline *pipeline = session->job->pipeline;
-    const struct hd_results *results = hd_session_results(session, region);
-    const uint64_t record_max = 4 * session->record_count * pipeline->rank_count;
-    struct hd_trace_channel *channels = calloc(pipeline->channel_count + 1u, sizeof *channels);
-    struct tracing tracing = {
-        .session = session,
-        .records = calloc(record_max + 1, sizeof *tracing.records),
-    };
-    hd_status status = HD_NO_MEMORY;
-
-    if (channels != NULL && tracing.records != NULL) {
-        for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-            channels[i] = (struct hd_trace_channel){pipeline->channels[i].boundary,
-                                                    pipeline->channels[i].direction};
-        }
-        /* Ranks leave their records at a good end only. */
-        for (uint32_t rank = 0; results->has_hash && rank < pipeline->rank_count; rank++) {
-            push_rank(&tracing, region, rank, results->steps_done);
-        }
-        tracing.trace.rank_count = pipeline->rank_count;
-        tracing.trace.channel_count = pipeline->channel_count;
-        tracing.trace.channels = channels;
-        tracing.trace.records = tracing.records;
-        status = hd_trace_json_write(&session->rundir, &tracing.trace, problem);
-    } else {
-        hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for trace.json");
-    }
-    free(channels);
-    free(tracing.records);
-    return status;
 }

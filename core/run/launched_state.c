@@ -11,8 +11,8 @@ struct state {
 };
 
 struct lane {
-    uint32_t channel;
-    char text[36];
+    uint32_t channel, reserved;
+    struct hd_session_lane lane;
 };
 
 /* --- the board ------------------------------------------------------------------------------ */
@@ -104,22 +104,18 @@ void hd_launched_tell_results(struct hd_session *session)
     const uint32_t rank = hd_launched_rank(session);
     struct hd_record *records = hd_session_records(session, region, rank);
     const int64_t offset_ns = hd_link_clock_offset_ns(session->request.link);
-    struct lane lane;
+    struct lane lane = {0};
 
     hd_launched_tell(session, HD_SAY_RESULT, hd_session_rank(session, region, rank),
                      sizeof(struct hd_rank_result));
     for (lane.channel = 0; lane.channel < session->remote_count; lane.channel++) {
-        memcpy(lane.text, hd_session_lane(session, region, lane.channel), sizeof lane.text);
-        if (lane.text[0] != '\0') {
+        lane.lane = *hd_session_lane(session, region, lane.channel);
+        if (lane.lane.text[0] != '\0') {
             hd_launched_tell(session, HD_SAY_LANE, &lane, sizeof lane);
         }
     }
     for (uint64_t i = 0; i < session->record_count; i++) {
-        uint64_t *times[] = {&records[i].begin_ns, &records[i].ready_ns, &records[i].claim_ns,
-                             &records[i].run_ns,   &records[i].end_ns,   &records[i].sent_ns};
-        for (unsigned k = 0; k < sizeof times / sizeof times[0]; k++) {
-            *times[k] += (uint64_t)offset_ns;
-        }
+        hd_record_shift(&records[i], offset_ns);
     }
     if (session->record_count > 0) {
         hd_launched_tell(session, HD_SAY_RECORDS, records, session->record_count * sizeof *records);
@@ -134,10 +130,14 @@ static void take_lane(struct hd_session *session, const struct hd_link_message *
         return;
     }
     memcpy(&lane, message->bytes, sizeof lane);
-    lane.text[sizeof lane.text - 1] = '\0';
-    if (lane.channel < session->remote_count) {
-        memcpy(hd_session_lane(session, session->launched.region, lane.channel), lane.text,
-               sizeof lane.text);
+    lane.lane.text[sizeof lane.lane.text - 1] = '\0';
+    if (lane.channel >= session->remote_count) {
+        return;
+    }
+    struct hd_session_lane *row = hd_session_lane(session, session->launched.region, lane.channel);
+    memcpy(row->text, lane.lane.text, sizeof row->text);
+    for (unsigned end = 0; end < 2; end++) { /* a rank knows its own end only */
+        row->resident_ns[end] += lane.lane.resident_ns[end];
     }
 }
 

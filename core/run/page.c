@@ -1,5 +1,6 @@
 #include "run/page.h"
 #include "report/page.h"
+#include "run/overlap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,26 +17,16 @@ struct recording {
 static const struct hd_record *rows_of(const void *context, uint32_t rank, uint32_t step)
 {
     const struct recording *recording = context;
-    const struct hd_session *session = recording->session;
-    const uint32_t kept = session->job->config->output.trace_steps;
-
-    return hd_session_records(session, recording->region, rank) +
-           (uint64_t)((step - 1) % kept) * session->actions_max;
+    return hd_session_step_records(recording->session, recording->region, rank, step);
 }
 
 /* The steps that the ranks have left: the last ones of this run, and none after a bad end. */
 static void find_steps(const struct hd_session *session, void *region, struct hd_page_trace *trace)
 {
-    const struct hd_results *results = hd_session_results(session, region);
-    const struct hd_config *config = session->job->config;
-    const uint32_t own = results->steps_done - session->steps_before;
+    const struct hd_kept_steps steps = hd_session_kept_steps(session, region);
 
-    if (!results->has_hash || !config->output.trace ||
-        results->steps_done < session->steps_before) {
-        return;
-    }
-    trace->step_count = own < config->output.trace_steps ? own : config->output.trace_steps;
-    trace->first_step = results->steps_done - trace->step_count + 1;
+    trace->step_count = steps.count;
+    trace->first_step = steps.last - steps.count + 1;
 }
 
 /* A file of the directory as text, owned; NULL if it cannot be had. */

@@ -83,6 +83,8 @@ static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
         .fault = config->debug.fault,
         .checksum = config->debug.checksum,
         .trace_steps = config->output.trace ? config->output.trace_steps : 0,
+        .trace_alternates = session->request.trace_alternates,
+        .steps_before = session->steps_before,
         .counts_wait_cpu = rank->session->request.counts_wait_cpu,
     };
     return hd_engine_create(&setup, &rank->engine, problem);
@@ -276,13 +278,53 @@ uint64_t hd_rank_held_bytes(void)
     return bytes;
 }
 
+/* Both ends leave the same text, and each its own numbers. */
+static void leave_lanes(struct hd_rank *rank)
+{
+    const struct hd_session *session = rank->session;
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    struct hd_channel_stats stats;
+    uint32_t remote = 0;
+
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        const struct hd_pipeline_channel *channel = &pipeline->channels[i];
+        if (channel->source == channel->target) {
+            continue;
+        }
+        struct hd_session_lane *lane = hd_session_lane(session, rank->region, remote);
+        hd_engine_channel(rank->engine, remote++, &stats);
+        if (stats.lane[0] != '\0') {
+            memcpy(lane->text, stats.lane, sizeof lane->text);
+        }
+        if (channel->source == rank->rank || channel->target == rank->rank) {
+            lane->resident_ns[channel->target == rank->rank] = stats.resident_ns;
+        }
+    }
+}
+
+/* What the recorder keeps, to the same rows of the region. */
+static void leave_records(struct hd_rank *rank, struct hd_rank_result *result)
+{
+    const struct hd_session *session = rank->session;
+    struct hd_recorder *recorder = hd_engine_recorder(rank->engine);
+    struct hd_record *records = hd_session_records(session, rank->region, rank->rank);
+
+    for (uint32_t step = 1; recorder->step_max > 0 && step <= recorder->step; step++) {
+        const uint64_t row = (uint64_t)((step - 1) % recorder->step_max);
+        hd_recorder_copy(recorder, step, records + row * session->actions_max);
+    }
+    result->lost_reports = hd_recorder_lost_count(recorder);
+    if (result->lost_reports > 0) {
+        hd_log(HD_LOG_WARN, "%llu reports of transfers had no place in the trace",
+               (unsigned long long)result->lost_reports);
+    }
+}
+
 /* Everything of run.json that only this process knows. */
 static void leave_results(struct hd_rank *rank)
 {
     const struct hd_session *session = rank->session;
-    const struct hd_recorder *recorder = hd_engine_recorder(rank->engine);
     struct hd_rank_result *result = hd_session_rank(session, rank->region, rank->rank);
-    struct hd_record *records = hd_session_records(session, rank->region, rank->rank);
     struct hd_memory_use uses[HD_MEMORY_TAG_MAX];
     struct rusage usage;
     const uint32_t use_count = hd_memory_report(uses, HD_MEMORY_TAG_MAX);
@@ -301,21 +343,8 @@ static void leave_results(struct hd_rank *rank)
     result->resident_peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
     result->peak_payload_slots = hd_engine_peak_slots(rank->engine);
     snprintf(result->device, sizeof result->device, "%s", hd_engine_device(rank->engine));
-    for (uint32_t i = 0; i < session->remote_count; i++) {
-        char lane[36];
-        hd_engine_lane(rank->engine, i, lane);
-        if (lane[0] != '\0') {
-            memcpy(hd_session_lane(session, rank->region, i), lane, sizeof lane);
-        }
-    }
-    for (uint32_t step = 1; step <= recorder->step; step++) {
-        const struct hd_record *rows = hd_recorder_step(recorder, step);
-        if (rows != NULL) {
-            const uint64_t row = (uint64_t)((step - 1) % recorder->step_max);
-            memcpy(records + row * session->actions_max, rows,
-                   recorder->action_count * sizeof *rows);
-        }
-    }
+    leave_lanes(rank);
+    leave_records(rank, result);
 }
 
 static hd_status run(struct hd_rank *rank, struct hd_problem *problem)

@@ -27,6 +27,7 @@ struct hd_rank {
     uint64_t step_begin_ns;
     double span_sum, compute_sum; /* rank 0: of the counted steps, all ranks */
     uint32_t span_count;
+    uint64_t resident_before_ns;      /* of the steps that are counted already, or do not count */
     int32_t signal;                   /* that ends the run after this step */
     uint32_t skipped, skipped_in_row; /* steps that were not finite */
 };

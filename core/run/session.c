@@ -12,7 +12,7 @@
 #include <time.h>
 
 /* REST_MS: how long after a death the others may take to come to rest. */
-enum { LANE_BYTES = 36, REST_MS = 1000 };
+enum { REST_MS = 1000 };
 
 struct hd_board *hd_session_board(void *region)
 {
@@ -57,9 +57,10 @@ struct hd_rank_result *hd_session_rank(const struct hd_session *session, void *r
     return (struct hd_rank_result *)at(region, session->ranks_offset) + rank;
 }
 
-char *hd_session_lane(const struct hd_session *session, void *region, uint32_t channel)
+struct hd_session_lane *hd_session_lane(const struct hd_session *session, void *region,
+                                        uint32_t channel)
 {
-    return (char *)at(region, session->lanes_offset) + (uint64_t)channel * LANE_BYTES;
+    return (struct hd_session_lane *)at(region, session->lanes_offset) + channel;
 }
 
 struct hd_record *hd_session_records(const struct hd_session *session, void *region, uint32_t rank)
@@ -95,7 +96,7 @@ static void lay_out(struct hd_session *session)
     session->results_offset = place(&end, sizeof(struct hd_results));
     session->steps_offset = place(&end, 3ull * job->config->train.steps * sizeof(double));
     session->ranks_offset = place(&end, rank_count * sizeof(struct hd_rank_result));
-    session->lanes_offset = place(&end, (uint64_t)session->remote_count * LANE_BYTES);
+    session->lanes_offset = place(&end, session->remote_count * sizeof(struct hd_session_lane));
     session->records_offset =
         place(&end, rank_count * session->record_count * sizeof(struct hd_record));
     session->region_bytes = end;

@@ -23,15 +23,15 @@
 #include "train/rundir.h"
 #include "train/step.h"
 
-#define HD_SESSION_TAG_MAX  HD_MEMORY_TAG_MAX
-#define HD_SESSION_LANE_MAX 4096u /* remote channels whose lane is kept */
+#define HD_SESSION_TAG_MAX HD_MEMORY_TAG_MAX
 
 /* What one rank leaves behind. */
 struct hd_rank_result {
     double compute_seconds, exposed_wait_seconds, credit_wait_seconds, launch_seconds; /* sums */
-    uint64_t engine_cpu_ns; /* CPU time of the step's thread inside hd_engine_step */
-    uint64_t wait_cpu_ns;   /* of it in waits for other ranks; 0 unless the request asks */
-    uint64_t action_count;  /* run in that time */
+    double resident_wait_seconds; /* likewise: as the transport reports it */
+    uint64_t engine_cpu_ns;       /* CPU time of the step's thread inside hd_engine_step */
+    uint64_t wait_cpu_ns;         /* of it in waits for other ranks; 0 unless the request asks */
+    uint64_t action_count;        /* run in that time */
     uint64_t peak_payload_slots;
     uint64_t peak_bytes;
     uint64_t settled_bytes, held_bytes; /* after the second step here, and at the end */
@@ -42,7 +42,15 @@ struct hd_rank_result {
         char tag[24];
         uint64_t bytes, peak_bytes;
     } tags[HD_SESSION_TAG_MAX];
+    uint64_t lost_reports; /* of transfers, that had no place in the trace */
     char device[160];
+};
+
+/* What both ends of a remote channel say of it. */
+struct hd_session_lane {
+    char text[36]; /* what really carries it; "": nobody has said */
+    uint32_t reserved;
+    uint64_t resident_ns[2]; /* at the source, at the target; of the whole run */
 };
 
 struct hd_results {
@@ -65,6 +73,7 @@ struct hd_session_request {
     uint32_t overwrite, is_quiet, is_terminal; /* is_terminal: stderr is one */
     uint32_t has_files;                        /* 0: no directory at all (bench) */
     uint32_t counts_wait_cpu;                  /* hd_rank_result.wait_cpu_ns (bench) */
+    uint32_t trace_alternates;                 /* only odd steps are recorded (bench) */
     uint32_t is_evaluation;                    /* forward only; has_files is 0 */
     uint32_t evaluation_steps;                 /* at most; 0: as run/evaluate.h says */
     struct hd_resume *resume;                  /* borrowed; NULL: initial values, step 1 */
@@ -113,7 +122,8 @@ double *hd_session_norms(const struct hd_session *session, void *region);       
 double *hd_session_step_seconds(const struct hd_session *session, void *region); /* [steps] */
 struct hd_rank_result *hd_session_rank(const struct hd_session *session, void *region,
                                        uint32_t rank);
-char *hd_session_lane(const struct hd_session *session, void *region, uint32_t channel); /* [36] */
+struct hd_session_lane *hd_session_lane(const struct hd_session *session, void *region,
+                                        uint32_t channel);
 struct hd_record *hd_session_records(const struct hd_session *session, void *region, uint32_t rank);
 
 /* Opens corpus and directory and lays out the region; nothing runs yet. */

@@ -190,10 +190,12 @@ static void count(struct hd_rank *rank, uint32_t step)
     const uint32_t first = rank->session->steps_before, steps = hd_rank_config(rank)->train.steps;
     struct hd_rank_result *result = hd_session_rank(rank->session, rank->region, rank->rank);
     const struct hd_exchange_header *mine = header_of(rank, rank->rank);
+    const uint64_t resident_ns = hd_recorder_resident_ns(hd_engine_recorder(rank->engine));
     uint64_t begin_ns = UINT64_MAX, end_ns = 0;
     double compute = 0;
 
     if (step < first + COUNTED_FROM && steps >= first + COUNTED_FROM) {
+        rank->resident_before_ns = resident_ns;
         return;
     }
     result->counted_steps++;
@@ -201,6 +203,8 @@ static void count(struct hd_rank *rank, uint32_t step)
     result->exposed_wait_seconds += mine->exposed_wait_seconds;
     result->credit_wait_seconds += mine->credit_wait_seconds;
     result->launch_seconds += mine->launch_seconds;
+    result->resident_wait_seconds += (double)(resident_ns - rank->resident_before_ns) * 1e-9;
+    rank->resident_before_ns = resident_ns;
     for (uint32_t other = 0; other < rank->session->exchange.rank_count; other++) {
         const struct hd_exchange_header *header = header_of(rank, other);
         begin_ns = header->begin_ns < begin_ns ? header->begin_ns : begin_ns;

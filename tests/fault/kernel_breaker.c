@@ -7,50 +7,13 @@
  *
  * All in float32; the payload keeps the input of every block behind the stamp.
  */
-#include <heddle/kernel.h>
+#include "breaker.h"
 
-#include <math.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { STAMP_BYTES = 256, INDEX_BYTES = 64 };
 
 #define STAMP 0x6272656b65726b6eull
-
-struct hd_kernel {
-    const struct hd_host *host;
-    uint32_t pass_count; /* the state that a result must not depend on */
-};
-
-/* Elements of every tensor lie one after the other: the embedding, where it is, then the blocks. */
-struct hd_stage {
-    struct hd_kernel *kernel;
-    struct hd_stage_spec spec;
-    struct hd_stage_memory memory;
-    uint64_t embedding_count, element_count;
-};
-
-static uint32_t does(const struct hd_host *host, const char *what)
-{
-    return strcmp(host->options[0].text, what) == 0 ? 1 : 0;
-}
-
-static uint32_t stage_does(const struct hd_stage *stage, const char *what)
-{
-    return does(stage->kernel->host, what);
-}
-
-static hd_status fail(const struct hd_host *host, hd_status status, const char *text)
-{
-    const struct hd_error error = {.size = sizeof error,
-                                   .status = status,
-                                   .rank = UINT32_MAX,
-                                   .channel = UINT32_MAX,
-                                   .text = text};
-    return host->fail(host->context, &error);
-}
 
 static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
                              struct hd_kernel **out)
@@ -77,11 +40,6 @@ static void close_device(struct hd_kernel *kernel)
     }
 }
 
-static uint64_t tokens_of(const struct hd_stage_spec *spec)
-{
-    return (uint64_t)spec->batch * spec->sequence;
-}
-
 static hd_status needs(const struct hd_host *host, const struct hd_stage_spec *spec,
                        struct hd_stage_needs *out)
 {
@@ -104,7 +62,8 @@ static hd_status needs(const struct hd_host *host, const struct hd_stage_spec *s
         .parameter_bytes = element_count * sizeof(float),
         .optimizer_bytes = 2 * element_count * sizeof(float),
         .gradient_bytes = {element_count * sizeof(float), 0},
-        .payload_bytes = STAMP_BYTES + (spec->block_count + 1) * boundary_bytes + INDEX_BYTES,
+        .payload_bytes = STAMP_BYTES + (spec->block_count + 1) * boundary_bytes + INDEX_BYTES +
+                         (spec->split_backward ? (spec->block_count + 1) * boundary_bytes : 0),
         .scratch_bytes = boundary_bytes,
         .private_bytes = does(host, "moody") ? ++asked_count : 0,
         .acquisitions = 1};
@@ -135,64 +94,6 @@ static void destroy(struct hd_stage *stage)
     if (stage != NULL) {
         stage->kernel->host->free(stage->kernel->host->context, stage);
     }
-}
-
-/* --- tensors ------------------------------------------------------------------------------- */
-
-static hd_status tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
-{
-    const uint32_t has_embedding = stage->spec.has_embedding ? 1 : 0;
-    const int is_embedding = has_embedding && index == 0;
-    struct hd_tensor filled = {
-        .size = sizeof filled,
-        .dtype = HD_F32,
-        .initial = is_embedding ? HD_INITIAL_NORMAL : HD_INITIAL_ONE,
-        .decays = is_embedding ? 1 : 0,
-        .dimension_count = is_embedding ? 2 : 1,
-        .shape = {is_embedding ? stage->spec.vocabulary : stage->spec.width, stage->spec.width}};
-
-    if (index >= stage->spec.block_count + has_embedding) {
-        return HD_INVALID;
-    }
-    const uint32_t block = index - has_embedding;
-    if (is_embedding) {
-        snprintf(filled.name, sizeof filled.name, "model.embed_tokens.weight");
-    } else {
-        filled.gradient_offset =
-            (stage->embedding_count + (uint64_t)block * stage->spec.width) * sizeof(float);
-        filled.gradient_offset -= stage_does(stage, "overlap") && block > 0 ? sizeof(float) : 0;
-        snprintf(filled.name, sizeof filled.name, "model.layers.%u.scale.weight",
-                 stage_does(stage, "namesake") ? 0 : stage->spec.first_block + block);
-    }
-    memcpy(out, &filled, out->size < sizeof filled ? out->size : sizeof filled);
-    return HD_OK;
-}
-
-static float *copy_of(struct hd_stage *stage, uint32_t copy)
-{
-    float *moments = stage->memory.optimizer;
-    return copy == HD_MASTER     ? stage->memory.parameters
-           : copy == HD_GRADIENT ? stage->memory.gradients[HD_DENSE]
-           : copy == HD_MOMENT1  ? moments
-                                 : moments + stage->element_count;
-}
-
-static hd_status tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy, uint32_t into,
-                             void *host)
-{
-    struct hd_tensor about = {.size = sizeof about};
-    const hd_status status = tensor(stage, index, &about);
-
-    if (status != HD_OK) {
-        return status;
-    }
-    float *device = copy_of(stage, copy) + about.gradient_offset / sizeof(float);
-    const uint64_t count = about.shape[0] * (about.dimension_count > 1 ? about.shape[1] : 1);
-    const int is_lost = stage_does(stage, "forgetful") && copy == HD_MOMENT2;
-    if (!is_lost) {
-        memcpy(into ? device : host, into ? host : device, count * sizeof(float));
-    }
-    return HD_OK;
 }
 
 /* --- passes -------------------------------------------------------------------------------- */
@@ -308,8 +209,9 @@ static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
     return HD_OK;
 }
 
-static void add_block(struct hd_stage *stage, const struct hd_pass *pass, uint32_t block,
-                      float *gradient)
+/* The gradient of what leaves a block adds to that of its weights ... */
+static void add_weights(struct hd_stage *stage, const struct hd_pass *pass, uint32_t block,
+                        const float *gradient)
 {
     const uint32_t width = stage->spec.width;
     const float *input = kept(stage, pass->payload[0], block);
@@ -323,11 +225,18 @@ static void add_block(struct hd_stage *stage, const struct hd_pass *pass, uint32
         if (!stage_does(stage, "half") || i % width < width / 2) {
             sums[i % width] += scale * gradient[i] * input[i];
         }
-        gradient[i] *= weights_of(stage, block)[i % width];
     }
     for (uint32_t i = 0; i < width; i++) {
         const double slope = 2 * stage->spec.balance_weight / width * pass->auxiliary_scale;
         sums[i] += (float)slope * weights_of(stage, block)[i];
+    }
+}
+
+/* ... and becomes the gradient of what enters it. */
+static void pull_back(struct hd_stage *stage, uint32_t block, float *gradient)
+{
+    for (uint64_t i = 0; i < tokens_of(&stage->spec) * stage->spec.width; i++) {
+        gradient[i] *= weights_of(stage, block)[i % stage->spec.width];
     }
 }
 
@@ -347,12 +256,30 @@ static void begin_gradient(struct hd_stage *stage, const struct hd_pass *pass, f
     }
 }
 
-static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
+/* What enters the stage: to the embedding's rows, or to the stage before. */
+static void end_gradient(struct hd_stage *stage, const struct hd_pass *pass, const float *gradient)
 {
     const uint32_t width = stage->spec.width;
     const uint64_t count = tokens_of(&stage->spec) * width;
+
+    for (uint64_t i = 0; i < count && pass->tokens != NULL; i++) {
+        copy_of(stage, HD_GRADIENT)[(uint64_t)pass->tokens[i / width] * width + i % width] +=
+            gradient[i];
+    }
+}
+
+static void give_gradient(struct hd_stage *stage, const struct hd_pass *pass, const float *gradient)
+{
+    if (pass->input_gradient != NULL) {
+        memcpy(pass->input_gradient, gradient,
+               tokens_of(&stage->spec) * stage->spec.width * sizeof(float));
+    }
+}
+
+/* Before any backward: is the payload this lease's, and what else is broken in it? */
+static hd_status begin_backward(struct hd_stage *stage, const struct hd_pass *pass)
+{
     const uint64_t *stamp = pass->payload[0];
-    float *gradient = stage->memory.scratch;
 
     if ((stamp[0] != STAMP || stamp[1] != pass->generation) && !stage_does(stage, "unstamped")) {
         return fail(stage->kernel->host, HD_PROTOCOL, "this payload is of another lease");
@@ -365,68 +292,74 @@ static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
     if (stage_does(stage, "scribbles") && pass->input != NULL) {
         *(float *)(uintptr_t)pass->input = 1;
     }
+    return HD_OK;
+}
+
+static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    float *gradient = stage->memory.scratch;
+    const hd_status status = begin_backward(stage, pass);
+
+    if (status != HD_OK) {
+        return status;
+    }
     begin_gradient(stage, pass, gradient);
     for (uint32_t block = stage->spec.block_count; block-- > 0;) {
-        add_block(stage, pass, block, gradient);
+        add_weights(stage, pass, block, gradient);
+        pull_back(stage, block, gradient);
     }
-    for (uint64_t i = 0; i < count; i++) {
-        if (pass->tokens != NULL) {
-            copy_of(stage, HD_GRADIENT)[(uint64_t)pass->tokens[i / width] * width + i % width] +=
-                gradient[i];
-        } else {
-            ((float *)pass->input_gradient)[i] = gradient[i];
-        }
-    }
+    end_gradient(stage, pass, gradient);
+    give_gradient(stage, pass, gradient);
     return HD_OK;
 }
 
-/* --- norms and update ----------------------------------------------------------------------- */
-
-static hd_status norms(struct hd_stage *stage, double *squared)
+/* What I leaves in the payload for W: the gradient behind block `block`; block_count: before all.
+ */
+static float *left(const struct hd_stage *stage, void *payload, uint32_t block)
 {
-    const uint32_t has_embedding = stage->spec.has_embedding ? 1 : 0;
-    const float *gradient = copy_of(stage, HD_GRADIENT);
-    const double scale = stage_does(stage, "loud") ? 1.001 : 1;
+    return kept(stage, payload, stage->spec.block_count + 1 + block) + INDEX_BYTES / sizeof(float);
+}
 
-    memset(squared, 0, (stage->spec.block_count + has_embedding) * sizeof *squared);
-    for (uint64_t i = 0; i < stage->element_count; i++) {
-        const uint64_t block =
-            i < stage->embedding_count
-                ? 0
-                : has_embedding + (i - stage->embedding_count) / stage->spec.width;
-        squared[block] += scale * (double)gradient[i] * (double)gradient[i];
+static hd_status backward_input(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    const uint64_t bytes = tokens_of(&stage->spec) * stage->spec.width * sizeof(float);
+    float *gradient = stage->memory.scratch;
+    const hd_status status = begin_backward(stage, pass);
+
+    if (status != HD_OK) {
+        return status;
     }
+    begin_gradient(stage, pass, gradient);
+    for (uint32_t block = stage->spec.block_count; block-- > 0;) {
+        memcpy(left(stage, pass->payload[0], block), gradient, bytes);
+        pull_back(stage, block, gradient);
+    }
+    memcpy(left(stage, pass->payload[0], stage->spec.block_count), gradient, bytes);
+    give_gradient(stage, pass, gradient);
     return HD_OK;
 }
 
-static hd_status update(struct hd_stage *stage, const struct hd_update *given)
+static hd_status backward_weight(struct hd_stage *stage, const struct hd_pass *pass)
 {
-    float *master = copy_of(stage, HD_MASTER), *gradient = copy_of(stage, HD_GRADIENT);
-    float *moment1 = copy_of(stage, HD_MOMENT1), *moment2 = copy_of(stage, HD_MOMENT2);
-    const uint32_t is_plain = stage_does(stage, "unbiased");
+    const uint32_t block_count = stage->spec.block_count;
+    const hd_status status = begin_backward(stage, pass);
 
-    for (uint64_t i = 0; i < stage->element_count; i++) {
-        const double scaled = (double)gradient[i] * given->gradient_scale;
-        const double decay =
-            i < stage->embedding_count ? given->weight_decay * (double)master[i] : 0;
-        moment1[i] = (float)(given->beta1 * (double)moment1[i] + (1 - given->beta1) * scaled);
-        moment2[i] =
-            (float)(given->beta2 * (double)moment2[i] + (1 - given->beta2) * scaled * scaled);
-        const double bias1 = is_plain ? 1 : 1 - pow(given->beta1, given->step);
-        const double bias2 = is_plain ? 1 : 1 - pow(given->beta2, given->step);
-        const double step =
-            (double)moment1[i] / bias1 / (sqrt((double)moment2[i] / bias2) + given->epsilon);
-        master[i] = (float)((double)master[i] - given->learning_rate * (step + decay));
-        gradient[i] = stage_does(stage, "tidy") ? 0 : gradient[i];
+    for (uint32_t i = 0; status == HD_OK && i < block_count; i++) {
+        add_weights(stage, pass, i, left(stage, pass->payload[0], i));
     }
-    return HD_OK;
+    if (status == HD_OK) {
+        end_gradient(stage, pass, left(stage, pass->payload[0], block_count));
+        copy_of(stage, HD_GRADIENT)[stage->embedding_count] *=
+            stage_does(stage, "uneven") ? 1.0000002f : 1.0f;
+    }
+    return status;
 }
 
 static const struct hd_option options[] = {
     {"does", "nothing",
      "nothing | roomy | leaky | mute | moody | overlap | namesake | forgetful | quiet | rounded | "
      "partial | reads | wasteful | unstamped | sums | overrun | counts | careless | steep | half | "
-     "replaces | wild | scribbles | loud | unbiased | tidy | leaves",
+     "replaces | wild | scribbles | loud | unbiased | tidy | leaves | uneven",
      "what it breaks", HD_OPTION_TEXT, 0},
 };
 
@@ -441,6 +374,8 @@ static const struct hd_kernel_ops ops = {
     .tensor_copy = tensor_copy,
     .forward = forward,
     .backward = backward,
+    .backward_input = backward_input,
+    .backward_weight = backward_weight,
     .norms = norms,
     .update = update,
 };

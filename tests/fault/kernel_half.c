@@ -1,4 +1,5 @@
-/* A kernel with I and without W, otherwise whole. */
+/* A kernel with I and without W, otherwise whole; for kernel_boaster.c one that has neither, and
+   says that it is asynchronous, and nobody can wait for it. */
 #include <heddle/kernel.h>
 
 #include <stddef.h>
@@ -83,9 +84,19 @@ static const struct hd_kernel_ops ops = {.size = sizeof ops,
                                          .tensor_copy = tensor_copy,
                                          .forward = pass,
                                          .backward = pass,
+#ifdef BOASTS
+                                         .abort = close_device,
+#else
                                          .backward_input = pass,
+#endif
                                          .norms = norms,
                                          .update = update};
 
+#ifdef BOASTS
+HD_EXPORT const struct hd_plugin hd_plugin = {HD_PLUGIN_HEAD(HD_KIND_KERNEL), .name = "boaster",
+                                              .summary = "may be aborted, and never waits",
+                                              .capabilities = HD_KERNEL_STREAM, .ops = &ops};
+#else
 HD_EXPORT const struct hd_plugin hd_plugin = {HD_PLUGIN_HEAD(HD_KIND_KERNEL), .name = "half",
                                               .ops = &ops};
+#endif

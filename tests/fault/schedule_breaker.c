@@ -14,6 +14,16 @@ static int does(const struct hd_shape *shape, const char *what)
     return strcmp(shape->options[0].text, what) == 0;
 }
 
+/* Shapes past the usual ones: a law is broken on many ranks, or a count that has 16 bits. */
+static void break_large(const struct hd_shape *shape, struct hd_plan *first)
+{
+    if (does(shape, "tires") && shape->rank_count > 8 && first->count > 0) {
+        first->count--;
+    } else if (does(shape, "narrow")) {
+        first->count = first->count / shape->microbatch_count * (uint16_t)shape->microbatch_count;
+    }
+}
+
 /* One shape out of many, as mistakes are. */
 static int is_the_shape(const struct hd_shape *shape)
 {
@@ -106,6 +116,7 @@ static void break_plan(const struct hd_shape *shape, void *scratch, struct hd_pl
     } else if (does(shape, "uncounted") && plans[0]->capacity == 0) {
         plans[0]->count++;
     }
+    break_large(shape, plans[0]);
     if (is_the_shape(shape)) {
         break_law(shape, plans[0]);
         if (does(shape, "crash")) {
@@ -131,7 +142,8 @@ static void plan_and_break(const struct hd_shape *shape, void *scratch,
 static const struct hd_option options[] = {
     {"does", "nothing",
      "nothing | mute | long | crowd | nowhere | causal | incomplete | static | rubbish | speaks | "
-     "quadratic | overrun | greedy | uncounted | crash | hang",
+     "quadratic | overrun | greedy | uncounted | crash | hang | "
+     "tires | narrow",
      "what it breaks", HD_OPTION_TEXT, 0},
 };
 

@@ -100,7 +100,7 @@ struct hd_transfer {
     uint32_t size;
     uint32_t channel;
     uint64_t sequence;
-    uint64_t begin_ns;    /* the first byte left the source, on the host's clock */
+    uint64_t begin_ns;    /* this end was ready, and bytes could move; on the host's clock */
     uint64_t end_ns;      /* the last byte was visible at the target */
     uint64_t resident_ns; /* a kernel held the device before its peer was there */
 };

@@ -74,7 +74,9 @@
  * (the peer broke the sequence), HD_DEVICE or HD_SYSTEM.
  *
  * Measurement.  When a transport learns when a transfer began, ended, or waited on
- * the device for its peer, it calls host->trace_transfer once, in any data call.
+ * the device for its peer, it calls host->trace_transfer once, in any data call.  Each
+ * end says what it knows: of a transfer for which both must be ready, each says when it
+ * was, and the later of both is taken for the begin.
  *
  * Growth.  Members are only appended, to structs that begin with their size and to
  * hd_channel, which is reached by pointer; a reader takes what both sides know and

@@ -4,6 +4,7 @@
 
 #include <heddle/transport.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -19,11 +20,17 @@ enum option {
     OPTION_COUNT
 };
 
+/* A message that has been posted and has not gone. */
+struct held {
+    uint64_t begin_ns; /* on its way since */
+    uint64_t due_ns;   /* UINT64_MAX: never */
+};
+
 /* This rank's sending end of one channel. */
 struct lane {
     uint64_t posted_count; /* by the core */
     uint64_t passed_count; /* to inner */
-    uint64_t *due_ns;      /* [depth]; of the held messages, by sequence mod depth */
+    struct held *held;     /* [depth], by sequence mod depth; NULL: not of this rank */
     uint64_t line_free_ns; /* the limited line has sent everything by then */
     unsigned char *copy;   /* of the message that is sent twice; NULL */
     uint64_t asked_count;  /* reserves, for their chance of HD_BUSY */
@@ -38,6 +45,10 @@ struct hd_transport {
     struct hd_transport_setup setup; /* inner's */
     const char *fault;
     int64_t values[OPTION_COUNT];
+    pthread_mutex_t lock; /* held in every data call, and by the line while it moves */
+    pthread_cond_t news;  /* a message is held, or the line is to rest */
+    pthread_t thread;     /* the line */
+    int has_thread, is_resting;
     uint64_t passed_count; /* of all channels */
     int32_t *pids;         /* [rank_count] */
     struct lane lanes[];   /* [channel_count] */
@@ -64,6 +75,19 @@ int hook_is_chosen(const struct hd_transport *hook, uint32_t channel, uint64_t s
 void hook_signal(const struct hd_transport *hook, const struct hd_message *message);
 /* What is to be broken in `message` when it goes. */
 void hook_damage(struct hd_transport *hook, const struct hd_message *message);
+
+/* --- hook_fault.c, under the lock --- */
+
+/* Everything that is due goes to inner, channel by channel; HD_OK if anything went. */
+hd_status hook_pass_due(struct hd_transport *hook, int forced);
+/* When the next message is due; UINT64_MAX: none is held that will go by itself. */
+uint64_t hook_next_due_ns(const struct hd_transport *hook);
+
+/* --- line.c --- */
+
+/* Lock and thread; 0, or an errno, with the lock there all the same. */
+int hook_start_line(struct hd_transport *hook);
+void hook_stop_line(struct hd_transport *hook);
 
 /* --- open.c --- */
 

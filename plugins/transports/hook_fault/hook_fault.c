@@ -4,6 +4,7 @@
  *   core  -> post_send(k) -> | held until due | -> inner's post_send(k), in sequence
  *   core  -> reserve(k)   -> HD_BUSY now and then, else inner's
  *   core  -> all else     -> what is due goes first, then inner's
+ *   line  -> what falls due while the core computes -> inner's post_send(k)
  *
  * Harmless faults change when a message goes, and no bit of it: delay, a limited bandwidth, BUSY
  * storms, messages of other channels that go first.  The one fault of `fault` strikes the chosen
@@ -55,35 +56,36 @@ static int has_chance(const struct hd_transport *hook, const struct hd_message *
            (uint64_t)hook->values[percent];
 }
 
-/* When may the message go that has just been posted? */
-static uint64_t due_of(struct hd_transport *hook, const struct hd_message *message)
+/* From when on is the message on its way that has just been posted, and when may it go? */
+static struct held held_for(struct hd_transport *hook, const struct hd_message *message)
 {
     struct lane *lane = &hook->lanes[message->channel];
     const uint64_t delay_us = (uint64_t)hook->values[DELAY_US];
     const uint64_t bandwidth_mb = (uint64_t)hook->values[BANDWIDTH_MB];
     const uint64_t bytes = hook_channel(hook, message->channel)->bytes;
-    uint64_t due_ns = hook_now_ns(hook);
+    const uint64_t now_ns = hook_now_ns(hook);
+    struct held held = {now_ns, now_ns};
 
     if (!hook_is_chosen(hook, message->channel, message->sequence)) {
-        return 0;
+        return (struct held){now_ns, 0};
     }
     if (strcmp(hook->fault, "drop") == 0) {
-        return UINT64_MAX;
+        return (struct held){now_ns, UINT64_MAX};
     }
     if (delay_us > 0) {
-        due_ns +=
+        held.due_ns +=
             hook_draw(hook, message->channel, message->sequence, 0) % (2 * delay_us * 1000 + 1);
     }
     if (bandwidth_mb > 0) {
-        const uint64_t begin_ns = due_ns > lane->line_free_ns ? due_ns : lane->line_free_ns;
-        lane->line_free_ns = begin_ns + bytes * 1000 / bandwidth_mb;
-        due_ns = lane->line_free_ns;
+        held.begin_ns = held.due_ns > lane->line_free_ns ? held.due_ns : lane->line_free_ns;
+        lane->line_free_ns = held.begin_ns + bytes * 1000 / bandwidth_mb;
+        held.due_ns = lane->line_free_ns;
     }
     if (hook->values[REORDER_PERCENT] > 0 && has_chance(hook, message, REORDER_PERCENT)) {
         lane->yields_to = hook->passed_count + 1;
-        due_ns += OVERTAKE_NS;
+        held.due_ns += OVERTAKE_NS;
     }
-    return due_ns;
+    return held;
 }
 
 static int is_held(const struct lane *lane)
@@ -91,13 +93,30 @@ static int is_held(const struct lane *lane)
     return lane->passed_count < lane->posted_count;
 }
 
+/* Of the message that goes next; the lane holds one. */
+static const struct held *next_of(const struct hd_transport *hook, uint32_t channel)
+{
+    const struct lane *lane = &hook->lanes[channel];
+    return &lane->held[lane->passed_count % hook_channel(hook, channel)->depth];
+}
+
+/* The way over the slow line is part of the transfer; where it ends, inner says. */
+static void report(const struct hd_transport *hook, const struct hd_message *message)
+{
+    const struct hd_transfer transfer = {.size = sizeof transfer,
+                                         .channel = message->channel,
+                                         .sequence = message->sequence,
+                                         .begin_ns = next_of(hook, message->channel)->begin_ns};
+
+    hook->host->trace_transfer(hook->host->context, &transfer);
+}
+
 /* HD_OK if a message of the lane went to inner, else HD_IN_PROGRESS. */
 static hd_status pass_one(struct hd_transport *hook, uint32_t channel, int forced)
 {
     struct lane *lane = &hook->lanes[channel];
     const struct hd_message message = {.sequence = lane->passed_count, .channel = channel};
-    const uint64_t due_ns =
-        is_held(lane) ? lane->due_ns[message.sequence % hook_channel(hook, channel)->depth] : 0;
+    const uint64_t due_ns = is_held(lane) ? next_of(hook, channel)->due_ns : 0;
     const int was_overtaken = lane->yields_to > 0 && hook->passed_count >= lane->yields_to;
 
     if (!is_held(lane) || due_ns == UINT64_MAX ||
@@ -106,20 +125,20 @@ static hd_status pass_one(struct hd_transport *hook, uint32_t channel, int force
     }
     lane->yields_to = 0;
     hook_damage(hook, &message);
+    report(hook, &message);
     const hd_status status = hook->inner_ops->post_send(hook->inner, &message, NULL);
     lane->passed_count++;
     hook->passed_count++;
     return status;
 }
 
-/* Everything that is due, channel by channel; HD_OK if anything went. */
-static hd_status pass_due(struct hd_transport *hook, int forced)
+hd_status hook_pass_due(struct hd_transport *hook, int forced)
 {
     hd_status result = HD_IN_PROGRESS;
 
     for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
         hd_status status = HD_OK;
-        while (hook->lanes[i].due_ns != NULL && status == HD_OK) {
+        while (hook->lanes[i].held != NULL && status == HD_OK) {
             status = pass_one(hook, i, forced);
             if (status < 0) {
                 return status;
@@ -130,17 +149,23 @@ static hd_status pass_due(struct hd_transport *hook, int forced)
     return result;
 }
 
+uint64_t hook_next_due_ns(const struct hd_transport *hook)
+{
+    uint64_t next_ns = UINT64_MAX;
+
+    for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
+        const struct lane *lane = &hook->lanes[i];
+        if (lane->held != NULL && is_held(lane) && next_of(hook, i)->due_ns < next_ns) {
+            next_ns = next_of(hook, i)->due_ns;
+        }
+    }
+    return next_ns;
+}
+
 /* Is anything held that will go by itself? */
 static int holds_any(const struct hd_transport *hook)
 {
-    for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
-        const struct lane *lane = &hook->lanes[i];
-        if (lane->due_ns != NULL && is_held(lane) &&
-            lane->due_ns[lane->passed_count % hook_channel(hook, i)->depth] != UINT64_MAX) {
-            return 1;
-        }
-    }
-    return 0;
+    return hook_next_due_ns(hook) != UINT64_MAX;
 }
 
 /* --- the contract ------------------------------------------------------------------------ */
@@ -153,12 +178,12 @@ static void *slot(struct hd_transport *hook, const struct hd_message *message)
 static int is_own(const struct hd_transport *hook, const struct hd_message *message)
 {
     return message->channel < hook->setup.channel_count &&
-           hook->lanes[message->channel].due_ns != NULL;
+           hook->lanes[message->channel].held != NULL;
 }
 
-static hd_status reserve(struct hd_transport *hook, const struct hd_message *message)
+static hd_status reserve_locked(struct hd_transport *hook, const struct hd_message *message)
 {
-    const hd_status passed = pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, 0);
 
     if (passed < 0 || !is_own(hook, message)) {
         return passed < 0 ? passed : hook->inner_ops->reserve(hook->inner, message);
@@ -176,33 +201,35 @@ static hd_status reserve(struct hd_transport *hook, const struct hd_message *mes
     return hook->inner_ops->reserve(hook->inner, message);
 }
 
-static hd_status post_send(struct hd_transport *hook, const struct hd_message *message,
-                           void *stream)
+static hd_status post_send_locked(struct hd_transport *hook, const struct hd_message *message,
+                                  void *stream)
 {
     const int is_mine = is_own(hook, message) && stream == NULL;
 
     if (!is_mine || message->sequence != hook->lanes[message->channel].posted_count) {
-        const hd_status passed = pass_due(hook, 1); /* what is out of turn is inner's to refuse */
+        const hd_status passed =
+            hook_pass_due(hook, 1); /* what is out of turn is inner's to refuse */
         return passed < 0 ? passed : hook->inner_ops->post_send(hook->inner, message, stream);
     }
     struct lane *lane = &hook->lanes[message->channel];
     hook_signal(hook, message);
-    lane->due_ns[message->sequence % hook_channel(hook, message->channel)->depth] =
-        due_of(hook, message);
+    lane->held[message->sequence % hook_channel(hook, message->channel)->depth] =
+        held_for(hook, message);
     lane->posted_count++;
-    const hd_status passed = pass_due(hook, 0);
+    pthread_cond_signal(&hook->news);
+    const hd_status passed = hook_pass_due(hook, 0);
     return passed < 0 ? passed : HD_OK;
 }
 
-static hd_status post_recv(struct hd_transport *hook, const struct hd_message *message)
+static hd_status post_recv_locked(struct hd_transport *hook, const struct hd_message *message)
 {
-    const hd_status passed = pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, 0);
     return passed < 0 ? passed : hook->inner_ops->post_recv(hook->inner, message);
 }
 
-static hd_status test(struct hd_transport *hook, const struct hd_message *message)
+static hd_status test_locked(struct hd_transport *hook, const struct hd_message *message)
 {
-    const hd_status passed = pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, 0);
 
     if (passed < 0) {
         return passed;
@@ -214,9 +241,9 @@ static hd_status test(struct hd_transport *hook, const struct hd_message *messag
     return hook->inner_ops->test(hook->inner, message);
 }
 
-static hd_status progress(struct hd_transport *hook)
+static hd_status progress_locked(struct hd_transport *hook)
 {
-    const hd_status passed = pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, 0);
 
     if (passed < 0 || hook->inner_ops->progress == NULL) {
         return passed;
@@ -225,10 +252,14 @@ static hd_status progress(struct hd_transport *hook)
     return moved == HD_IN_PROGRESS ? passed : moved;
 }
 
-static void nap(void)
+/* The line may move meanwhile. */
+static void nap(struct hd_transport *hook)
 {
     const struct timespec duration = {0, NAP_NS};
+
+    pthread_mutex_unlock(&hook->lock);
     nanosleep(&duration, NULL);
+    pthread_mutex_lock(&hook->lock);
 }
 
 /*
@@ -238,18 +269,18 @@ static void nap(void)
 static hd_status wait_while_held(struct hd_transport *hook, const struct hd_message *message,
                                  uint64_t deadline_ns)
 {
-    hd_status status = test(hook, message);
+    hd_status status = test_locked(hook, message);
 
     while (status == HD_IN_PROGRESS && holds_any(hook) && hook_now_ns(hook) < deadline_ns) {
-        nap();
-        status = progress(hook);
-        status = status < 0 ? status : test(hook, message);
+        nap(hook);
+        status = progress_locked(hook);
+        status = status < 0 ? status : test_locked(hook, message);
     }
     return status;
 }
 
-static hd_status wait(struct hd_transport *hook, const struct hd_message *message, void *stream,
-                      uint64_t deadline_ns)
+static hd_status wait_locked(struct hd_transport *hook, const struct hd_message *message,
+                             void *stream, uint64_t deadline_ns)
 {
     hd_status status = HD_IN_PROGRESS;
 
@@ -258,9 +289,9 @@ static hd_status wait(struct hd_transport *hook, const struct hd_message *messag
     }
     while (status == HD_IN_PROGRESS && hook->inner_ops->wait == NULL &&
            hook_now_ns(hook) < deadline_ns) {
-        nap();
-        status = progress(hook);
-        status = status < 0 ? status : test(hook, message);
+        nap(hook);
+        status = progress_locked(hook);
+        status = status < 0 ? status : test_locked(hook, message);
     }
     if (status != HD_IN_PROGRESS || hook->inner_ops->wait == NULL) {
         return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
@@ -268,9 +299,10 @@ static hd_status wait(struct hd_transport *hook, const struct hd_message *messag
     return hook->inner_ops->wait(hook->inner, message, stream, deadline_ns);
 }
 
-static hd_status release(struct hd_transport *hook, const struct hd_message *message, void *stream)
+static hd_status release_locked(struct hd_transport *hook, const struct hd_message *message,
+                                void *stream)
 {
-    const hd_status passed = pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, 0);
     return passed < 0 ? passed : hook->inner_ops->release(hook->inner, message, stream);
 }
 
@@ -279,13 +311,13 @@ static void abort_waits(struct hd_transport *hook, const char *reason)
     hook->inner_ops->abort(hook->inner, reason);
 }
 
-static hd_status quiesce(struct hd_transport *hook, uint64_t deadline_ns)
+static hd_status quiesce_locked(struct hd_transport *hook, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
     while (status >= 0 && holds_any(hook) && hook_now_ns(hook) < deadline_ns) {
-        nap();
-        status = progress(hook);
+        nap(hook);
+        status = progress_locked(hook);
     }
     return hook->inner_ops->quiesce == NULL ? HD_OK
                                             : hook->inner_ops->quiesce(hook->inner, deadline_ns);
@@ -294,6 +326,7 @@ static hd_status quiesce(struct hd_transport *hook, uint64_t deadline_ns)
 static void close_both(struct hd_transport *hook, uint64_t deadline_ns)
 {
     if (hook != NULL) {
+        hook_stop_line(hook);
         hook->inner_ops->close(hook->inner, deadline_ns);
         hook_free(hook);
     }
@@ -310,6 +343,74 @@ static void stats(struct hd_transport *hook, uint32_t channel, struct hd_channel
     all.busy_count += atomic_load_explicit(&hook->lanes[channel].busy_count, memory_order_relaxed);
     all.size = size;
     memcpy(out, &all, size < sizeof all ? size : sizeof all);
+}
+
+/* --- the same, one at a time -------------------------------------------------------------- */
+
+static hd_status reserve(struct hd_transport *hook, const struct hd_message *message)
+{
+    pthread_mutex_lock(&hook->lock);
+    const hd_status status = reserve_locked(hook, message);
+    pthread_mutex_unlock(&hook->lock);
+    return status;
+}
+
+static hd_status post_send(struct hd_transport *hook, const struct hd_message *message,
+                           void *stream)
+{
+    pthread_mutex_lock(&hook->lock);
+    const hd_status status = post_send_locked(hook, message, stream);
+    pthread_mutex_unlock(&hook->lock);
+    return status;
+}
+
+static hd_status post_recv(struct hd_transport *hook, const struct hd_message *message)
+{
+    pthread_mutex_lock(&hook->lock);
+    const hd_status status = post_recv_locked(hook, message);
+    pthread_mutex_unlock(&hook->lock);
+    return status;
+}
+
+static hd_status test(struct hd_transport *hook, const struct hd_message *message)
+{
+    pthread_mutex_lock(&hook->lock);
+    const hd_status status = test_locked(hook, message);
+    pthread_mutex_unlock(&hook->lock);
+    return status;
+}
+
+static hd_status wait(struct hd_transport *hook, const struct hd_message *message, void *stream,
+                      uint64_t deadline_ns)
+{
+    pthread_mutex_lock(&hook->lock);
+    const hd_status status = wait_locked(hook, message, stream, deadline_ns);
+    pthread_mutex_unlock(&hook->lock);
+    return status;
+}
+
+static hd_status release(struct hd_transport *hook, const struct hd_message *message, void *stream)
+{
+    pthread_mutex_lock(&hook->lock);
+    const hd_status status = release_locked(hook, message, stream);
+    pthread_mutex_unlock(&hook->lock);
+    return status;
+}
+
+static hd_status progress(struct hd_transport *hook)
+{
+    pthread_mutex_lock(&hook->lock);
+    const hd_status status = progress_locked(hook);
+    pthread_mutex_unlock(&hook->lock);
+    return status;
+}
+
+static hd_status quiesce(struct hd_transport *hook, uint64_t deadline_ns)
+{
+    pthread_mutex_lock(&hook->lock);
+    const hd_status status = quiesce_locked(hook, deadline_ns);
+    pthread_mutex_unlock(&hook->lock);
+    return status;
 }
 
 static const struct hd_transport_ops ops = {

@@ -13,7 +13,7 @@ void hook_free(struct hd_transport *hook)
     const struct hd_host *host = hook->host;
 
     for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
-        host->free(host->context, hook->lanes[i].due_ns);
+        host->free(host->context, hook->lanes[i].held);
         host->free(host->context, hook->lanes[i].copy);
     }
     host->free(host->context, hook->pids);
@@ -57,17 +57,17 @@ static hd_status take_lane(struct hd_transport *hook, uint32_t channel)
     const struct hd_host *host = hook->host;
     const struct hd_channel *shape = hook_channel(hook, channel);
     struct lane *lane = &hook->lanes[channel];
-    const uint64_t bytes = shape->depth * sizeof *lane->due_ns;
+    const uint64_t bytes = shape->depth * sizeof *lane->held;
 
     if (shape->source != host->rank) {
         return HD_OK;
     }
-    lane->due_ns = host->alloc(host->context, bytes, 64, "hook_fault");
+    lane->held = host->alloc(host->context, bytes, 64, "hook_fault");
     if (strcmp(hook->fault, "duplicate") == 0) {
         lane->copy = host->alloc(host->context, shape->bytes + HD_SEAL_BYTES, 64, "hook_fault");
     }
     const int has_all =
-        lane->due_ns != NULL && (lane->copy != NULL) == (strcmp(hook->fault, "duplicate") == 0);
+        lane->held != NULL && (lane->copy != NULL) == (strcmp(hook->fault, "duplicate") == 0);
     return has_all ? HD_OK : refuse(host, HD_NO_MEMORY, "no memory for the held messages");
 }
 
@@ -98,7 +98,15 @@ static hd_status open_inner(struct hd_transport *hook, const struct hd_transport
     if (status == HD_OK) {
         status = exchange_pids(hook, setup->deadline_ns);
     }
-    return status == HD_OK ? hook->inner_ops->open(&hook->setup, &hook->inner) : status;
+    if (status == HD_OK) {
+        status = hook->inner_ops->open(&hook->setup, &hook->inner);
+    }
+    if (status == HD_OK && hook_start_line(hook) != 0) {
+        status = refuse(hook->host, HD_SYSTEM, "there is no thread for the slow line");
+        hook_stop_line(hook);
+        hook->inner_ops->close(hook->inner, setup->deadline_ns);
+    }
+    return status;
 }
 
 hd_status hook_open(const struct hd_transport_setup *setup, struct hd_transport **out)

@@ -174,6 +174,27 @@ static hd_status look_twice(struct hd_transport *instance, const struct hd_messa
     return status;
 }
 
+uint64_t ucx_now_ns(const struct hd_transport *instance)
+{
+    return instance->host->now_ns(instance->host->context);
+}
+
+/* Nothing here is ever resident: what waits for its peer is a send slot, and no core or device. */
+void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane, uint64_t sequence,
+                uint64_t begin_ns, uint64_t end_ns)
+{
+    const struct hd_host *host = instance->host;
+    const struct hd_transfer transfer = {.size = sizeof transfer,
+                                         .channel = lane->number,
+                                         .sequence = sequence,
+                                         .begin_ns = begin_ns,
+                                         .end_ns = end_ns};
+
+    if (instance->is_open) {
+        host->trace_transfer(host->context, &transfer);
+    }
+}
+
 /* --- the contract ------------------------------------------------------------------------ */
 
 void *ucx_slot(struct hd_transport *instance, const struct hd_message *message)

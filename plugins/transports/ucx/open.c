@@ -403,6 +403,7 @@ static void reset(struct hd_transport *instance)
             ucx_name_lanes(instance, &instance->peers[rank]);
         }
     }
+    instance->is_open = 1;
 }
 
 /* --- all of it --------------------------------------------------------------------------- */

@@ -42,6 +42,7 @@ struct ucx_flight {
     enum ucx_state state;
     ucs_status_t status;     /* once landed */
     void *request;           /* while flying */
+    uint64_t posted_ns;      /* of a receive: from here on the message could move */
     ucp_tag_recv_info_t got; /* of a receive, once landed */
 };
 
@@ -135,6 +136,7 @@ struct hd_transport {
     struct ucx_peer *peers;     /* [host->rank_count] */
     struct ucx_lane *lanes;     /* [lane_count] */
     struct ucx_flight *flights; /* of all lanes */
+    int is_open;                /* the warm-up is over: transfers are reported */
     int may_be_written;         /* by a peer, so that the memory must stay; quiesce decides */
 };
 
@@ -205,6 +207,11 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
 void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer);
 
 /* --- lane.c: the calls of the contract --- */
+
+/* To the trace: when this end was ready (source), or ready and done (target); 0: not known. */
+void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane, uint64_t sequence,
+                uint64_t begin_ns, uint64_t end_ns);
+uint64_t ucx_now_ns(const struct hd_transport *instance);
 
 void *ucx_slot(struct hd_transport *instance, const struct hd_message *message);
 hd_status ucx_reserve(struct hd_transport *instance, const struct hd_message *message);

@@ -32,13 +32,15 @@ static uint64_t slot_of(const struct ucx_lane *lane, uint64_t sequence, uint64_t
     return sequence % slot_count * lane->stride_bytes - HD_SEAL_BYTES;
 }
 
-static void put_payload(struct ucx_lane *lane, struct put_lane *put)
+static void put_payload(const struct hd_transport *instance, struct ucx_lane *lane,
+                        struct put_lane *put)
 {
     const uint64_t sequence = put->started_count++;
     const uint64_t index = sequence % lane->slot_count;
     const ucp_request_param_t sending = ucx_sending(&lane->flights[index]);
     const uint64_t place = put->remote_slots + slot_of(lane, sequence, lane->channel->depth);
 
+    ucx_report(instance, lane, sequence, ucx_now_ns(instance), 0);
     ucx_launch(&lane->flights[index],
                ucp_put_nbx(lane->peer->ep, lane->slots + slot_of(lane, sequence, lane->slot_count),
                            lane->channel->bytes + HD_SEAL_BYTES, place, lane->peer->rkey,
@@ -116,7 +118,7 @@ static hd_status advance_source(struct hd_transport *instance, struct ucx_lane *
 
     while (moved >= 0 && put->started_count < lane->posted_count &&
            put->started_count < put->known_count + lane->channel->depth) {
-        put_payload(lane, put);
+        put_payload(instance, lane, put);
         moved = HD_OK;
     }
     while (moved >= 0 && put->ready_count < put->started_count) {
@@ -149,7 +151,9 @@ static hd_status advance_target(struct hd_transport *instance, struct ucx_lane *
     const uint64_t most = lane->released_count + lane->channel->depth;
     hd_status moved = read_news(instance, lane, put, most);
 
-    lane->done_count = put->known_count;
+    while (lane->done_count < put->known_count) {
+        ucx_report(instance, lane, lane->done_count++, 0, ucx_now_ns(instance));
+    }
     if (moved >= 0 && !atomic_load(&lane->peer->is_lost) &&
         lane->released_count > put->said_count && put->word.state != UCX_FLYING) {
         put->said_count = lane->released_count;

@@ -11,6 +11,8 @@
  * Nothing crosses for a release: the next post_recv is the credit.  A message above
  * rendezvous_bytes waits at the source until then; a smaller one may already lie in a buffer of
  * UCX, copied once more, and nothing but the plan bounds how many do.
+ *
+ * The trace has a transfer from when both ends had posted it until it has landed.
  */
 #include "table.h"
 
@@ -84,7 +86,7 @@ static hd_status send_one(struct hd_transport *instance, struct ucx_lane *lane)
     struct ucx_flight *flight = &lane->flights[sequence % lane->slot_count];
     const ucp_request_param_t sending = ucx_sending(flight);
 
-    (void)instance;
+    ucx_report(instance, lane, sequence, ucx_now_ns(instance), 0);
     ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, message_of(lane, sequence),
                                         lane->channel->bytes + HD_SEAL_BYTES,
                                         ucx_tag(lane->number, sequence), &sending));
@@ -97,6 +99,7 @@ static hd_status receive_one(struct hd_transport *instance, struct ucx_lane *lan
     struct ucx_flight *flight = &lane->flights[sequence % lane->slot_count];
     const ucp_request_param_t receiving = ucx_receiving(flight);
 
+    flight->posted_ns = ucx_now_ns(instance);
     ucx_launch(flight, ucp_tag_recv_nbx(instance->worker, message_of(lane, sequence),
                                         lane->channel->bytes + HD_SEAL_BYTES,
                                         ucx_tag(lane->number, sequence), UINT64_MAX, &receiving));
@@ -140,6 +143,9 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
         const hd_status status = check_length(instance, lane, flight);
         if (status != HD_OK) {
             return status;
+        }
+        if (!lane->is_source) {
+            ucx_report(instance, lane, lane->done_count, flight->posted_ns, ucx_now_ns(instance));
         }
         lane->done_count++;
         moved = HD_OK;

@@ -1,0 +1,83 @@
+/*
+ * hook_fault/line.c - the thread that lets a held message go when it is due.
+ *
+ * A slow line moves by itself: it must not wait until its rank, in the middle of a long action,
+ * next calls.  So whoever is in a data call holds the lock, and this thread takes it when the next
+ * message is due.  It runs only where an option can hold a message back.
+ */
+#include "hook.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+
+static const uint64_t second_ns = 1000000000u;
+
+static void sleep_until(struct hd_transport *hook, uint64_t due_ns)
+{
+    const struct timespec due = {(time_t)(due_ns / second_ns), (long)(due_ns % second_ns)};
+
+    if (due_ns == UINT64_MAX) {
+        pthread_cond_wait(&hook->news, &hook->lock);
+    } else {
+        pthread_cond_timedwait(&hook->news, &hook->lock, &due);
+    }
+}
+
+/* The first failure is inner's, and stays there: the next call of the core returns it. */
+static void *run(void *argument)
+{
+    struct hd_transport *hook = argument;
+    hd_status status = HD_OK;
+
+    pthread_mutex_lock(&hook->lock);
+    while (status >= 0 && !hook->is_resting) { /* until close */
+        status = hook_pass_due(hook, 0);
+        if (status >= 0 && !hook->is_resting) {
+            sleep_until(hook, hook_next_due_ns(hook));
+        }
+    }
+    pthread_mutex_unlock(&hook->lock);
+    return NULL;
+}
+
+static int is_needed(const struct hd_transport *hook)
+{
+    return hook->values[DELAY_US] > 0 || hook->values[BANDWIDTH_MB] > 0 ||
+           hook->values[REORDER_PERCENT] > 0;
+}
+
+int hook_start_line(struct hd_transport *hook)
+{
+    pthread_condattr_t attributes;
+    sigset_t all, before;
+
+    pthread_mutex_init(&hook->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* the host's clock */
+    pthread_cond_init(&hook->news, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (!is_needed(hook)) {
+        return 0;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the core's */
+    const int error = pthread_create(&hook->thread, NULL, run, hook);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    hook->has_thread = error == 0;
+    return error;
+}
+
+void hook_stop_line(struct hd_transport *hook)
+{
+    if (hook->has_thread) {
+        pthread_mutex_lock(&hook->lock);
+        hook->is_resting = 1;
+        pthread_cond_signal(&hook->news);
+        pthread_mutex_unlock(&hook->lock);
+        pthread_join(hook->thread, NULL);
+        hook->has_thread = 0;
+    }
+    pthread_cond_destroy(&hook->news);
+    pthread_mutex_destroy(&hook->lock);
+}

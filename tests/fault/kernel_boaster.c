@@ -1,0 +1,3 @@
+/* See kernel_half.c. */
+#define BOASTS
+#include "kernel_half.c"
