@@ -1,6 +1,6 @@
 #!/bin/sh
-# The slot protocol of the one-sided transports, checked by spin: it holds at depth 1, 2 and 3 in
-# both flavours, and each of its mutations fails.  About 25 s on one free core.
+# The slot protocols of the one-sided transports, checked by spin: they hold at depth 1, 2 and 3, that
+# of shm in both flavours, and each of their mutations fails.  About 35 s on one free core.
 set -eu
 for tool in spin gcc; do
     if ! command -v "$tool" >/dev/null; then
