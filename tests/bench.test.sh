@@ -55,7 +55,7 @@ has "an unknown word" err "bench does not measure speed"
 bench 2 plan step
 has "two words" err "bench does not know what to do with step"
 bench 2 step --part optimizer
-has "an unknown part" err "--part is model, engine, schedule or quantiser, not optimizer"
+has "an unknown part" err "--part is model, engine, schedule, quantiser, overlap or recording, not optimizer"
 bench 2 plan --part engine
 has "parts of plan" err "bench plan has no parts"
 bench 2 p2p --part engine
@@ -170,6 +170,32 @@ bench 0 step long.ini --part quantiser $tiny
 alone=${alone/--part model/--part quantiser}
 $alone --json >out 2>err || say "without heddle-quantiser-rate: $(cat err)"
 has "no rate" out '"missing": "libexec/heddle/heddle-quantiser-rate is not there'
+
+# --- step, overlap and recording -----------------------------------------------------------------
+bench 0 step --part overlap pipeline.ranks=2 pipeline.microbatches=4 cost.tick_us=1000 bench.iterations=2 bench.warmup=1 --json
+"$json" out || say "overlap --json is not one object"
+[ "$(grep -o '"schedule"' out | wc -l)" -eq 5 ] || say "overlap: not five schedules"
+has "its shape" out '"schedule": "1f1b_v", "ranks": 2, "stages": 4, "microbatches": 4'
+spread span_seconds 2
+holds "every transfer is known" "$(number unknown) == 0 && $(number unknown 5) == 0"
+for row in 1 2 3 4 5; do
+    holds "a step is never shorter than its plan ($row)" "$(number ratio $row) >= 1"
+    holds "shares ($row)" "$(number efficiency_measured $row) >= 0 && $(number efficiency_measured $row) <= 1 &&
+        $(number efficiency_costed $row) >= 0 && $(number efficiency_costed $row) <= 1"
+done
+bench 0 step --part overlap pipeline.schedule=1f1b pipeline.ranks=2 pipeline.microbatches=4 cost.tick_us=500 \
+    cost.transfer=2 bench.iterations=1 bench.warmup=1
+has "in text" out "schedule  ranks  stages  microbatches  seconds"
+bench 2 step --part overlap cost.transfer=0
+has "nothing to hide" err "command line: cost.transfer"
+bench 0 step --part recording model.layers=4 model.width=32 model.heads=2 model.experts=0 model.expert_width=32 model.sequence=16 \
+    kernels.name=reference pipeline.microbatches=2 bench.iterations=1 bench.warmup=1 --json
+"$json" out || say "recording --json is not one object"
+has "the model" out '"kernel": "reference", "ranks": 2, "actions": 8'
+has "the engine alone" out '"kernel": "synthetic", "ranks": 2'
+spread with_seconds 8
+spread without_seconds 8
+holds "a ratio" "$(number ratio) > 0 && $(number ratio 2) > 0"
 
 # --- p2p -----------------------------------------------------------------------------------------
 # No ucx_perftest here: what it says is not ours, and it takes its time.

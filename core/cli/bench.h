@@ -66,6 +66,11 @@ struct hd_cli_bench_part {
 /* The part `quantiser`: its rate beside a copy's, and the step in MXFP8 beside the one in BF16. */
 hd_status hd_cli_bench_quantiser(struct hd_cli_bench_part *part);
 
+/* The part `overlap`: every schedule over a line that takes its time, beside its costed plan.  The
+   part `recording`: steps with the trace, beside steps without it. */
+hd_status hd_cli_bench_overlap(struct hd_cli_bench_part *part);
+hd_status hd_cli_bench_recording(struct hd_cli_bench_part *part);
+
 /* A transport of the bench, with its options; the hook around it, if `config` asks for one. */
 struct hd_cli_bench_line {
     const struct hd_candidate *transport, *inner;    /* inner: NULL, or what the transport wraps */

@@ -155,8 +155,8 @@ static int cmd_bench(struct hd_cli *cli)
 }
 
 static const struct hd_cli_option options[] = {
-    {"--part", "model|engine|schedule|quantiser", "of bench step: only this part; may be repeated",
-     NULL},
+    {"--part", "model|engine|schedule|quantiser|overlap|recording",
+     "of bench step: only this part; may be repeated", NULL},
     {NULL, NULL, NULL, NULL},
 };
 

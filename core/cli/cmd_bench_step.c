@@ -259,7 +259,7 @@ static hd_status part_schedule(struct hd_cli_bench_part *part)
 struct part_row {
     const char *name, *head, *foot;
     hd_status (*run)(struct hd_cli_bench_part *part);
-    const char *titles[12]; /* ends with NULL */
+    const char *titles[14]; /* ends with NULL */
 };
 
 static const struct part_row parts[] = {
@@ -292,6 +292,20 @@ static const struct part_row parts[] = {
      "written; copy: the yardstick, memcpy of the\nsame source; ratio: GB/s over it",
      hd_cli_bench_quantiser,
      {"quantise", "lane", "KiB", "Gelem/s", "GB/s", "copy GB/s", "ratio", NULL}},
+    {"overlap",
+     "overlap: a step whose transfers take their time, beside its costed plan",
+     "seconds: from the first pass to the last, median of steps; plan: the yardstick; ratio: "
+     "seconds over it; moved: seconds of transfer a step,\nall channels; hidden: the share of it "
+     "beside other work of the receiver, by the clock, and by the plan; kept: of what the plan "
+     "hides",
+     hd_cli_bench_overlap,
+     {"schedule", "ranks", "stages", "microbatches", "seconds", "min", "plan", "ratio", "moved",
+      "planned", "hidden", "of plan", "kept", NULL}},
+    {"recording",
+     "recording: steps with the trace beside steps without it, one after the other",
+     "milliseconds, medians; pairs: of steps; ratio: with over without, the median over the pairs",
+     hd_cli_bench_recording,
+     {"kernel", "ranks", "actions", "pairs", "with", "min", "without", "min", "ratio", NULL}},
 };
 
 enum { PART_COUNT = sizeof parts / sizeof parts[0] };
@@ -340,7 +354,10 @@ static hd_status choose_parts(struct hd_cli *cli, uint32_t is_chosen[PART_COUNT]
             i++;
         }
         if (i == PART_COUNT) {
-            hd_cli_refuse(cli, "--part is model, engine, schedule or quantiser, not %.100s", name);
+            hd_cli_refuse(cli,
+                          "--part is model, engine, schedule, quantiser, overlap or "
+                          "recording, not %.100s",
+                          name);
             return HD_INVALID;
         }
         is_chosen[i] = 1;

@@ -1,6 +1,7 @@
 /* run/bench_session.c - one run without files, and what it took. */
 #include "run/bench_session.h"
 #include "base/memory.h"
+#include "run/overlap.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -8,7 +9,8 @@
 
 /* Filled while the region of the run is still there. */
 struct keeping {
-    struct hd_bench_session *result;
+    struct hd_bench_session *result; /* NULL: the seconds alone */
+    struct hd_bench_recording *recording;
     uint32_t warmup;
     double *values; /* [train.steps] */
 };
@@ -28,12 +30,10 @@ static void keep_steps(const struct keeping *keeping, const struct hd_session *s
 static double span_of(const struct hd_session *session, void *region, uint32_t step)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
-    const uint64_t row = (step - 1) % session->job->config->output.trace_steps;
     uint64_t begin_ns = UINT64_MAX, end_ns = 0;
 
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
-        const struct hd_record *records =
-            hd_session_records(session, region, rank) + row * session->actions_max;
+        const struct hd_record *records = hd_session_step_records(session, region, rank, step);
         const uint64_t count = pipeline->rank_begin[rank + 1] - pipeline->rank_begin[rank];
         for (uint64_t i = 0; i < count; i++) {
             begin_ns = records[i].run_ns < begin_ns ? records[i].run_ns : begin_ns;
@@ -46,12 +46,12 @@ static double span_of(const struct hd_session *session, void *region, uint32_t s
 static void keep_spans(const struct keeping *keeping, const struct hd_session *session,
                        void *region)
 {
-    const struct hd_config *config = session->job->config;
-    const uint32_t done = hd_session_results(session, region)->steps_done;
+    const struct hd_kept_steps steps = hd_session_kept_steps(session, region);
     uint32_t count = 0;
 
-    if (config->output.trace && config->output.trace_steps >= config->train.steps) {
-        for (uint32_t step = keeping->warmup + 1; step <= done; step++) {
+    for (uint32_t i = 0; i < steps.count; i++) {
+        const uint32_t step = steps.last - i;
+        if (step > keeping->warmup) {
             keeping->values[count++] = span_of(session, region, step);
         }
     }
@@ -76,36 +76,82 @@ static void keep_ranks(const struct keeping *keeping, const struct hd_session *s
              hd_session_rank(session, region, 0)->device);
 }
 
+static void keep_pairs(const struct keeping *keeping, const struct hd_session *session,
+                       void *region)
+{
+    const double *seconds = hd_session_step_seconds(session, region) + keeping->warmup;
+    const uint32_t done = hd_session_results(session, region)->steps_done;
+    const uint32_t count = done > keeping->warmup ? (done - keeping->warmup) / 2 : 0;
+    struct hd_bench_spread ratios;
+    struct hd_bench_recording *result = keeping->recording;
+    struct hd_bench_spread *const halves[] = {&result->on, &result->off};
+
+    for (uint32_t half = 0; half < 2; half++) {
+        for (uint32_t i = 0; i < count; i++) {
+            keeping->values[i] = seconds[2 * i + half];
+        }
+        hd_bench_spread(keeping->values, count, halves[half]);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        keeping->values[i] = hd_bench_ratio(seconds[2 * i], seconds[2 * i + 1]);
+    }
+    hd_bench_spread(keeping->values, count, &ratios);
+    result->ratio = ratios.median;
+}
+
 static void keep(void *context, struct hd_session *session, void *region)
 {
     const struct keeping *keeping = context;
 
+    if (keeping->result == NULL) {
+        keep_pairs(keeping, session, region);
+        return;
+    }
+    hd_overlap_measure(session, region, &keeping->result->overlap);
     keep_steps(keeping, session, region);
     keep_spans(keeping, session, region);
     keep_ranks(keeping, session, region);
+}
+
+static hd_status run(struct hd_job *job, const struct hd_session_request *request,
+                     struct keeping *keeping, struct hd_problem *problem)
+{
+    const uint32_t steps = job->config->train.steps;
+    struct hd_session session;
+
+    assert(keeping->warmup < steps);
+    keeping->values = hd_memory_take(steps * sizeof *keeping->values, 64, "bench");
+    if (keeping->values == NULL) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the results");
+    }
+    hd_status status = hd_session_create(&session, job, request, problem);
+    if (status == HD_OK) {
+        session.on_end = keep;
+        session.on_end_context = keeping;
+        status = hd_session_run(&session, problem);
+        hd_session_finish(&session);
+    }
+    hd_memory_give(keeping->values);
+    return status;
 }
 
 hd_status hd_bench_session_run(struct hd_job *job, uint32_t warmup, struct hd_bench_session *result,
                                struct hd_problem *problem)
 {
     const struct hd_session_request request = {.is_quiet = 1, .counts_wait_cpu = 1};
-    const uint32_t steps = job->config->train.steps;
-    struct hd_session session;
     struct keeping keeping = {.result = result, .warmup = warmup};
 
-    assert(warmup < steps);
     *result = (struct hd_bench_session){0};
-    keeping.values = hd_memory_take(steps * sizeof *keeping.values, 64, "bench");
-    if (keeping.values == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the results");
-    }
-    hd_status status = hd_session_create(&session, job, &request, problem);
-    if (status == HD_OK) {
-        session.on_end = keep;
-        session.on_end_context = &keeping;
-        status = hd_session_run(&session, problem);
-        hd_session_finish(&session);
-    }
-    hd_memory_give(keeping.values);
-    return status;
+    return run(job, &request, &keeping, problem);
+}
+
+hd_status hd_bench_session_pairs(struct hd_job *job, uint32_t warmup,
+                                 struct hd_bench_recording *result, struct hd_problem *problem)
+{
+    const struct hd_session_request request = {.is_quiet = 1, .trace_alternates = 1};
+    struct keeping keeping = {.recording = result, .warmup = warmup};
+
+    assert(warmup % 2 == 0 && job->config->output.trace);
+    *result = (struct hd_bench_recording){0};
+    return run(job, &request, &keeping, problem);
 }

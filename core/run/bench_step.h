@@ -7,6 +7,9 @@
  *             beside it what a pair of clock readings and an empty call cost
  *   schedule  the time of a step whose stages last exactly what [cost] says; beside it the plan of
  *             the same costs
+ *   overlap   the same over a line that takes its time: the step, and what of the transfers was
+ *             hidden; beside it the plan of the same costs (bench_session.h has the numbers)
+ *   recording steps with the trace beside steps without it
  */
 #ifndef HEDDLE_RUN_BENCH_STEP_H
 #define HEDDLE_RUN_BENCH_STEP_H
