@@ -88,7 +88,8 @@ static hd_status permute_gradient(const struct hd_frame *frame, const void *g)
                                          .rowwise = dz,
                                          .columnwise = hd_work_at(stage, HD_WORK_WIDE_COLUMNS),
                                          .rows = hd_row_count(frame),
-                                         .columns = stage->spec.width};
+                                         .columns = stage->spec.width,
+                                         .row_limit = hd_row_limit(frame)};
     return hd_round(stage, &rounding);
 }
 
@@ -129,13 +130,18 @@ static hd_status round_inner(const struct hd_frame *frame)
     void *weighted = hd_work_at(stage, HD_WORK_WEIGHTED);
     void *dgate_up = hd_work_at(stage, HD_WORK_DGATE_UP);
     const uint64_t rows = hd_row_count(frame), inner = stage->spec.expert_width;
-    const struct hd_rounding down = {
-        .source = weighted, .columnwise = weighted, .rows = rows, .columns = inner};
+    const int32_t *limit = hd_row_limit(frame);
+    const struct hd_rounding down = {.source = weighted,
+                                     .columnwise = weighted,
+                                     .rows = rows,
+                                     .columns = inner,
+                                     .row_limit = limit};
     const struct hd_rounding up = {.source = dgate_up,
                                    .rowwise = dgate_up,
                                    .columnwise = hd_work_at(stage, HD_WORK_DGATE_UP_COLUMNS),
                                    .rows = rows,
-                                   .columns = 2 * inner};
+                                   .columns = 2 * inner,
+                                   .row_limit = limit};
     TRY(hd_round(stage, &down));
     return hd_round(stage, &up);
 }
@@ -188,7 +194,8 @@ static hd_status expert_gradients_mxfp8(const struct hd_frame *frame)
     const struct hd_rounding rows = {.source = columns,
                                      .columnwise = columns,
                                      .rows = hd_row_count(frame),
-                                     .columns = stage->spec.width};
+                                     .columns = stage->spec.width,
+                                     .row_limit = hd_row_limit(frame)};
     TRY(round_inner(frame));
     TRY(add_expert_gradient(frame, HD_WEIGHT_DOWN, columns, hd_work_at(stage, HD_WORK_WEIGHTED)));
     TRY(through_up(frame));

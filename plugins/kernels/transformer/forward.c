@@ -109,7 +109,8 @@ static hd_status activate(const struct hd_frame *frame, void *h)
     const struct hd_rounding rounding = {.source = h,
                                          .rowwise = h,
                                          .rows = hd_row_count(frame),
-                                         .columns = stage->spec.expert_width};
+                                         .columns = stage->spec.expert_width,
+                                         .row_limit = hd_row_limit(frame)};
     return hd_round(stage, &rounding);
 }
 
@@ -163,13 +164,13 @@ static hd_status forward_block(const struct hd_frame *frame, const void *x, void
 hd_status hd_recompute_block(const struct hd_frame *frame, const void *x)
 {
     const uint32_t recompute = frame->stage->spec.recompute;
-    double unused[2]; /* the forward has reported these terms */
     if (recompute == HD_RECOMPUTE_FULL) {
         TRY(attend(frame, x));
     }
     TRY(norm_experts(frame));
     if (recompute == HD_RECOMPUTE_FULL && frame->stage->spec.experts) {
-        TRY(dispatch(frame, unused));
+        /* The forward has reported these terms. */
+        TRY(dispatch(frame, hd_work_at(frame->stage, HD_WORK_TERMS)));
     }
     return recompute == HD_RECOMPUTE_NONE ? HD_OK : open_experts(frame);
 }

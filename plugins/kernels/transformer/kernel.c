@@ -1,10 +1,10 @@
 /*
  * plugins/kernels/transformer/kernel.c - the table of kernel.h, over a plugin's ops.
  *
- * Synchronous, in the host's memory: the core allocates, copies and reads the clock
- * itself, so that the five members from abort to reached stay NULL.
+ * One table for memory of the host's: the core allocates, copies and reads the clock itself,
+ * so that the five members from abort to reached stay NULL; one for a device with its own.
  */
-#include "stage.h"
+#include "remote_stage.h"
 
 #include <assert.h>
 #include <math.h>
@@ -60,7 +60,7 @@ static hd_status serve(const struct hd_host *host, const struct hd_stage_spec *g
                          names[spec->precision],
                          spec->precision == HD_PRECISION_BF16 ? "f32" : "bf16");
     }
-    return HD_OK;
+    return hd_transformer_backend.check != NULL ? hd_transformer_backend.check(host, spec) : HD_OK;
 }
 
 static uint64_t rope_bytes(const struct hd_stage_spec *spec, const struct hd_layout *layout)
@@ -118,36 +118,67 @@ static void put_statistic(void *table, uint32_t dtype, uint64_t index, double va
     }
 }
 
-static hd_status make_rope(struct hd_stage *stage)
+static void fill_rope(const struct hd_stage *stage, void *cosine, void *sine)
 {
-    const struct hd_host *host = stage->kernel->host;
     const struct hd_stage_spec *spec = &stage->spec;
     const uint32_t head_width = spec->width / spec->heads, pairs = head_width / 2;
-    const uint64_t bytes = rope_bytes(spec, &stage->layout);
-    stage->cosine = host->alloc(host->context, bytes, 64, "rope");
-    stage->sine = host->alloc(host->context, bytes, 64, "rope");
-    if (stage->cosine == NULL || stage->sine == NULL) {
-        return hd_refuse(host, HD_NO_MEMORY, "no memory for the rotation tables of stage %u",
-                         spec->stage);
-    }
     for (uint32_t pair = 0; pair < pairs; pair++) {
         const double frequency = pow(spec->rope_theta, -2.0 * pair / head_width);
         for (uint32_t position = 0; position < spec->sequence; position++) {
             const uint64_t index = (uint64_t)position * pairs + pair;
             const double angle = position * frequency;
-            put_statistic(stage->cosine, stage->ops->statistic, index, cos(angle));
-            put_statistic(stage->sine, stage->ops->statistic, index, sin(angle));
+            put_statistic(cosine, stage->ops->statistic, index, cos(angle));
+            put_statistic(sine, stage->ops->statistic, index, sin(angle));
         }
     }
-    return HD_OK;
+}
+
+/* The tables to where the ops read them, and the host's copies away. */
+static hd_status send_rope(struct hd_stage *stage, uint64_t bytes)
+{
+    const struct hd_host *host = stage->kernel->host;
+    void **const tables[] = {&stage->cosine, &stage->sine};
+    hd_status status = HD_OK;
+    for (uint32_t i = 0; hd_is_remote() && i < 2; i++) {
+        void *own = *tables[i], *there = NULL;
+        *tables[i] = NULL;
+        if (status == HD_OK) {
+            status = hd_remote_allocate(stage->kernel, bytes, "rope", &there);
+        }
+        if (status == HD_OK) {
+            *tables[i] = there;
+            status = hd_copy_and_wait(stage->kernel, there, own, bytes);
+        }
+        host->free(host->context, own);
+    }
+    return status;
+}
+
+static hd_status make_rope(struct hd_stage *stage)
+{
+    const struct hd_host *host = stage->kernel->host;
+    const uint64_t bytes = rope_bytes(&stage->spec, &stage->layout);
+    stage->cosine = host->alloc(host->context, bytes, 64, "rope");
+    stage->sine = host->alloc(host->context, bytes, 64, "rope");
+    if (stage->cosine == NULL || stage->sine == NULL) {
+        host->free(host->context, stage->cosine);
+        host->free(host->context, stage->sine);
+        stage->cosine = stage->sine = NULL;
+        return hd_refuse(host, HD_NO_MEMORY, "no memory for the rotation tables of stage %u",
+                         stage->spec.stage);
+    }
+    fill_rope(stage, stage->cosine, stage->sine);
+    return send_rope(stage, bytes);
 }
 
 static void stage_destroy(struct hd_stage *stage)
 {
     if (stage != NULL) {
         const struct hd_host *host = stage->kernel->host;
-        host->free(host->context, stage->sine);
-        host->free(host->context, stage->cosine);
+        if (!hd_is_remote()) { /* the device's go with it */
+            host->free(host->context, stage->sine);
+            host->free(host->context, stage->cosine);
+        }
         host->free(host->context, stage);
     }
 }
@@ -180,17 +211,15 @@ static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_sp
     return HD_OK;
 }
 
-const struct hd_kernel_ops hd_transformer_kernel_ops = {
-    .size = sizeof hd_transformer_kernel_ops,
-    .open = open_kernel,
-    .close = close_kernel,
-    .stage_needs = stage_needs,
-    .stage_create = stage_create,
-    .stage_destroy = stage_destroy,
-    .tensor = hd_stage_tensor,
-    .tensor_copy = hd_stage_tensor_copy,
-    .forward = hd_stage_forward,
-    .backward = hd_stage_backward,
-    .norms = hd_stage_norms,
-    .update = hd_stage_update,
+#define HD_MEMBERS_OF_BOTH                                                                       \
+    .size = sizeof(struct hd_kernel_ops), .open = open_kernel, .close = close_kernel,            \
+    .stage_needs = stage_needs, .stage_create = stage_create, .stage_destroy = stage_destroy,    \
+    .tensor = hd_stage_tensor, .tensor_copy = hd_stage_tensor_copy, .forward = hd_stage_forward, \
+    .backward = hd_stage_backward, .norms = hd_stage_norms, .update = hd_stage_update
+
+const struct hd_kernel_ops hd_transformer_kernel_ops = {HD_MEMBERS_OF_BOTH};
+
+const struct hd_kernel_ops hd_transformer_remote_kernel_ops = {
+    HD_MEMBERS_OF_BOTH,     .abort = hd_remote_abort, .allocate = hd_remote_allocate,
+    .copy = hd_remote_copy, .mark = hd_remote_mark,   .reached = hd_remote_reached,
 };

@@ -217,7 +217,7 @@ static void place_scratch(const struct hd_stage_spec *spec, const struct hd_ops 
     const uint64_t widest = most(spec->width, 2ull * spec->expert_width);
     const uint64_t bytes[HD_WORK_COUNT] = {
         [HD_WORK_TERMS] = out->term_count * sizeof(double),
-        [HD_WORK_SLAB] = only_mxfp8 * 2 * (HD_ROW_BLOCK + 1) * widest,
+        [HD_WORK_SLAB] = ops->image ? 0 : only_mxfp8 * 2 * (HD_ROW_BLOCK + 1) * widest,
         [HD_WORK_G] = wide,
         [HD_WORK_DX1] = wide,
         [HD_WORK_XN] = wide,

@@ -15,7 +15,7 @@
  * Everything else keeps its type.  Sources: the report, section 6.4; OCP Microscaling 1.0.
  */
 #include "mxfp8.h"
-#include "stage.h"
+#include "remote_stage.h"
 
 #include <assert.h>
 
@@ -27,7 +27,14 @@ int hd_is_mxfp8(const struct hd_stage *stage)
 uint64_t hd_row_count(const struct hd_frame *frame)
 {
     const int32_t *offsets = hd_line_at(frame, HD_LINE_OFFSETS);
-    return (uint64_t)offsets[frame->stage->spec.experts];
+    return hd_is_remote() ? frame->stage->layout.row_max
+                          : (uint64_t)offsets[frame->stage->spec.experts];
+}
+
+const int32_t *hd_row_limit(const struct hd_frame *frame)
+{
+    const int32_t *offsets = hd_line_at(frame, HD_LINE_OFFSETS);
+    return hd_is_remote() ? offsets + frame->stage->spec.experts : NULL;
 }
 
 static struct hd_matrix quantised(void *data, void *scales, uint64_t rows, uint64_t columns)
@@ -79,8 +86,24 @@ static void *advance(void *data, uint64_t bytes)
     return data == NULL ? NULL : (char *)data + bytes;
 }
 
+/* Both images at once, by an op of its own. */
+static hd_status make_images(const struct hd_stage *stage, const struct hd_rounding *rounding)
+{
+    const struct hd_image_args args = {.source = rounding->source,
+                                       .rowwise = rounding->rowwise,
+                                       .columnwise = rounding->columnwise,
+                                       .rows = rounding->rows,
+                                       .columns = rounding->columns,
+                                       .scale_rule = stage->spec.scale_rule,
+                                       .row_limit = rounding->row_limit};
+    return stage->ops->image(stage->kernel->device, &args);
+}
+
 hd_status hd_round(const struct hd_stage *stage, const struct hd_rounding *rounding)
 {
+    if (stage->ops->image != NULL) {
+        return make_images(stage, rounding);
+    }
     const uint64_t slab_bytes = HD_ROW_BLOCK * rounding->columns * stage->layout.activation_bytes;
     struct hd_rounding slab = *rounding;
     hd_status status = HD_OK;
@@ -106,7 +129,8 @@ static struct hd_quantise_args rows_of(const struct hd_frame *frame)
                                                    hd_line_at(frame, HD_LINE_SCALES), rows, width),
                                      .rows = (uint32_t)rows,
                                      .columns = (uint32_t)width,
-                                     .scale_rule = stage->spec.scale_rule};
+                                     .scale_rule = stage->spec.scale_rule,
+                                     .row_limit = hd_row_limit(frame)};
 }
 
 hd_status hd_store_rows(const struct hd_frame *frame, const void *source)

@@ -12,13 +12,17 @@
    along the columns.  Either may be NULL, or the source itself. */
 struct hd_rounding {
     void *source, *rowwise, *columnwise;
-    uint64_t rows, columns; /* multiples of 32 */
+    uint64_t rows, columns;   /* multiples of 32 */
+    const int32_t *row_limit; /* of hd_row_limit, where they are rows of experts */
 };
 
 int hd_is_mxfp8(const struct hd_stage *stage);
 hd_status hd_round(const struct hd_stage *stage, const struct hd_rounding *rounding);
-/* Rows of experts in use, a multiple of 32. */
+/* Rows of experts in use, a multiple of 32; where only the device knows how many they are, the most
+   that they can be. */
 uint64_t hd_row_count(const struct hd_frame *frame);
+/* NULL, or where the device finds their number. */
+const int32_t *hd_row_limit(const struct hd_frame *frame);
 /* [R,d] -> the payload's rows, and back (exact). */
 hd_status hd_store_rows(const struct hd_frame *frame, const void *source);
 hd_status hd_load_rows(const struct hd_frame *frame, void *target);

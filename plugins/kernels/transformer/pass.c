@@ -7,7 +7,7 @@
  * is shared among the microbatches of the step, are weighted by half of it; so the bits of the
  * gradients are those of twice as many microbatches of half the size, whatever the plan.
  */
-#include "stage.h"
+#include "remote_stage.h"
 
 #include <assert.h>
 #include <string.h>
@@ -65,16 +65,39 @@ static void bind(const struct hd_stage *stage)
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-static void write_stamp(const struct hd_stage *stage, const struct hd_pass *pass, uint32_t half,
-                        uint64_t row_count)
+struct hd_stamp hd_stamp_of(const struct hd_stage *stage, const struct hd_pass *pass, uint32_t half,
+                            uint64_t row_count)
 {
-    const struct hd_stamp stamp = {.magic = HD_STAMP_MAGIC,
-                                   .generation = pass->generation,
-                                   .microbatch = pass->microbatch,
-                                   .spec_hash = stage->spec_hash,
-                                   .row_count = row_count,
-                                   .half = half};
-    memcpy(pass->payload[0], &stamp, sizeof stamp);
+    return (struct hd_stamp){.magic = HD_STAMP_MAGIC,
+                             .generation = pass->generation,
+                             .microbatch = pass->microbatch,
+                             .spec_hash = stage->spec_hash,
+                             .row_count = row_count,
+                             .half = half};
+}
+
+static hd_status write_stamp(const struct hd_stage *stage, const struct hd_pass *pass,
+                             uint32_t half, uint64_t row_count)
+{
+    struct hd_stamp_args args = {pass->payload[0], hd_stamp_of(stage, pass, half, row_count)};
+    if (hd_is_remote()) {
+        args.stamp.row_count = 0;
+        return hd_transformer_backend.remote->write_stamp(stage->kernel->device, &args);
+    }
+    memcpy(pass->payload[0], &args.stamp, sizeof args.stamp);
+    return HD_OK;
+}
+
+static hd_status add_terms(const struct hd_stage *stage, double *terms, const double *more)
+{
+    const struct hd_terms_args args = {terms, more, stage->layout.term_count};
+    if (hd_is_remote()) {
+        return hd_transformer_backend.remote->add_terms(stage->kernel->device, &args);
+    }
+    for (uint32_t term = 0; term < args.count; term++) {
+        terms[term] += more[term];
+    }
+    return HD_OK;
 }
 
 hd_status hd_stage_forward(struct hd_stage *stage, const struct hd_pass *given)
@@ -89,11 +112,11 @@ hd_status hd_stage_forward(struct hd_stage *stage, const struct hd_pass *given)
         assert((part.payload[0] != NULL) == (pass.payload[0] != NULL));
         part.terms = half == 0 ? pass.terms : hd_work_at(stage, HD_WORK_TERMS);
         TRY(hd_forward_half(stage, &part, &row_count));
-        for (uint32_t term = 0; half > 0 && term < stage->layout.term_count; term++) {
-            pass.terms[term] += part.terms[term];
+        if (half > 0) {
+            TRY(add_terms(stage, pass.terms, part.terms));
         }
         if (part.payload[0] != NULL) {
-            write_stamp(stage, &part, half, row_count);
+            TRY(write_stamp(stage, &part, half, row_count));
         }
     }
     return HD_OK;
@@ -106,27 +129,22 @@ static hd_status check_stamp(const struct hd_stage *stage, const struct hd_pass 
                              uint32_t half)
 {
     struct hd_stamp stamp;
+    struct hd_fault fault = {
+        .stage = stage->spec.stage, .microbatch = pass->microbatch, .generation = pass->generation};
     if (!stage->kernel->checks_stamps) {
         return HD_OK;
     }
     memcpy(&stamp, pass->payload[0], sizeof stamp);
+    fault.found_magic = stamp.magic;
+    fault.found_generation = stamp.generation;
+    fault.found_microbatch = stamp.microbatch;
     if (stamp.magic != HD_STAMP_MAGIC || stamp.spec_hash != stage->spec_hash ||
         stamp.half != half) {
-        return hd_refuse(stage->kernel->host, HD_PROTOCOL,
-                         "stage %u, microbatch %u: expected the payload of generation %llu, found "
-                         "no payload of this stage (magic %016llx, generation %llu)",
-                         stage->spec.stage, pass->microbatch, (unsigned long long)pass->generation,
-                         (unsigned long long)stamp.magic, (unsigned long long)stamp.generation);
+        fault.code = HD_FAULT_OTHER_STAGE;
+    } else if (stamp.generation != pass->generation || stamp.microbatch != pass->microbatch) {
+        fault.code = HD_FAULT_STALE;
     }
-    if (stamp.generation != pass->generation || stamp.microbatch != pass->microbatch) {
-        return hd_refuse(stage->kernel->host, HD_PROTOCOL,
-                         "stage %u, microbatch %u: expected the payload of generation %llu, found "
-                         "generation %llu of microbatch %llu: the slot was leased again too early",
-                         stage->spec.stage, pass->microbatch, (unsigned long long)pass->generation,
-                         (unsigned long long)stamp.generation,
-                         (unsigned long long)stamp.microbatch);
-    }
-    return HD_OK;
+    return fault.code ? hd_fault_refuse(stage->kernel->host, &fault) : HD_OK;
 }
 
 static int in_range(const int32_t *index, uint64_t count, int64_t least, int64_t limit)
@@ -161,16 +179,20 @@ static hd_status check_payload(const struct hd_stage *stage, const struct hd_pas
                                uint32_t half)
 {
     const int keeps_routing = stage->layout.kept[HD_LINE_OFFSETS] != HD_NOT_KEPT;
+    if (hd_is_remote()) {
+        return hd_remote_check(stage, pass, half);
+    }
     TRY(check_stamp(stage, pass, half));
     for (uint32_t block = 0;
          stage->spec.experts && keeps_routing && block < stage->spec.block_count; block++) {
         const struct hd_frame frame = hd_frame_at(stage, pass, block);
         if (!maps_hold(&frame)) {
-            return hd_refuse(stage->kernel->host, HD_PROTOCOL,
-                             "stage %u, microbatch %u, generation %llu: the routing of block %u in "
-                             "the payload was overwritten behind an intact stamp",
-                             stage->spec.stage, pass->microbatch,
-                             (unsigned long long)pass->generation, stage->spec.first_block + block);
+            const struct hd_fault fault = {.code = HD_FAULT_ROUTING,
+                                           .stage = stage->spec.stage,
+                                           .block = stage->spec.first_block + block,
+                                           .microbatch = pass->microbatch,
+                                           .generation = pass->generation};
+            return hd_fault_refuse(stage->kernel->host, &fault);
         }
     }
     return HD_OK;

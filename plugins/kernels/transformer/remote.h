@@ -35,8 +35,8 @@ enum hd_fault_code {
 
 /* The first fault; `code` is written last, and never cleared. */
 struct hd_fault {
-    uint32_t code, stage, block, reserved;
-    uint64_t microbatch, generation; /* expected */
+    uint32_t code, stage, block, reserved; /* block: of the model */
+    uint64_t microbatch, generation;       /* expected */
     uint64_t found_magic, found_generation, found_microbatch;
 };
 
@@ -57,7 +57,7 @@ struct hd_check_args {
     struct hd_routing maps;
     uint64_t block_stride, row_max, chosen; /* bytes; rows; entries of selected */
     uint32_t experts, block_count;          /* block_count 0: no maps are kept */
-    uint32_t stage, checks_stamp;
+    uint32_t stage, first_block, checks_stamp;
 };
 
 struct hd_terms_args {
@@ -82,6 +82,9 @@ struct hd_remote {
     hd_status (*check_payload)(struct hd_ops_device *device, const struct hd_check_args *args);
     hd_status (*add_terms)(struct hd_ops_device *device, const struct hd_terms_args *args);
 };
+
+/* Says it to host->fail and returns HD_PROTOCOL. */
+hd_status hd_fault_refuse(const struct hd_host *host, const struct hd_fault *fault);
 
 #ifdef __cplusplus
 }

@@ -148,11 +148,6 @@ struct hd_stage {
     void *cosine, *sine; /* S [sequence, c/2], owned */
 };
 
-/* The first line of every payload (K7). */
-struct hd_stamp {
-    uint64_t magic, generation, microbatch, spec_hash, row_count, half;
-};
-
 /* One block of one pass. */
 struct hd_frame {
     const struct hd_stage *stage;
@@ -173,6 +168,9 @@ uint64_t hd_spec_hash(const struct hd_stage_spec *spec, const struct hd_ops *ops
 uint32_t hd_term_count(const struct hd_stage_spec *spec);
 /* Multiply-adds of a forward, times two; a backward has twice as many. */
 double hd_spec_forward_flops(const struct hd_stage_spec *spec);
+/* What the payload of a pass begins with. */
+struct hd_stamp hd_stamp_of(const struct hd_stage *stage, const struct hd_pass *pass, uint32_t half,
+                            uint64_t row_count);
 /* Reports and returns `status`. */
 hd_status hd_refuse(const struct hd_host *host, hd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -8,7 +8,7 @@
  *   DOWN    [E, d, f]    expert 0; expert 1; ..
  */
 #include "mxfp8.h"
-#include "stage.h"
+#include "remote_stage.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -187,10 +187,12 @@ hd_status hd_stage_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t 
     const uint64_t element = stage->layout.statistic_bytes;
     char *device = weight_at(stage, part.weight, part.block, copy) + part.first * element;
     if (!into) {
-        memcpy(host, device, part.count * element);
-        return HD_OK;
+        return hd_copy_and_wait(stage->kernel, host, device, part.count * element);
     }
-    memcpy(device, host, part.count * element);
+    hd_status status = hd_copy_and_wait(stage->kernel, device, host, part.count * element);
+    if (status != HD_OK) {
+        return status;
+    }
     if (copy != HD_MASTER || !stage->layout.weights[part.weight].has_copy) {
         return HD_OK;
     }
@@ -199,7 +201,7 @@ hd_status hd_stage_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t 
                                                (char *)hd_copy_at(stage, part.weight, part.block) +
                                                part.first * stage->layout.activation_bytes,
                                            .count = part.count};
-    const hd_status status = stage->ops->convert(stage->kernel->device, &args);
+    status = stage->ops->convert(stage->kernel->device, &args);
     return status == HD_OK ? round_copies(stage, &part) : status;
 }
 

@@ -1,14 +1,16 @@
 /*
  * plugins/kernels/transformer/transformer.h - what a plugin adds to the stage program.
  *
- * The stage program serves every member of struct hd_kernel_ops for a device whose
- * memory is the host's and whose ops are done when they return.  A plugin links the
- * object library hd_transformer, defines one constant
+ * The stage program serves every member of struct hd_kernel_ops: for a device whose
+ * memory is the host's and whose ops are done when they return, or for one with memory
+ * and a stream of its own (remote.h).  A plugin links the object library hd_transformer,
+ * defines one constant
  *
  *     const struct hd_transformer_backend hd_transformer_backend = { ... };
  *
- * and exports hd_plugin with `.ops = &hd_transformer_kernel_ops`.  Both symbols are
- * hidden: each plugin has its own copy of the program.
+ * and exports hd_plugin with `.ops = &hd_transformer_kernel_ops`, or where it has
+ * `.remote` with `.ops = &hd_transformer_remote_kernel_ops`.  All symbols are hidden:
+ * each plugin has its own copy of the program.
  *
  *   ini -> core -> hd_transformer_kernel_ops -> stage program -> struct hd_ops
  *                                                    |             of the plugin
@@ -28,7 +30,7 @@
 #ifndef HD_TRANSFORMER_H
 #define HD_TRANSFORMER_H
 
-#include "ops.h"
+#include "remote.h"
 
 /* The row that every plugin has among its options: with it off the stamp of a payload is not looked
    at, which shows what a stale one does to the numbers (see debug.fault). */
@@ -64,9 +66,16 @@ struct hd_transformer_backend {
 
     /* NULL, or what prepare allocates for such a stage: an estimate for the report. */
     uint64_t (*private_bytes)(const struct hd_ops *ops, const struct hd_stage_spec *spec);
+
+    /* NULL, or how a device's own memory is reached. */
+    const struct hd_remote *remote;
+
+    /* NULL, or refuses after host->fail what the ops cannot serve.  Pure, as `ops`. */
+    hd_status (*check)(const struct hd_host *host, const struct hd_stage_spec *spec);
 };
 
-extern const struct hd_transformer_backend hd_transformer_backend; /* the plugin's */
-extern const struct hd_kernel_ops hd_transformer_kernel_ops;       /* the program's */
+extern const struct hd_transformer_backend hd_transformer_backend;  /* the plugin's */
+extern const struct hd_kernel_ops hd_transformer_kernel_ops;        /* the program's */
+extern const struct hd_kernel_ops hd_transformer_remote_kernel_ops; /* with abort .. reached */
 
 #endif /* HD_TRANSFORMER_H */

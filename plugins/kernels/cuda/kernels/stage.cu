@@ -30,7 +30,7 @@ HD_INLINE void report_fault(const struct hd_check_args *args, uint32_t code, uin
     volatile struct hd_fault *fault = args->fault;
     if (fault->code == 0) {
         fault->stage = args->stage;
-        fault->block = block;
+        fault->block = args->first_block + block;
         fault->microbatch = args->expected.microbatch;
         fault->generation = args->expected.generation;
         fault->found_magic = found->magic;

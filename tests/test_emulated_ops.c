@@ -1,5 +1,5 @@
 /*
- * test_cuda_op_tables.c - each op of the cuda plugin beside the same op of the reference, emulated.
+ * test_emulated_ops.c - each op of the cuda plugin beside the same op of the reference, emulated.
  *
  * The plugin's own host code picks kernels and grids; the kernels are its own, compiled for the
  * host and run by tests/standin/device.  Nothing here has run on a GPU: `ctest -L gpu` does that
@@ -106,5 +106,5 @@ int main(void)
         {"emulated, K8: a NaN goes where it goes in the reference", test_nan},
         {"emulated: the same bits whichever thread of a block runs first", test_order},
     };
-    return hd_check_main("cuda_op_tables", checks, HD_CHECK_COUNT(checks));
+    return hd_check_main("emulated_ops", checks, HD_CHECK_COUNT(checks));
 }
