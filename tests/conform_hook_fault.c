@@ -149,7 +149,7 @@ static void test_every_fault(void)
         const int is_real = strcmp(inner->name, "null") != 0 && inner->inner == NULL;
         for (uint32_t i = 0; is_real && i < HD_CHECK_COUNT(rows); i++) {
             const int is_ended = has_death(&rows[i]);
-            if (hd_testbed_is_built(inner) && !(is_ended && inner->unkillable != NULL) &&
+            if (hd_testbed_is_built(inner) && !(is_ended && inner->is_mortal) &&
                 !(is_ended && inner->needs_source)) {
                 run_row(&rows[i], inner);
             }

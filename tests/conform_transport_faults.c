@@ -307,7 +307,7 @@ static int can_lose(const struct hd_testbed_variant *variant, const void *row)
     const struct peer_row *peer = row;
     return is_real(variant, NULL) && (!peer->waits_credit || variant->holds_back) &&
            (peer->sent_count == 0 || !variant->needs_source) &&
-           (peer->signal != SIGKILL || variant->unkillable == NULL);
+           (peer->signal != SIGKILL || !variant->is_mortal);
 }
 
 static void test_lost_peers(void)

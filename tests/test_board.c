@@ -187,6 +187,9 @@ static void test_deadlines(void)
     CU_ASSERT_EQUAL(hd_board_timeout_ns(board, 0), FIRST_S * HD_S_NS);
     CU_ASSERT_EQUAL(hd_board_timeout_ns(board, 1), FIRST_S * HD_S_NS);
     CU_ASSERT_EQUAL(hd_board_timeout_ns(board, 2), TIMEOUT_S * HD_S_NS);
+    CU_ASSERT_EQUAL(hd_board_newest_step(board), 0);
+    publish(board, 3, HD_PHASE_RUN, NOBODY, since_ns); /* of the others the last word is older */
+    CU_ASSERT_EQUAL(hd_board_newest_step(board), 2);
     set_scene(board, &scenes[2], since_ns, now_ns);
     CU_ASSERT_EQUAL(hd_board_is_overdue(board, 0, now_ns, &culprit), 1);
     atomic_store(&board->rows[0].resumed_ns, now_ns - 1);

@@ -142,6 +142,18 @@ uint64_t hd_board_timeout_ns(const struct hd_board *board, uint32_t step)
     return step <= board->steps_before + 1 ? board->first_step_timeout_ns : board->timeout_ns;
 }
 
+uint32_t hd_board_newest_step(const struct hd_board *board)
+{
+    struct hd_rank_state state;
+    uint32_t step = 0;
+
+    for (uint32_t rank = 0; rank < board->rank_count; rank++) {
+        hd_board_read(board, rank, &state);
+        step = state.step > step ? state.step : step;
+    }
+    return step;
+}
+
 static uint32_t is_waiting(const struct hd_rank_state *state)
 {
     return state->phase == HD_PHASE_RECEIVE || state->phase == HD_PHASE_CREDIT;

@@ -104,6 +104,8 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
 
 /* The deadline of the step that the rank is in, in ns. */
 uint64_t hd_board_timeout_ns(const struct hd_board *board, uint32_t step);
+/* The step that the first rank has come to: of one that is silent the last word may be old. */
+uint32_t hd_board_newest_step(const struct hd_board *board);
 
 /*
  * 1 when nobody moves any more: every rank has waited for another one for a little while, has not

@@ -242,11 +242,10 @@ static void blame_death(const struct hd_session *session, struct hd_board *board
 
 static void blame_stop(const struct hd_session *session, struct hd_board *board, uint64_t now_ns)
 {
+    const uint64_t limit_ns = hd_board_timeout_ns(board, hd_board_newest_step(board));
+
     for (uint32_t rank = 0; rank < board->rank_count; rank++) {
         const struct hd_rank_row *row = &board->rows[rank];
-        struct hd_rank_state state;
-        hd_board_read(board, rank, &state);
-        const uint64_t limit_ns = hd_board_timeout_ns(board, state.step);
         const uint64_t stopped_ns = atomic_load(&row->stopped_ns);
         if (atomic_load(&row->is_stopped) && now_ns > stopped_ns &&
             now_ns - stopped_ns >= limit_ns) {

@@ -36,8 +36,9 @@ static const struct hd_option_value harmless[] = {
     {.text = "none"}, {.integer = -1}, {.integer = -1}, {.integer = 60},
     {.integer = 0},   {.integer = 25}, {.integer = 10}, {.integer = 7}};
 
-/* UCX 1.13 emulates puts over tcp: its handler answers each, and aborts where it cannot. */
-#define PUT_ABORTS "UCX's put handler aborts the process when the answer finds no peer"
+/* And puts: UCX's emulation of them, whose handler aborts where the answer finds no peer. */
+static const struct hd_option_value emulated[] = {
+    {.text = "tcp,self"}, {.integer = -1}, {.integer = 100}, {.integer = 8192}, {.text = "always"}};
 
 #define OPTIONS(values) .options = values, .option_count = sizeof values / sizeof values[0]
 #define INNER(plugin, values) \
@@ -62,9 +63,14 @@ const struct hd_testbed_variant hd_testbed_variants[] = {
      .name = "ucx_put",
      OPTIONS(tcp),
      .holds_back = 1,
+     .needs_source = 1},
+    {.label = "ucx_put over tcp, emulated by UCX",
+     .name = "ucx_put",
+     OPTIONS(emulated),
+     .holds_back = 1,
      .has_late_write = 1,
      .needs_source = 1,
-     .unkillable = PUT_ABORTS},
+     .is_mortal = 1},
     {.label = "shm under hook_fault", .name = "hook_fault", OPTIONS(harmless), .inner = "shm"},
     {.label = "ucx_tag under hook_fault",
      .name = "hook_fault",

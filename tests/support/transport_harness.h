@@ -81,7 +81,7 @@ struct hd_testbed_variant {
     uint32_t holds_back;     /* a source whose target takes nothing gets HD_BUSY in the end */
     uint32_t has_late_write; /* a stopped peer may write here when it wakes: quiesce says so */
     uint32_t needs_source;   /* what a peer has sent comes only while it goes on moving */
-    const char *unkillable;  /* why no peer is killed here; NULL */
+    uint32_t is_mortal;      /* a peer's death may take this process with it: nobody is killed */
     const char *inner;       /* of a hook, with its options; NULL */
     const struct hd_option_value *inner_options;
     uint32_t inner_option_count;

@@ -143,6 +143,18 @@ static hd_status report_restless(struct hd_transport *instance)
     return HD_TIMEOUT;
 }
 
+/* Can a peer that has not stopped still write here? */
+static int can_be_written(const struct hd_transport *instance)
+{
+    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+        const struct ucx_peer *peer = &instance->peers[rank];
+        if (instance->mode->writes_remotely && !peer->is_messaged && !has_stopped(peer)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Says what it found, whatever failed before: only this decides what close may free. */
 hd_status ucx_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
@@ -156,8 +168,7 @@ hd_status ucx_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
     say_stop(instance);
     const hd_status rested = ucx_wait_for(instance, &rest);
     const hd_status landed = cancel_receives(instance, deadline_ns);
-    instance->may_be_written =
-        landed != HD_OK || (rested != HD_OK && instance->mode->writes_remotely);
+    instance->may_be_written = landed != HD_OK || (rested != HD_OK && can_be_written(instance));
     if (instance->may_be_written || (rested != HD_OK && atomic_load(&instance->failed) >= 0)) {
         return report_restless(instance);
     }

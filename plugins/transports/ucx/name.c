@@ -6,6 +6,9 @@
  *
  *     lane[0]:  4:posix/memory.0 md[3]    -> md[3]/posix/sysdev[255] am am_bw#0
  *     lane[1]:  5:cma/memory.0 md[4]      -> md[4]/cma/sysdev[255] rma_bw#0
+ *       put[0]: 0..<short>..4294967296..<bcopy>..(inf)
+ *
+ * The last line is there only if some lane can put; else a put is emulated.
  */
 #include "ucx.h"
 
@@ -16,6 +19,7 @@
 struct choice {
     char eager[16]; /* carries active messages */
     char bulk[16];  /* and the payload of a rendezvous, if another does */
+    int has_puts;
 };
 
 /* "4:posix/memory.0" is "posix", "6:tcp/eth0.0" is "tcp/eth0". */
@@ -38,6 +42,7 @@ static void read_line(const char *line, struct choice *choice)
     const char *lane = strstr(line, "lane[");
     const char *uses = strstr(line, "->");
 
+    choice->has_puts |= strstr(line, " put[") != NULL;
     if (lane == NULL || uses == NULL || sscanf(lane, "lane[%*d]: %63s", resource) != 1) {
         return;
     }
@@ -70,17 +75,27 @@ static void read_choice(ucp_ep_h ep, struct choice *choice)
     free(text);
 }
 
+int ucx_has_puts(ucp_ep_h ep)
+{
+    struct choice choice = {"", "", 0};
+
+    read_choice(ep, &choice);
+    return choice.has_puts;
+}
+
 void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer)
 {
-    struct choice choice = {"?", ""};
+    struct choice choice = {"?", "", 0};
+    const char *way = "";
 
     read_choice(peer->ep, &choice);
+    way = peer->is_mapped ? ", stored in place" : way;
+    way = peer->is_messaged ? ", by messages" : way;
     const int has_bulk = choice.bulk[0] != '\0' && strcmp(choice.bulk, choice.eager) != 0;
     for (uint32_t i = 0; i < instance->lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         if (lane->peer == peer && instance->mode->writes_remotely) {
-            snprintf(lane->name, sizeof lane->name, "%s%s", choice.eager,
-                     peer->is_mapped ? ", stored in place" : "");
+            snprintf(lane->name, sizeof lane->name, "%s%s", choice.eager, way);
         } else if (lane->peer == peer) {
             snprintf(lane->name, sizeof lane->name, "%s%s%s", choice.eager, has_bulk ? "+" : "",
                      has_bulk ? choice.bulk : "");

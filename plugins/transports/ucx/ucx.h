@@ -56,6 +56,7 @@ struct ucx_peer {
     ucp_rkey_h rkey;    /* of its region; ucx_put */
     uint64_t region;    /* its address there */
     int is_mapped;      /* its region is memory of this process too */
+    int is_messaged;    /* nobody may write the other's memory: ucx_put sends messages */
     uint64_t stop_out, stop_in;
     struct ucx_flight stop_sent, stop_received; /* "this rank sends no more" */
 };
@@ -85,7 +86,9 @@ struct ucx_card;
 /* How a message crosses.  All [data] but prepare, connect, finish, which are [setup]. */
 struct ucx_mode {
     const char *name;
-    int writes_remotely; /* a peer can write here after this rank has gone to rest */
+    uint64_t features;   /* of UCX, beside tags */
+    int writes_remotely; /* a peer can write here after this rank has gone to rest, unless it is
+                            messaged */
 
     /* Takes the memory of all lanes, and says in the card where it is; and gives it back. */
     hd_status (*prepare)(struct hd_transport *instance, struct ucx_card *card);
@@ -205,6 +208,8 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
 
 /* Fills the names of all lanes to `peer`. */
 void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer);
+/* Is a put to it a put, and not a message that UCX makes of it?  0 too where UCX does not say. */
+int ucx_has_puts(ucp_ep_h ep);
 
 /* --- lane.c: the calls of the contract --- */
 

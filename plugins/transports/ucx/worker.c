@@ -152,7 +152,7 @@ static void configure(const struct hd_transport *instance, ucp_config_t *config)
 hd_status ucx_worker_open(struct hd_transport *instance)
 {
     const ucp_params_t wanted = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                 .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA};
+                                 .features = UCP_FEATURE_TAG | instance->mode->features};
     const ucp_worker_params_t threads = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                          .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucp_config_t *config = NULL;

@@ -123,7 +123,8 @@ static hd_status take_region(struct hd_transport *instance)
 static hd_status take_lane(struct hd_transport *instance, struct ucx_lane *lane)
 {
     const struct hd_host *host = instance->host;
-    const uint64_t bytes = sizeof(struct put_lane) + lane->slot_count * sizeof(struct ucx_flight);
+    const uint64_t bytes = sizeof(struct put_lane) + lane->slot_count * (sizeof(struct ucx_flight) +
+                                                                         sizeof(struct put_header));
     const struct ucx_fault fault = {HD_NO_MEMORY, UCX_NONE, lane->number, 0};
     struct put_lane *put = host->alloc(host->context, bytes, 64, "ucx_put");
 
@@ -131,6 +132,7 @@ static hd_status take_lane(struct hd_transport *instance, struct ucx_lane *lane)
         return ucx_fail(instance, &fault, "channel %u: no memory for its books", lane->number);
     }
     put->flushes = (struct ucx_flight *)(put + 1);
+    put->headers = (struct put_header *)(put->flushes + lane->slot_count);
     put->news =
         (_Atomic uint64_t *)(void *)(instance->region + (uint64_t)lane->number * PUT_LINE_BYTES);
     put->is_warming = 1;
@@ -168,7 +170,19 @@ hd_status put_prepare(struct hd_transport *instance, struct ucx_card *card)
     for (uint32_t i = 0; status == HD_OK && i < instance->lane_count; i++) {
         status = take_lane(instance, &instance->lanes[i]);
     }
+    if (status == HD_OK) {
+        status = put_message_open(instance);
+    }
     return status == HD_OK ? pack_key(instance, card) : status;
+}
+
+/* Messages, unless a lane has puts of its own, or the user asks for UCX's emulation. */
+static int is_messaged(const struct hd_transport *instance, const struct ucx_peer *peer)
+{
+    const struct hd_host *host = instance->host;
+    const char *puts =
+        host->option_count > PUT_OPTION_PUTS ? host->options[PUT_OPTION_PUTS].text : "auto";
+    return !peer->is_mapped && strcmp(puts, "always") != 0 && !ucx_has_puts(peer->ep);
 }
 
 hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
@@ -185,6 +199,7 @@ hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
     }
     peer->region = card->region;
     peer->is_mapped = ucp_rkey_ptr(peer->rkey, peer->region, &here) == UCS_OK;
+    peer->is_messaged = is_messaged(instance, peer);
     for (uint32_t i = 0; i < instance->lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         struct put_lane *put = lane->own;

@@ -17,6 +17,9 @@
  *
  * Both words count up for the whole job and have one writer each.  A word under way is not
  * followed by another: what has been reached meanwhile goes with the next.
+ *
+ * UCX emulates puts where a lane has none, tcp above all, and badly where a peer dies.  There
+ * payload and credit are messages of ours, into the same slots and the same words: message.c.
  */
 #include "put.h"
 #include "table.h"
@@ -27,24 +30,23 @@
 
 /* --- the source -------------------------------------------------------------------------- */
 
-static uint64_t slot_of(const struct ucx_lane *lane, uint64_t sequence, uint64_t slot_count)
-{
-    return sequence % slot_count * lane->stride_bytes - HD_SEAL_BYTES;
-}
-
 static void put_payload(const struct hd_transport *instance, struct ucx_lane *lane,
                         struct put_lane *put)
 {
     const uint64_t sequence = put->started_count++;
     const uint64_t index = sequence % lane->slot_count;
-    const ucp_request_param_t sending = ucx_sending(&lane->flights[index]);
-    const uint64_t place = put->remote_slots + slot_of(lane, sequence, lane->channel->depth);
+    const uint64_t place =
+        put->remote_slots + sequence % lane->channel->depth * lane->stride_bytes - HD_SEAL_BYTES;
 
     ucx_report(instance, lane, sequence, ucx_now_ns(instance), 0);
-    ucx_launch(&lane->flights[index],
-               ucp_put_nbx(lane->peer->ep, lane->slots + slot_of(lane, sequence, lane->slot_count),
-                           lane->channel->bytes + HD_SEAL_BYTES, place, lane->peer->rkey,
-                           &sending));
+    if (lane->peer->is_messaged) {
+        put_message_payload(lane, put, sequence);
+        return;
+    }
+    const ucp_request_param_t sending = ucx_sending(&lane->flights[index]);
+    ucx_launch(&lane->flights[index], ucp_put_nbx(lane->peer->ep, put_message_at(lane, sequence),
+                                                  lane->channel->bytes + HD_SEAL_BYTES, place,
+                                                  lane->peer->rkey, &sending));
     if (lane->peer->is_mapped) {
         put->flushes[index].state = UCX_LANDED;
         put->flushes[index].status = UCS_OK;
@@ -64,14 +66,15 @@ static void put_word(struct ucx_lane *lane, struct put_lane *put, uint64_t count
                                        put->remote_word, lane->peer->rkey, &sending));
 }
 
-/* Has message `ready_count` come to the target? */
+/* Has message `ready_count` come to the target?  Of one that is sent: has it left? */
 static hd_status check_payload(struct hd_transport *instance, struct ucx_lane *lane,
                                const struct put_lane *put)
 {
     const uint64_t index = put->ready_count % lane->slot_count;
     const struct ucx_flight *flights[] = {&lane->flights[index], &put->flushes[index]};
+    const size_t flight_count = lane->peer->is_messaged ? 1 : 2;
 
-    for (size_t i = 0; i < sizeof flights / sizeof flights[0]; i++) {
+    for (size_t i = 0; i < flight_count; i++) {
         if (flights[i]->state != UCX_LANDED) {
             return HD_IN_PROGRESS;
         }
@@ -133,6 +136,9 @@ static hd_status advance_source(struct hd_transport *instance, struct ucx_lane *
     }
     if (moved >= 0 && put->ready_count > put->said_count && put->word.state != UCX_FLYING) {
         put->said_count = put->ready_count;
+        if (lane->peer->is_messaged) {
+            return HD_OK; /* each has said itself that it is there */
+        }
         if (lane->peer->is_mapped) {
             ucp_worker_fence(instance->worker);
         }
@@ -149,7 +155,9 @@ static hd_status advance_target(struct hd_transport *instance, struct ucx_lane *
                                 struct put_lane *put)
 {
     const uint64_t most = lane->released_count + lane->channel->depth;
-    hd_status moved = read_news(instance, lane, put, most);
+    const hd_status counted =
+        lane->peer->is_messaged ? put_message_count(instance, lane, put) : HD_OK;
+    hd_status moved = counted < 0 ? counted : read_news(instance, lane, put, most);
 
     while (lane->done_count < put->known_count) {
         ucx_report(instance, lane, lane->done_count++, 0, ucx_now_ns(instance));
@@ -157,7 +165,11 @@ static hd_status advance_target(struct hd_transport *instance, struct ucx_lane *
     if (moved >= 0 && !atomic_load(&lane->peer->is_lost) &&
         lane->released_count > put->said_count && put->word.state != UCX_FLYING) {
         put->said_count = lane->released_count;
-        put_word(lane, put, put->said_count);
+        if (lane->peer->is_messaged) {
+            put_message_credit(lane, put, put->said_count);
+        } else {
+            put_word(lane, put, put->said_count);
+        }
         moved = HD_OK;
     }
     return moved;
@@ -213,6 +225,7 @@ static void reset(struct ucx_lane *lane)
 }
 
 static const struct ucx_mode mode = {.name = "ucx_put",
+                                     .features = UCP_FEATURE_RMA | UCP_FEATURE_AM,
                                      .writes_remotely = 1,
                                      .prepare = put_prepare,
                                      .connect = put_connect,
@@ -231,7 +244,13 @@ static hd_status open_put(const struct hd_transport_setup *setup, struct hd_tran
 
 static const struct hd_transport_ops ops = UCX_OPS(open_put);
 
-static const struct hd_option options[] = {UCX_OPTION_ROWS};
+static const struct hd_option options[] = {
+    UCX_OPTION_ROWS,
+    {"puts", "auto", "auto | always",
+     "Where UCX only emulates puts, auto sends messages; always: its emulation, for comparison, "
+     "which in 1.13 aborts a process whose peer has died.",
+     HD_OPTION_TEXT, 0},
+};
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
@@ -245,6 +264,6 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .vendor = "heddle",
     .version = "0.1.0",
     .licence = "Apache-2.0",
-    .source = "UCX 1.13 or newer, ucp_put_nbx",
+    .source = "UCX 1.13 or newer, ucp_put_nbx; over tcp ucp_am_send_nbx",
     .ops = &ops,
 };

@@ -1,0 +1,183 @@
+/*
+ * ucx_put/message.c - the same words and slots where a lane has no puts: tcp.
+ *
+ *   source                 active message                    target
+ *   put_message_payload    channel, sequence, | seal | slot | --->  on_payload: into slot k mod D
+ *                          its last byte is there:                  arrived = k + 1
+ *   on_credit: credit = k + 1   <--- channel, count                 put_message_credit
+ *
+ * UCX would emulate a put there, by messages too, but in 1.13 the target must answer each of them,
+ * and its process aborts when the answer finds the connection broken: the survivor of a death dies
+ * of it.  A message of ours needs no answer, and a large one goes by rendezvous straight into the
+ * slot.  The source has the slot's credit before it sends, so nothing is ever unexpected.
+ *
+ * All handlers run within ucp_worker_progress, so under the lock of the data calls.
+ */
+#include "put.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { ID_PAYLOAD = 0, ID_CREDIT = 1 };
+
+/* --- coming ------------------------------------------------------------------------------ */
+
+/* The lane of a message that this rank is at the `is_source` end of; NULL after a failure. */
+static struct ucx_lane *lane_of(struct hd_transport *instance, const void *bytes, size_t count,
+                                int is_source, struct put_header *header)
+{
+    const struct ucx_fault fault = {HD_PROTOCOL, UCX_NONE, UCX_NONE, 0};
+    struct ucx_lane *lane = NULL;
+
+    if (count == sizeof *header) {
+        memcpy(header, bytes, sizeof *header);
+        if (header->channel < instance->channel_count &&
+            instance->lane_of[header->channel] != UCX_NONE) {
+            lane = &instance->lanes[instance->lane_of[header->channel]];
+        }
+    }
+    if (lane == NULL || lane->is_source != is_source) {
+        ucx_fail(instance, &fault, "a message came that belongs to no channel of this rank");
+        return NULL;
+    }
+    return lane;
+}
+
+static void on_received(void *request, ucs_status_t status, size_t length, void *user_data)
+{
+    struct ucx_flight *flight = user_data;
+
+    (void)length; /* of its announcement, and checked then */
+    flight->status = status;
+    flight->state = UCX_LANDED;
+    flight->request = NULL;
+    ucp_request_free(request);
+}
+
+/* The announcement of a large one: it comes from its slot into this one. */
+static void fetch(struct hd_transport *instance, struct ucx_lane *lane, uint64_t sequence,
+                  void *announcement)
+{
+    struct ucx_flight *flight = &lane->flights[sequence % lane->slot_count];
+    const ucp_request_param_t receiving = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                           UCP_OP_ATTR_FIELD_USER_DATA,
+                                           .cb.recv_am = on_received,
+                                           .user_data = flight};
+
+    flight->state = UCX_FLYING;
+    ucx_launch(flight,
+               ucp_am_recv_data_nbx(instance->worker, announcement, put_message_at(lane, sequence),
+                                    lane->channel->bytes + HD_SEAL_BYTES, &receiving));
+}
+
+static ucs_status_t on_payload(void *argument, const void *header, size_t header_bytes, void *data,
+                               size_t bytes, const ucp_am_recv_param_t *param)
+{
+    struct hd_transport *instance = argument;
+    struct put_header said;
+    struct ucx_lane *lane = lane_of(instance, header, header_bytes, 0, &said);
+
+    if (lane == NULL) {
+        return UCS_OK;
+    }
+    struct put_lane *put = lane->own;
+    const uint64_t wanted_bytes = lane->channel->bytes + HD_SEAL_BYTES;
+    const struct ucx_fault fault = {HD_PROTOCOL, lane->peer->rank, lane->number, said.number};
+    if (said.number != put->started_count || bytes != wanted_bytes ||
+        said.number >= lane->released_count + lane->channel->depth) {
+        ucx_fail(instance, &fault,
+                 "channel %u: rank %u sent message %" PRIu64 " of %zu bytes, where only %" PRIu64
+                 " of %" PRIu64 " bytes can come",
+                 lane->number, fault.rank, said.number, bytes, put->started_count, wanted_bytes);
+        return UCS_OK;
+    }
+    put->started_count++;
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+        fetch(instance, lane, said.number, data);
+    } else {
+        memcpy(put_message_at(lane, said.number), data, bytes);
+        lane->flights[said.number % lane->slot_count] = (struct ucx_flight){.state = UCX_LANDED};
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t on_credit(void *argument, const void *header, size_t header_bytes, void *data,
+                              size_t bytes, const ucp_am_recv_param_t *param)
+{
+    struct put_header said;
+    struct ucx_lane *lane = lane_of(argument, header, header_bytes, 1, &said);
+
+    (void)data;
+    (void)bytes;
+    (void)param;
+    if (lane != NULL) {
+        const struct put_lane *put = lane->own;
+        atomic_store_explicit(put->news, said.number, memory_order_release);
+    }
+    return UCS_OK;
+}
+
+hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane,
+                            struct put_lane *put)
+{
+    uint64_t count = atomic_load_explicit(put->news, memory_order_relaxed);
+
+    while (count < put->started_count) {
+        struct ucx_flight *flight = &lane->flights[count % lane->slot_count];
+        if (flight->state != UCX_LANDED) {
+            break;
+        }
+        if (flight->status != UCS_OK) {
+            return ucx_fail_lane(instance, lane, flight->status);
+        }
+        flight->state = UCX_IDLE;
+        count++;
+        atomic_store_explicit(put->news, count, memory_order_release);
+    }
+    return HD_OK;
+}
+
+hd_status put_message_open(struct hd_transport *instance)
+{
+    const struct ucx_fault fault = {HD_UNSUPPORTED, UCX_NONE, UCX_NONE, 0};
+    const ucp_am_recv_callback_t handlers[] = {[ID_PAYLOAD] = on_payload, [ID_CREDIT] = on_credit};
+
+    for (unsigned id = 0; id < sizeof handlers / sizeof handlers[0]; id++) {
+        const ucp_am_handler_param_t param = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                                                            UCP_AM_HANDLER_PARAM_FIELD_CB |
+                                                            UCP_AM_HANDLER_PARAM_FIELD_ARG,
+                                              .id = id,
+                                              .cb = handlers[id],
+                                              .arg = instance};
+        const ucs_status_t status = ucp_worker_set_am_recv_handler(instance->worker, &param);
+        if (status != UCS_OK) {
+            return ucx_fail(instance, &fault, "ucp_worker_set_am_recv_handler: UCX: %s",
+                            ucs_status_string(status));
+        }
+    }
+    return HD_OK;
+}
+
+/* --- going ------------------------------------------------------------------------------- */
+
+void put_message_payload(struct ucx_lane *lane, struct put_lane *put, uint64_t sequence)
+{
+    const uint64_t index = sequence % lane->slot_count;
+    struct put_header *header = &put->headers[index];
+    const ucp_request_param_t sending = ucx_sending(&lane->flights[index]);
+
+    *header = (struct put_header){.number = sequence, .channel = lane->number};
+    ucx_launch(&lane->flights[index],
+               ucp_am_send_nbx(lane->peer->ep, ID_PAYLOAD, header, sizeof *header,
+                               put_message_at(lane, sequence), lane->channel->bytes + HD_SEAL_BYTES,
+                               &sending));
+}
+
+void put_message_credit(struct ucx_lane *lane, struct put_lane *put, uint64_t count)
+{
+    const ucp_request_param_t sending = ucx_sending(&put->word);
+
+    put->word_header = (struct put_header){.number = count, .channel = lane->number};
+    ucx_launch(&put->word, ucp_am_send_nbx(lane->peer->ep, ID_CREDIT, &put->word_header,
+                                           sizeof put->word_header, NULL, 0, &sending));
+}
