@@ -230,6 +230,8 @@ static const struct row rows[] = {
     MEMBER(hd_stage_needs, forward_flops),
     MEMBER(hd_stage_needs, backward_flops),
     MEMBER(hd_stage_needs, acquisitions),
+    MEMBER(hd_stage_needs, reserved),
+    MEMBER(hd_stage_needs, memory),
     SIZE(hd_stage_memory),
     MEMBER(hd_stage_memory, size),
     MEMBER(hd_stage_memory, parameters),

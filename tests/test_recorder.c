@@ -1,4 +1,5 @@
 /* The recorder: a ring of rows, and what transports report of transfers. */
+#include "base/clock.h"
 #include "engine/recorder.h"
 #include "support/check.h"
 
@@ -20,7 +21,7 @@ static void test_recorder_ring(void)
                                       .sent_ns = step + 10};
             hd_recorder_add(&recorder, row);
         }
-        hd_recorder_end(&recorder);
+        hd_recorder_end(&recorder, hd_now_ns());
         CU_ASSERT_EQUAL(recorder.times.wait_ns, 4);
         CU_ASSERT_EQUAL(recorder.times.credit_ns, 8);
         CU_ASSERT_EQUAL(recorder.times.compute_ns, 16);

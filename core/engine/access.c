@@ -72,8 +72,16 @@ hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squa
     if (engine->stages[local].needs->tensor_count == 0) {
         return HD_OK;
     }
-    return settle(engine, engine->kernel_ops->norms(engine->stages[local].instance, squared),
-                  "computing norms", problem);
+    if (engine->stages[local].squares != NULL) { /* they came back with the step's terms */
+        memcpy(squared, engine->stages[local].squares,
+               engine->stages[local].needs->tensor_count * sizeof *squared);
+        return HD_OK;
+    }
+    const hd_status status =
+        settle(engine, engine->kernel_ops->norms(engine->stages[local].instance, squared),
+               "computing norms", problem);
+    return status == HD_OK && !engine->regions.is_device ? hd_device_settle(engine, problem)
+                                                         : status;
 }
 
 hd_status hd_engine_update(struct hd_engine *engine, const struct hd_update *update,
@@ -86,7 +94,9 @@ hd_status hd_engine_update(struct hd_engine *engine, const struct hd_update *upd
             status = engine->kernel_ops->update(engine->stages[local].instance, update);
         }
     }
-    return settle(engine, status, "running the optimizer", problem);
+    status = settle(engine, status, "running the optimizer", problem);
+    return status == HD_OK && !engine->regions.is_device ? hd_device_settle(engine, problem)
+                                                         : status;
 }
 
 void hd_engine_phase(struct hd_engine *engine, uint32_t phase)

@@ -210,7 +210,7 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
         if (counted_from(board, at, &state) > latest_ns) {
             latest_ns = counted_from(board, at, &state);
         }
-        if (hop > 0 && state.phase == HD_PHASE_DONE) {
+        if (state.phase == HD_PHASE_DEVICE || (hop > 0 && state.phase == HD_PHASE_DONE)) {
             break;
         }
         uint32_t next = UINT32_MAX;
@@ -226,7 +226,7 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
         *culprit = at;
         hd_board_read(board, at, &state);
     }
-    /* A cycle, or a peer that has left: nobody runs. */
+    /* A cycle, a peer that has left, or a device that does not end: nobody runs. */
     return now_ns >= latest_ns && now_ns - latest_ns >= patience_ns;
 }
 
@@ -238,7 +238,7 @@ uint32_t hd_board_is_at_rest(const struct hd_board *board, uint64_t now_ns)
     for (uint32_t rank = 0; rank < board->rank_count; rank++) {
         hd_board_read(board, rank, &state);
         const uint32_t moves = state.phase == HD_PHASE_RUN || state.phase == HD_PHASE_UPDATE ||
-                               state.phase == HD_PHASE_SAVE ||
+                               state.phase == HD_PHASE_SAVE || state.phase == HD_PHASE_DEVICE ||
                                since_ms(now_ns, state.since_ns) < REST_MS;
         at_rest &= !moves || !is_alive(board, rank, now_ns);
     }
@@ -264,7 +264,9 @@ static const char *action_name(const struct hd_rank_state *state, char text[32])
         break;
     }
     if (state->kind == 0) {
-        return "the end of its actions";
+        return state->phase == HD_PHASE_DEVICE && state->action_count == 0
+                   ? "the beginning of its actions"
+                   : "the end of its actions";
     }
     snprintf(text, 32, "%u%c%u", state->stage, (char)state->kind, state->microbatch);
     return text;
@@ -300,6 +302,8 @@ static void place_of(const struct hd_board *board, uint32_t rank, uint64_t now_n
         snprintf(text, 128, "is at the optimizer since %.1f s", age_s);
     } else if (state.phase == HD_PHASE_SAVE) {
         snprintf(text, 128, "is at the checkpoint since %.1f s", age_s);
+    } else if (state.phase == HD_PHASE_DEVICE) {
+        snprintf(text, 128, "is at %s on its device since %.1f s", name, age_s);
     } else {
         snprintf(text, 128, "is at %s since %.1f s", name, age_s);
     }

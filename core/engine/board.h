@@ -34,6 +34,7 @@ enum hd_phase {
     HD_PHASE_UPDATE = 6,   /* runs the optimizer */
     HD_PHASE_DONE = 7,     /* has left its last step */
     HD_PHASE_SAVE = 8,     /* writes or reads a checkpoint */
+    HD_PHASE_DEVICE = 9,   /* its device is inside a pass: no heartbeat vouches for that */
 };
 
 /* One state, plain: what board_read gives. */
@@ -95,6 +96,7 @@ uint32_t hd_board_is_aborted(const struct hd_board *board);
 /*
  * Is it time for `rank`, which has waited since since_ns, to give up?  Follows who waits for whom:
  * while somebody on the chain runs and its heartbeat moves, the wait is no failure (a slow stage).
+ * A device has no heartbeat but its marks: one that is in a pass for as long as the deadline hangs.
  * A dead or stopped rank ends the patience after the deadline; so does a cycle, or a peer that has
  * left, once nobody on the chain has moved for as long (a message may have come a moment ago,
  * and its reader not be awake yet). Fills `culprit` with the rank that the chain ends at.

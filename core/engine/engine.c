@@ -7,12 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A device copies terms back to here: whole pages, so that a kernel can pin them. */
+enum { TERMS_ALIGNMENT = 4096 };
+
 static void abort_waits(void *context, const char *reason)
 {
     struct hd_engine *engine = context;
     struct hd_transport *transport = atomic_load(&engine->transport);
+    struct hd_kernel *kernel = atomic_load(&engine->kernel);
 
     engine->setup.bootstrap.abort(engine->setup.bootstrap.context);
+    if (kernel != NULL && engine->kernel_ops->abort != NULL) {
+        engine->kernel_ops->abort(kernel);
+    }
     if (transport != NULL) {
         engine->transport_ops->abort(transport, reason);
     }
@@ -22,22 +29,22 @@ static hd_status open_kernel(struct hd_engine *engine, struct hd_problem *proble
 {
     const struct hd_plugin *plugin = engine->setup.kernel;
     struct hd_device *device = &engine->device;
+    struct hd_kernel *kernel = NULL;
 
     device->size = sizeof *device;
-    const hd_status status = engine->kernel_ops->open(
-        &engine->kernel_host.host, engine->setup.ordinal, device, &engine->kernel);
+    const hd_status status =
+        engine->kernel_ops->open(&engine->kernel_host.host, engine->setup.ordinal, device, &kernel);
     if (status != HD_OK) {
         return hd_engine_fail(engine, status, plugin, "opening the kernel", problem);
     }
-    if (device->memory != HD_MEMORY_HOST || device->stream != NULL) {
-        hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
-                       "%s computes on a device; this engine runs kernels in host memory only",
-                       plugin->name);
-        return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the kernel", problem);
-    }
-    engine->regions.alignment =
-        device->alignment > HD_SEAL_BYTES ? device->alignment : HD_SEAL_BYTES;
-    return HD_OK;
+    atomic_store(&engine->kernel, kernel);
+    engine->regions = (struct hd_regions){
+        .ops = engine->kernel_ops->allocate != NULL ? engine->kernel_ops : NULL,
+        .kernel = kernel,
+        .alignment = device->alignment > HD_SEAL_BYTES ? device->alignment : HD_SEAL_BYTES,
+        .is_device = device->memory == HD_MEMORY_CUDA,
+    };
+    return hd_device_check(engine, problem);
 }
 
 static hd_status take_region(struct hd_engine *engine, uint64_t bytes, const char *tag, void **out,
@@ -50,6 +57,27 @@ static hd_status take_region(struct hd_engine *engine, uint64_t bytes, const cha
         return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
     }
     return HD_OK;
+}
+
+/* What the engine takes of the host is zero already. */
+static hd_status zero_state(struct hd_engine *engine, const struct hd_local_stage *local,
+                            struct hd_problem *problem)
+{
+    const struct hd_stage_memory *memory = &local->memory;
+    const struct hd_stage_needs *needs = local->needs;
+    hd_status status = HD_OK;
+
+    if (engine->regions.ops == NULL) {
+        return HD_OK;
+    }
+    status = hd_regions_fill(&engine->regions, memory->optimizer, needs->optimizer_bytes, 0);
+    for (uint32_t group = 0; status == HD_OK && group < HD_GROUP_COUNT; group++) {
+        status = hd_regions_fill(&engine->regions, memory->gradients[group],
+                                 needs->gradient_bytes[group], 0);
+    }
+    return status != HD_OK ? hd_engine_fail(engine, status, engine->setup.kernel,
+                                            "zeroing the optimizer's state", problem)
+                           : HD_OK;
 }
 
 static hd_status take_regions(struct hd_engine *engine, struct hd_local_stage *local,
@@ -77,7 +105,7 @@ static hd_status take_regions(struct hd_engine *engine, struct hd_local_stage *l
             return status;
         }
     }
-    return HD_OK;
+    return zero_state(engine, local, problem);
 }
 
 static hd_status create_pools(struct hd_engine *engine, struct hd_local_stage *local,
@@ -114,8 +142,8 @@ static hd_status create_stage(struct hd_engine *engine, uint32_t index, struct h
 
     local->stage = engine->program.stages[index];
     local->needs = &engine->setup.needs[local->stage];
-    local->terms =
-        hd_memory_take((microbatches * local->needs->term_count + 1) * sizeof(double), 64, "terms");
+    local->terms = hd_memory_take((microbatches * local->needs->term_count + 1) * sizeof(double),
+                                  TERMS_ALIGNMENT, "terms");
     if (local->terms == NULL) {
         hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the terms");
         return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
@@ -128,9 +156,9 @@ static hd_status create_stage(struct hd_engine *engine, uint32_t index, struct h
     if (status != HD_OK) {
         return status;
     }
-    status =
-        engine->kernel_ops->stage_create(engine->kernel, &engine->setup.model->specs[local->stage],
-                                         &local->memory, &local->instance);
+    status = engine->kernel_ops->stage_create(atomic_load(&engine->kernel),
+                                              &engine->setup.model->specs[local->stage],
+                                              &local->memory, &local->instance);
     if (status != HD_OK) {
         return hd_engine_fail(engine, status, engine->setup.kernel, "creating a stage", problem);
     }
@@ -261,7 +289,7 @@ static hd_status create_lanes(struct hd_engine *engine, struct hd_problem *probl
             .index = is_local ? HD_LANE_LOCAL : remote_index(pipeline, program->lanes[i]),
             .is_source = channel->source == rank,
             .is_target = channel->target == rank,
-            .is_sealed = is_local || carries_seal,
+            .is_sealed = !engine->regions.is_device && (is_local || carries_seal),
             .has_checksum = engine->setup.checksum,
             .poison = engine->setup.poison,
             .dtype = engine->setup.needs[channel->boundary].boundary_dtype,
@@ -298,14 +326,9 @@ static hd_status build(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_engine_setup *setup = &engine->setup;
     hd_status (*const steps[])(struct hd_engine *, struct hd_problem *) = {
-        start_watchdog,
-        hd_engine_check_transport,
-        open_kernel,
-        create_stages,
-        list_channels,
-        create_lanes,
-        hd_engine_map_transfers,
-        hd_engine_open_transport,
+        start_watchdog, hd_engine_check_transport, open_kernel,
+        create_stages,  hd_device_prepare,         list_channels,
+        create_lanes,   hd_engine_map_transfers,   hd_engine_open_transport,
     };
 
     hd_engine_enter(engine, HD_PHASE_OPEN);
@@ -389,7 +412,8 @@ void hd_engine_destroy(struct hd_engine *engine)
         return; /* the process ends; what a peer may still write stays mapped until then */
     }
     finish_stages(engine);
-    engine->kernel_ops->close(engine->kernel);
+    hd_device_finish(engine);
+    engine->kernel_ops->close(atomic_load(&engine->kernel));
     for (uint32_t i = 0; i < engine->lane_count; i++) {
         hd_lane_finish(&engine->lanes[i]);
     }

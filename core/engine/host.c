@@ -215,6 +215,24 @@ hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struc
     return hd_engine_blame(engine, status, what, problem);
 }
 
+hd_status hd_engine_kernel_failed(struct hd_engine *engine, hd_status status,
+                                  const struct hd_instruction *instruction, const char *what,
+                                  struct hd_problem *problem)
+{
+    const struct hd_action *action = &instruction->action;
+    const struct hd_lease_pool *pool = &engine->stages[instruction->local_stage].pools[0];
+    const uint32_t slot = status == HD_PROTOCOL && action->kind != HD_FORWARD
+                              ? pool->slot_of[action->microbatch]
+                              : HD_LEASE_NO_SLOT;
+    char text[160];
+
+    snprintf(text, sizeof text, "%s", what);
+    if (slot != HD_LEASE_NO_SLOT) { /* on a device the lease may have ended since */
+        snprintf(text, sizeof text, "%s, payload slot %u", what, slot);
+    }
+    return hd_engine_fail(engine, status, engine->setup.kernel, text, problem);
+}
+
 void hd_engine_enter(struct hd_engine *engine, uint32_t phase)
 {
     engine->state.phase = phase;

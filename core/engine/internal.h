@@ -3,6 +3,7 @@
 #define HEDDLE_ENGINE_INTERNAL_H
 
 #include "engine/engine.h"
+#include "engine/flight.h"
 #include "engine/lane.h"
 #include "engine/lease.h"
 #include "engine/program.h"
@@ -17,8 +18,18 @@ struct hd_local_stage {
     struct hd_stage_memory memory;
     uint32_t acquisitions;
     struct hd_lease_pool pools[HD_ACQUISITION_MAX];
-    double *terms; /* [microbatch_count, term_count] */
+    double *terms;   /* [microbatch_count, term_count] */
+    double *squares; /* [tensor_count]; NULL: asked of the kernel when they are wanted */
+    void *device_terms, *device_squares; /* where passes write them; NULL: right here */
 };
+
+/* What one step reads, on its way to a device. */
+struct hd_staging {
+    int32_t *host;   /* [microbatch_count, batch, sequence]; NULL: no stage here reads it */
+    void *device;    /* likewise */
+    uint64_t stride; /* of a microbatch, in elements */
+};
+enum { HD_STAGED_TOKENS = 0, HD_STAGED_TARGETS = 1 };
 
 /* A plugin's view of the core. */
 struct hd_engine_host {
@@ -36,7 +47,7 @@ struct hd_engine {
     struct hd_engine_host kernel_host, transport_host, inner_host;
 
     struct hd_program program;
-    struct hd_kernel *kernel;
+    struct hd_kernel *_Atomic kernel; /* the watchdog looks, too */
     struct hd_device device;
     uint32_t stage_count;
     struct hd_local_stage *stages;
@@ -52,6 +63,10 @@ struct hd_engine {
     const struct hd_channel **channel_list;
     struct hd_transport_setup transport_setup;
     struct hd_transport *_Atomic transport; /* the watchdog looks, too */
+
+    struct hd_flights flights;
+    struct hd_staging staging[2]; /* tokens, targets; of a device */
+    uint64_t actions_end_ns;      /* of the last step, on the device */
 
     struct hd_recorder recorder;
     struct hd_watchdog watchdog;
@@ -87,8 +102,35 @@ hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struc
 hd_status hd_engine_blame(struct hd_engine *engine, hd_status status, const char *what,
                           struct hd_problem *problem);
 
+/* A pass failed with `status`, now or, on a device, some time ago: as hd_engine_fail, and a payload
+   that was refused is given its slot, which the kernel does not know. */
+hd_status hd_engine_kernel_failed(struct hd_engine *engine, hd_status status,
+                                  const struct hd_instruction *instruction, const char *what,
+                                  struct hd_problem *problem);
+
 /* Publishes the engine's state with a new phase, from now on. */
 void hd_engine_enter(struct hd_engine *engine, uint32_t phase);
+
+/* engine/flight.c: only with a stream; a failure fills the problem, as above.  Enqueues a mark;
+   appends a flight, with its end mark; looks at the first ones, waiting for timeout_ns for one of
+   them at most; waits until only `left` are under way; publishes what the device is at. */
+hd_status hd_flights_mark(struct hd_engine *engine, uint64_t *mark, struct hd_problem *problem);
+hd_status hd_flights_add(struct hd_engine *engine, const struct hd_flight *flight,
+                         struct hd_problem *problem);
+hd_status hd_flights_look(struct hd_engine *engine, uint64_t timeout_ns,
+                          struct hd_problem *problem);
+hd_status hd_flights_wait(struct hd_engine *engine, uint32_t left, struct hd_problem *problem);
+void hd_flights_show(struct hd_engine *engine);
+
+/* engine/device.c: what a kernel with a stream needs beside its passes; nothing for others. */
+hd_status hd_device_check(struct hd_engine *engine, struct hd_problem *problem);
+hd_status hd_device_prepare(struct hd_engine *engine, struct hd_problem *problem); /* [setup] */
+hd_status hd_device_begin(struct hd_engine *engine, const struct hd_step_input *input,
+                          struct hd_problem *problem);
+hd_status hd_device_end(struct hd_engine *engine, struct hd_problem *problem);
+/* Where the host is to touch what was enqueued: waits for it. */
+hd_status hd_device_settle(struct hd_engine *engine, struct hd_problem *problem);
+void hd_device_finish(struct hd_engine *engine);
 
 /* The floating-point control word that every plugin call must leave: no flush to zero, to nearest.
  */

@@ -35,7 +35,7 @@ hd_status hd_lane_create(struct hd_lane *lane, struct hd_problem *problem)
     void *arena = NULL;
 
     assert(slots > 0 && alignment >= HD_SEAL_BYTES);
-    lane->lead_bytes = alignment;
+    lane->lead_bytes = lane->regions->is_device ? 0 : alignment;
     lane->stride_bytes = (lane->bytes + alignment - 1) / alignment * alignment + lane->lead_bytes;
     lane->is_released = hd_memory_take(slots, 64, "lanes");
     if (is_local(lane)) {
@@ -153,6 +153,19 @@ hd_status hd_lane_wait(struct hd_lane *lane, uint64_t sequence)
     return lane->ops->wait(lane->transport, &message, NULL, FAR_NS);
 }
 
+uint32_t hd_lane_waits_on_stream(const struct hd_lane *lane)
+{
+    return !is_local(lane) && lane->stream != NULL && lane->ops->wait != NULL;
+}
+
+hd_status hd_lane_wait_on_stream(struct hd_lane *lane, uint64_t sequence)
+{
+    const struct hd_message message = message_of(lane, sequence);
+
+    assert(hd_lane_waits_on_stream(lane));
+    return lane->ops->wait(lane->transport, &message, lane->stream, FAR_NS);
+}
+
 hd_status hd_lane_reserve(struct hd_lane *lane, uint64_t sequence)
 {
     if (is_local(lane)) {
@@ -230,7 +243,7 @@ hd_status hd_lane_send_next(struct hd_lane *lane, uint32_t group_left)
     assert(lane->sent_count < lane->written_count);
     message.group_left = group_left;
     if (!is_local(lane)) {
-        status = lane->ops->post_send(lane->transport, &message, NULL);
+        status = lane->ops->post_send(lane->transport, &message, lane->stream);
     }
     lane->sent_count += status == HD_OK;
     return status;
@@ -286,7 +299,7 @@ hd_status hd_lane_release(struct hd_lane *lane, uint64_t sequence)
         lane->is_released[lane->released_count % slots] = 0;
         if (!is_local(lane)) {
             const struct hd_message message = message_of(lane, lane->released_count);
-            status = lane->ops->release(lane->transport, &message, NULL);
+            status = lane->ops->release(lane->transport, &message, lane->stream);
         }
         lane->released_count++;
     }

@@ -10,7 +10,10 @@
  * lease is kept here until that lease ends, since releases reach the transport in sequence.
  *
  * Before every host slot stand 64 bytes, the seal, written before the send and checked after the
- * wait.
+ * wait.  Slots on a device have none: the host cannot touch them.
+ *
+ * On a device all calls are ordered by the compute stream.  So a local slot needs no mark before it
+ * is used again: who writes it next stands behind who reads it last, in the same stream.
  */
 #ifndef HEDDLE_ENGINE_LANE_H
 #define HEDDLE_ENGINE_LANE_H
@@ -49,6 +52,7 @@ struct hd_lane {
     uint8_t *is_released; /* [slots]: asked for, and waiting for its turn; target only */
     unsigned char *arena; /* local: [slots, stride_bytes], each with its seal first */
     struct hd_transport *transport; /* remote */
+    void *stream; /* what a device's slots are ordered against; NULL: the calling thread */
     const struct hd_transport_ops *ops;
 };
 
@@ -74,6 +78,9 @@ hd_status hd_lane_post_next(struct hd_lane *lane, uint32_t group_left);
 hd_status hd_lane_test(struct hd_lane *lane, uint64_t sequence);
 /* Blocks until test says OK, or the lane is aborted. */
 hd_status hd_lane_wait(struct hd_lane *lane, uint64_t sequence);
+/* Target, remote, with a stream: lets the stream wait, and returns. */
+uint32_t hd_lane_waits_on_stream(const struct hd_lane *lane); /* 0: a host has to */
+hd_status hd_lane_wait_on_stream(struct hd_lane *lane, uint64_t sequence);
 
 /* Source: HD_OK or HD_BUSY. */
 hd_status hd_lane_reserve(struct hd_lane *lane, uint64_t sequence);

@@ -31,6 +31,13 @@ struct hd_instruction {
     uint32_t releases_activation, releases_gradient, releases_payload; /* when it ends */
 };
 
+/* What the action consumes, and so waits for. */
+static inline struct hd_program_message hd_instruction_input(
+    const struct hd_instruction *instruction)
+{
+    return instruction->action.kind == HD_FORWARD ? instruction->activation : instruction->gradient;
+}
+
 struct hd_program {
     uint32_t rank;
     uint32_t stage_count; /* local; with two replicas, a stage of each counts */

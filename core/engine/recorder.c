@@ -95,11 +95,11 @@ void hd_recorder_add(struct hd_recorder *recorder, const struct hd_record *recor
     recorder->times.compute_ns += record->end_ns - record->run_ns;
 }
 
-void hd_recorder_end(struct hd_recorder *recorder)
+void hd_recorder_end(struct hd_recorder *recorder, uint64_t end_ns)
 {
     struct hd_step_times *times = &recorder->times;
 
-    times->end_ns = hd_now_ns();
+    times->end_ns = end_ns;
     times->launch_ns =
         times->end_ns - times->begin_ns - times->compute_ns - times->wait_ns - times->credit_ns;
 }

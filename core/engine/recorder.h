@@ -84,7 +84,7 @@ void hd_recorder_begin(struct hd_recorder *recorder, uint32_t step);
 struct hd_record *hd_recorder_row(struct hd_recorder *recorder, uint32_t action);
 /* Adds a whole row to the sums. */
 void hd_recorder_add(struct hd_recorder *recorder, const struct hd_record *record);
-void hd_recorder_end(struct hd_recorder *recorder);
+void hd_recorder_end(struct hd_recorder *recorder, uint64_t end_ns);
 
 /* Joins a report to what its end has said of the message before: a hook and its inner both know a
    part, so the earliest begin and the latest end count. [any-thread] */

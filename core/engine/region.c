@@ -3,15 +3,10 @@
 
 #include <string.h>
 
-static uint32_t is_of_host(const struct hd_regions *regions)
-{
-    return regions->ops == NULL;
-}
-
 hd_status hd_regions_take(const struct hd_regions *regions, uint64_t bytes, const char *tag,
                           void **out)
 {
-    if (!is_of_host(regions)) {
+    if (regions->ops != NULL) {
         *out = NULL;
         return bytes > 0 ? regions->ops->allocate(regions->kernel, bytes, tag, out) : HD_OK;
     }
@@ -21,7 +16,7 @@ hd_status hd_regions_take(const struct hd_regions *regions, uint64_t bytes, cons
 
 void hd_regions_give(const struct hd_regions *regions, void *memory)
 {
-    if (is_of_host(regions)) {
+    if (regions->ops == NULL) {
         hd_memory_give(memory);
     }
 }
@@ -29,7 +24,7 @@ void hd_regions_give(const struct hd_regions *regions, void *memory)
 hd_status hd_regions_fill(const struct hd_regions *regions, void *target, uint64_t bytes,
                           uint8_t value)
 {
-    if (!is_of_host(regions)) {
+    if (regions->is_device) {
         return bytes > 0 ? regions->ops->copy(regions->kernel, target, NULL, bytes, value) : HD_OK;
     }
     if (bytes > 0) {

@@ -1,22 +1,15 @@
 /* engine/step.c - the program of one rank, once. */
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "engine/internal.h"
+#include "engine/turn.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-/* What the functions of one action hand on. */
-struct turn {
-    struct hd_engine *engine;
-    const struct hd_step_input *input;
-    const struct hd_instruction *instruction;
-    struct hd_record *record;
-    struct hd_problem *problem;
-};
+enum { LOOK_NS = 100000 };
 
-static const char *turn_name(const struct turn *turn, const char *verb, char text[96])
+const char *hd_turn_name(const struct hd_turn *turn, const char *verb, char text[96])
 {
     char action[32];
     snprintf(text, 96, "%s %s of step %u", verb, hd_action_text(&turn->instruction->action, action),
@@ -24,38 +17,28 @@ static const char *turn_name(const struct turn *turn, const char *verb, char tex
     return text;
 }
 
-static hd_status transport_failed(const struct turn *turn, hd_status status, const char *verb)
+static hd_status transport_failed(const struct hd_turn *turn, hd_status status, const char *verb)
 {
     char text[96];
     return hd_engine_fail(turn->engine, status, turn->engine->setup.transport,
-                          turn_name(turn, verb, text), turn->problem);
+                          hd_turn_name(turn, verb, text), turn->problem);
 }
 
-static struct hd_lane *lane_of(const struct turn *turn, struct hd_program_message message)
-{
-    assert(message.lane < turn->engine->lane_count);
-    return &turn->engine->lanes[message.lane];
-}
-
-static uint64_t sequence_of(const struct turn *turn, struct hd_program_message message)
-{
-    return lane_of(turn, message)->base + message.sequence;
-}
-
-static void publish_wait(const struct turn *turn, uint32_t phase, struct hd_program_message message)
+static void publish_wait(const struct hd_turn *turn, uint32_t phase,
+                         struct hd_program_message message)
 {
     struct hd_engine *engine = turn->engine;
-    const struct hd_lane *lane = lane_of(turn, message);
+    const struct hd_lane *lane = hd_turn_lane(turn, message);
     const struct hd_pipeline_channel *channel = lane->channel;
 
     engine->state.peer = phase == HD_PHASE_RECEIVE ? channel->source : channel->target;
     engine->state.channel = lane->index;
-    engine->state.sequence = sequence_of(turn, message);
+    engine->state.sequence = hd_turn_sequence(turn, message);
     engine->state.message_bytes = lane->bytes;
     hd_engine_enter(engine, phase);
 }
 
-static void publish_run(const struct turn *turn)
+static void publish_run(const struct hd_turn *turn)
 {
     struct hd_engine *engine = turn->engine;
     const struct hd_action *action = &turn->instruction->action;
@@ -69,7 +52,7 @@ static void publish_run(const struct turn *turn)
 }
 
 /* Sleeps, or spins for a moment, until the transport says that the message has moved. */
-static hd_status wait_for(const struct turn *turn, uint32_t phase,
+static hd_status wait_for(const struct hd_turn *turn, uint32_t phase,
                           struct hd_program_message message)
 {
     struct hd_engine *engine = turn->engine;
@@ -77,7 +60,8 @@ static hd_status wait_for(const struct turn *turn, uint32_t phase,
 
     publish_wait(turn, phase, message);
     const uint64_t cpu_ns = counts ? hd_thread_cpu_ns() : 0;
-    const hd_status status = hd_lane_wait(lane_of(turn, message), sequence_of(turn, message));
+    const hd_status status =
+        hd_lane_wait(hd_turn_lane(turn, message), hd_turn_sequence(turn, message));
     if (counts) {
         engine->recorder.times.wait_cpu_ns += hd_thread_cpu_ns() - cpu_ns;
     }
@@ -87,16 +71,29 @@ static hd_status wait_for(const struct turn *turn, uint32_t phase,
     return status;
 }
 
-/* Until the message that this action consumes is readable; it must be what the plan says. */
-static hd_status receive(const struct turn *turn, struct hd_program_message message)
+/* The device waits, and a mark says until when. */
+static hd_status receive_on_stream(struct hd_turn *turn, struct hd_program_message message)
 {
-    struct hd_lane *lane = lane_of(turn, message);
-    const uint64_t sequence = sequence_of(turn, message);
+    const hd_status status =
+        hd_lane_wait_on_stream(hd_turn_lane(turn, message), hd_turn_sequence(turn, message));
+
+    return status != HD_OK ? transport_failed(turn, status, "receiving for")
+                           : hd_flights_mark(turn->engine, &turn->flight.ready_mark, turn->problem);
+}
+
+/* Until the message that this action consumes is readable; it must be what the plan says. */
+static hd_status receive(struct hd_turn *turn, struct hd_program_message message)
+{
+    struct hd_lane *lane = hd_turn_lane(turn, message);
+    const uint64_t sequence = hd_turn_sequence(turn, message);
     char text[96];
     hd_status status = HD_OK;
 
     if (lane->index != HD_LANE_LOCAL) {
         status = hd_lane_post_until(lane, sequence);
+    }
+    if (status == HD_OK && hd_lane_waits_on_stream(lane)) {
+        return receive_on_stream(turn, message);
     }
     if (status == HD_OK) {
         status = hd_lane_test(lane, sequence);
@@ -111,184 +108,53 @@ static hd_status receive(const struct turn *turn, struct hd_program_message mess
     status = hd_lane_check(lane, sequence, turn->input->step, turn->instruction->action.microbatch,
                            turn->problem);
     if (status != HD_OK) {
-        return hd_engine_blame(turn->engine, status, turn_name(turn, "receiving for", text),
+        return hd_engine_blame(turn->engine, status, hd_turn_name(turn, "receiving for", text),
                                turn->problem);
     }
     return HD_OK;
 }
 
-static hd_status claim(const struct turn *turn, struct hd_program_message message)
+/* The credit comes when a peer's device gets there; meanwhile ours goes on, and is looked after. */
+static hd_status wait_for_credit(const struct hd_turn *turn, struct hd_program_message message)
 {
-    struct hd_lane *lane = lane_of(turn, message);
-    const uint64_t sequence = sequence_of(turn, message);
+    struct hd_engine *engine = turn->engine;
+    const struct hd_transport_ops *transport = engine->transport_ops;
+
+    if (engine->flights.count == 0) {
+        return wait_for(turn, HD_PHASE_CREDIT, message);
+    }
+    const hd_status status = hd_flights_look(engine, LOOK_NS, turn->problem);
+    if (status != HD_OK || transport->progress == NULL) {
+        return status;
+    }
+    const hd_status moved = transport->progress(atomic_load(&engine->transport));
+    return moved < 0 ? moved : HD_OK;
+}
+
+static hd_status claim(const struct hd_turn *turn, struct hd_program_message message)
+{
+    struct hd_lane *lane = hd_turn_lane(turn, message);
+    const uint64_t sequence = hd_turn_sequence(turn, message);
     hd_status status = hd_lane_reserve(lane, sequence);
 
     while (status == HD_BUSY) {
-        status = wait_for(turn, HD_PHASE_CREDIT, message);
+        status = wait_for_credit(turn, message);
         if (status == HD_OK) {
             status = hd_lane_reserve(lane, sequence);
+            turn->record->claim_ns = hd_now_ns();
         }
     }
-    if (status != HD_OK) {
+    if (status != HD_OK && turn->problem->exit_code == 0) {
         publish_wait(turn, HD_PHASE_CREDIT, message);
         return transport_failed(turn, status, "claiming a slot for");
     }
-    return HD_OK;
-}
-
-static void count_slot(struct hd_engine *engine)
-{
-    engine->held_slots++;
-    if (engine->held_slots > engine->peak_slots) {
-        engine->peak_slots = engine->held_slots;
-    }
-}
-
-/* Leases, or looks up, the payload of this microbatch. */
-static hd_status bind_payload(const struct turn *turn, struct hd_pass *pass)
-{
-    struct hd_local_stage *local = &turn->engine->stages[turn->instruction->local_stage];
-    const struct hd_action *action = &turn->instruction->action;
-    hd_status status = HD_OK;
-
-    if (turn->engine->setup.pipeline->is_forward_only) {
-        return HD_OK;
-    }
-    for (uint32_t i = 0; status == HD_OK && i < local->acquisitions; i++) {
-        struct hd_lease_pool *pool = &local->pools[i];
-        if (action->kind == HD_FORWARD) {
-            status = hd_lease_acquire(pool, action->microbatch, turn->problem);
-            if (status == HD_OK) {
-                count_slot(turn->engine);
-            }
-        }
-        if (status == HD_OK) {
-            status = hd_lease_find(pool, action->microbatch, &pass->payload[i], &pass->generation,
-                                   turn->problem);
-        }
-    }
     return status;
 }
 
-static void bind_tensors(const struct turn *turn, struct hd_pass *pass)
+static hd_status release_message(const struct hd_turn *turn, struct hd_program_message message)
 {
-    const struct hd_instruction *instruction = turn->instruction;
-    const struct hd_local_stage *local = &turn->engine->stages[instruction->local_stage];
-    const struct hd_stage_spec *spec = &turn->engine->setup.model->specs[local->stage];
-    const uint32_t microbatch = instruction->action.microbatch;
-    const uint32_t is_forward = instruction->action.kind == HD_FORWARD;
-
-    if (instruction->activation.lane != HD_NO_LANE) {
-        pass->input = hd_lane_slot(lane_of(turn, instruction->activation),
-                                   sequence_of(turn, instruction->activation));
-    }
-    if (instruction->gradient.lane != HD_NO_LANE) {
-        pass->output_gradient = hd_lane_slot(lane_of(turn, instruction->gradient),
-                                             sequence_of(turn, instruction->gradient));
-    }
-    if (instruction->output.lane != HD_NO_LANE) {
-        void *slot = hd_lane_slot(lane_of(turn, instruction->output),
-                                  sequence_of(turn, instruction->output));
-        pass->output = is_forward ? slot : NULL;
-        pass->input_gradient = is_forward ? NULL : slot;
-    }
-    pass->tokens =
-        spec->has_embedding && turn->input->tokens ? turn->input->tokens[microbatch] : NULL;
-    pass->targets =
-        spec->has_head && turn->input->targets ? turn->input->targets[microbatch] : NULL;
-    pass->terms =
-        is_forward ? local->terms + (uint64_t)microbatch * local->needs->term_count : NULL;
-}
-
-static hd_status call_kernel(const struct turn *turn, const struct hd_pass *pass)
-{
-    const struct hd_kernel_ops *ops = turn->engine->kernel_ops;
-    struct hd_stage *stage = turn->engine->stages[turn->instruction->local_stage].instance;
-
-    switch (turn->instruction->action.kind) {
-    case HD_FORWARD:
-        return ops->forward(stage, pass);
-    case HD_BACKWARD:
-        return ops->backward(stage, pass);
-    case HD_BACKWARD_INPUT:
-        return ops->backward_input(stage, pass);
-    default:
-        assert(turn->instruction->action.kind == HD_BACKWARD_WEIGHT);
-        return ops->backward_weight(stage, pass);
-    }
-}
-
-/* A kernel that refuses a payload knows no slot, so its sentence is given one. */
-static hd_status kernel_failed(const struct turn *turn, hd_status status)
-{
-    const struct hd_local_stage *local = &turn->engine->stages[turn->instruction->local_stage];
-    const struct hd_action *action = &turn->instruction->action;
-    char name[96], text[160];
-
-    turn_name(turn, "running", name);
-    snprintf(text, sizeof text, "%s", name);
-    if (status == HD_PROTOCOL && action->kind != HD_FORWARD) { /* so it holds a lease */
-        snprintf(text, sizeof text, "%s, payload slot %u", name,
-                 local->pools[0].slot_of[action->microbatch]);
-    }
-    return hd_engine_fail(turn->engine, status, turn->engine->setup.kernel, text, turn->problem);
-}
-
-static hd_status end_forward(const struct turn *turn)
-{
-    struct hd_local_stage *local = &turn->engine->stages[turn->instruction->local_stage];
-    const struct hd_action *action = &turn->instruction->action;
-    hd_status status = HD_OK;
-
-    if (action->kind != HD_FORWARD || turn->engine->setup.pipeline->is_forward_only) {
-        return HD_OK;
-    }
-    for (uint32_t i = 0; status == HD_OK && i < local->acquisitions; i++) {
-        status = hd_lease_end_forward(&local->pools[i], action->microbatch);
-    }
-    return status;
-}
-
-static hd_status run_pass(const struct turn *turn)
-{
-    struct hd_engine *engine = turn->engine;
-    struct hd_pass pass = {
-        .size = sizeof pass,
-        .microbatch = turn->instruction->action.microbatch,
-        .label_scale = turn->input->label_scale,
-        .auxiliary_scale = turn->input->auxiliary_scale,
-    };
-    char text[96];
-
-    hd_status status = bind_payload(turn, &pass);
-    if (status != HD_OK) {
-        return hd_engine_blame(engine, status, turn_name(turn, "running", text), turn->problem);
-    }
-    bind_tensors(turn, &pass);
-    turn->record->run_ns = hd_now_ns();
-    status = call_kernel(turn, &pass);
-    turn->record->end_ns = hd_now_ns();
-    turn->record->sent_ns = turn->record->end_ns;
-    if (status == HD_OK) {
-        status = end_forward(turn);
-    }
-    if (status != HD_OK) {
-        return kernel_failed(turn, status);
-    }
-    if (!hd_engine_rounding_is_kept()) {
-        hd_problem_set(turn->problem, HD_DEVICE, HD_EXIT_PLUGIN,
-                       "kernel %s changed the processor's rounding or flush-to-zero mode (MXCSR); "
-                       "results would depend on it",
-                       engine->setup.kernel->name);
-        return hd_engine_blame(engine, HD_DEVICE, turn_name(turn, "running", text), turn->problem);
-    }
-    return HD_OK;
-}
-
-static hd_status release_message(const struct turn *turn, struct hd_program_message message)
-{
-    struct hd_lane *lane = lane_of(turn, message);
-    hd_status status = hd_lane_release(lane, sequence_of(turn, message));
+    struct hd_lane *lane = hd_turn_lane(turn, message);
+    hd_status status = hd_lane_release(lane, hd_turn_sequence(turn, message));
 
     if (status == HD_OK && lane->index != HD_LANE_LOCAL && turn->engine->setup.overlap) {
         status = hd_lane_post_all(lane);
@@ -298,7 +164,7 @@ static hd_status release_message(const struct turn *turn, struct hd_program_mess
 
 /* Everything that ends with this action: the gradient's slot, the activation's, the payload's
  * lease. */
-static hd_status give_back(const struct turn *turn)
+static hd_status give_back(const struct hd_turn *turn)
 {
     const struct hd_instruction *instruction = turn->instruction;
     struct hd_local_stage *local = &turn->engine->stages[instruction->local_stage];
@@ -316,7 +182,7 @@ static hd_status give_back(const struct turn *turn)
         status = hd_lease_release(&local->pools[i], instruction->action.microbatch, turn->problem);
         turn->engine->held_slots--;
         if (status != HD_OK) {
-            turn_name(turn, "ending", text);
+            hd_turn_name(turn, "ending", text);
             return turn->problem->exit_code == 0
                        ? hd_engine_fail(turn->engine, status, turn->engine->setup.kernel, text,
                                         turn->problem)
@@ -326,39 +192,49 @@ static hd_status give_back(const struct turn *turn)
     return status;
 }
 
-static hd_status run_action(const struct turn *turn)
+static uint32_t host_waits(const struct hd_turn *turn, struct hd_program_message input)
+{
+    return input.lane != HD_NO_LANE &&
+           !(turn->engine->regions.is_device &&
+             hd_turn_lane(turn, input)->index == HD_LANE_LOCAL) &&
+           !hd_lane_waits_on_stream(hd_turn_lane(turn, input));
+}
+
+static hd_status run_action(struct hd_turn *turn)
 {
     const struct hd_instruction *instruction = turn->instruction;
-    const uint32_t is_forward = instruction->action.kind == HD_FORWARD;
-    const struct hd_program_message input =
-        is_forward ? instruction->activation : instruction->gradient;
+    const struct hd_program_message input = hd_instruction_input(instruction);
     hd_status status = HD_OK;
 
     turn->record->begin_ns = hd_now_ns();
-    publish_run(turn);
-    if (input.lane != HD_NO_LANE) {
+    if (hd_turn_is_ahead(turn)) {
+        status = hd_flights_look(turn->engine, 0, turn->problem);
+    }
+    if (turn->engine->flights.count == 0) {
+        publish_run(turn);
+    }
+    if (status == HD_OK && input.lane != HD_NO_LANE) {
         status = receive(turn, input);
     }
-    turn->record->ready_ns = input.lane != HD_NO_LANE ? hd_now_ns() : turn->record->begin_ns;
+    turn->record->ready_ns = host_waits(turn, input) ? hd_now_ns() : turn->record->begin_ns;
     turn->record->claim_ns = turn->record->ready_ns;
     if (status == HD_OK && instruction->output.lane != HD_NO_LANE) {
         status = claim(turn, instruction->output);
-        turn->record->claim_ns = hd_now_ns();
     }
     if (status == HD_OK) {
-        status = run_pass(turn);
+        status = hd_turn_pass(turn);
     }
     if (status == HD_OK && instruction->output.lane != HD_NO_LANE) {
-        status =
-            hd_lane_send(lane_of(turn, instruction->output), sequence_of(turn, instruction->output),
-                         turn->input->step, instruction->action.microbatch);
+        status = hd_lane_send(hd_turn_lane(turn, instruction->output),
+                              hd_turn_sequence(turn, instruction->output), turn->input->step,
+                              instruction->action.microbatch);
         status = status != HD_OK ? transport_failed(turn, status, "sending after") : HD_OK;
         turn->record->sent_ns = hd_now_ns();
     }
     return status != HD_OK ? status : give_back(turn);
 }
 
-static hd_status begin_lanes(const struct turn *turn)
+static hd_status begin_lanes(const struct hd_turn *turn)
 {
     struct hd_engine *engine = turn->engine;
     hd_status status = HD_OK;
@@ -373,7 +249,7 @@ static hd_status begin_lanes(const struct turn *turn)
     return status != HD_OK ? transport_failed(turn, status, "posting before") : HD_OK;
 }
 
-static hd_status begin_stages(const struct turn *turn)
+static hd_status begin_stages(const struct hd_turn *turn)
 {
     struct hd_engine *engine = turn->engine;
     const uint32_t row_count =
@@ -396,7 +272,7 @@ hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *i
 {
     const struct hd_program *program = &engine->program;
     const struct hd_transport_ops *transport = engine->transport_ops;
-    struct turn turn = {.engine = engine, .input = input, .problem = problem};
+    struct hd_turn turn = {.engine = engine, .input = input, .problem = problem};
     hd_status status = HD_OK;
 
     assert(input->step > 0 && program->instruction_count > 0);
@@ -407,13 +283,18 @@ hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *i
     status = begin_stages(&turn);
     hd_recorder_begin(&engine->recorder, input->step);
     if (status == HD_OK) {
+        status = hd_device_begin(engine, input, problem);
+    }
+    if (status == HD_OK) {
         status = begin_lanes(&turn);
     }
     for (uint32_t i = 0; status == HD_OK && i < program->instruction_count; i++) {
         turn.instruction = &program->instructions[i];
-        turn.record = hd_recorder_row(&engine->recorder, i);
+        turn.flight = (struct hd_flight){.instruction = i};
+        turn.record =
+            hd_turn_is_ahead(&turn) ? &turn.flight.times : hd_recorder_row(&engine->recorder, i);
         status = run_action(&turn);
-        if (status == HD_OK) {
+        if (status == HD_OK && !hd_turn_is_ahead(&turn)) {
             hd_recorder_add(&engine->recorder, turn.record);
             engine->state.action_count++;
         }
@@ -422,7 +303,12 @@ hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *i
             status = moved < 0 ? transport_failed(&turn, moved, "moving transfers after") : HD_OK;
         }
     }
-    hd_recorder_end(&engine->recorder);
+    if (status == HD_OK && hd_turn_is_ahead(&turn)) {
+        status = hd_device_end(engine, problem);
+    }
+    hd_recorder_end(&engine->recorder, hd_turn_is_ahead(&turn) && status == HD_OK
+                                           ? engine->actions_end_ns
+                                           : hd_now_ns());
     if (status == HD_OK) {
         hd_engine_phase(engine, HD_PHASE_RUN);
     }

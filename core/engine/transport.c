@@ -14,14 +14,13 @@ hd_status hd_engine_check_transport(struct hd_engine *engine, struct hd_problem 
     /* What may wrap what is refused before a rank starts (run/job.c). */
     assert(((plugin->capabilities & HD_TRANSPORT_HOOK) != 0) == (inner != NULL));
     engine->transport_capabilities = inner != NULL ? inner->capabilities : plugin->capabilities;
-    if ((engine->transport_capabilities & HD_TRANSPORT_HOST) &&
-        !(engine->transport_capabilities & HD_TRANSPORT_SERIAL)) {
+    if (!(engine->transport_capabilities & HD_TRANSPORT_SERIAL)) {
         return HD_OK;
     }
-    hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
-                   "transport %s asks for what this engine does not serve yet: device memory or "
-                   "serial order (law 7)",
-                   plugin->name);
+    hd_problem_set(
+        problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+        "transport %s asks for what this engine does not serve yet: serial order (law 7)",
+        plugin->name);
     return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the transport", problem);
 }
 
@@ -61,7 +60,8 @@ hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *
         .inner = engine->setup.inner,
         .inner_host = engine->setup.inner != NULL ? &engine->inner_host.host : NULL,
         .deadline_ns = hd_now_ns() + engine->setup.board->first_step_timeout_ns,
-        .memory = HD_MEMORY_HOST,
+        .memory = engine->remote_count > 0 ? engine->device.memory : HD_MEMORY_HOST,
+        .device = engine->setup.ordinal,
         .alignment_bytes = (uint32_t)engine->regions.alignment,
     };
     hd_status status = engine->transport_ops->open(&engine->transport_setup, &transport);
@@ -77,6 +77,7 @@ hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *
     for (uint32_t i = 0; i < engine->lane_count; i++) {
         engine->lanes[i].transport = transport;
         engine->lanes[i].ops = engine->transport_ops;
+        engine->lanes[i].stream = engine->regions.is_device ? engine->device.stream : NULL;
     }
     return HD_OK;
 }

@@ -240,6 +240,16 @@ static uint32_t lacks_halves(const struct hd_job *job)
     return job->pipeline->is_split && (ops->backward_input == NULL || ops->backward_weight == NULL);
 }
 
+static uint32_t has_remote(const struct hd_pipeline *pipeline)
+{
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        found |= pipeline->channels[i].source != pipeline->channels[i].target;
+    }
+    return found;
+}
+
 /* A thread for what moves by itself would be a switch that does nothing. */
 static hd_status check_progress(const struct hd_job *job, struct hd_problem *problem)
 {
@@ -271,6 +281,35 @@ static hd_status check_issue_order(const struct hd_job *job, struct hd_problem *
                           job->plugins.transport->name);
 }
 
+/* Slots lie where the kernel can reach them, or nothing crosses. */
+static hd_status check_memory(const struct hd_job *job, struct hd_problem *problem)
+{
+    const struct hd_job_plugins *plugins = &job->plugins;
+    const uint32_t is_device = job->needs != NULL && job->needs[0].memory == HD_MEMORY_CUDA;
+    const uint64_t wanted = is_device ? HD_TRANSPORT_CUDA : HD_TRANSPORT_HOST;
+
+    if (is_device && job->config->debug.checksum) {
+        hd_problem_place(problem, "%s", hd_config_place(job->config, "debug", "checksum"));
+        hd_problem_key(problem, "debug.checksum");
+        hd_problem_remedy(problem, "leave it off");
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "the checksum stands in the seal of a host slot, and the slots of "
+                              "kernel %s lie on a device",
+                              plugins->kernel->name);
+    }
+    if ((hd_job_needs(plugins) & wanted) != 0 || !has_remote(job->pipeline)) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%s", hd_config_place(job->config, "transport", "name"));
+    hd_problem_key(problem, "transport.name");
+    hd_problem_remedy(problem, "take another transport (%s, for example), or another kernel",
+                      is_device ? "cuda_ipc" : "shm");
+    return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                          "kernel %s computes in %s memory, and transport %s cannot move that",
+                          plugins->kernel->name, is_device ? "device" : "host",
+                          plugins->transport->name);
+}
+
 hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
 {
     if (lacks_halves(job)) {
@@ -291,6 +330,9 @@ hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
     hd_status status = check_progress(job, problem);
     if (status == HD_OK) {
         status = check_issue_order(job, problem);
+    }
+    if (status == HD_OK) {
+        status = check_memory(job, problem);
     }
     return status != HD_OK ? status : hd_model_check(&job->model, job->config, problem);
 }

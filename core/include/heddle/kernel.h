@@ -132,6 +132,8 @@ struct hd_stage_needs {
     uint64_t private_bytes; /* what the plugin allocates beyond the regions, for the report */
     double forward_flops, backward_flops;
     uint32_t acquisitions; /* slots that one forward leases: 1; 2 under two-batch overlap */
+    uint32_t reserved;
+    uint64_t memory; /* enum hd_memory, as open will say it: so a run knows its transports (1.2) */
 };
 
 /* The regions of one stage, each at least as large as needed; borrowed until stage_destroy.
@@ -184,11 +186,9 @@ struct hd_update {
     double gradient_scale; /* the clip factor; 1 if not clipped */
 };
 
-/*
- * Called by one thread at a time, but for abort; the descriptor in plugin.h has
- * name and options.  A synchronous plugin in host memory leaves the five from
- * abort to reached NULL: the core allocates, copies and reads the clock itself.
- */
+/* Called by one thread at a time, but for abort; the descriptor in plugin.h has name and options.
+   A synchronous plugin in host memory leaves the five from abort to reached NULL: the core
+   allocates, copies and reads the clock itself. */
 struct hd_kernel_ops {
     uint32_t size; /* sizeof(struct hd_kernel_ops), as the plugin was compiled */
 
@@ -203,7 +203,8 @@ struct hd_kernel_ops {
     /* A region in the device's memory, freed by close; arenas may be a transport's own. [setup] */
     hd_status (*allocate)(struct hd_kernel *kernel, uint64_t bytes, const char *tag, void **out);
     /* Copies within or between host and device; source NULL fills with the byte `fill`: 0 zeroes
-       gradients, 0xFF poisons (NaN in every float here).  A host side stays until a later mark. */
+       gradients, 0xFF poisons (NaN in every float here).  A host side stays until a later mark;
+       the core's are few, begin at a page and stay the same, to be pinned when first seen. */
     hd_status (*copy)(struct hd_kernel *kernel, void *target, const void *source, uint64_t bytes,
                       uint32_t fill);
     /* Enqueues a mark behind all work so far; marks count from 1.  BUSY past HD_MARK_MAX. */

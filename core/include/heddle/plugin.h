@@ -33,7 +33,7 @@ extern "C" {
 
 #define HD_PLUGIN_MAGIC 0x656c6464656821ull /* "!heddle" */
 #define HD_ABI_MAJOR    1u
-#define HD_ABI_MINOR    1u
+#define HD_ABI_MINOR    2u
 
 typedef int32_t hd_status;
 

@@ -1,0 +1,249 @@
+/*
+ * engine/device.c - what a kernel with a stream needs beside its passes.
+ *
+ * In device memory nothing waits between the first action of a step and its last: tokens and
+ * targets go up before, terms and squared norms come back behind, and the host waits once, for the
+ * mark behind them.  That wait is also what the vote asks (transport.h, G8): the stream is drained
+ * before the abort word is looked at, and before the staging is written anew.
+ *
+ * A kernel with a stream in host memory is bridged: no transport of host memory takes a stream, so
+ * the host waits for every pass before it sends what came out.
+ */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "engine/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Host sides of copies begin at a page, so that a kernel can pin them. */
+enum { PAGE_BYTES = 4096 };
+
+static const char *memory_name(uint64_t memory)
+{
+    return memory == HD_MEMORY_CUDA ? "device memory" : "host memory";
+}
+
+static uint32_t is_device(uint64_t memory)
+{
+    return memory == HD_MEMORY_CUDA;
+}
+
+hd_status hd_device_check(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_kernel_ops *ops = engine->kernel_ops;
+    const struct hd_device *device = &engine->device;
+    const char *name = engine->setup.kernel->name;
+    const uint64_t said = engine->setup.needs[0].memory;
+    const uint32_t has_calls = ops->abort != NULL && ops->allocate != NULL && ops->copy != NULL &&
+                               ops->mark != NULL && ops->reached != NULL;
+
+    if (is_device(said) != is_device(device->memory)) {
+        hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+                       "%s computes in %s, and its stage_needs says %s: the plugin is older than "
+                       "ABI 1.2, or at fault",
+                       name, memory_name(device->memory), memory_name(said));
+        return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the kernel", problem);
+    }
+    if ((device->stream != NULL && !has_calls) ||
+        (device->stream == NULL && is_device(device->memory))) {
+        hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "%s %s: the plugin is at fault",
+                       name,
+                       has_calls ? "computes in device memory without a stream"
+                                 : "has a stream, and not abort, allocate, copy, mark and reached");
+        return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the kernel", problem);
+    }
+    return HD_OK;
+}
+
+static hd_status no_memory(struct hd_engine *engine, const char *what, struct hd_problem *problem)
+{
+    hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for %s", what);
+    return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+}
+
+/* Both sides of what comes back at the end of a step. */
+static hd_status prepare_results(struct hd_engine *engine, struct hd_local_stage *local,
+                                 struct hd_problem *problem)
+{
+    const uint64_t microbatches = engine->setup.pipeline->microbatch_count;
+    const uint64_t squares_bytes = local->needs->tensor_count * sizeof(double);
+    const uint64_t terms_bytes = microbatches * local->needs->term_count * sizeof(double);
+
+    local->squares = hd_memory_take(squares_bytes, PAGE_BYTES, "terms");
+    if (local->squares == NULL) {
+        return no_memory(engine, "the norms", problem);
+    }
+    hd_status status =
+        hd_regions_take(&engine->regions, squares_bytes, "terms", &local->device_squares);
+    if (status == HD_OK) {
+        status = hd_regions_take(&engine->regions, terms_bytes, "terms", &local->device_terms);
+    }
+    if (status == HD_OK) {
+        status = hd_regions_fill(&engine->regions, local->device_terms, terms_bytes, 0);
+    }
+    return status != HD_OK
+               ? hd_engine_fail(engine, status, engine->setup.kernel, "allocating", problem)
+               : HD_OK;
+}
+
+static hd_status prepare_staging(struct hd_engine *engine, uint32_t which,
+                                 struct hd_problem *problem)
+{
+    const struct hd_stage_spec *spec = &engine->setup.model->specs[0];
+    const uint64_t alignment = engine->regions.alignment;
+    const uint64_t row_bytes = (uint64_t)spec->batch * spec->sequence * sizeof(int32_t);
+    const uint64_t stride_bytes = (row_bytes + alignment - 1) / alignment * alignment;
+    const uint64_t bytes = engine->setup.pipeline->microbatch_count * stride_bytes;
+    struct hd_staging *staging = &engine->staging[which];
+
+    staging->stride = stride_bytes / sizeof(int32_t);
+    staging->host = hd_memory_take(bytes, PAGE_BYTES, "tokens");
+    if (staging->host == NULL) {
+        return no_memory(engine, "tokens and targets", problem);
+    }
+    const hd_status status = hd_regions_take(&engine->regions, bytes, "tokens", &staging->device);
+    return status != HD_OK
+               ? hd_engine_fail(engine, status, engine->setup.kernel, "allocating", problem)
+               : HD_OK;
+}
+
+hd_status hd_device_prepare(struct hd_engine *engine, struct hd_problem *problem)
+{
+    uint32_t reads[2] = {0, 0};
+    hd_status status = HD_OK;
+
+    if (engine->device.stream == NULL) {
+        return HD_OK;
+    }
+    engine->flights.rows =
+        hd_memory_take(HD_FLIGHT_MAX * sizeof engine->flights.rows[0], 64, "recorder");
+    if (engine->flights.rows == NULL) {
+        return no_memory(engine, "the actions under way", problem);
+    }
+    for (uint32_t i = 0; engine->regions.is_device && i < engine->stage_count; i++) {
+        const struct hd_stage_spec *spec = &engine->setup.model->specs[engine->stages[i].stage];
+        reads[HD_STAGED_TOKENS] |= spec->has_embedding;
+        reads[HD_STAGED_TARGETS] |= spec->has_head;
+        status = status == HD_OK ? prepare_results(engine, &engine->stages[i], problem) : status;
+    }
+    for (uint32_t which = 0; status == HD_OK && which < 2; which++) {
+        status = reads[which] ? prepare_staging(engine, which, problem) : HD_OK;
+    }
+    return status;
+}
+
+void hd_device_finish(struct hd_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->stage_count; i++) {
+        hd_memory_give(engine->stages[i].squares);
+    }
+    hd_memory_give(engine->staging[HD_STAGED_TOKENS].host);
+    hd_memory_give(engine->staging[HD_STAGED_TARGETS].host);
+    hd_memory_give(engine->flights.rows);
+}
+
+static hd_status upload(struct hd_engine *engine, uint32_t which, const int32_t *const *rows)
+{
+    const struct hd_stage_spec *spec = &engine->setup.model->specs[0];
+    const struct hd_staging *staging = &engine->staging[which];
+    const uint64_t count = engine->setup.pipeline->microbatch_count;
+
+    if (staging->host == NULL || rows == NULL) {
+        return HD_OK;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        memcpy(staging->host + i * staging->stride, rows[i],
+               (uint64_t)spec->batch * spec->sequence * sizeof(int32_t));
+    }
+    return engine->kernel_ops->copy(atomic_load(&engine->kernel), staging->device, staging->host,
+                                    count * staging->stride * sizeof(int32_t), 0);
+}
+
+static hd_status add_step_flight(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const struct hd_flight flight = {.instruction = HD_FLIGHT_OF_STEP,
+                                     .times.begin_ns = hd_now_ns()};
+    return hd_flights_add(engine, &flight, problem);
+}
+
+hd_status hd_device_begin(struct hd_engine *engine, const struct hd_step_input *input,
+                          struct hd_problem *problem)
+{
+    if (engine->flights.rows == NULL) {
+        return HD_OK;
+    }
+    hd_status status = upload(engine, HD_STAGED_TOKENS, input->tokens);
+    if (status == HD_OK) {
+        status = upload(engine, HD_STAGED_TARGETS, input->targets);
+    }
+    if (status != HD_OK) {
+        return hd_engine_fail(engine, status, engine->setup.kernel, "copying tokens", problem);
+    }
+    /* The optimizer of the step before may still run: the first pass begins behind this mark. */
+    return add_step_flight(engine, problem);
+}
+
+static hd_status bring_back(struct hd_engine *engine, const struct hd_local_stage *local)
+{
+    const struct hd_kernel_ops *ops = engine->kernel_ops;
+    struct hd_kernel *kernel = atomic_load(&engine->kernel);
+    const uint64_t squares_bytes = local->needs->tensor_count * sizeof(double);
+    const uint64_t terms_bytes = (uint64_t)engine->setup.pipeline->microbatch_count *
+                                 local->needs->term_count * sizeof(double);
+    hd_status status = HD_OK;
+
+    if (terms_bytes > 0) {
+        status = ops->copy(kernel, local->terms, local->device_terms, terms_bytes, 0);
+    }
+    if (status == HD_OK && squares_bytes > 0 && !engine->setup.pipeline->is_forward_only) {
+        status = ops->norms(local->instance, local->device_squares);
+        if (status == HD_OK) {
+            status = ops->copy(kernel, local->squares, local->device_squares, squares_bytes, 0);
+        }
+    }
+    return status;
+}
+
+hd_status hd_device_end(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const uint32_t counts = engine->setup.counts_wait_cpu;
+    const uint64_t cpu_ns = counts ? hd_thread_cpu_ns() : 0;
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; engine->regions.is_device && status == HD_OK && i < engine->stage_count;
+         i++) {
+        status = bring_back(engine, &engine->stages[i]);
+    }
+    if (status != HD_OK) {
+        return hd_engine_fail(engine, status, engine->setup.kernel, "bringing back terms and norms",
+                              problem);
+    }
+    status = add_step_flight(engine, problem);
+    if (status == HD_OK) {
+        status = hd_flights_wait(engine, 1, problem);
+    }
+    engine->actions_end_ns = engine->flights.free_ns;
+    if (status == HD_OK) {
+        status = hd_flights_wait(engine, 0, problem);
+    }
+    engine->recorder.times.wait_cpu_ns += counts ? hd_thread_cpu_ns() - cpu_ns : 0;
+    return status;
+}
+
+hd_status hd_device_settle(struct hd_engine *engine, struct hd_problem *problem)
+{
+    const uint32_t phase = engine->state.phase;
+
+    if (engine->flights.rows == NULL) {
+        return HD_OK;
+    }
+    hd_status status = add_step_flight(engine, problem);
+    if (status == HD_OK) {
+        status = hd_flights_wait(engine, 0, problem);
+    }
+    if (status == HD_OK) {
+        hd_engine_phase(engine, phase); /* it said where the device was */
+    }
+    return status;
+}
