@@ -17,7 +17,8 @@ static void abort_waits(void *context, const char *reason)
     struct hd_kernel *kernel = atomic_load(&engine->kernel);
 
     engine->setup.bootstrap.abort(engine->setup.bootstrap.context);
-    if (kernel != NULL && engine->kernel_ops->abort != NULL) {
+    if (kernel != NULL &&
+        engine->kernel_ops->abort != NULL) { /* one without a stream may have it */
         engine->kernel_ops->abort(kernel);
     }
     if (transport != NULL) {
@@ -39,7 +40,7 @@ static hd_status open_kernel(struct hd_engine *engine, struct hd_problem *proble
     }
     atomic_store(&engine->kernel, kernel);
     engine->regions = (struct hd_regions){
-        .ops = engine->kernel_ops->allocate != NULL ? engine->kernel_ops : NULL,
+        .ops = device->stream != NULL ? engine->kernel_ops : NULL,
         .kernel = kernel,
         .alignment = device->alignment > HD_SEAL_BYTES ? device->alignment : HD_SEAL_BYTES,
         .is_device = device->memory == HD_MEMORY_CUDA,

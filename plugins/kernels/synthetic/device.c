@@ -1,0 +1,287 @@
+/*
+ * plugins/kernels/synthetic/device.c - the same passes, in a stream, on device memory.
+ *
+ * There is no kernel of ours on the device.  What a pass reads is copied to pinned memory of the
+ * host, the pass itself is a host function in the stream, and what it wrote is copied back:
+ *
+ *   stream   copy input, payload, gradient | host function | copy output, payload | mark
+ *   host     ............................. | checks, sleeps, writes | ...
+ *
+ * All of a stage's passes share one such buffer, which the order of the stream allows.  A mark is
+ * a host function too: it notes the time, and whether a pass before it has failed.
+ */
+#ifdef SYNTHETIC_HAS_CUDA
+
+#include "device.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { SLICE_NS = 500000 };
+
+static char effective[CUDA_PATH_BYTES + 64];
+
+static uint64_t now_of(const struct synthetic_device *device)
+{
+    return device->host->now_ns(device->host->context);
+}
+
+hd_status synthetic_report(const struct hd_host *host, hd_status status, const char *text)
+{
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = status,
+                                   .rank = UINT32_MAX,
+                                   .channel = UINT32_MAX,
+                                   .text = text};
+    return host->fail(host->context, &error);
+}
+
+/* HD_OK, or a sentence about the call. */
+hd_status synthetic_settle(const struct synthetic_device *device, const char *call,
+                           cudaError_t error)
+{
+    char text[CUDA_REASON_BYTES];
+
+    if (error == cudaSuccess) {
+        return HD_OK;
+    }
+    cuda_explain(&device->cuda, call, error, text);
+    return synthetic_report(device->host,
+                            error == cudaErrorMemoryAllocation ? HD_NO_MEMORY : HD_DEVICE, text);
+}
+
+void synthetic_account(const struct synthetic_device *device, int64_t bytes, const char *tag)
+{
+    if (device->host->account != NULL) { /* a core before 1.1 has none */
+        device->host->account(device->host->context, bytes, tag);
+    }
+}
+
+static void init_locks(struct synthetic_device *device)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&device->lock, NULL);
+    pthread_cond_init(&device->passed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+hd_status synthetic_device_open(struct hd_kernel *kernel, uint32_t ordinal, struct hd_device *out)
+{
+    const struct hd_host *host = kernel->host;
+    struct synthetic_device *device = host->alloc(host->context, sizeof *device, 64, "synthetic");
+
+    if (device == NULL) {
+        return synthetic_report(host, HD_NO_MEMORY, "no memory for the device's marks");
+    }
+    device->host = host;
+    if (cuda_load(&device->cuda, host->options[OPTION_CUDA_RUNTIME].text) != HD_OK) {
+        const hd_status refused = synthetic_report(host, HD_UNSUPPORTED, device->cuda.reason);
+        host->free(host->context, device);
+        return refused;
+    }
+    init_locks(device);
+    device->index = (int)(ordinal % (uint32_t)device->cuda.device_count);
+    hd_status status =
+        synthetic_settle(device, "cudaSetDevice", device->cuda.cudaSetDevice(device->index));
+    if (status == HD_OK) {
+        status = synthetic_settle(
+            device, "cudaStreamCreateWithPriority",
+            device->cuda.cudaStreamCreateWithPriority(&device->stream, cudaStreamNonBlocking, 0));
+    }
+    if (status != HD_OK) {
+        host->free(host->context, device);
+        return status;
+    }
+    snprintf(effective, sizeof effective, "synthetic: sleeps and fills patterns, cuda:%d by %s",
+             device->index, device->cuda.path);
+    out->memory = HD_MEMORY_CUDA;
+    out->capabilities = HD_KERNEL_STREAM;
+    out->alignment = DEVICE_ALIGNMENT;
+    out->stream = device->stream;
+    out->effective = effective;
+    kernel->device = device;
+    return HD_OK;
+}
+
+void synthetic_device_close(struct hd_kernel *kernel)
+{
+    struct synthetic_device *device = kernel->device;
+
+    if (device == NULL || atomic_load(&device->is_aborted)) {
+        return; /* what the stream may still touch stays */
+    }
+    device->cuda.cudaStreamSynchronize(device->stream);
+    while (device->regions != NULL) {
+        struct region *region = device->regions;
+        device->regions = region->next;
+        device->cuda.cudaFree(region->memory);
+        synthetic_account(device, -(int64_t)region->bytes, region->tag);
+        device->host->free(device->host->context, region);
+    }
+    device->cuda.cudaStreamDestroy(device->stream);
+    pthread_cond_destroy(&device->passed);
+    pthread_mutex_destroy(&device->lock);
+    device->host->free(device->host->context, device);
+    kernel->device = NULL;
+}
+
+void synthetic_abort(struct hd_kernel *kernel)
+{
+    if (kernel->device != NULL) {
+        atomic_store(&kernel->device->is_aborted, 1);
+    }
+}
+
+/* --- memory ------------------------------------------------------------------------------------
+ */
+
+static hd_status allocate_on_device(struct synthetic_device *device, uint64_t bytes,
+                                    const char *tag, void **out)
+{
+    const struct hd_host *host = device->host;
+    struct region *region = host->alloc(host->context, sizeof *region, 64, "synthetic");
+
+    if (region == NULL) {
+        return synthetic_report(host, HD_NO_MEMORY, "no memory for the list of regions");
+    }
+    hd_status status =
+        synthetic_settle(device, "cudaSetDevice", device->cuda.cudaSetDevice(device->index));
+    if (status == HD_OK) {
+        status =
+            synthetic_settle(device, "cudaMalloc", device->cuda.cudaMalloc(&region->memory, bytes));
+    }
+    if (status != HD_OK) {
+        host->free(host->context, region);
+        return status;
+    }
+    region->bytes = bytes;
+    region->tag = tag;
+    region->next = device->regions;
+    device->regions = region;
+    synthetic_account(device, (int64_t)bytes, tag);
+    *out = region->memory;
+    return HD_OK;
+}
+
+hd_status synthetic_allocate(struct hd_kernel *kernel, uint64_t bytes, const char *tag, void **out)
+{
+    if (kernel->device == NULL) {
+        return HD_INVALID; /* in the host's memory the core allocates by itself */
+    }
+    return allocate_on_device(kernel->device, bytes, tag, out);
+}
+
+hd_status synthetic_copy(struct hd_kernel *kernel, void *target, const void *source, uint64_t bytes,
+                         uint32_t fill)
+{
+    struct synthetic_device *device = kernel->device;
+
+    if (device == NULL) {
+        return HD_INVALID;
+    }
+    if (source == NULL) {
+        return synthetic_settle(
+            device, "cudaMemsetAsync",
+            device->cuda.cudaMemsetAsync(target, (int)fill, bytes, device->stream));
+    }
+    return synthetic_settle(
+        device, "cudaMemcpyAsync",
+        device->cuda.cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, device->stream));
+}
+
+/* --- marks -------------------------------------------------------------------------------------
+ */
+
+static void CUDART_CB pass_mark(void *argument)
+{
+    struct synthetic_device *device = argument;
+
+    pthread_mutex_lock(&device->lock);
+    device->passed_count++;
+    device->marks[device->passed_count % HD_MARK_MAX] =
+        (struct passed_mark){now_of(device), atomic_load(&device->failed)};
+    pthread_cond_broadcast(&device->passed);
+    pthread_mutex_unlock(&device->lock);
+}
+
+hd_status synthetic_mark(struct hd_kernel *kernel, uint64_t *mark)
+{
+    struct synthetic_device *device = kernel->device;
+
+    if (device == NULL) {
+        return HD_INVALID;
+    }
+    pthread_mutex_lock(&device->lock);
+    const uint32_t is_full = device->mark_count - device->passed_count >= HD_MARK_MAX;
+    pthread_mutex_unlock(&device->lock);
+    if (is_full) {
+        return HD_BUSY;
+    }
+    const hd_status status =
+        synthetic_settle(device, "cudaLaunchHostFunc",
+                         device->cuda.cudaLaunchHostFunc(device->stream, pass_mark, device));
+    if (status == HD_OK) {
+        *mark = ++device->mark_count;
+    }
+    return status;
+}
+
+/* A stream that has failed runs no host function any more, and passes no mark. */
+hd_status synthetic_check_stream(const struct synthetic_device *device)
+{
+    const cudaError_t error = device->cuda.cudaStreamQuery(device->stream);
+    return error == cudaErrorNotReady ? HD_OK
+                                      : synthetic_settle(device, "the compute stream", error);
+}
+
+/* Until the mark is passed, or `until_ns`; for one slice at most. */
+static hd_status look(struct synthetic_device *device, uint64_t mark, uint64_t until_ns,
+                      uint64_t *passed_ns)
+{
+    const uint64_t now_ns = now_of(device);
+    const uint64_t end_ns = now_ns + SLICE_NS < until_ns ? now_ns + SLICE_NS : until_ns;
+    const struct timespec end = {(time_t)(end_ns / 1000000000u), (long)(end_ns % 1000000000u)};
+    hd_status status = HD_IN_PROGRESS;
+
+    pthread_mutex_lock(&device->lock);
+    if (device->passed_count < mark && end_ns > now_ns) {
+        pthread_cond_timedwait(&device->passed, &device->lock, &end);
+    }
+    if (device->passed_count >= mark) {
+        const struct passed_mark *row = &device->marks[mark % HD_MARK_MAX];
+        *passed_ns = row->passed_ns;
+        status = row->status;
+    }
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+hd_status synthetic_reached(struct hd_kernel *kernel, uint64_t mark, uint64_t timeout_ns,
+                            uint64_t *passed_ns)
+{
+    struct synthetic_device *device = kernel->device;
+    hd_status status = HD_IN_PROGRESS;
+
+    if (device == NULL || mark == 0 || mark > device->mark_count) {
+        return HD_INVALID;
+    }
+    const uint64_t until_ns = now_of(device) + timeout_ns;
+    do {
+        status =
+            atomic_load(&device->is_aborted) ? HD_ABORTED : look(device, mark, until_ns, passed_ns);
+        if (status == HD_IN_PROGRESS && synthetic_check_stream(device) != HD_OK) {
+            status = HD_DEVICE;
+        }
+    } while (status == HD_IN_PROGRESS && now_of(device) < until_ns);
+    return status;
+}
+
+#else
+
+/* A C file holds at least one declaration. */
+typedef int synthetic_without_cuda;
+
+#endif

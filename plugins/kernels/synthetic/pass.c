@@ -1,0 +1,197 @@
+/* plugins/kernels/synthetic/pass.c - one pass: how long it lasts, what it checks and writes. */
+#include "synthetic.h"
+
+#include <heddle/schedule.h>
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define STAMP_MAGIC     0x7274737468747973ull
+#define DURATION_NS_MAX 1000000000000000000u /* 30 years: a longer pass lasts no longer */
+#define SLICE_NS        500000u
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t word = (a ^ (b + 0x9e3779b97f4a7c15ull + (a << 6))) * 0xff51afd7ed558ccdull;
+    return word ^ (word >> 33);
+}
+
+static uint64_t derived(uint64_t first, uint64_t index)
+{
+    return index == 0 ? first : mix(first, index);
+}
+
+static uint64_t now_ns(const struct hd_stage *stage)
+{
+    return stage->host->now_ns(stage->host->context);
+}
+
+/*
+ * Sleeps until the pass has lasted `duration_us` since it began; what it did meanwhile counts.  On
+ * a device an abort must end it: it then looks each half of a millisecond.
+ */
+static void last(const struct hd_stage *stage, uint64_t begin_ns, double duration_us)
+{
+    const double duration_ns = duration_us * 1e3;
+    const uint64_t end_ns =
+        begin_ns + (duration_ns < DURATION_NS_MAX ? (uint64_t)duration_ns : DURATION_NS_MAX);
+    uint64_t until_ns = duration_us > 0 ? now_ns(stage) : end_ns;
+
+    while (until_ns < end_ns && !(stage->is_aborted != NULL && atomic_load(stage->is_aborted))) {
+        const uint64_t slice_ns = stage->is_aborted != NULL ? SLICE_NS : DURATION_NS_MAX;
+        until_ns = end_ns - until_ns < slice_ns ? end_ns : until_ns + slice_ns;
+        const struct timespec until = {(time_t)(until_ns / 1000000000u),
+                                       (long)(until_ns % 1000000000u)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) {
+        }
+    }
+}
+
+static hd_status complain(const struct hd_stage *stage, uint32_t microbatch, const char *what,
+                          uint64_t index)
+{
+    char text[192];
+    const struct hd_error error = {
+        .size = sizeof error,
+        .status = HD_PROTOCOL,
+        .rank = UINT32_MAX,
+        .channel = UINT32_MAX,
+        .text = text,
+    };
+
+    snprintf(text, sizeof text, "stage %u, microbatch %u: %s (word %llu)", stage->spec.stage,
+             microbatch, what, (unsigned long long)index);
+    return stage->host->fail(stage->host->context, &error);
+}
+
+static void write_words(const struct hd_stage *stage, void *target, uint64_t first)
+{
+    uint64_t *words = target;
+
+    for (uint64_t i = 0; stage->is_checked && target != NULL && i < stage->boundary_words; i++) {
+        words[i] = derived(first, i);
+    }
+}
+
+static hd_status check_words(const struct hd_stage *stage, const struct hd_pass *pass,
+                             const void *source, const char *what)
+{
+    const uint64_t *words = source;
+
+    for (uint64_t i = 1; stage->is_checked && source != NULL && i < stage->boundary_words; i++) {
+        if (words[i] != derived(words[0], i)) {
+            return complain(stage, pass->microbatch, what, i);
+        }
+    }
+    return HD_OK;
+}
+
+/* Word 0 of what the stage reads: the boundary's, or one made of the tokens. */
+static uint64_t input_word(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    uint64_t word = 0;
+
+    if (pass->input != NULL) {
+        memcpy(&word, pass->input, sizeof word);
+        return word;
+    }
+    const uint64_t token_count = (uint64_t)stage->spec.batch * stage->spec.sequence;
+    for (uint64_t i = 0; pass->tokens != NULL && i < token_count; i++) {
+        word = mix(word, (uint64_t)(uint32_t)pass->tokens[i]);
+    }
+    return word;
+}
+
+static hd_status forward(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    const uint64_t begin_ns = now_ns(stage);
+    const uint64_t word = input_word(stage, pass);
+
+    const hd_status status = check_words(stage, pass, pass->input, "the activation is not whole");
+    for (uint32_t half = 0; half < HD_ACQUISITION_MAX && pass->payload[half] != NULL; half++) {
+        struct synthetic_payload *payload = pass->payload[half];
+        *payload = (struct synthetic_payload){STAMP_MAGIC, pass->generation, word, 0};
+    }
+    write_words(stage, pass->output, mix(stage->spec.stage, word));
+    last(stage, begin_ns, stage->spec.forward_us);
+    return status;
+}
+
+/* The stamp of this lease, and an input that is still what the forward read. */
+static hd_status check_half(const struct hd_stage *stage, const struct hd_pass *pass,
+                            const struct synthetic_payload *payload)
+{
+    if (payload->magic != STAMP_MAGIC || payload->generation != pass->generation) {
+        return complain(stage, pass->microbatch, "the payload belongs to another lease",
+                        payload->generation);
+    }
+    if (stage->is_checked && payload->input_word != input_word(stage, pass)) {
+        return complain(stage, pass->microbatch, "the activation changed before its backward", 0);
+    }
+    return HD_OK;
+}
+
+static hd_status check_payload(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    hd_status status = check_half(stage, pass, pass->payload[0]);
+    if (status == HD_OK && pass->payload[1] != NULL) {
+        status = check_half(stage, pass, pass->payload[1]);
+    }
+    return status;
+}
+
+static hd_status backward_input(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    const uint64_t begin_ns = now_ns(stage);
+    struct synthetic_payload *payload = pass->payload[0];
+    uint64_t gradient = 0;
+
+    hd_status status = check_payload(stage, pass);
+    if (status == HD_OK) {
+        status = check_words(stage, pass, pass->output_gradient, "the gradient is not whole");
+    }
+    if (pass->output_gradient != NULL) {
+        memcpy(&gradient, pass->output_gradient, sizeof gradient);
+    }
+    payload->gradient_word = gradient;
+    write_words(stage, pass->input_gradient,
+                mix(mix(stage->spec.stage, gradient), payload->input_word));
+    last(stage, begin_ns, stage->spec.input_gradient_us);
+    return status;
+}
+
+static hd_status backward_weight(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    const uint64_t begin_ns = now_ns(stage);
+    const hd_status status = check_payload(stage, pass);
+
+    last(stage, begin_ns, stage->spec.weight_gradient_us);
+    return status;
+}
+
+static hd_status backward(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    const uint64_t begin_ns = now_ns(stage);
+    struct hd_stage instant = *stage;
+
+    instant.spec.input_gradient_us = 0;
+    const hd_status status = backward_input(&instant, pass);
+    last(stage, begin_ns, stage->spec.backward_us);
+    return status;
+}
+
+hd_status synthetic_pass(const struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
+{
+    switch (kind) {
+    case HD_FORWARD:
+        return forward(stage, pass);
+    case HD_BACKWARD:
+        return backward(stage, pass);
+    case HD_BACKWARD_INPUT:
+        return backward_input(stage, pass);
+    default:
+        return backward_weight(stage, pass);
+    }
+}

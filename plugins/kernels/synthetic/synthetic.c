@@ -1,0 +1,267 @@
+/*
+ * plugins/kernels/synthetic/synthetic.c - computes nothing, lasts as long as it is told, and can be
+ * checked.
+ *
+ * A stage sleeps until its cost of [cost] is over, so that dozens of ranks fit on two cores, and
+ * a schedule or a transport is measured without a model in the way.  What crosses a boundary is a
+ * pattern, and every pass looks at what it is given:
+ *
+ *   forward    input  w0 d1 d2 ...   are d1, d2, ... derived from w0?
+ *              output v0 d1 d2 ...   v0 mixes the stage with w0; the payload keeps w0
+ *   backward   input                 still w0 (else its slot was reused before its backward)
+ *              output_gradient       g0 and what derives from it
+ *              input_gradient        mixes the stage, g0 and the payload's w0
+ *
+ * So a message that is torn, stale, of another microbatch's slot or overwritten under its lease is
+ * an error, not a wrong number.  No tensors, no terms.  With check = off only the time is kept: the
+ * null transport fills its slots with a pattern of its own.
+ *
+ * With memory = cuda all of this happens in a stream of CUDA's, on slots in device memory: the
+ * core's way of running a device, and a transport between devices, are measured and checked
+ * without a model, and without a GPU's arithmetic (device.c).
+ *
+ * tests/test_engine.c and heddle bench step use it.
+ */
+#include "synthetic.h"
+
+#ifdef SYNTHETIC_HAS_CUDA
+#include "cuda_library.h"
+#endif
+
+#include <heddle/schedule.h>
+
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+static hd_status run(struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
+{
+#ifdef SYNTHETIC_HAS_CUDA
+    if (stage->kernel->device != NULL) {
+        return synthetic_device_pass(stage, kind, pass);
+    }
+#endif
+    return synthetic_pass(stage, kind, pass);
+}
+
+static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    return run(stage, HD_FORWARD, pass);
+}
+
+static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    return run(stage, HD_BACKWARD, pass);
+}
+
+static hd_status backward_input(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    return run(stage, HD_BACKWARD_INPUT, pass);
+}
+
+static hd_status backward_weight(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    return run(stage, HD_BACKWARD_WEIGHT, pass);
+}
+
+static uint32_t is_on_device(const struct hd_host *host)
+{
+    return host->option_count > OPTION_MEMORY &&
+           strcmp(host->options[OPTION_MEMORY].text, "cuda") == 0;
+}
+
+static uint64_t boundary_bytes_of(const struct hd_host *host, const struct hd_stage_spec *spec)
+{
+    const int64_t asked = host->option_count > OPTION_BOUNDARY_BYTES
+                              ? host->options[OPTION_BOUNDARY_BYTES].integer
+                              : 0;
+    const uint64_t bytes =
+        asked > 0 ? (uint64_t)asked : 2ull * spec->batch * spec->sequence * spec->width;
+    return (bytes + 7) / 8 * 8;
+}
+
+static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_spec *spec,
+                             struct hd_stage_needs *needs)
+{
+    struct hd_stage_needs own = {
+        .size = sizeof own,
+        .boundary_dtype = HD_BF16,
+        .boundary_bytes = boundary_bytes_of(host, spec),
+        .payload_bytes = sizeof(struct synthetic_payload),
+        .acquisitions = spec->half_batches > 1 ? HD_ACQUISITION_MAX : 1,
+    };
+    const uint32_t room = needs->size;
+
+#ifdef SYNTHETIC_HAS_CUDA
+    if (is_on_device(host)) {
+        own.memory = HD_MEMORY_CUDA;
+        own.private_bytes = synthetic_device_stage_bytes(spec, own.boundary_bytes);
+    }
+#endif
+    memcpy(needs, &own, room < own.size ? room : own.size);
+    return HD_OK;
+}
+
+static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_spec *spec,
+                              const struct hd_stage_memory *memory, struct hd_stage **out)
+{
+    const struct hd_host *host = kernel->host;
+    struct hd_stage *stage = host->alloc(host->context, sizeof *stage, 64, "synthetic");
+
+    (void)memory;
+    if (stage == NULL) {
+        return HD_NO_MEMORY;
+    }
+    memcpy(&stage->spec, spec, spec->size < sizeof *spec ? spec->size : sizeof *spec);
+    stage->host = host;
+    stage->kernel = kernel;
+    stage->boundary_words = boundary_bytes_of(host, spec) / 8;
+    stage->is_checked = host->options[OPTION_CHECK].integer != 0;
+#ifdef SYNTHETIC_HAS_CUDA
+    const hd_status status = kernel->device != NULL ? synthetic_device_stage_create(stage) : HD_OK;
+    if (status != HD_OK) {
+        host->free(host->context, stage);
+        return status;
+    }
+#endif
+    *out = stage;
+    return HD_OK;
+}
+
+static void stage_destroy(struct hd_stage *stage)
+{
+    uint32_t may_free = stage != NULL;
+
+#ifdef SYNTHETIC_HAS_CUDA
+    may_free = may_free && synthetic_device_stage_destroy(stage);
+#endif
+    if (may_free) {
+        stage->host->free(stage->host->context, stage);
+    }
+}
+
+static hd_status tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
+{
+    (void)stage;
+    (void)index;
+    (void)out;
+    return HD_INVALID; /* there is none */
+}
+
+static hd_status tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy, uint32_t into,
+                             void *host)
+{
+    (void)stage;
+    (void)index;
+    (void)copy;
+    (void)into;
+    (void)host;
+    return HD_INVALID;
+}
+
+static hd_status norms(struct hd_stage *stage, double *squared)
+{
+    (void)stage;
+    (void)squared;
+    return HD_OK;
+}
+
+static hd_status update(struct hd_stage *stage, const struct hd_update *parameters)
+{
+    (void)stage;
+    (void)parameters;
+    return HD_OK;
+}
+
+static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
+                             struct hd_kernel **out)
+{
+    struct hd_kernel *kernel = host->alloc(host->context, sizeof *kernel, 64, "synthetic");
+    struct hd_device own = {
+        .size = sizeof own,
+        .memory = HD_MEMORY_HOST,
+        .alignment = 64,
+        .effective = "synthetic: sleeps and fills patterns",
+    };
+
+    (void)ordinal;
+    if (kernel == NULL) {
+        return HD_NO_MEMORY;
+    }
+    kernel->host = host;
+    /* The default slack of 50 us would be part of every stage. */
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+#ifdef SYNTHETIC_HAS_CUDA
+    const hd_status status =
+        is_on_device(host) ? synthetic_device_open(kernel, ordinal, &own) : HD_OK;
+    if (status != HD_OK) {
+        host->free(host->context, kernel);
+        return status;
+    }
+#endif
+    memcpy(device, &own, device->size < own.size ? device->size : own.size);
+    *out = kernel;
+    return HD_OK;
+}
+
+static void close_kernel(struct hd_kernel *kernel)
+{
+    if (kernel != NULL) {
+#ifdef SYNTHETIC_HAS_CUDA
+        synthetic_device_close(kernel);
+#endif
+        kernel->host->free(kernel->host->context, kernel);
+    }
+}
+
+static const struct hd_kernel_ops ops = {
+    .size = sizeof ops,
+    .open = open_kernel,
+    .close = close_kernel,
+#ifdef SYNTHETIC_HAS_CUDA
+    .abort = synthetic_abort,
+    .allocate = synthetic_allocate,
+    .copy = synthetic_copy,
+    .mark = synthetic_mark,
+    .reached = synthetic_reached,
+#endif
+    .stage_needs = stage_needs,
+    .stage_create = stage_create,
+    .stage_destroy = stage_destroy,
+    .tensor = tensor,
+    .tensor_copy = tensor_copy,
+    .forward = forward,
+    .backward = backward,
+    .backward_input = backward_input,
+    .backward_weight = backward_weight,
+    .norms = norms,
+    .update = update,
+};
+
+static const struct hd_option options[] = {
+    {"check", "on", NULL, "check every message's pattern and every payload's stamp", HD_OPTION_FLAG,
+     0},
+    {"boundary_bytes", "0", "0..1073741824", "bytes of a message; 0: as the model would send",
+     HD_OPTION_BYTES, 0},
+#ifdef SYNTHETIC_HAS_CUDA
+    {"memory", "host", "host | cuda", "where its passes read and write: here, or on a GPU",
+     HD_OPTION_TEXT, 0},
+    CUDA_RUNTIME_OPTION,
+#endif
+};
+
+HD_EXPORT const struct hd_plugin hd_plugin = {
+    HD_PLUGIN_HEAD(HD_KIND_KERNEL),
+    .option_count = sizeof options / sizeof options[0],
+    .options = options,
+#ifdef SYNTHETIC_HAS_CUDA
+    .capabilities = HD_KERNEL_STREAM,
+#endif
+    .name = "synthetic",
+    .summary = "sleeps as long as [cost] says and fills checkable patterns; no model",
+    .vendor = "heddle",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .source = "report, section 6.5: what a schedule costs without its kernels",
+    .ops = &ops,
+};
