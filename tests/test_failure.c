@@ -29,6 +29,31 @@ static char faulty[WORDS_BYTES], synthetic[WORDS_BYTES];
     "--overwrite "
 #define SHORT "transport.timeout_s=0.5 transport.first_step_timeout_s=0.5 "
 
+/* Whatever carries the tensors, a failure looks the same. */
+#define TAG "transport.name=ucx_tag "
+#define PUT "transport.name=ucx_put "
+#define LATE(inner) \
+    "transport.name=hook_fault transport.hook_fault.delay_us=200 transport.inner=" inner " "
+
+static const char *const lanes[] = {
+    "",
+    TAG,
+    PUT "transport.ucx_put.tls=tcp,self",
+    LATE("shm"),
+    TAG "transport.ucx_tag.tls=tcp,self",
+    PUT,
+    LATE("ucx_put") "transport.ucx_put.tls=tcp,self",
+};
+
+/* The words of one after the other; where UCX is not installed, shm stands in. */
+static const char *lane_of(unsigned number)
+{
+    const char *words = lanes[number % HD_CHECK_COUNT(lanes)];
+    const int has_ucx = access(hd_check_plugin("heddle_transport_ucx_tag.so"), R_OK) == 0;
+
+    return has_ucx || strstr(words, "ucx") == NULL ? words : "";
+}
+
 static void make_words(void)
 {
     snprintf(faulty, sizeof faulty,
@@ -116,14 +141,14 @@ static void expect_no_names(void)
 
 /* --- at every action ------------------------------------------------------------------------- */
 
-static void die_at(uint32_t stage, char kind, uint32_t microbatch, const char *does)
+static void die_at(uint32_t stage, char kind, uint32_t microbatch, const char *lane)
 {
     char more[512], first[128];
 
     snprintf(more, sizeof more,
              "pipeline.microbatches=3 kernel.faulty.action=%u%c%u kernel.faulty.step=2 "
-             "kernel.faulty.does=%s",
-             stage, kind, microbatch, does);
+             "kernel.faulty.does=kill %s",
+             stage, kind, microbatch, lane);
     const struct command command = expect(faulty, more, EXIT_PEER);
     snprintf(first, sizeof first, "rank %u died at %u%c%u (", stage, stage, kind, microbatch);
     expect_first(&command, first);
@@ -135,9 +160,17 @@ static void test_killed_at_every_action(void)
 {
     for (uint32_t stage = 0; stage < RANK_COUNT; stage++) {
         for (uint32_t microbatch = 0; microbatch < 3; microbatch++) {
-            die_at(stage, 'F', microbatch, "kill");
-            die_at(stage, 'B', microbatch, "kill");
+            die_at(stage, 'F', microbatch, "");
+            die_at(stage, 'B', microbatch, "");
         }
+    }
+    expect_no_names();
+}
+
+static void test_killed_over_every_lane(void)
+{
+    for (unsigned number = 1; number < HD_CHECK_COUNT(lanes); number++) {
+        die_at(number % RANK_COUNT, number % 2 == 0 ? 'B' : 'F', 1, lane_of(number));
     }
     expect_no_names();
 }
@@ -173,12 +206,13 @@ static void test_stopped_at_actions(void)
         {"0F0", "rank 0 is stopped at 0F0", 0},
         {"2F3", "rank 2 is stopped at 2F3", 2},
         {"3B7", "rank 3 is stopped at 3B7", 3},
+        {"1B2", "rank 1 is stopped at 1B2", 1},
     };
 
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char more[256];
-        snprintf(more, sizeof more, "kernel.faulty.action=%s kernel.faulty.does=stop",
-                 rows[i].action);
+        snprintf(more, sizeof more, "kernel.faulty.action=%s kernel.faulty.does=stop %s",
+                 rows[i].action, lane_of(i));
         const struct command command = expect(faulty, more, EXIT_PEER);
         expect_says(&command, "was stopped by signal 19");
         expect_says(&command, rows[i].first);
@@ -225,7 +259,7 @@ static void test_killed_at_any_moment(void)
         struct command command = {0};
         pid_t ranks[RANK_COUNT];
         char first[64];
-        begin(&command, "", ranks);
+        begin(&command, lane_of(i), ranks);
         wait_us(moments_us[i]);
         CU_ASSERT_EQUAL(kill(ranks[rank], SIGKILL), 0);
         const int code = command_end(&command, LIMIT_S);
@@ -240,14 +274,14 @@ static void test_killed_at_any_moment(void)
 
 static void test_stopped_at_any_moment(void)
 {
-    static const uint32_t moments_us[] = {0, 7000, 90000};
+    static const uint32_t moments_us[] = {0, 7000, 90000, 200000};
 
     for (unsigned i = 0; i < sizeof moments_us / sizeof moments_us[0]; i++) {
         const uint32_t rank = (i + 1) % RANK_COUNT;
         struct command command = {0};
         pid_t ranks[RANK_COUNT];
         char culprit[64];
-        begin(&command, "", ranks);
+        begin(&command, lane_of(i + 3), ranks);
         wait_us(moments_us[i]);
         CU_ASSERT_EQUAL(kill(ranks[rank], SIGSTOP), 0);
         CU_ASSERT_EQUAL(command_end(&command, LIMIT_S), EXIT_PEER);
@@ -389,6 +423,7 @@ static void test_parent_killed(void)
 static const struct hd_check checks[] = {
     {"a rank killed at every action: exit 5, named, and who waits (issue 2, 9)",
      test_killed_at_every_action},
+    {"a rank killed, whatever carries the tensors: the same", test_killed_over_every_lane},
     {"progress of all ranks when rank 2 dies at 2F3 (C74)", test_progress_of_the_others},
     {"a rank stopped at an action: exit 5 at the deadline", test_stopped_at_actions},
     {"a rank killed at any moment: exit 5, nobody left", test_killed_at_any_moment},

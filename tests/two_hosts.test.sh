@@ -128,16 +128,69 @@ start shm $model transport.name=shm
 ends shm 2
 has "shm between hosts" shm.0.out "shm does not reach from host to host"
 
-start cut $endless transport.name=ucx_tag transport.timeout_s=3
-for ((turn = 0; turn < 3000; turn++)); do
-    [ "$(wc -l 2>/dev/null <cut/metrics.jsonl || echo 0)" -ge 2 ] && break
-    sleep 0.01
+# --- what goes wrong between hosts ------------------------------------------------------------------
+wait_for() { # FILE COUNT FRAGMENT: so many lines with it are there; a bound, for a machine that is stuck
+    local turn
+    for ((turn = 0; turn < 3000; turn++)); do
+        [ "$(grep -cF -- "$3" "$1" 2>/dev/null)" -ge "$2" ] 2>/dev/null && return 0
+        sleep 0.01
+    done
+    say "$1: $2 times '$3' never came"
+}
+link() { ip -n $left link set v$left "$1"; }
+# Far above the deadline of 3 s and one more, far below that of a first step.
+gone_in_time() { # NAME BEGIN
+    [ $((SECONDS - $2)) -lt 60 ] || say "$1: not over after $((SECONDS - $2)) s"
+}
+
+for carrier in "ucx_tag" "ucx_put" "hook_fault transport.inner=ucx_put transport.hook_fault.delay_us=200"; do
+    name=cut_${carrier%% *}
+    # shellcheck disable=SC2086
+    start $name $endless transport.timeout_s=3 transport.name=$carrier
+    wait_for $name/metrics.jsonl 2 '"step"'
+    link down
+    begin=$SECONDS
+    ends $name 5
+    gone_in_time $name $begin
+    link up
+    has "a cut cable, seen from the left" $name.0.out "rank 2 is silent since "
+    has "a cut cable, seen from the left" $name.0.out "nothing comes from rank 2 on hdr"
+    has "a cut cable, seen from the right" $name.2.out "rank 0 is silent since "
+    has "a cut cable, seen from the right" $name.3.out "nothing comes from rank 0 on hdl"
+    has "a cut cable, in the file" $name/hang.json "rank 2 is silent since "
 done
-ip -n $left link set v$left down
-ends cut 5
-has "a cut cable, seen from the left" cut.0.out "rank 2 is silent since "
-has "a cut cable, seen from the right" cut.2.out "rank 0 is silent since "
-has "a cut cable, in the file" cut/hang.json "rank 2 is silent since "
+
+# The process of a rank dies on the other host: unshare takes it along.
+start far $endless transport.timeout_s=3 transport.name=ucx_put
+wait_for far/metrics.jsonl 2 '"step"'
+kill -KILL "$(cat far.2.pid)"
+wait "$(cat far.2.pid)"
+for number in 0 1 3; do
+    wait "$(cat far.$number.pid)"
+    got=$?
+    [ $got -eq 5 ] || say "a death far away: rank $number exits with $got: $(head -c 600 far.$number.out)"
+done
+has "a death far away" far.0.out "rank 2 died at "
+has "a death far away" far/hang.json "; its process on hdr is gone"
+
+# A cable that is cut and mended before the deadline: late, and the same to the last bit.
+long="train.steps=30 output.checkpoint_every=never output.trace=off"
+# shellcheck disable=SC2086
+"$heddle" run --overwrite $model $long output.directory=forked >forked.out 2>&1 || say "forked: $(cat forked.out)"
+for inner in ucx_tag ucx_put; do
+    # shellcheck disable=SC2086
+    start mended_$inner $model $long transport.name=hook_fault transport.inner=$inner \
+        transport.hook_fault.delay_us=4000 transport.timeout_s=60
+    wait_for mended_$inner/metrics.jsonl 2 '"step"'
+    link down
+    wait_for mended_$inner.0.out 1 "nothing comes from rank 2 on hdr"
+    link up
+    ends mended_$inner 0
+    for key in losses grad_norms parameters_hash; do
+        [ "$(field mended_$inner $key)" = "$(field forked $key)" ] ||
+            say "mended, $inner: $key is $(field mended_$inner $key), forked $(field forked $key)"
+    done
+done
 
 [ $failed -eq 0 ] && rm -rf "$work"
 exit $failed
