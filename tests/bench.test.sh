@@ -274,6 +274,61 @@ bench 2 p2p transport.name=shm transport.progress_thread=on
 has "no thread for shm" err "transport.progress_thread: transport shm moves by itself"
 PATH=$full_path
 
+# --- skew ----------------------------------------------------------------------------------------
+tiny="cost.tick_us=400 bench.sizes=64K bench.iterations=1 transport.timeout_s=60"
+bench 0 skew transport.name=shm $tiny --json --svg late.svg
+"$json" out || say "skew --json is not one object"
+has "its shape" out '"stage_ms": 0.4, "bytes": 65536, "iterations": 1, "posted_early": false'
+has "shm needs no thread" out '"transport": "shm", "lane": "shm", "progress_thread": false, "beat_us": 0'
+[ "$(grep -oE '"late_ms": [0-9.]+' out | tr '\n' ' ')" = \
+    '"late_ms": 0 "late_ms": 0.1 "late_ms": 0.2 "late_ms": 0.4 "late_ms": 0.8 ' ] ||
+    say "lateness: $(grep -oE '"late_ms": [0-9.]+' out)"
+# The figure says what the object says, point by point; and is as wide as a page.
+for ((point = 1; point <= 5; point++)); do
+    wanted=$(printf 'compute %.3f ms, alone %.3f (%+.1f %%)' "$(number compute_ms $point)" \
+        "$(number alone_ms $point)" "$(number stretch_percent $point)")
+    has "the figure's numbers" late.svg "$wanted"
+    wanted=$(printf 'waits: target %.3f ms, source %.3f ms' "$(number target_wait_ms $point)" \
+        "$(number source_wait_ms $point)")
+    has "the figure's waits" late.svg "$wanted"
+    holds "compute takes time, and what was stolen of it is part of it" \
+        "$(number alone_ms $point) > 0 && $(number compute_ms $point) > 0 && $(number stolen_ms $point) <= $(number compute_ms $point)"
+    holds "the stretch is of the two" "($(number stretch_percent $point) / 100 + 1) * $(number alone_ms $point) / $(number compute_ms $point) > 0.999 &&
+        ($(number stretch_percent $point) / 100 + 1) * $(number alone_ms $point) / $(number compute_ms $point) < 1.001"
+    holds "what is readable is so after the arrival" "$(number readable_ms $point) >= $(number arrival_ms $point)"
+    # In place the slot is the target's until it has read: not before it has come.
+    holds "a slot in place is free when its reader is done" "$(number free_ms $point) >= $(number arrival_ms $point)"
+    # What the figure draws of the message begins at 0 and ends when the slot is free.
+    holds "no time is below nothing" "$(number source_wait_ms $point) >= 0 && $(number target_wait_ms $point) >= 0"
+done
+has "its width" late.svg '<svg xmlns="http://www.w3.org/2000/svg" width="170mm"'
+[ "$(tail -n 1 late.svg)" = "</svg>" ] || say "the figure has no end"
+[ "$(grep -c '<path d="M[0-9.]* [0-9.]*v6.3' late.svg)" -eq 5 ] || say "an arrival is missing in the figure"
+
+if [ -e "$HD_PLUGIN_DIR/heddle_transport_ucx_tag.so" ]; then
+    bench 0 skew transport.name=ucx_tag $tiny
+    has "the engine's thread" out "1000 us"
+    has "the quick one" out "100 us "
+    has "whose receive" out "posts its receive then"
+    bench 0 skew transport.name=ucx_tag bench.against=shm transport.progress_thread=on pipeline.overlap=on $tiny --json
+    has "early" out '"posted_early": true'
+    has "only what is asked" out '"progress_thread": true, "beat_us": 100'
+    [ "$(grep -o '"transport": ' out | wc -l)" -eq 2 ] || say "two lines: $(grep -o '"transport": "[a-z_]*"' out)"
+fi
+bench 1 skew transport.name=hook_fault transport.inner=shm transport.hook_fault.fault=flip \
+    transport.hook_fault.channel=0 transport.hook_fault.sequence=1 $tiny
+has "a wrong message ends it" err "messages arrived wrong"
+bench 2 skew bench.sizes=8:64
+has "one size" err "bench.sizes: bench skew sends messages of one size"
+bench 2 skew bench.iterations=1001
+has "too often" err "bench.iterations: bench skew repeats at most 1000 times"
+bench 7 skew transport.name=shm $tiny --svg nowhere/late.svg
+has "no place for the figure" err "nowhere/late.svg: cannot be written"
+bench 2 skew --part engine
+has "parts of skew" err "bench skew has no parts"
+bench 2 plan --svg plan.svg
+has "no figure of plan" err "--svg is of bench skew"
+
 # Nothing is left behind: a bench writes no run directory.
 [ -e runs ] && say "a bench left a run directory"
 exit $failed

@@ -120,6 +120,9 @@ for transport in ucx_tag ucx_put; do
     has "all arrives" p2p_$transport.0.out '"wrong": 0'
     [ -s p2p_$transport.1.out ] && say "rank 1 speaks: $(head -c 300 p2p_$transport.1.out)"
 done
+pair skew bench skew transport.name=ucx_tag bench.sizes=64K bench.iterations=1 cost.tick_us=400 \
+    transport.timeout_s=40 --json
+has "bench skew on two hosts" skew.0.out '"transport": "ucx_tag", "lane": "tcp'
 code=2
 pair p2p_shm bench p2p transport.name=shm bench.sizes=8 bench.iterations=4
 has "bench p2p with shm between hosts" p2p_shm.0.out "shm does not reach from host to host"

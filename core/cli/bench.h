@@ -91,6 +91,25 @@ hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
                              struct hd_cli_bench_lines *lines);
 void hd_cli_bench_lines_finish(struct hd_cli_bench_lines *lines);
 
+/* Where a launcher has started both ranks, they meet; they must agree on the transports and on
+   `numbers` [count].  *link stays NULL where this command forks both. */
+struct hd_cli_bench_world {
+    const struct hd_cli_bench_lines *lines;
+    const uint64_t *numbers;
+    uint32_t count;
+    double patience_s;
+    char *address; /* of rank 0, 64 bytes; NULL: not wanted */
+};
+hd_status hd_cli_bench_join(struct hd_cli *cli, const struct hd_cli_bench_world *world,
+                            struct hd_link **link);
+/* 1: this process is the one that speaks. */
+int hd_cli_bench_speaks(const struct hd_link *link);
+/* With what is in cli->problem; takes NULL. */
+void hd_cli_bench_leave(struct hd_cli *cli, struct hd_link *link);
+
+/* Place and key of what is wrong with bench.KEY; HD_INVALID. */
+hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config, const char *key);
+
 /* As the measurement takes them, borrowed. */
 struct hd_line_plugin hd_cli_bench_plugin(const struct hd_cli_bench_line *line);
 
@@ -101,9 +120,13 @@ void hd_cli_bench_line_name(const struct hd_cli_bench_line *line,
 /* {"min", "p50", "p99", "max", "count"} under `key`. */
 void hd_cli_bench_tail(struct cJSON *parent, const char *key, const struct hd_bench_tail *tail);
 
+/* Refuses --svg, which is of bench skew alone. */
+hd_status hd_cli_bench_no_figure(struct hd_cli *cli);
+
 /* `heddle bench WORD`, after the word; the exit code. */
 int hd_cli_bench_plan(struct hd_cli *cli);
 int hd_cli_bench_step(struct hd_cli *cli);
 int hd_cli_bench_p2p(struct hd_cli *cli);
+int hd_cli_bench_skew(struct hd_cli *cli);
 
 #endif /* HEDDLE_CLI_BENCH_H */

@@ -1,5 +1,6 @@
 /* What `heddle bench p2p` and `heddle bench skew` have in common: transports, found by name. */
 #include "cli/bench.h"
+#include "cli/join.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,11 @@ static hd_status refuse(struct hd_cli *cli, const struct hd_config *config, cons
     hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
     hd_problem_key(&cli->problem, "%s.%s", section, key);
     return HD_INVALID;
+}
+
+hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config, const char *key)
+{
+    return refuse(cli, config, "bench", key);
 }
 
 /* Both ends are in host memory, and a hook has something to wrap. */
@@ -181,4 +187,48 @@ void hd_cli_bench_tail(struct cJSON *parent, const char *key, const struct hd_be
     hd_json_number(object, "p99", tail->p99);
     hd_json_number(object, "max", tail->max);
     hd_json_u64(object, "count", tail->count);
+}
+
+/* --- two ranks of a launcher ------------------------------------------------------------------ */
+
+static void hash_world(const struct hd_cli_bench_world *world, char text[HD_HASH_TEXT_BYTES])
+{
+    char name[HD_CLI_LINE_NAME_BYTES];
+    uint8_t digest[HD_HASH_BYTES];
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    for (uint32_t i = 0; i < world->lines->count; i++) {
+        hd_cli_bench_line_name(&world->lines->lines[i], name);
+        hd_hash_add_text(&hash, name);
+    }
+    for (uint32_t i = 0; i < world->count; i++) {
+        hd_hash_add_u64(&hash, world->numbers[i]);
+    }
+    hd_hash_end(&hash, digest);
+    hd_hash_text(digest, text);
+}
+
+hd_status hd_cli_bench_join(struct hd_cli *cli, const struct hd_cli_bench_world *world,
+                            struct hd_link **link)
+{
+    char hash[HD_HASH_TEXT_BYTES];
+    const struct hd_cli_world wanted = {.rank_count = HD_BENCH_RANK_COUNT,
+                                        .replica_count = 1,
+                                        .hash = hash,
+                                        .patience_s = world->patience_s};
+
+    hash_world(world, hash);
+    return hd_cli_join(cli, &wanted, link, world->address);
+}
+
+int hd_cli_bench_speaks(const struct hd_link *link)
+{
+    return link == NULL || hd_link_rank(link) == 0;
+}
+
+void hd_cli_bench_leave(struct hd_cli *cli, struct hd_link *link)
+{
+    cli->is_silent = link != NULL && hd_link_verdict(link) != NULL;
+    hd_link_close(link, &cli->problem);
 }

@@ -108,6 +108,15 @@ void hd_cli_bench_json(struct cJSON *parent, const char *key, const struct hd_be
     hd_json_u64(object, "count", spread->count);
 }
 
+hd_status hd_cli_bench_no_figure(struct hd_cli *cli)
+{
+    if (hd_cli_option(cli, "--svg", 0) == NULL) {
+        return HD_OK;
+    }
+    hd_cli_refuse(cli, "--svg is of bench skew");
+    return HD_INVALID;
+}
+
 static void show_machine(struct hd_cli *cli, const char *word)
 {
     struct hd_bench_machine machine;
@@ -134,13 +143,15 @@ static int cmd_bench(struct hd_cli *cli)
     static const struct {
         const char *word;
         int (*run)(struct hd_cli *cli);
-    } rows[] = {
-        {"plan", hd_cli_bench_plan}, {"step", hd_cli_bench_step}, {"p2p", hd_cli_bench_p2p}};
+    } rows[] = {{"plan", hd_cli_bench_plan},
+                {"step", hd_cli_bench_step},
+                {"p2p", hd_cli_bench_p2p},
+                {"skew", hd_cli_bench_skew}};
 
     if (hd_cli_words_max(cli, 1) != HD_OK) {
         return cli->problem.exit_code;
     }
-    hd_problem_remedy(&cli->problem, "heddle bench plan, p2p and step measure");
+    hd_problem_remedy(&cli->problem, "heddle bench plan, step, p2p and skew measure");
     if (cli->word_count == 0) {
         return hd_cli_refuse(cli, "bench does not say what to measure");
     }
@@ -157,10 +168,14 @@ static int cmd_bench(struct hd_cli *cli)
 static const struct hd_cli_option options[] = {
     {"--part", "model|engine|schedule|quantiser|overlap|recording",
      "of bench step: only this part; may be repeated", NULL},
+    {"--svg", "OUT", "of bench skew: what it found, as a figure", NULL},
     {NULL, NULL, NULL, NULL},
 };
 
 const struct hd_command hd_command_bench = {
-    "bench", "plan|p2p|step", "measures, each number beside its yardstick of the same run",
-    options, cmd_bench,
+    "bench",
+    "plan|step|p2p|skew",
+    "measures, each number beside its yardstick of the same run",
+    options,
+    cmd_bench,
 };

@@ -23,13 +23,6 @@ struct bench {
 
 /* --- what is asked --------------------------------------------------------------------------- */
 
-static hd_status refuse_key(struct bench *bench, const char *key)
-{
-    hd_problem_place(&bench->cli->problem, "%s", hd_config_place(&bench->config, "bench", key));
-    hd_problem_key(&bench->cli->problem, "bench.%s", key);
-    return HD_INVALID;
-}
-
 static hd_status read_sizes(struct bench *bench)
 {
     struct hd_p2p_request *request = &bench->request;
@@ -40,7 +33,7 @@ static hd_status read_sizes(struct bench *bench)
     if (request->size_count == 0) {
         hd_problem_remedy(&bench->cli->problem, "write 8:64M:x4, or one size");
         hd_problem_set(&bench->cli->problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
-        return refuse_key(bench, "sizes");
+        return hd_cli_bench_blame(bench->cli, &bench->config, "sizes");
     }
     const uint64_t largest = request->sizes[request->size_count - 1];
     if (largest > HD_P2P_CHANNEL_BYTES_MAX / hd_p2p_window(request, largest)) {
@@ -48,7 +41,7 @@ static hd_status read_sizes(struct bench *bench)
         hd_problem_set(&bench->cli->problem, HD_INVALID, HD_EXIT_USAGE,
                        "%u messages of %" PRIu64 " bytes are more than %llu bytes a channel",
                        hd_p2p_window(request, largest), largest, HD_P2P_CHANNEL_BYTES_MAX);
-        return refuse_key(bench, "sizes");
+        return hd_cli_bench_blame(bench->cli, &bench->config, "sizes");
     }
     return HD_OK;
 }
@@ -76,33 +69,10 @@ static hd_status read_request(struct bench *bench)
     if (most > HD_P2P_ITERATIONS_MAX) {
         hd_problem_set(&bench->cli->problem, HD_INVALID, HD_EXIT_USAGE,
                        "bench p2p repeats at most %u times", HD_P2P_ITERATIONS_MAX);
-        return refuse_key(bench, request->iterations == most ? "iterations" : "warmup");
+        return hd_cli_bench_blame(bench->cli, config,
+                                  request->iterations == most ? "iterations" : "warmup");
     }
     return read_sizes(bench);
-}
-
-/* What two launched ranks must have in common: all of the request, and the plugins by name. */
-static void hash_request(const struct bench *bench, char text[HD_HASH_TEXT_BYTES])
-{
-    const struct hd_p2p_request *request = &bench->request;
-    char name[HD_CLI_LINE_NAME_BYTES];
-    uint8_t digest[HD_HASH_BYTES];
-    struct hd_hash hash;
-
-    hd_hash_begin(&hash);
-    for (uint32_t i = 0; i < bench->list.count; i++) {
-        hd_cli_bench_line_name(&bench->lines[i], name);
-        hd_hash_add_text(&hash, name);
-    }
-    for (uint32_t i = 0; i < request->size_count; i++) {
-        hd_hash_add_u64(&hash, request->sizes[i]);
-    }
-    hd_hash_add_u64(&hash, request->iterations);
-    hd_hash_add_u64(&hash, request->warmup);
-    hd_hash_add_u64(&hash, request->window);
-    hd_hash_add_u64(&hash, request->is_both);
-    hd_hash_end(&hash, digest);
-    hd_hash_text(digest, text);
 }
 
 /* --- what was found -------------------------------------------------------------------------- */
@@ -315,32 +285,31 @@ static void judge_nothing_but_bytes(struct bench *bench)
 
 static void measure(struct bench *bench)
 {
+    struct hd_p2p_request *request = &bench->request;
     struct hd_cli *cli = bench->cli;
-    char hash[HD_HASH_TEXT_BYTES];
-    struct hd_link *link = NULL;
+    uint64_t numbers[HD_P2P_SIZE_MAX + 4] = {request->iterations, request->warmup, request->window,
+                                             request->is_both};
+    const struct hd_cli_bench_world world = {
+        .lines = &bench->list,
+        .numbers = numbers,
+        .count = 4 + request->size_count,
+        .patience_s = bench->config.transport.first_step_timeout_s,
+        .address = request->address,
+    };
 
-    hash_request(bench, hash);
-    const struct hd_cli_world world = {.rank_count = HD_BENCH_RANK_COUNT,
-                                       .replica_count = 1,
-                                       .hash = hash,
-                                       .patience_s = bench->config.transport.first_step_timeout_s};
-    if (hd_cli_join(cli, &world, &link, bench->request.address) != HD_OK) {
+    memcpy(numbers + 4, request->sizes, request->size_count * sizeof numbers[0]);
+    if (hd_cli_bench_join(cli, &world, &request->link) != HD_OK) {
         return;
     }
-    bench->request.link = link;
-    const hd_status status = hd_bench_p2p(&bench->request, &bench->result, &cli->problem);
-    if (status == HD_OK) {
+    if (hd_bench_p2p(request, &bench->result, &cli->problem) == HD_OK) {
         judge_nothing_but_bytes(bench);
     }
-    if (link == NULL || hd_link_rank(link) == 0) {
-        if (cli->is_json) {
-            add_json(bench);
-        } else if (bench->result.row_count > 0 && bench->result.rows[0].is_measured) {
-            print_tables(bench);
-        }
+    if (hd_cli_bench_speaks(request->link) && cli->is_json) {
+        add_json(bench);
+    } else if (hd_cli_bench_speaks(request->link) && bench->result.rows[0].is_measured) {
+        print_tables(bench);
     }
-    cli->is_silent = link != NULL && hd_link_verdict(link) != NULL;
-    hd_link_close(link, &cli->problem);
+    hd_cli_bench_leave(cli, request->link);
 }
 
 int hd_cli_bench_p2p(struct hd_cli *cli)
@@ -357,7 +326,8 @@ int hd_cli_bench_p2p(struct hd_cli *cli)
     hd_cli_be_member(cli);
     if (hd_cli_option(cli, "--part", 0) != NULL) {
         hd_cli_refuse(cli, "--part is of bench step; bench p2p has no parts");
-    } else if (hd_cli_config(cli, &bench->config) == HD_OK) {
+    } else if (hd_cli_bench_no_figure(cli) == HD_OK &&
+               hd_cli_config(cli, &bench->config) == HD_OK) {
         if (hd_cli_bench_lines(cli, &bench->config, &bench->list) == HD_OK &&
             read_request(bench) == HD_OK) {
             measure(bench);

@@ -147,6 +147,9 @@ int hd_cli_bench_plan(struct hd_cli *cli)
     if (hd_cli_option(cli, "--part", 0) != NULL) {
         return hd_cli_refuse(cli, "--part is of bench step; bench plan has no parts");
     }
+    if (hd_cli_bench_no_figure(cli) != HD_OK) {
+        return cli->problem.exit_code;
+    }
     struct hd_table *table = hd_table_create(sizeof titles / sizeof titles[0], titles);
     struct cJSON *list = cli->is_json ? hd_json_array(cli->json, "plans") : NULL;
     if (measure_all(cli, table, list) == HD_OK && !cli->is_json) {

@@ -370,7 +370,7 @@ int hd_cli_bench_step(struct hd_cli *cli)
     uint32_t is_chosen[PART_COUNT];
     struct hd_cli_bench_part part = {.cli = cli};
 
-    if (choose_parts(cli, is_chosen) != HD_OK ||
+    if (choose_parts(cli, is_chosen) != HD_OK || hd_cli_bench_no_figure(cli) != HD_OK ||
         hd_launch_check_environment(&cli->problem) != HD_OK ||
         hd_cli_config(cli, &part.asked) != HD_OK) {
         return cli->problem.exit_code;

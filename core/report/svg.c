@@ -43,7 +43,7 @@ static uint32_t is_upper_half(const struct hd_pipeline *pipeline, uint32_t stage
 }
 
 /* A schedule may be a file, and so have any name. */
-static void put_text(const char *text, FILE *stream)
+void hd_svg_text(const char *text, FILE *stream)
 {
     for (; *text != '\0'; text++) {
         if (strchr("<>&\"'", *text) != NULL || (unsigned char)*text < ' ') {
@@ -182,7 +182,7 @@ void hd_svg_write(const struct hd_plan_facts *facts, double width_mm, FILE *stre
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%gmm\" height=\"%gmm\" "
             "viewBox=\"0 0 %g %g\" font-family=\"Helvetica, Arial, sans-serif\">\n<title>",
             width_mm, height_mm, width_mm, height_mm);
-    put_text(pipeline->schedule, stream);
+    hd_svg_text(pipeline->schedule, stream);
     put_count(": ", pipeline->rank_count, "rank", stream);
     put_count(", ", pipeline->stage_count, "stage", stream);
     put_count(", ", pipeline->microbatch_count, "microbatch", stream);

@@ -20,4 +20,7 @@
  */
 void hd_svg_write(const struct hd_plan_facts *facts, double width_mm, FILE *stream);
 
+/* Text as text: a name may hold markup. */
+void hd_svg_text(const char *text, FILE *stream);
+
 #endif /* HEDDLE_REPORT_SVG_H */

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/pulse.h"
+#include "run/launched.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -106,11 +107,24 @@ hd_status hd_line_bodies(uint64_t bytes, const unsigned char *bodies[2])
     return HD_OK;
 }
 
+static const struct hd_plugin *carrier_of(const struct hd_line_plugin *plugin)
+{
+    return plugin->inner != NULL ? plugin->inner : plugin->plugin;
+}
+
+hd_status hd_line_check_hosts(const struct hd_line_plugin *plugin, const struct hd_link *link,
+                              struct hd_problem *problem)
+{
+    if (link == NULL || hd_link_rank(link) != 0) {
+        return HD_OK;
+    }
+    return hd_launched_check_hosts(link, carrier_of(plugin), problem);
+}
+
 /* The hook's own needs are those of what it wraps. */
 static hd_status start_pulse(struct hd_line *line, struct hd_problem *problem)
 {
-    const struct hd_plugin *carrier =
-        line->plugin.inner != NULL ? line->plugin.inner : line->plugin.plugin;
+    const struct hd_plugin *carrier = carrier_of(&line->plugin);
     const struct hd_pulse_need need = {
         .ops = line->ops,
         .capabilities = line->shape.has_engine_pulse ? carrier->capabilities : 0,

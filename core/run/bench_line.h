@@ -65,6 +65,10 @@ struct hd_line {
 /* The two bodies of messages of `bytes`, freed by hd_memory_give of the first. */
 hd_status hd_line_bodies(uint64_t bytes, const unsigned char *bodies[2]);
 
+/* What carries has to reach both hosts: HD_EXIT_USAGE.  In the parent; `link` NULL: one host. */
+hd_status hd_line_check_hosts(const struct hd_line_plugin *plugin, const struct hd_link *link,
+                              struct hd_problem *problem);
+
 /* Collective.  `line` is the caller's; `instance` differs between those that one rank opens. */
 hd_status hd_line_open(struct hd_line *line, const struct hd_bench_rank *rank, uint32_t instance,
                        struct hd_problem *problem);

@@ -4,7 +4,6 @@
 #include "base/memory.h"
 #include "run/bench_exchange.h"
 #include "run/bench_raw.h"
-#include "run/launched.h"
 
 #include <assert.h>
 #include <math.h>
@@ -338,11 +337,10 @@ hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_resul
     assert(request->iterations <= HD_P2P_ITERATIONS_MAX);
     *result = (struct hd_p2p_result){0};
     for (uint32_t i = 0; i < request->candidate_count; i++) {
-        const struct hd_line_plugin *line = &request->candidates[i];
-        const struct hd_plugin *carrier = line->inner != NULL ? line->inner : line->plugin;
-        if (request->link != NULL && hd_link_rank(request->link) == 0 &&
-            hd_launched_check_hosts(request->link, carrier, problem) != HD_OK) {
-            return HD_UNSUPPORTED;
+        const hd_status status =
+            hd_line_check_hosts(&request->candidates[i], request->link, problem);
+        if (status != HD_OK) {
+            return status;
         }
     }
     return hd_bench_ranks_run(&ranks, result, problem);
