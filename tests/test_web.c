@@ -370,6 +370,78 @@ static void test_measured(void)
     web_shows(".stats", "Step 4 3 kept");
 }
 
+/* A run over a slow line, of stages long enough that it matters: what moves, and what is waited
+ * for. */
+static void test_transfers(void)
+{
+    web_make("run pipeline.schedule=interleaved_1f1b pipeline.ranks=4 pipeline.microbatches=8 "
+             "kernels.name=synthetic kernel.synthetic.boundary_bytes=1000 cost.tick_us=2000 "
+             "cost.transfer=0.5 transport.name=hook_fault transport.inner=shm "
+             "transport.hook_fault.bandwidth_mb=1 train.steps=3 train.warmup_steps=0 "
+             "output.directory=slow --quiet");
+    web_load("slow/report.html", "#view=measured");
+    web_shows(".legend", "Transfer beside other work of its receiver");
+    web_shows(".legend", "Resident wait");
+    web_is("heddle.view.measured.transfers().count", "112");
+    web_is("heddle.view.measured.transfers().unknown", "0");
+    /* Each moves for as long as the line needs, from its producer's end; its consumer begins later.
+     */
+    web_is("(() => { const plan = heddle.plan, times = heddle.view.measured; for (let i = 0; i < "
+           "plan.count; i++) { if (plan.isRemote(i) && !(times.moveBegin[i] >= "
+           "times.end[plan.producer(i)] && times.moveEnd[i] - times.moveBegin[i] >= 0.999 && "
+           "times.start[i] >= times.moveEnd[i] && times.exposedMove(i) <= times.moveEnd[i] - "
+           "times.moveBegin[i] + 1e-6)) { return plan.label(i); } } return 'fine'; })()",
+           "fine");
+    /* The page's sums are run.json's, which are means over the steps that are kept. */
+    web_is(
+        "(() => { const run = heddle.plan.item.run; let moved = 0, exposed = 0; for (let step = 0; "
+        "step < 3; step++) { const sums = new heddle.view.measured.constructor(heddle.plan, "
+        "step).transfers(); moved += "
+        "sums.moved / 3000; exposed += sums.exposed / 3000; } const all = (name) => ['hidden', "
+        "'exposed'].reduce((sum, way) => sum + run.handoffs[way].measured[name], 0); return "
+        "Math.abs(all('transfer_seconds') - moved) < 1e-6 && "
+        "Math.abs(all('exposed_seconds') - exposed) < 1e-6; })()",
+        "true");
+    web_focus_grid();
+    browser_key(&web_browser, "ArrowDown");
+    web_shows("#here", "Its input moved for");
+    web_shows("#here", "planned exposed");
+    web_shot("transfers-light");
+    browser_media(&web_browser, "dark", "screen");
+    web_load("slow/report.html", "#view=measured&theme=dark");
+    web_shot("transfers-dark");
+    browser_size(&web_browser, 390, 844);
+    web_load("slow/report.html", "#view=measured&theme=light");
+    web_is("document.documentElement.scrollWidth <= innerWidth", "true");
+    web_shot("transfers-narrow");
+    browser_size(&web_browser, 1440, 900);
+    browser_media(&web_browser, "light", "screen");
+    web_load("slow/report.html", "#view=numbers");
+    web_shows(".stats", "costed 73.2 %");
+    web_is("document.querySelectorAll('#transfers tbody tr').length", "3");
+    web_shows("#transfers", "hidden 37 37.000 37.000 0.000");
+    web_shows("#transfers", "exposed 75 75.000 45.000 30.000");
+    web_shot("numbers-slow");
+}
+
+/* A resident wait, as a transport of a device would report it: what the page makes of such a row.
+ */
+static void test_resident(void)
+{
+    web_load("slow/report.html", "#view=measured");
+    web_is("(() => { const item = heddle.plan.item, row = item.trace.transfers[2][1]; row[2] = "
+           "700000; row[3] = 1300000; row[4] = row[5] = -1; const times = new "
+           "heddle.view.measured.constructor(heddle.plan, 2), sums = times.transfers(); "
+           "heddle.view.show(); "
+           "return [sums.resident.toFixed(1), sums.unknown, times.beside(0).resident.toFixed(1), "
+           "times.beside(1).resident.toFixed(1)].join(); })()",
+           "2.0,1,0.7,1.3");
+    web_shows(".stats", "Resident wait 2.000 ms");
+    web_shows(".stats", "1 not known");
+    web_shows("#shares", "rank 1");
+    web_shot("transfers-resident");
+}
+
 /* A run that learns has the curve of its loss, too. */
 static void test_learned(void)
 {
@@ -397,6 +469,8 @@ static const struct hd_check checks[] = {
     {"two plans side by side, and a sweep", test_compare},
     {"halves, costs, one rank", test_shapes},
     {"a run in real time", test_measured},
+    {"transfers over a slow line: moving, hidden, waited for", test_transfers},
+    {"resident waits and unknown times are shown as such", test_resident},
     {"a run that learns", test_learned},
 };
 

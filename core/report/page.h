@@ -16,8 +16,10 @@
  *           []}]: gap is the time since the action before; ticks only where they are not 1 2 1 1
  *   config  the ini, complete; run: run.json; either may be null
  *   metrics {every, step [], loss [], ..}: columns of metrics.jsonl, one row in `every`; or null
- *   trace   {first, steps [[rank rows]]}: per action six spans after the one before: gap, exposed
- *           wait, credit wait, launch, pass, send; or null
+ *   trace   {first, steps [[rank rows]], transfers [[rank rows]]}: per action six spans after the
+ *           one before: gap, exposed wait, credit wait, launch, pass, send; per action that reads
+ *           what another rank sent: when the transfer began, since the step's first action, and
+ *           how long it took (-1: not known), resident at its source, at its target; or null
  */
 #ifndef HEDDLE_REPORT_PAGE_H
 #define HEDDLE_REPORT_PAGE_H

@@ -2,6 +2,7 @@
 #include "report/page.h"
 
 #include "base/json.h"
+#include "plan/flow.h"
 #include "report/plan_json.h"
 
 #include <assert.h>
@@ -187,8 +188,8 @@ static void put_spans(const struct hd_record *row, uint64_t before_ns, FILE *str
     }
 }
 
-static void put_step(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
-                     uint32_t step, FILE *stream)
+static uint64_t origin_of(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
+                          uint32_t step)
 {
     uint64_t origin_ns = UINT64_MAX;
 
@@ -196,6 +197,14 @@ static void put_step(const struct hd_page_trace *trace, const struct hd_pipeline
         const struct hd_record *rows = trace->rows(trace->context, rank, step);
         origin_ns = rows[0].begin_ns < origin_ns ? rows[0].begin_ns : origin_ns;
     }
+    return origin_ns;
+}
+
+static void put_step(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
+                     uint32_t step, FILE *stream)
+{
+    const uint64_t origin_ns = origin_of(trace, pipeline, step);
+
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         const struct hd_record *rows = trace->rows(trace->context, rank, step);
         const uint64_t count = pipeline->rank_begin[rank + 1] - pipeline->rank_begin[rank];
@@ -203,6 +212,62 @@ static void put_step(const struct hd_page_trace *trace, const struct hd_pipeline
         for (uint64_t i = 0; i < count; i++) {
             fputs(i > 0 ? "," : "", stream);
             put_spans(&rows[i], i > 0 ? free_ns(&rows[i - 1]) : origin_ns, stream);
+        }
+        fputc(']', stream);
+    }
+    fputc(']', stream);
+}
+
+/* What `consumer` reads, if another rank sent it; 0: nothing, or it is local. */
+static int find_transfer(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
+                         uint32_t consumer, struct hd_record out[2], uint32_t step)
+{
+    const struct hd_action *action = &pipeline->actions[consumer];
+    const uint32_t producer = hd_flow_producer(pipeline, action);
+
+    if (producer == HD_NO_ACTION) {
+        return 0;
+    }
+    const struct hd_pipeline_channel *channel =
+        &pipeline->channels[hd_flow_in_channel(pipeline, action)];
+    if (channel->source == channel->target) {
+        return 0;
+    }
+    out[0] = trace->rows(trace->context, channel->source,
+                         step)[producer - pipeline->rank_begin[channel->source]];
+    out[1] = trace->rows(trace->context, channel->target,
+                         step)[consumer - pipeline->rank_begin[channel->target]];
+    return 1;
+}
+
+static void put_transfer(const struct hd_record ends[2], uint32_t step, uint64_t origin_ns,
+                         FILE *stream)
+{
+    const struct hd_passage way = hd_record_transfer(&ends[0], &ends[1], step);
+    const uint64_t end_ns = way.end_ns > way.begin_ns ? way.end_ns : way.begin_ns;
+    const int is_known = way.begin_ns > 0 && way.end_ns > 0;
+
+    fprintf(stream, "%lld,%lld,%llu,%llu", is_known ? (long long)(way.begin_ns - origin_ns) : -1,
+            is_known ? (long long)(end_ns - way.begin_ns) : -1,
+            (unsigned long long)(ends[0].out.step == step ? ends[0].out.resident_ns : 0),
+            (unsigned long long)(ends[1].in.step == step ? ends[1].in.resident_ns : 0));
+}
+
+static void put_transfers(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
+                          uint32_t step, FILE *stream)
+{
+    const uint64_t origin_ns = origin_of(trace, pipeline, step);
+    struct hd_record ends[2];
+
+    for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+        const char *comma = "";
+        fputs(rank > 0 ? ",[" : "[[", stream);
+        for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
+            if (find_transfer(trace, pipeline, (uint32_t)i, ends, step)) {
+                fputs(comma, stream);
+                put_transfer(ends, step, origin_ns, stream);
+                comma = ",";
+            }
         }
         fputc(']', stream);
     }
@@ -217,6 +282,11 @@ static void put_trace(const struct hd_page_source *source, FILE *stream)
     for (uint32_t i = 0; i < trace->step_count; i++) {
         fputs(i > 0 ? "," : "", stream);
         put_step(trace, source->facts->pipeline, trace->first_step + i, stream);
+    }
+    fputs("], \"transfers\": [", stream);
+    for (uint32_t i = 0; i < trace->step_count; i++) {
+        fputs(i > 0 ? "," : "", stream);
+        put_transfers(trace, source->facts->pipeline, trace->first_step + i, stream);
     }
     fputs("]}", stream);
 }

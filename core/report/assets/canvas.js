@@ -5,7 +5,7 @@ const palette = {
     read() {
         const style = getComputedStyle(document.documentElement);
         for (const name of ["paper", "card", "ink", "muted", "line", "strong", "accent", "accent-soft", "cursor",
-            "empty", "exposed", "hidden", "local", "credit", "launch", "budget", "r0", "r1", "r2", "r3", "r4", "r5",
+            "empty", "exposed", "hidden", "local", "credit", "launch", "resident", "budget", "r0", "r1", "r2", "r3", "r4", "r5",
             ...["f", "b", "i", "w"].flatMap((kind) => [0, 1].flatMap((half) => [`${kind}${half}`, `${kind}${half}-ink`]))]) {
             this[name] = style.getPropertyValue("--" + name).trim();
         }
@@ -249,7 +249,8 @@ function drawAxis(context, timeline, width, format, offset) {
 
 /*
  * Rows of actions, one a rank: `times` holds start and end; `isFaint(action)` is drawn pale,
- * `isMarked(action)` outlined; `before(action, x, width, y, height)` draws under a cell, `after` over it.
+ * `isMarked(action)` outlined; `after(action, box)` draws over a cell.  A row is `height` high, of which
+ * `cell` (all, if it is not said) is for the actions.
  */
 function drawRows(context, timeline, plan, rows) {
     const {times, top, height, first, count} = rows;
@@ -259,7 +260,8 @@ function drawRows(context, timeline, plan, rows) {
         return;
     }
     const gap = 1;
-    const size = Math.min(13, height - 5);
+    const cell = rows.cell || height;
+    const size = Math.min(13, cell - 5);
     sizeSet = 0;
     context.textAlign = "center";
     context.textBaseline = "middle";
@@ -269,7 +271,7 @@ function drawRows(context, timeline, plan, rows) {
             action < plan.begin[rank + 1] && times.start[action] < to; action++) {
             const x = timeline.xAt(times.start[action]);
             const width = timeline.xAt(times.end[action]) - x;
-            drawCell(context, plan, action, {x: x + gap / 2, y: y + 1, width: Math.max(0.2, width - gap), height: height - 2, size}, rows);
+            drawCell(context, plan, action, {x: x + gap / 2, y: y + 1, width: Math.max(0.2, width - gap), height: cell - 2, size}, rows);
         }
     }
     context.textBaseline = "alphabetic";
@@ -366,7 +368,7 @@ function drawCell(context, plan, action, box, rows) {
 }
 
 function drawNames(context, plan, rows, chosen) {
-    const size = Math.max(9, Math.min(13, rows.height - 3));
+    const size = Math.max(9, Math.min(13, (rows.cell || rows.height) - 3));
     const every = rows.height < 11 ? 4 : 1;
     context.textAlign = "right";
     context.textBaseline = "middle";
@@ -379,7 +381,7 @@ function drawNames(context, plan, rows, chosen) {
         if (rank % every === 0 || rank === chosen) {
             context.font = `${rank === chosen ? "600 " : ""}${size}px ${FONT}`;
             context.fillStyle = rank === chosen ? palette.accent : palette.muted;
-            context.fillText(`rank ${rank}`, LEFT - 10, y + rows.height / 2 + 0.5);
+            context.fillText(`rank ${rank}`, LEFT - 10, y + (rows.cell || rows.height) / 2 + 0.5);
         }
     }
     context.textBaseline = "alphabetic";

@@ -64,7 +64,7 @@ function columns(left, right) {
 }
 
 function stats(rows) {
-    return make("dl", {class: "stats"}, rows.map(([term, value, small]) => make("div", null,
+    return make("dl", {class: "stats"}, rows.filter(Boolean).map(([term, value, small]) => make("div", null,
         make("dt", null, term), make("dd", null, value, small ? make("span", {class: "small"}, small) : null))));
 }
 

@@ -1,10 +1,14 @@
 /* measured.js - a recorded step in real time, below the same order as planned. */
 
+/* What lies below each rank's actions: a line for what comes forward to it, and one for what comes back. */
+const WAY = 4, WAY_GAP = 1;
+
 class MeasuredView {
     constructor(shared, plan) {
         this.shared = shared;
         this.plan = plan;
         this.row = rowHeight(plan.rankCount);
+        this.ways = 2 * (plan.rankCount <= 32 ? WAY + WAY_GAP : 3) + 2;
         this.stepCount = plan.item.trace.steps.length;
         this.holder = make("div");
         this.element = make("div", null, this.holder);
@@ -38,7 +42,7 @@ class MeasuredView {
     }
 
     makeTimeline() {
-        const grid = AXIS + this.plan.rankCount * this.row;
+        const grid = AXIS + this.plan.rankCount * this.row, measured = grid + this.plan.rankCount * this.ways;
         return new Timeline({
             span: this.span, zoomMost: 4000 / (this.span / 20 || 1), zoomFirst: 0,
             label: "Planned and measured rows, time across. Arrow keys move from action to action, Enter follows a microbatch.",
@@ -50,7 +54,7 @@ class MeasuredView {
                 {title: "Planned: the same order as soon as possible, each pass as long as the median of its stage, transfers free",
                     height: () => grid, key: () => this.shared.follow, draw: (...all) => this.drawPlanned(...all),
                     over: (...all) => this.overRows(this.measured.planned, ...all)},
-                {title: "Measured", height: () => grid, key: () => this.shared.follow, draw: (...all) => this.drawMeasured(...all),
+                {title: "Measured, and below each rank the transfers to it: forward, then backward", height: () => measured, key: () => this.shared.follow, draw: (...all) => this.drawMeasured(...all),
                     over: (...all) => this.overRows(this.measured, ...all)},
             ],
         });
@@ -64,6 +68,8 @@ class MeasuredView {
             Object.keys(all).forEach((name) => { all[name] += shares[name]; });
         }
         const total = measured.length * plan.rankCount;
+        const moves = measured.transfers();
+        const hidden = moves.moved > 0 ? percent(1 - moves.exposed / moves.moved) : "\u2013";
         return stats([
             ["Step", String(measured.step), `${this.stepCount} kept`],
             ["Measured", milliseconds(measured.length), "from the first action to the last"],
@@ -71,6 +77,9 @@ class MeasuredView {
             ["Idle", percent(1 - all.compute / total), "of all ranks, measured"],
             ["Bubble", percent(plan.facts.bubble), "planned in ticks"],
             ["Exposed wait", milliseconds(all.exposed), "sum of all ranks"],
+            ["Transfers", milliseconds(moves.moved), moves.unknown === moves.count ? "not known: the transport does not say"
+                : `sum; ${hidden} hidden${moves.unknown > 0 ? `, ${number(moves.unknown)} not known` : ""}`],
+            moves.resident > 0 ? ["Resident wait", milliseconds(moves.resident), "devices held for late peers"] : null,
         ]);
     }
 
@@ -90,29 +99,31 @@ class MeasuredView {
         const item = (color, text) => make("li", null, make("span", {class: "swatch", style: `background:var(--${color})`}), text);
         return make("ul", {class: "legend"}, item("f0", "Forward"), this.plan.kind.includes("B") ? item("b0", "Backward") : null,
             item("exposed", "Exposed wait: for an input"), item("credit", "Wait for a free slot"), item("launch", "Handing over an output"),
+            item("hidden", "Transfer beside other work of its receiver"), item("exposed", "Transfer that its receiver waits for"),
+            item("resident", "Resident wait: the device held for a late peer"),
             make("li", null, make("span", {class: "swatch", style: "border:2px solid var(--exposed)"}), "Began late: 1 % of the step lost just before it"),
             make("li", null, make("span", {class: "swatch", style: "border:2px solid var(--ink)"}), "Ran long: 1 % of the step beyond the median"));
     }
 
     rows(times) {
         const shared = this.shared;
-        return {times, top: AXIS, height: this.row, first: 0, count: this.plan.rankCount, isTicks: false,
+        return {times, top: AXIS, height: times === this.measured ? this.row + this.ways : this.row, cell: this.row, first: 0, count: this.plan.rankCount, isTicks: false,
             isFaint: (action) => shared.follow >= 0 && this.plan.microbatch[action] !== shared.follow,
             isMarked: (action) => shared.follow >= 0 && this.plan.microbatch[action] === shared.follow};
     }
 
-    drawGround(context, timeline, width, length) {
+    drawGround(context, timeline, width, length, pitch) {
         drawAxis(context, timeline, width, (time) => `${Number(time.toPrecision(6))} ms`, 0);
         for (let rank = 0; rank < this.plan.rankCount; rank++) {
             context.fillStyle = palette.empty;
-            context.fillRect(Math.max(LEFT, timeline.xAt(0)), AXIS + rank * this.row + 1,
+            context.fillRect(Math.max(LEFT, timeline.xAt(0)), AXIS + rank * pitch + 1,
                 Math.max(0, timeline.xAt(length) - Math.max(LEFT, timeline.xAt(0))), this.row - 2);
         }
     }
 
     drawPlanned(context, timeline, width, height) {
         const rows = this.rows(this.measured.planned);
-        this.drawGround(context, timeline, width, this.measured.planned.length);
+        this.drawGround(context, timeline, width, this.measured.planned.length, this.row);
         clipped(context, width, height, () => {
             drawRows(context, timeline, this.plan, rows);
         });
@@ -125,9 +136,10 @@ class MeasuredView {
 
     drawMeasured(context, timeline, width, height) {
         const rows = this.rows(this.measured);
-        this.drawGround(context, timeline, width, this.measured.length);
+        this.drawGround(context, timeline, width, this.measured.length, this.row + this.ways);
         clipped(context, width, height, () => {
             this.drawWaits(context, timeline);
+            this.drawTransfers(context, timeline);
             drawRows(context, timeline, this.plan, {...rows, after: (action, box) => this.drawLate(context, action, box)});
         });
     }
@@ -138,7 +150,7 @@ class MeasuredView {
         const parts = [["exposed", measured.begin, measured.ready], ["credit", measured.ready, measured.claim], ["launch", measured.end, measured.sent]];
         const from = timeline.timeAt(LEFT), to = timeline.timeAt(timeline.width);
         for (let rank = 0; rank < plan.rankCount; rank++) {
-            const y = AXIS + rank * this.row + this.row / 2 - this.row / 7;
+            const y = AXIS + rank * (this.row + this.ways) + this.row / 2 - this.row / 7;
             for (let action = Math.max(plan.begin[rank], plan.last(measured.sent, rank, from));
                 action < plan.begin[rank + 1] && measured.begin[action] < to; action++) {
                 for (const [name, begins, ends] of parts) {
@@ -152,6 +164,40 @@ class MeasuredView {
         }
     }
 
+    /* Below the rank that receives: green beside its passes, red while it waits, before both what held a
+       device.  Backward lies lower than forward. */
+    drawTransfers(context, timeline) {
+        const {plan, measured} = this;
+        const from = timeline.timeAt(LEFT), to = timeline.timeAt(timeline.width);
+        const thick = this.plan.rankCount <= 32 ? WAY : 2;
+        for (let rank = 0; rank < plan.rankCount; rank++) {
+            const top = AXIS + rank * (this.row + this.ways) + this.row;
+            for (let action = Math.max(plan.begin[rank], plan.last(measured.end, rank, from)); action < plan.begin[rank + 1]; action++) {
+                const resident = measured.residentIn[action] + measured.residentOut[action];
+                if (!(measured.moveBegin[action] - resident < to) || !(measured.moveEnd[action] > from)) {
+                    continue;
+                }
+                const y = top + (plan.kind[action] === "F" ? 0 : thick + WAY_GAP);
+                context.globalAlpha = this.shared.follow >= 0 && plan.microbatch[action] !== this.shared.follow ? 0.22 : 1;
+                this.drawTransfer(context, timeline, action, {y, thick, resident});
+            }
+        }
+        context.globalAlpha = 1;
+    }
+
+    drawTransfer(context, timeline, action, place) {
+        const {measured} = this;
+        const begin = measured.moveBegin[action], end = measured.moveEnd[action];
+        const waits = measured.exposedMove(action) > 0 ? Math.max(begin, measured.begin[action]) : end;
+        const parts = [["resident", begin - place.resident, begin], ["hidden", begin, waits], ["exposed", waits, end]];
+        for (const [name, first, last] of parts) {
+            if (last > first) {
+                context.fillStyle = palette[name];
+                context.fillRect(timeline.xAt(first), place.y, Math.max(0.5, (last - first) * timeline.scale - 0.5), place.thick);
+            }
+        }
+    }
+
     drawLate(context, action, box) {
         if (this.measured.lost[action] > this.limit || this.measured.long[action] > this.limit) {
             context.strokeStyle = this.measured.lost[action] > this.limit ? palette.exposed : palette.ink;
@@ -161,14 +207,15 @@ class MeasuredView {
     }
 
     drawHere(context, timeline, times) {
+        const pitch = times === this.measured ? this.row + this.ways : this.row;
         const x = timeline.xAt(times.start[this.cursor]);
         const width = Math.max(2, (times.end[this.cursor] - times.start[this.cursor]) * timeline.scale);
         context.strokeStyle = palette.cursor;
         context.lineWidth = 2;
-        context.strokeRect(x, AXIS + this.plan.rankOf[this.cursor] * this.row, width, this.row);
+        context.strokeRect(x, AXIS + this.plan.rankOf[this.cursor] * pitch, width, this.row);
         context.globalAlpha = 0.5;
         context.fillStyle = palette.cursor;
-        context.fillRect(x, AXIS, 1, this.plan.rankCount * this.row);
+        context.fillRect(x, AXIS, 1, this.plan.rankCount * pitch);
         context.globalAlpha = 1;
     }
 
@@ -178,9 +225,24 @@ class MeasuredView {
         const late = measured.start[cursor] - planned;
         this.here.textContent = `${plan.label(cursor)} on rank ${plan.rankOf[cursor]}: ran ${milliseconds(measured.end[cursor] - measured.start[cursor])} `
             + `from ${milliseconds(measured.start[cursor])}; planned from ${milliseconds(planned)}, so ${milliseconds(Math.abs(late))} ${late < 0 ? "early" : "late"}; `
-            + `waited ${milliseconds(measured.ready[cursor] - measured.begin[cursor])} for its input, ${milliseconds(measured.claim[cursor] - measured.ready[cursor])} for a slot.`;
+            + `waited ${milliseconds(measured.ready[cursor] - measured.begin[cursor])} for its input, ${milliseconds(measured.claim[cursor] - measured.ready[cursor])} for a slot.${this.move(cursor)}`;
         this.timeline.invalidate();
         this.shared.changed();
+    }
+
+    /* How what `action` reads came to it, in words. */
+    move(action) {
+        const {plan, measured} = this;
+        if (!plan.isRemote(action)) {
+            return "";
+        }
+        if (Number.isNaN(measured.moveEnd[action])) {
+            return " When its input moved is not known.";
+        }
+        const length = measured.moveEnd[action] - measured.moveBegin[action], exposed = measured.exposedMove(action);
+        const resident = measured.residentIn[action] + measured.residentOut[action];
+        return ` Its input moved for ${milliseconds(length)}, ${exposed > 0 ? `${milliseconds(exposed)} of it waited for` : "all hidden"}`
+            + `${resident > 0 ? `, after ${milliseconds(resident)} resident` : ""}; planned ${plan.handoffClass(action)}.`;
     }
 
     moveTo(action) {
@@ -222,12 +284,28 @@ class MeasuredView {
 
     actionAt(place, time, y) {
         const times = place === 0 ? this.measured.planned : this.measured;
-        const rank = Math.floor((y - AXIS) / this.row);
+        const pitch = place === 0 ? this.row : this.row + this.ways;
+        const rank = Math.floor((y - AXIS) / pitch);
         if (rank < 0 || rank >= this.plan.rankCount || time < 0 || y < AXIS) {
             return -1;
         }
+        if (y - AXIS - rank * pitch >= this.row) {
+            return this.transferAt(rank, time, y - AXIS - rank * pitch - this.row);
+        }
         const action = this.plan.last(times.start, rank, time);
         return action >= this.plan.begin[rank] && times.end[action] > time ? action : -1;
+    }
+
+    /* The action that reads what moves to a rank at that time, on that line; -1: none. */
+    transferAt(rank, time, below) {
+        const {plan, measured} = this;
+        const isForward = below < (plan.rankCount <= 32 ? WAY : 2) + WAY_GAP / 2;
+        for (let action = plan.begin[rank]; action < plan.begin[rank + 1]; action++) {
+            if ((plan.kind[action] === "F") === isForward && measured.moveBegin[action] <= time && measured.moveEnd[action] > time) {
+                return action;
+            }
+        }
+        return -1;
     }
 
     pick(place, time, y) {
@@ -245,7 +323,8 @@ class MeasuredView {
         }
         const times = place === 0 ? this.measured.planned : this.measured;
         return `${this.plan.label(action)} on rank ${this.plan.rankOf[action]}\n${milliseconds(times.start[action])} to ${milliseconds(times.end[action])}`
-            + (place === 1 ? `\nlost just before it: ${milliseconds(Math.max(0, this.measured.lost[action]))}` : "");
+            + (place === 1 ? `\nlost just before it: ${milliseconds(Math.max(0, this.measured.lost[action]))}` : "")
+            + (place === 1 && this.move(action) ? `\n${this.move(action).trim()}` : "");
     }
 
     sharesTable() {
@@ -255,12 +334,15 @@ class MeasuredView {
             const shares = measured.shares(rank);
             const bar = make("span", {class: "stackbar", "aria-hidden": "true"}, Object.entries(colors).map(([name, color]) => make("span",
                 {style: `width:${Math.max(0, 100 * shares[name] / measured.length).toFixed(3)}%;background:var(--${color})`})));
-            return [`rank ${rank}`, bar, number(shares.compute, 2), number(shares.exposed, 2), number(shares.credit, 2), number(shares.other, 2)];
+            const beside = measured.beside(rank);
+            return [`rank ${rank}`, bar, number(shares.compute, 2), number(shares.exposed, 2), number(beside.moving, 2), number(shares.credit, 2),
+                number(shares.other, 2), number(beside.resident, 2)];
         });
-        const body = table("Milliseconds of this step; other: no work yet or any more, launches, handing over",
-            ["Rank", "", "#Compute", "#Exposed", "#Slot wait", "#Other"], rows);
+        const body = table("", ["Rank", "", "#Compute", "#Exposed", "#In transfer", "#Slot wait", "#Other", "#Resident"], rows);
         body.id = "shares";
-        return make("div", null, make("h2", null, "Where each rank's time went"), scrolled(body, "Shares"));
+        return make("div", null, make("h2", null, "Where each rank's time went"), make("p", {class: "note"},
+            "Milliseconds of this step. In transfer: of the exposed wait, while the input moved; the rest is for its producer. Other: no work yet or any more, "
+            + "launches, handing over. Resident: beside all that, the device held for a late peer."), scrolled(body, "Shares"));
     }
 
     lossTable() {
@@ -270,9 +352,10 @@ class MeasuredView {
             .sort((left, right) => excess(right) - excess(left));
         const rows = worst.slice(0, 100).map((action) => [make("button", {type: "button", class: "quiet", onclick: () => this.moveTo(action)},
             plan.label(action)), String(plan.rankOf[action]), number(Math.max(0, measured.lost[action]), 2), number(Math.max(0, measured.long[action]), 2), number(measured.ready[action] - measured.begin[action], 2),
+        plan.isRemote(action) ? `${number(measured.exposedMove(action), 2)} (${plan.handoffClass(action)})` : "\u2013",
         number(measured.claim[action] - measured.ready[action], 2)]);
         const body = table(`${worst.length} ${worst.length === 1 ? "action" : "actions"} with more than 1 % of the step lost before it, or run longer than the median of its stage`,
-            ["Action", "#Rank", "#Lost, ms", "#Longer, ms", "#Exposed, ms", "#Slot wait, ms"], rows);
+            ["Action", "#Rank", "#Lost, ms", "#Longer, ms", "#Exposed, ms", "#In transfer, ms (planned)", "#Slot wait, ms"], rows);
         body.id = "differences";
         return make("div", null, make("h2", null, "Where planned and measured differ"), scrolled(body, "Differences"));
     }
@@ -280,8 +363,10 @@ class MeasuredView {
     data() {
         const {plan, measured} = this;
         const text = (value) => number(value, 4);
-        return dataTable("the step", ["#rank", "action", "#begin ms", "#input ms", "#slot ms", "#pass ms", "#end ms", "#sent ms", "#planned ms"], plan.count,
+        const known = (value) => (Number.isNaN(value) ? "\u2013" : text(value));
+        return dataTable("the step", ["#rank", "action", "#begin ms", "#input ms", "#slot ms", "#pass ms", "#end ms", "#sent ms", "#planned ms", "#input moves ms", "#is there ms", "#resident ms"], plan.count,
             (action) => [String(plan.rankOf[action]), plan.label(action), text(measured.begin[action]), text(measured.ready[action]), text(measured.claim[action]),
-                text(measured.start[action]), text(measured.end[action]), text(measured.sent[action]), text(measured.planned.start[action])]);
+                text(measured.start[action]), text(measured.end[action]), text(measured.sent[action]), text(measured.planned.start[action]),
+                known(measured.moveBegin[action]), known(measured.moveEnd[action]), text(measured.residentIn[action] + measured.residentOut[action])]);
     }
 }

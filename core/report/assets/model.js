@@ -133,6 +133,18 @@ class Plan {
         return this.find(pass, this.stage[action] + (pass === 0 ? -1 : 1), this.microbatch[action]);
     }
 
+    /* The action that reads what `action` sends; -1: it sends nothing. */
+    consumer(action) {
+        const pass = PASS[this.kind[action]];
+        return pass === 2 ? -1 : this.find(pass, this.stage[action] + (pass === 0 ? 1 : -1), this.microbatch[action]);
+    }
+
+    /* Does it read what another rank sent? */
+    isRemote(action) {
+        const producer = this.producer(action);
+        return producer >= 0 && this.rankOf[producer] !== this.rankOf[action];
+    }
+
     /* The handoff that `action` consumes; null if it consumes none.  As the core classes it: hidden
        when the receiver starts another action between the producer's end and the consumer. */
     handoff(action) {
@@ -263,7 +275,54 @@ class Measured {
             });
         }
         this.length = this.sent.reduce((most, time) => Math.max(most, time), 0);
+        this.placeTransfers((plan.item.trace.transfers || [])[step]);
         this.comparePlan();
+    }
+
+    /* By the action that reads: when the transfer began and was there (NaN: nobody knows), and how long
+       it held the device of its source and of its target for a peer that was late. */
+    placeTransfers(ranks) {
+        const plan = this.plan;
+        for (const name of ["moveBegin", "moveEnd", "residentOut", "residentIn"]) {
+            this[name] = new Float64Array(plan.count).fill(name.startsWith("move") ? NaN : 0);
+        }
+        (ranks || []).forEach((row, rank) => {
+            let place = 0;
+            for (let action = plan.begin[rank]; action < plan.begin[rank + 1]; action++) {
+                if (!plan.isRemote(action)) {
+                    continue;
+                }
+                const [begin, length, source, target] = row.slice(place, place += 4).map((time) => time / 1e6);
+                this.moveBegin[action] = length < 0 ? NaN : begin;
+                this.moveEnd[action] = length < 0 ? NaN : begin + length;
+                this.residentOut[action] = source;
+                this.residentIn[action] = target;
+            }
+        });
+    }
+
+    /* Of the transfer that an action reads: the part in which its rank waited for it. */
+    exposedMove(action) {
+        return Math.max(0, Math.min(this.moveEnd[action], this.ready[action]) - Math.max(this.moveBegin[action], this.begin[action]));
+    }
+
+    /* All transfers of the step: {count, unknown, moved, exposed, resident}, in milliseconds. */
+    transfers() {
+        const sums = {count: 0, unknown: 0, moved: 0, exposed: 0, resident: 0};
+        for (let action = 0; action < this.plan.count; action++) {
+            if (!this.plan.isRemote(action)) {
+                continue;
+            }
+            sums.count++;
+            sums.resident += this.residentOut[action] + this.residentIn[action];
+            if (Number.isNaN(this.moveEnd[action])) {
+                sums.unknown++;
+            } else {
+                sums.moved += this.moveEnd[action] - this.moveBegin[action];
+                sums.exposed += this.exposedMove(action);
+            }
+        }
+        return sums;
     }
 
     /* The plan with the median pass of each stage and kind; per action what was lost just before it,
@@ -301,5 +360,21 @@ class Measured {
         }
         shares.other = this.length - shares.compute - shares.exposed - shares.credit;
         return shares;
+    }
+
+    /* What ran beside them: waits in which the input was on its way, and what held the device. */
+    beside(rank) {
+        const beside = {moving: 0, resident: 0};
+        for (let action = this.plan.begin[rank]; action < this.plan.begin[rank + 1]; action++) {
+            beside.moving += this.exposedMove(action) || 0;
+            beside.resident += this.residentIn[action] + this.residentOfOutput(action);
+        }
+        return beside;
+    }
+
+    /* What this rank's device was held for, at the source of what `action` sends. */
+    residentOfOutput(action) {
+        const reader = this.plan.consumer(action);
+        return reader >= 0 ? this.residentOut[reader] : 0;
     }
 }

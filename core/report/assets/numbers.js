@@ -30,7 +30,7 @@ class NumbersView {
         this.element = make("div", null,
             item.run ? this.runNumbers(item.run, item.metrics) : this.planNumbers(),
             item.metrics && item.metrics.step.length > 0 ? this.curves(item.metrics) : null,
-            columns([item.run && item.run.ranks && item.run.ranks.length > 0 ? this.waits(item.run) : null, this.memory(item.run),
+            columns([item.run && item.run.ranks && item.run.ranks.length > 0 ? this.waits(item.run) : null, item.run && item.run.handoffs ? this.transfers(item.run) : null, this.memory(item.run),
                 this.configuration(item.config)], [this.channels(item.run), item.run ? this.machine(item.run) : null]));
         shared.changed();
     }
@@ -54,6 +54,7 @@ class NumbersView {
             ["Step", milliseconds((run.step_seconds || {}).median * 1e3), `median; 90 % within ${milliseconds((run.step_seconds || {}).p90 * 1e3)}`],
             ["Bubble planned", percent(run.bubble.planned), `costed ${percent(run.bubble.costed)}`],
             ["Bubble measured", percent(run.bubble.measured), "mean from step 3 on"],
+            run.overlap_efficiency ? ["Transfers hidden", percent(run.overlap_efficiency.measured), `costed ${percent(run.overlap_efficiency.costed)}`] : null,
             ["Steps", number(metrics ? metrics.step[metrics.step.length - 1] : losses.length), run.exit === 0 ? "ended well" : run.exit === null ? "not finished" : `exit code ${run.exit}`],
         ]);
     }
@@ -70,8 +71,30 @@ class NumbersView {
 
     waits(run) {
         const rows = run.ranks.map((rank, place) => [`rank ${place}`, number(1e3 * rank.compute_seconds, 2), number(1e3 * rank.exposed_wait_seconds, 2),
-            number(1e3 * rank.launch_seconds, 2), number(rank.peak_payload_slots)]);
-        return card("Time of each rank", scrolled(table("Milliseconds a step, means", ["Rank", "#Compute", "#Exposed wait", "#Launch", "#Payload slots used"], rows), "Time"));
+            number(1e3 * rank.launch_seconds, 2), number(1e3 * (rank.resident_wait_seconds || 0), 2), number(rank.peak_payload_slots)]);
+        return card("Time of each rank", scrolled(table("Milliseconds a step, means; resident: beside the others, the device held for a late peer",
+            ["Rank", "#Compute", "#Exposed wait", "#Launch", "#Resident", "#Payload slots used"], rows), "Time"));
+    }
+
+    /* Planned beside measured, by class of handoff. */
+    transfers(run) {
+        const number3 = (seconds) => number(seconds === null || seconds === undefined ? NaN : 1e3 * seconds, 3);
+        const part = (half) => [number3(half.transfer_seconds), number3(half.hidden_seconds), number3(half.exposed_seconds)];
+        const rows = ["local", "hidden", "exposed"].map((name) => [make("span", {class: `class-${name}`}, name), number(run.handoffs[name].count),
+            ...part(run.handoffs[name].costed), ...part(run.handoffs[name].measured)]);
+        const known = run.transfers.unknown > 0 ? `; ${number(run.transfers.unknown)} transfers are in no sum: when they moved is not known` : "";
+        const words = `Milliseconds a step, by the class that the plan gives a handoff; costed: as [cost] has it; measured: ${
+            run.transfers.steps > 0 ? `by the clock, over the last ${counted(run.transfers.steps, "step")}` : "nothing was recorded"}${known}.`;
+        const body = table("", ["Handoffs", "#Count", "#Costed", "#hidden", "#exposed", "#Measured", "#hidden", "#exposed"], rows);
+        body.id = "transfers";
+        return card("Transfers: hidden and exposed", make("p", {class: "note"}, words), scrolled(body, "Transfers"), make("p", {class: "note"}, this.hiddenInWords(run)));
+    }
+
+    hiddenInWords(run) {
+        const {costed, measured} = run.overlap_efficiency;
+        const kept = run.transfers.hidden_as_costed;
+        return `Hidden of all transfer time: ${measured === null ? "not known" : percent(measured)} measured, ${costed === null ? "none" : percent(costed)} costed.`
+            + (kept === null ? "" : ` Of the time that the costed plan hides, ${percent(kept)} was hidden.`);
     }
 
     memory(run) {
@@ -127,6 +150,7 @@ class CompareView {
         this.measures = [
             ["Ticks", (plan) => plan.facts.ticks, ticks], ["Bubble, planned", (plan) => plan.facts.bubble, percent],
             ["Bubble, measured", (plan) => (run(plan).bubble || {}).measured, percent],
+            ["Transfers hidden, measured", (plan) => (run(plan).overlap_efficiency || {}).measured, percent],
             ["Copies, most of a rank", peak, number], ["Memory, most of a rank", total, (value) => bytes(Number.isFinite(value) ? value : null)],
             ["Transfers a step", (plan) => plan.facts.transfers, number], ["Bytes a step", (plan) => plan.facts.bytes_per_step, bytes],
             ["Handoffs exposed", (plan) => plan.facts.handoffs.exposed, number], ["Tokens a second", (plan) => run(plan).tokens_per_second, number],
