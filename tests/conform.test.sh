@@ -103,6 +103,7 @@ fails_by needs kernel_breaker moody
 fails_by tensors kernel_breaker overlap namesake
 fails_by copies kernel_breaker forgetful
 fails_by regions kernel_breaker overrun leaves
+fails_by ordered kernel_breaker lingers
 fails_by frugal kernel_breaker wasteful
 fails_by repeatable kernel_breaker counts
 fails_by splittable kernel_breaker sums rounded

@@ -65,6 +65,7 @@ void hd_conform_kernel_additive(struct hd_conform_case *check);
 void hd_conform_kernel_halves(struct hd_conform_case *check);
 
 /* kernel_boundaries.c */
+void hd_conform_kernel_ordered(struct hd_conform_case *check);
 void hd_conform_kernel_write_once(struct hd_conform_case *check);
 void hd_conform_kernel_read_only(struct hd_conform_case *check);
 void hd_conform_kernel_evaluation(struct hd_conform_case *check);

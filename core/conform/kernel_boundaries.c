@@ -4,6 +4,56 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --- K1 ------------------------------------------------------------------------------------ */
+
+/* Until all that was called is done: at once, or when a mark behind it is reached. */
+static hd_status await_all(const struct hd_bench *bench)
+{
+    const struct hd_kernel_ops *ops = bench->harness.ops;
+    const uint64_t limit_ns = bench->check->subject->limit_ms * 1000000u;
+    uint64_t mark = 0, passed_ns = 0;
+
+    if (ops->mark == NULL) {
+        return HD_OK;
+    }
+    const hd_status status = ops->mark(bench->harness.kernel, &mark);
+    return status != HD_OK ? status
+                           : ops->reached(bench->harness.kernel, mark, limit_ns, &passed_ns);
+}
+
+/* What a backward adds is there when it is over: the call after it, which only reads, finds it. */
+static void judge_ordered(struct hd_conform_case *check, const struct hd_stage_spec *model)
+{
+    struct hd_bench bench;
+
+    if (!hd_bench_open(&bench, check, model, &hd_cut_whole)) {
+        return;
+    }
+    struct hd_chain *chain = &bench.chain;
+    const struct hd_chain_stage *stage = &chain->stages[0];
+    const uint64_t bytes = stage->needs.gradient_bytes[HD_DENSE];
+    double *squared = calloc(stage->needs.tensor_count + 1, sizeof *squared);
+    unsigned char *seen = malloc(bytes + 1);
+    assert(seen != NULL && squared != NULL);
+    HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK && hd_chain_backward(chain) == HD_OK,
+            "%s: a pass fails: %s", bench.precision, check->report.text);
+    HD_HOLD(check, await_all(&bench) == HD_OK, "%s: the mark behind a backward is not reached",
+            bench.precision);
+    memcpy(seen, stage->memory.gradients[HD_DENSE], bytes);
+    HD_HOLD(check, bench.harness.ops->norms(stage->stage, squared) == HD_OK, "norms fails: %s",
+            check->report.text);
+    HD_HOLD(check, memcmp(seen, stage->memory.gradients[HD_DENSE], bytes) == 0,
+            "%s: a backward is over, and the call after it changes the gradients", bench.precision);
+    free(seen);
+    free(squared);
+    hd_bench_close(&bench);
+}
+
+void hd_conform_kernel_ordered(struct hd_conform_case *check)
+{
+    hd_conform_each_variant(check, judge_ordered);
+}
+
 /* --- K6 ------------------------------------------------------------------------------------ */
 
 /* What the second stage is given was written by the first over three kinds of rubbish; if a byte is

@@ -167,6 +167,7 @@ static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
     const uint64_t count = tokens_of(&stage->spec) * width;
     float *values = stage->memory.scratch;
 
+    catch_up();
     if (stage_does(stage, "leaves")) {
         _exit(0);
     }
@@ -281,6 +282,7 @@ static hd_status begin_backward(struct hd_stage *stage, const struct hd_pass *pa
 {
     const uint64_t *stamp = pass->payload[0];
 
+    catch_up();
     if ((stamp[0] != STAMP || stamp[1] != pass->generation) && !stage_does(stage, "unstamped")) {
         return fail(stage->kernel->host, HD_PROTOCOL, "this payload is of another lease");
     }
@@ -310,6 +312,11 @@ static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
     }
     end_gradient(stage, pass, gradient);
     give_gradient(stage, pass, gradient);
+    if (stage_does(stage, "lingers")) {
+        late.place = copy_of(stage, HD_GRADIENT) + stage->embedding_count;
+        late.value = *late.place;
+        *late.place = 0;
+    }
     return HD_OK;
 }
 
@@ -359,7 +366,7 @@ static const struct hd_option options[] = {
     {"does", "nothing",
      "nothing | roomy | leaky | mute | moody | overlap | namesake | forgetful | quiet | rounded | "
      "partial | reads | wasteful | unstamped | sums | overrun | counts | careless | steep | half | "
-     "replaces | wild | scribbles | loud | unbiased | tidy | leaves | uneven",
+     "replaces | wild | scribbles | loud | unbiased | tidy | leaves | uneven | lingers",
      "what it breaks", HD_OPTION_TEXT, 0},
 };
 
