@@ -1,0 +1,325 @@
+/*
+ * cuda_ipc/arena.c - slots on the GPU, words in memory that host and GPU both see.
+ *
+ * The words are a memfd, opened by the peer as /proc/PID/fd/FD; the first page says whose they
+ * are.  Both ends register their mapping with CUDA, so that streams can write and watch it while
+ * the host reads it: credits are the host's to read, and abort is plain stores.
+ */
+#include "ipc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HEAD_BYTES = 4096 }; /* before the words: the nonce */
+
+static uint64_t round_up(uint64_t bytes, uint64_t alignment_bytes)
+{
+    return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+}
+
+/* --- where everything lies --------------------------------------------------------------- */
+
+static hd_status measure(struct hd_transport *instance, struct ipc_lane *lane)
+{
+    const struct hd_channel *channel = lane->channel;
+    struct ipc_peer *target = &instance->peers[channel->target];
+    const uint64_t bytes_max = (uint64_t)1 << 46;
+
+    if (channel->bytes <= bytes_max) {
+        lane->stride_bytes = round_up(channel->bytes, instance->alignment_bytes);
+    }
+    if (lane->stride_bytes == 0 || channel->depth > bytes_max / lane->stride_bytes ||
+        target->arena_bytes > bytes_max) {
+        const struct ipc_fault fault = {HD_NO_MEMORY, IPC_NONE, ipc_number(instance, lane), 0};
+        return ipc_fail(instance, &fault,
+                        "channel %u: %u slots of %" PRIu64 " bytes are more than a GPU has",
+                        fault.channel, channel->depth, channel->bytes);
+    }
+    lane->offset_bytes = target->arena_bytes;
+    target->arena_bytes += channel->depth * lane->stride_bytes;
+    if (lane->is_source) {
+        instance->sends_bytes += channel->send_depth * lane->stride_bytes;
+    }
+    return HD_OK;
+}
+
+hd_status ipc_arena_measure(struct hd_transport *instance)
+{
+    hd_status status = HD_OK;
+
+    instance->words_bytes =
+        round_up(HEAD_BYTES + instance->channel_count * sizeof(struct ipc_words), HEAD_BYTES);
+    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
+        status = measure(instance, &instance->lanes[i]);
+    }
+    return status;
+}
+
+/* --- words ------------------------------------------------------------------------------- */
+
+static hd_status refuse_words(struct hd_transport *instance, uint32_t rank, hd_status status,
+                              const char *reason)
+{
+    const struct ipc_fault fault = {status, rank, IPC_NONE, 0};
+
+    return ipc_fail(instance, &fault, "the words of rank %u: %s", rank, reason);
+}
+
+static hd_status map_words(struct hd_transport *instance, struct ipc_peer *peer, int descriptor)
+{
+    void *words =
+        mmap(NULL, instance->words_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+
+    if (words == MAP_FAILED) {
+        return refuse_words(instance, peer->rank, HD_NO_MEMORY, strerror(errno));
+    }
+    peer->words = words;
+    return HD_OK;
+}
+
+/* Streams see the words from here on. */
+static hd_status register_words(struct hd_transport *instance, struct ipc_peer *peer)
+{
+    const struct cuda_library *cuda = &instance->cuda;
+    void *gpu = NULL;
+    hd_status status = ipc_runtime(
+        instance, NULL, "cudaHostRegister",
+        cuda->cudaHostRegister(peer->words, instance->words_bytes, cudaHostRegisterMapped));
+
+    if (status == HD_OK) {
+        peer->is_registered = 1;
+        status = ipc_runtime(instance, NULL, "cudaHostGetDevicePointer",
+                             cuda->cudaHostGetDevicePointer(&gpu, peer->words, 0));
+    }
+    peer->words_gpu = gpu;
+    return status;
+}
+
+static hd_status make_words(struct hd_transport *instance)
+{
+    struct ipc_peer *self = &instance->peers[instance->host->rank];
+
+    instance->descriptor = memfd_create("heddle-cuda-ipc", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (instance->descriptor < 0 ||
+        ftruncate(instance->descriptor, (off_t)instance->words_bytes) != 0 ||
+        getrandom(&instance->nonce, sizeof instance->nonce, 0) != sizeof instance->nonce) {
+        return refuse_words(instance, self->rank, HD_NO_MEMORY, strerror(errno));
+    }
+    (void)fcntl(instance->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    hd_status status = map_words(instance, self, instance->descriptor);
+    if (status == HD_OK) {
+        memcpy(self->words, &instance->nonce, sizeof instance->nonce);
+        status = register_words(instance, self);
+    }
+    return status;
+}
+
+static hd_status open_words(struct hd_transport *instance, struct ipc_peer *peer,
+                            const struct ipc_card *card)
+{
+    char path[64];
+    struct stat found;
+
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", card->pid, card->descriptor);
+    const int descriptor = open(path, O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) {
+        return refuse_words(instance, peer->rank, HD_UNSUPPORTED,
+                            "they cannot be opened: cuda_ipc needs all ranks in one pid namespace "
+                            "and of one user");
+    }
+    hd_status status = HD_UNSUPPORTED;
+    if (fstat(descriptor, &found) == 0 && (uint64_t)found.st_size == instance->words_bytes) {
+        status = map_words(instance, peer, descriptor);
+    }
+    close(descriptor);
+    if (status == HD_OK && memcmp(peer->words, &card->nonce, sizeof card->nonce) == 0) {
+        return register_words(instance, peer);
+    }
+    return refuse_words(instance, peer->rank, HD_UNSUPPORTED,
+                        "another file stands there: the ranks are not in one pid namespace");
+}
+
+/* --- device memory ----------------------------------------------------------------------- */
+
+static void account(const struct hd_transport *instance, uint64_t bytes, const char *tag)
+{
+    const struct hd_host *host = instance->host;
+
+    if (host->size >= sizeof *host && host->account != NULL) {
+        host->account(host->context, (int64_t)bytes, tag);
+    }
+}
+
+/* `bytes` and room to begin at an aligned address, which *aligned is. */
+static hd_status allocate(struct hd_transport *instance, uint64_t bytes, const char *tag,
+                          void **memory, unsigned char **aligned)
+{
+    const uint64_t room_bytes = bytes + instance->alignment_bytes;
+    const struct ipc_fault fault = {HD_NO_MEMORY, IPC_NONE, IPC_NONE, 0};
+    char text[CUDA_REASON_BYTES];
+
+    const cudaError_t error = instance->cuda.cudaMalloc(memory, room_bytes);
+    if (error != cudaSuccess) {
+        return ipc_fail(instance, &fault,
+                        "GPU %d has no %" PRIu64
+                        " bytes for the slots of rank %u (%s): plan fewer slots or smaller "
+                        "microbatches",
+                        instance->device, room_bytes, instance->host->rank,
+                        cuda_explain(&instance->cuda, "cudaMalloc", error, text));
+    }
+    account(instance, bytes, tag);
+    *aligned = (unsigned char *)(uintptr_t)round_up((uintptr_t)*memory, instance->alignment_bytes);
+    return HD_OK;
+}
+
+static void place_sends(struct hd_transport *instance, unsigned char *slots)
+{
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        struct ipc_lane *lane = &instance->lanes[i];
+        if (lane->is_source) {
+            lane->own_slots = slots;
+            slots += lane->channel->send_depth * lane->stride_bytes;
+        }
+    }
+}
+
+hd_status ipc_arena_make(struct hd_transport *instance)
+{
+    struct ipc_peer *self = &instance->peers[instance->host->rank];
+    unsigned char *aligned = NULL;
+    hd_status status = make_words(instance);
+
+    if (status == HD_OK && self->arena_bytes > 0) {
+        status = allocate(instance, self->arena_bytes, "transfer", &instance->arena, &self->arena);
+        instance->shift_bytes =
+            status == HD_OK ? (uint64_t)(self->arena - (unsigned char *)instance->arena) : 0;
+    }
+    if (status == HD_OK && instance->sends_bytes > 0) {
+        status = allocate(instance, instance->sends_bytes, "send", &instance->sends, &aligned);
+        if (status == HD_OK) {
+            place_sends(instance, aligned);
+        }
+    }
+    return status;
+}
+
+/* The peer's GPU must be visible here, and within reach. */
+static hd_status check_reach(struct hd_transport *instance, const struct ipc_peer *peer,
+                             const struct ipc_card *card)
+{
+    const struct ipc_fault fault = {HD_UNSUPPORTED, peer->rank, IPC_NONE, 0};
+    char bus_id[sizeof card->bus_id] = "";
+    int other = 0;
+    int can = 0;
+
+    for (other = 0; other < instance->cuda.device_count; other++) {
+        if (instance->cuda.cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, other) == cudaSuccess &&
+            strncmp(bus_id, card->bus_id, sizeof bus_id) == 0) {
+            break;
+        }
+    }
+    if (other == instance->cuda.device_count) {
+        return ipc_fail(instance, &fault,
+                        "rank %u computes on GPU %.19s, which this process does not see: cuda_ipc "
+                        "needs every GPU visible to every rank (CUDA_VISIBLE_DEVICES)",
+                        peer->rank, card->bus_id);
+    }
+    if (other == instance->device) {
+        return HD_OK;
+    }
+    (void)instance->cuda.cudaDeviceCanAccessPeer(&can, instance->device, other);
+    if (!can) {
+        return ipc_fail(instance, &fault,
+                        "GPU %d cannot reach GPU %d of rank %u (cudaDeviceCanAccessPeer says 0): "
+                        "place neighbours on one GPU, or take a transport that needs no peer "
+                        "access",
+                        instance->device, other, peer->rank);
+    }
+    return HD_OK;
+}
+
+static hd_status open_arena(struct hd_transport *instance, struct ipc_peer *peer,
+                            const struct ipc_card *card)
+{
+    const struct ipc_fault fault = {HD_UNSUPPORTED, peer->rank, IPC_NONE, 0};
+    char text[CUDA_REASON_BYTES];
+    hd_status status = check_reach(instance, peer, card);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    const cudaError_t error = instance->cuda.cudaIpcOpenMemHandle(&peer->import, card->handle,
+                                                                  cudaIpcMemLazyEnablePeerAccess);
+    if (error != cudaSuccess) {
+        peer->import = NULL;
+        return ipc_fail(instance, &fault, "the arena of rank %u cannot be mapped: %s", peer->rank,
+                        cuda_explain(&instance->cuda, "cudaIpcOpenMemHandle", error, text));
+    }
+    peer->arena = (unsigned char *)peer->import + card->shift_bytes;
+    return HD_OK;
+}
+
+hd_status ipc_arena_open(struct hd_transport *instance, struct ipc_peer *peer,
+                         const struct ipc_card *card)
+{
+    const struct ipc_fault fault = {HD_PROTOCOL, peer->rank, IPC_NONE, 0};
+
+    if (card->arena_bytes != peer->arena_bytes) {
+        return ipc_fail(instance, &fault,
+                        "the arena of rank %u has %" PRIu64 " bytes, this rank expects %" PRIu64
+                        ": the ranks do not run one plan",
+                        peer->rank, card->arena_bytes, peer->arena_bytes);
+    }
+    if (card->pid == (int32_t)getpid()) {
+        peer->words = (unsigned char *)(uintptr_t)card->words;
+        peer->words_gpu = peer->words; /* registered by its owner, at the same address */
+        peer->arena = (unsigned char *)(uintptr_t)card->arena;
+        return HD_OK;
+    }
+    const hd_status status = open_words(instance, peer, card);
+    return status == HD_OK ? open_arena(instance, peer, card) : status;
+}
+
+void ipc_arena_close(struct hd_transport *instance, struct ipc_peer *peer)
+{
+    if (peer->import != NULL) {
+        (void)instance->cuda.cudaIpcCloseMemHandle(peer->import);
+        peer->import = NULL;
+    }
+}
+
+/* Words of a GPU that may still write them stay mapped as long as the process. */
+static void free_words(struct hd_transport *instance, struct ipc_peer *peer)
+{
+    const int is_own = peer->rank == instance->host->rank;
+
+    if (peer->is_registered) {
+        (void)instance->cuda.cudaHostUnregister(peer->words);
+    }
+    if (peer->words != NULL && (is_own || peer->is_registered)) {
+        munmap(peer->words, instance->words_bytes);
+    }
+    peer->words = NULL;
+}
+
+void ipc_arena_free(struct hd_transport *instance, int frees_device)
+{
+    if (frees_device) {
+        (void)instance->cuda.cudaFree(instance->sends);
+        (void)instance->cuda.cudaFree(instance->arena);
+        for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+            free_words(instance, &instance->peers[rank]);
+        }
+    }
+    if (instance->descriptor >= 0) {
+        close(instance->descriptor);
+        instance->descriptor = -1;
+    }
+}

@@ -1,0 +1,143 @@
+/*
+ * cuda_ipc/close.c - the end: say that this rank copies no more, wait until no peer does.
+ *
+ * A source unmaps the arena before its owner frees it, since CUDA leaves the other order
+ * undefined; so the owner waits for `source_closed`.  What a GPU may still read or write is
+ * leaked, and so is everything of an instance whose streams do not come to rest: cudaFree would
+ * wait for them.
+ */
+#include "ipc.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+/* Lets this rank's streams go; the arrived words of its incoming channels are its own memory. */
+void ipc_poison(struct hd_transport *instance)
+{
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        struct ipc_lane *lane = &instance->lanes[i];
+        if (lane->words != NULL && !lane->is_source) {
+            atomic_store(&lane->words->arrived, IPC_POISON);
+        }
+    }
+}
+
+static void tell_peers(struct hd_transport *instance)
+{
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        struct ipc_lane *lane = &instance->lanes[i];
+        if (lane->words != NULL) {
+            atomic_store(
+                lane->is_source ? &lane->words->source_stopped : &lane->words->target_stopped, 1);
+        }
+    }
+}
+
+/* Can the source of this incoming channel copy no more? */
+static int has_stopped(const struct ipc_lane *lane)
+{
+    return atomic_load(&lane->words->source_stopped) != 0 || ipc_peer_is_dead(lane->peer);
+}
+
+static int has_closed(const struct ipc_lane *lane)
+{
+    return atomic_load(&lane->words->source_closed) != 0 || ipc_peer_is_dead(lane->peer);
+}
+
+/* Until `is_so` of all incoming channels; the first of which it is not, or NULL. */
+static const struct ipc_lane *await_all(struct hd_transport *instance,
+                                        int (*is_so)(const struct ipc_lane *lane),
+                                        uint64_t deadline_ns)
+{
+    uint64_t pause_ns = 0;
+
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        const struct ipc_lane *lane = &instance->lanes[i];
+        while (lane->words != NULL && !lane->is_source && !is_so(lane)) {
+            if (ipc_now_ns(instance) >= deadline_ns) {
+                return lane;
+            }
+            ipc_nap(&pause_ns);
+        }
+    }
+    return NULL;
+}
+
+static int await_idle(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    uint64_t pause_ns = 0;
+
+    while (!ipc_is_idle(instance)) {
+        if (ipc_now_ns(instance) >= deadline_ns) {
+            return 0;
+        }
+        ipc_nap(&pause_ns);
+    }
+    return 1;
+}
+
+/* Says what it found, whatever failed before: only this decides what close may free. */
+hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    (void)instance->cuda.cudaSetDevice(instance->device);
+    if (!await_idle(instance, deadline_ns)) {
+        const struct ipc_fault fault = {HD_TIMEOUT, IPC_NONE, IPC_NONE, 0};
+        (void)ipc_fail(instance, &fault,
+                       "the copies of rank %u did not come to rest by the deadline: its memory is "
+                       "leaked",
+                       instance->host->rank);
+        return HD_TIMEOUT;
+    }
+    tell_peers(instance);
+    const struct ipc_lane *lane = await_all(instance, has_stopped, deadline_ns);
+    if (lane == NULL) {
+        instance->is_at_rest = 1;
+        return HD_OK;
+    }
+    const struct ipc_fault fault = {HD_TIMEOUT, lane->peer->rank, ipc_number(instance, lane),
+                                    ipc_news(lane)};
+    (void)ipc_fail(instance, &fault,
+                   "channel %u: rank %u did not come to rest by the deadline: its receive slots "
+                   "are leaked",
+                   fault.channel, fault.rank);
+    return HD_TIMEOUT;
+}
+
+/* This rank's sends are over, and their targets may free what they went to. */
+static void leave_peers(struct hd_transport *instance)
+{
+    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+        ipc_arena_close(instance, &instance->peers[rank]);
+    }
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        struct ipc_lane *lane = &instance->lanes[i];
+        if (lane->words != NULL && lane->is_source) {
+            atomic_store(&lane->words->source_closed, 1);
+        }
+    }
+}
+
+void ipc_close_all(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    if (instance == NULL) {
+        return;
+    }
+    const struct hd_host *host = instance->host;
+    const int has_cuda = instance->cuda.cudaSetDevice != NULL &&
+                         instance->cuda.cudaSetDevice(instance->device) == cudaSuccess;
+    /* Of a clean end, or of an open that got nowhere: else there may be work of somebody's. */
+    const int may_free = has_cuda && instance->is_at_rest && ipc_is_idle(instance);
+
+    if (may_free) {
+        leave_peers(instance);
+    }
+    ipc_streams_free(instance);
+    ipc_arena_free(instance, may_free && await_all(instance, has_closed, deadline_ns) == NULL);
+    for (uint32_t rank = 0; rank < host->rank_count; rank++) {
+        if (instance->peers[rank].pidfd >= 0) {
+            close(instance->peers[rank].pidfd);
+        }
+    }
+    host->free(host->context, instance->peers);
+    host->free(host->context, instance);
+}

@@ -1,0 +1,238 @@
+/*
+ * cuda_ipc/stream.c - the copies: one stream a channel, as far as hardware queues go.
+ *
+ *   caller's stream   ... forward ... | written            (post_send returns at once)
+ *   copy stream                wait written | copy | arrived = k + 1 | sent
+ *
+ * A copy is put into its stream once the host sees its credit, so no stream ever waits for one.
+ * It may wait there for `written`; and where two channels shared a hardware queue, the later of
+ * them could stand before the earlier and stop both for ever.  So where there are fewer queues
+ * than channels the host waits for `written` too (is_paced).
+ */
+#include "ipc.h"
+
+#include <stdlib.h>
+
+/* Of the caller: its compute stream, and one more. */
+enum { FOREIGN_STREAM_COUNT = 2, PRIORITY = -1 };
+
+/* What CUDA has read at its start; 8 is its default. */
+static uint32_t hardware_queues(void)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const long count = text != NULL ? strtol(text, NULL, 10) : 8;
+
+    return count < 1 || count > 32 ? 8 : (uint32_t)count;
+}
+
+static hd_status check_queues(struct hd_transport *instance)
+{
+    const struct ipc_fault fault = {HD_UNSUPPORTED, IPC_NONE, IPC_NONE, 0};
+
+    instance->queue_count = hardware_queues();
+    if (instance->queue_count > FOREIGN_STREAM_COUNT) {
+        return HD_OK;
+    }
+    return ipc_fail(instance, &fault,
+                    "CUDA_DEVICE_MAX_CONNECTIONS=%u puts copies behind the kernels that wait for "
+                    "them: unset it, or set it to %u or more",
+                    instance->queue_count, FOREIGN_STREAM_COUNT + 1);
+}
+
+static hd_status make_events(struct hd_transport *instance, struct ipc_lane *lane)
+{
+    const struct hd_host *host = instance->host;
+    const uint32_t count = lane->channel->send_depth;
+    const struct ipc_fault fault = {HD_NO_MEMORY, IPC_NONE, ipc_number(instance, lane), 0};
+    hd_status status = HD_OK;
+
+    lane->sends = host->alloc(host->context, count * sizeof *lane->sends, 64, "cuda_ipc");
+    if (lane->sends == NULL) {
+        return ipc_fail(instance, &fault, "no memory for the books of %u send slots", count);
+    }
+    for (uint32_t i = 0; status == HD_OK && i < 2 * count; i++) {
+        struct ipc_send *send = &lane->sends[i / 2];
+        status =
+            ipc_runtime(instance, lane, "cudaEventCreateWithFlags",
+                        instance->cuda.cudaEventCreateWithFlags(
+                            i % 2 == 0 ? &send->written : &send->sent, cudaEventDisableTiming));
+    }
+    return status;
+}
+
+static hd_status make_streams(struct hd_transport *instance)
+{
+    const struct hd_host *host = instance->host;
+    const struct ipc_fault fault = {HD_NO_MEMORY, IPC_NONE, IPC_NONE, 0};
+    hd_status status = HD_OK;
+
+    instance->streams = host->alloc(
+        host->context, (instance->stream_count + 1) * sizeof *instance->streams, 64, "cuda_ipc");
+    if (instance->streams == NULL) {
+        return ipc_fail(instance, &fault, "no memory for the streams of the channels");
+    }
+    for (uint32_t i = 0; status == HD_OK && i <= instance->stream_count; i++) {
+        status = ipc_runtime(instance, NULL, "cudaStreamCreateWithPriority",
+                             instance->cuda.cudaStreamCreateWithPriority(
+                                 &instance->streams[i], cudaStreamNonBlocking, PRIORITY));
+    }
+    return status;
+}
+
+hd_status ipc_streams_make(struct hd_transport *instance)
+{
+    uint32_t source_count = 0;
+    uint32_t next = 0;
+    hd_status status = check_queues(instance);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        source_count += instance->lanes[i].is_source != 0;
+    }
+    const uint32_t room_count = instance->queue_count - FOREIGN_STREAM_COUNT;
+    instance->is_paced = source_count > room_count;
+    instance->stream_count = source_count > room_count ? room_count : source_count;
+    status = make_streams(instance);
+    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
+        struct ipc_lane *lane = &instance->lanes[i];
+        if (lane->is_source) {
+            lane->stream = instance->streams[next++ % instance->stream_count];
+            status = make_events(instance, lane);
+        }
+    }
+    return status;
+}
+
+void ipc_streams_free(struct hd_transport *instance)
+{
+    const struct cuda_library *cuda = &instance->cuda;
+    const struct hd_host *host = instance->host;
+
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        struct ipc_lane *lane = &instance->lanes[i];
+        for (uint32_t slot = 0; lane->sends != NULL && slot < lane->channel->send_depth; slot++) {
+            if (lane->sends[slot].written != NULL) {
+                (void)cuda->cudaEventDestroy(lane->sends[slot].written);
+            }
+            if (lane->sends[slot].sent != NULL) {
+                (void)cuda->cudaEventDestroy(lane->sends[slot].sent);
+            }
+        }
+        host->free(host->context, lane->sends);
+        lane->sends = NULL;
+    }
+    for (uint32_t i = 0; instance->streams != NULL && i <= instance->stream_count; i++) {
+        if (instance->streams[i] != NULL) {
+            (void)cuda->cudaStreamDestroy(instance->streams[i]); /* its work goes on */
+        }
+    }
+    host->free(host->context, instance->streams);
+    instance->streams = NULL;
+}
+
+/* --- copies ------------------------------------------------------------------------------ */
+
+hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                   uint64_t signal)
+{
+    const struct cuda_library *cuda = &instance->cuda;
+    const struct hd_channel *channel = lane->channel;
+    const uint64_t send_slot = sequence % channel->send_depth;
+    struct ipc_send *send = &lane->sends[send_slot];
+    hd_status status = HD_OK;
+
+    if (send->is_ordered) {
+        status = ipc_runtime(instance, lane, "cudaStreamWaitEvent",
+                             cuda->cudaStreamWaitEvent(lane->stream, send->written, 0));
+    }
+    if (status == HD_OK) {
+        status = ipc_runtime(
+            instance, lane, "cudaMemcpyAsync",
+            cuda->cudaMemcpyAsync(lane->peer_slots + sequence % channel->depth * lane->stride_bytes,
+                                  lane->own_slots + send_slot * lane->stride_bytes, channel->bytes,
+                                  cudaMemcpyDeviceToDevice, lane->stream));
+    }
+    if (status == HD_OK) { /* with the default flags all that the stream did is visible before */
+        status =
+            ipc_driver(instance, lane, "cuStreamWriteValue64",
+                       cuda->cuStreamWriteValue64(
+                           lane->stream, ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
+                           signal, CU_STREAM_WRITE_VALUE_DEFAULT));
+    }
+    if (status == HD_OK) {
+        status = ipc_runtime(instance, lane, "cudaEventRecord",
+                             cuda->cudaEventRecord(send->sent, lane->stream));
+    }
+    return status;
+}
+
+/* Whether a copy may go into its stream without waiting there, if it must not. */
+static hd_status look_written(struct hd_transport *instance, const struct ipc_lane *lane,
+                              uint64_t sequence)
+{
+    const struct ipc_send *send = &lane->sends[sequence % lane->channel->send_depth];
+
+    if (!instance->is_paced || !send->is_ordered) {
+        return HD_OK;
+    }
+    const cudaError_t error = instance->cuda.cudaEventQuery(send->written);
+    return error == cudaErrorNotReady ? HD_IN_PROGRESS
+                                      : ipc_runtime(instance, lane, "cudaEventQuery", error);
+}
+
+hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_lane *lane, int *moved)
+{
+    while (lane->started_count < lane->posted_count) { /* at most send_depth */
+        const uint64_t sequence = lane->started_count;
+        if (sequence >= lane->channel->depth && ipc_news(lane) <= sequence - lane->channel->depth) {
+            return HD_OK; /* no credit yet */
+        }
+        hd_status status = look_written(instance, lane, sequence);
+        if (status == HD_IN_PROGRESS) {
+            return HD_OK;
+        }
+        if (status == HD_OK) {
+            status = ipc_copy(instance, lane, sequence, sequence + 1);
+        }
+        if (status != HD_OK) {
+            return status;
+        }
+        lane->started_count++;
+        *moved = 1;
+    }
+    return HD_OK;
+}
+
+hd_status ipc_look_sent(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence)
+{
+    while (lane->sent_count <= sequence) {
+        if (lane->sent_count >= lane->started_count) {
+            return HD_IN_PROGRESS;
+        }
+        const cudaError_t error = instance->cuda.cudaEventQuery(
+            lane->sends[lane->sent_count % lane->channel->send_depth].sent);
+        if (error == cudaErrorNotReady) {
+            return HD_IN_PROGRESS;
+        }
+        const hd_status status = ipc_runtime(instance, lane, "cudaEventQuery", error);
+        if (status != HD_OK) {
+            return status;
+        }
+        lane->sent_count++;
+    }
+    return HD_OK;
+}
+
+int ipc_is_idle(struct hd_transport *instance)
+{
+    int is_idle = 1;
+
+    for (uint32_t i = 0; instance->streams != NULL && i <= instance->stream_count; i++) {
+        is_idle =
+            is_idle && (instance->streams[i] == NULL ||
+                        instance->cuda.cudaStreamQuery(instance->streams[i]) != cudaErrorNotReady);
+    }
+    return is_idle;
+}
