@@ -1,5 +1,6 @@
 /* engine/pass.c - one pass of one stage: what it is given, and what its failure is called. */
 #include "base/clock.h"
+#include "engine/range.h"
 #include "engine/turn.h"
 
 static void count_slot(struct hd_engine *engine)
@@ -152,7 +153,9 @@ hd_status hd_turn_pass(struct hd_turn *turn)
     }
     bind_tensors(turn, &pass);
     turn->record->run_ns = hd_now_ns();
+    hd_range_push("", &turn->instruction->action);
     status = call_kernel(turn, &pass);
+    hd_range_pop();
     if (!hd_turn_is_ahead(turn)) {
         turn->record->end_ns = hd_now_ns();
         turn->record->sent_ns = turn->record->end_ns;

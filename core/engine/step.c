@@ -1,6 +1,7 @@
 /* engine/step.c - the program of one rank, once. */
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/range.h"
 #include "engine/turn.h"
 
 #include <assert.h>
@@ -59,9 +60,11 @@ static hd_status wait_for(const struct hd_turn *turn, uint32_t phase,
     const uint32_t counts = engine->setup.counts_wait_cpu;
 
     publish_wait(turn, phase, message);
+    hd_range_push(phase == HD_PHASE_RECEIVE ? "wait " : "credit ", &turn->instruction->action);
     const uint64_t cpu_ns = counts ? hd_thread_cpu_ns() : 0;
     const hd_status status =
         hd_lane_wait(hd_turn_lane(turn, message), hd_turn_sequence(turn, message));
+    hd_range_pop();
     if (counts) {
         engine->recorder.times.wait_cpu_ns += hd_thread_cpu_ns() - cpu_ns;
     }
@@ -282,6 +285,7 @@ hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *i
     turn.instruction = &program->instructions[0];
     status = begin_stages(&turn);
     hd_recorder_begin(&engine->recorder, input->step);
+    hd_range_push_step(input->step);
     if (status == HD_OK) {
         status = hd_device_begin(engine, input, problem);
     }
@@ -306,6 +310,7 @@ hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *i
     if (status == HD_OK && hd_turn_is_ahead(&turn)) {
         status = hd_device_end(engine, problem);
     }
+    hd_range_pop();
     hd_recorder_end(&engine->recorder, hd_turn_is_ahead(&turn) && status == HD_OK
                                            ? engine->actions_end_ns
                                            : hd_now_ns());
