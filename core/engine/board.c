@@ -156,7 +156,8 @@ uint32_t hd_board_newest_step(const struct hd_board *board)
 
 static uint32_t is_waiting(const struct hd_rank_state *state)
 {
-    return state->phase == HD_PHASE_RECEIVE || state->phase == HD_PHASE_CREDIT;
+    return state->phase == HD_PHASE_RECEIVE || state->phase == HD_PHASE_CREDIT ||
+           state->phase == HD_PHASE_TURN;
 }
 
 static uint32_t is_alive(const struct hd_board *board, uint32_t rank, uint64_t now_ns)
@@ -309,6 +310,18 @@ static void place_of(const struct hd_board *board, uint32_t rank, uint64_t now_n
     }
 }
 
+static const char *waits_for(const struct hd_rank_state *state)
+{
+    switch (state->phase) {
+    case HD_PHASE_CREDIT:
+        return "for a slot of";
+    case HD_PHASE_TURN:
+        return "behind a transfer with";
+    default:
+        return "from";
+    }
+}
+
 uint32_t hd_board_line(const struct hd_board *board, uint32_t rank, uint64_t now_ns, char *text,
                        uint32_t capacity)
 {
@@ -328,8 +341,7 @@ uint32_t hd_board_line(const struct hd_board *board, uint32_t rank, uint64_t now
         text, capacity,
         "rank %u waits %s %s rank %u, which %s (channel %u, sequence %llu, %llu bytes, waiting "
         "%.1f s, %u actions done in step %u)",
-        rank, action_name(&state, action),
-        state.phase == HD_PHASE_CREDIT ? "for a slot of" : "from", state.peer, other, state.channel,
+        rank, action_name(&state, action), waits_for(&state), state.peer, other, state.channel,
         (unsigned long long)state.sequence, (unsigned long long)state.message_bytes,
         (double)since_ms(now_ns, state.since_ns) * 1e-3, state.action_count, state.step);
 }

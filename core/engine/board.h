@@ -35,6 +35,7 @@ enum hd_phase {
     HD_PHASE_DONE = 7,     /* has left its last step */
     HD_PHASE_SAVE = 8,     /* writes or reads a checkpoint */
     HD_PHASE_DEVICE = 9,   /* its device is inside a pass: no heartbeat vouches for that */
+    HD_PHASE_TURN = 10,    /* waits until a transfer that stands before its own has moved (law 7) */
 };
 
 /* One state, plain: what board_read gives. */

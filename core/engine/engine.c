@@ -210,15 +210,26 @@ static hd_status check_boundary(struct hd_engine *engine, uint32_t boundary,
     return hd_engine_blame(engine, HD_PROTOCOL, "making the lanes", problem);
 }
 
+/* In order, what waits for a send slot waits as the plan's source for its release: only where every
+   channel has its depth is fewer slots surely no cycle (plan/serial.c). */
+static uint32_t is_tight(const struct hd_pipeline *pipeline)
+{
+    uint32_t lacks_slots = 0;
+
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        lacks_slots |= pipeline->channels[i].slots < pipeline->channels[i].depth;
+    }
+    return pipeline->is_serial && (lacks_slots || pipeline->issue_order == HD_ISSUE_PROGRAM);
+}
+
 /*
  * Two send slots let a transfer run beside the next action.  Without overlap a receive is posted
  * only just before it is consumed, and law 6 then promises no more than that the message `slots`
  * before has been received.
  */
-static uint32_t send_depth_of(const struct hd_engine *engine,
-                              const struct hd_pipeline_channel *channel)
+static uint32_t send_depth_of(const struct hd_pipeline_channel *channel, uint32_t needs_all)
 {
-    return !engine->setup.overlap || channel->slots < 2 ? channel->slots : 2;
+    return needs_all || channel->slots < 2 ? channel->slots : 2;
 }
 
 /* The transport's channels are the remote ones, in the pipeline's order: equal on all ranks. */
@@ -226,6 +237,7 @@ static hd_status list_channels(struct hd_engine *engine, struct hd_problem *prob
 {
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
     const uint64_t count = pipeline->channel_count;
+    const uint32_t needs_all_slots = !engine->setup.overlap || is_tight(pipeline);
 
     engine->channels = hd_memory_take((count + 1) * sizeof engine->channels[0], 64, "lanes");
     engine->channel_list =
@@ -248,7 +260,7 @@ static hd_status list_channels(struct hd_engine *engine, struct hd_problem *prob
                 .source = channel->source,
                 .target = channel->target,
                 .depth = channel->slots,
-                .send_depth = send_depth_of(engine, channel),
+                .send_depth = send_depth_of(channel, needs_all_slots),
                 .bytes = engine->setup.needs[channel->boundary].boundary_bytes,
             };
             engine->channel_list[engine->remote_count++] = remote;
@@ -334,6 +346,10 @@ static hd_status build(struct hd_engine *engine, struct hd_problem *problem)
 
     hd_engine_enter(engine, HD_PHASE_OPEN);
     hd_status status = hd_program_create(setup->pipeline, setup->rank, &engine->program, problem);
+    if (status != HD_OK) {
+        return hd_engine_blame(engine, status, "starting", problem);
+    }
+    status = hd_order_create(setup->pipeline, &engine->program, &engine->order, problem);
     if (status != HD_OK) {
         return hd_engine_blame(engine, status, "starting", problem);
     }
@@ -423,6 +439,7 @@ void hd_engine_destroy(struct hd_engine *engine)
     hd_memory_give(engine->channels);
     hd_memory_give(engine->channel_list);
     hd_recorder_finish(&engine->recorder);
+    hd_order_finish(&engine->order);
     hd_program_finish(&engine->program);
     pthread_mutex_destroy(&engine->failure_lock);
     hd_memory_give(engine);

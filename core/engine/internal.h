@@ -6,6 +6,7 @@
 #include "engine/flight.h"
 #include "engine/lane.h"
 #include "engine/lease.h"
+#include "engine/order.h"
 #include "engine/program.h"
 #include "engine/region.h"
 #include "engine/watchdog.h"
@@ -47,6 +48,7 @@ struct hd_engine {
     struct hd_engine_host kernel_host, transport_host, inner_host;
 
     struct hd_program program;
+    struct hd_order order;
     struct hd_kernel *_Atomic kernel; /* the watchdog looks, too */
     struct hd_device device;
     uint32_t stage_count;

@@ -30,9 +30,8 @@ static void publish_wait(const struct hd_turn *turn, uint32_t phase,
 {
     struct hd_engine *engine = turn->engine;
     const struct hd_lane *lane = hd_turn_lane(turn, message);
-    const struct hd_pipeline_channel *channel = lane->channel;
 
-    engine->state.peer = phase == HD_PHASE_RECEIVE ? channel->source : channel->target;
+    engine->state.peer = lane->is_source ? lane->channel->target : lane->channel->source;
     engine->state.channel = lane->index;
     engine->state.sequence = hd_turn_sequence(turn, message);
     engine->state.message_bytes = lane->bytes;
@@ -74,6 +73,62 @@ static hd_status wait_for(const struct hd_turn *turn, uint32_t phase,
     return status;
 }
 
+/* A serial transport serves this rank's remote lanes in one order. */
+static uint32_t is_ordered(const struct hd_turn *turn, const struct hd_lane *lane)
+{
+    return turn->engine->order.post_count > 0 && lane->index != HD_LANE_LOCAL;
+}
+
+/* All that stands before it goes with it, which law 7 has proved to be possible by now. */
+static hd_status post_in_turn(const struct hd_turn *turn, struct hd_program_message message)
+{
+    struct hd_order *order = &turn->engine->order;
+
+    hd_order_want(order, message);
+    return hd_order_post(order, turn->engine->lanes);
+}
+
+static hd_status wait_moved(const struct hd_turn *turn, const struct hd_order_post *post)
+{
+    const struct hd_engine *engine = turn->engine;
+    struct hd_lane *lane = hd_turn_lane(turn, post->message);
+    const uint64_t sequence = hd_turn_sequence(turn, post->message);
+    const uint32_t is_in_place = (engine->transport_capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+
+    /* What has been released may not be asked for; in place a sent slot is free only later. */
+    if (lane->stream != NULL || (post->is_send ? is_in_place : sequence < lane->released_count)) {
+        return HD_OK;
+    }
+    const hd_status status = hd_lane_test(lane, sequence);
+    return status == HD_IN_PROGRESS ? wait_for(turn, HD_PHASE_TURN, post->message) : status;
+}
+
+/*
+ * What stands before place `end` of the order has to move first.  So a host that waits, waits for
+ * that, one after another: the board then names whom the rank really waits for.
+ */
+static hd_status wait_turn(const struct hd_turn *turn, uint32_t end)
+{
+    struct hd_order *order = &turn->engine->order;
+    hd_status status = HD_OK;
+
+    while (status == HD_OK && order->moved_count < end) {
+        status = wait_moved(turn, &order->posts[order->moved_count]);
+        order->moved_count += status == HD_OK;
+    }
+    return status;
+}
+
+static hd_status wait_for_input(const struct hd_turn *turn, struct hd_program_message message)
+{
+    hd_status status = HD_OK;
+
+    if (is_ordered(turn, hd_turn_lane(turn, message))) {
+        status = wait_turn(turn, hd_order_group(&turn->engine->order, message));
+    }
+    return status == HD_OK ? wait_for(turn, HD_PHASE_RECEIVE, message) : status;
+}
+
 /* The device waits, and a mark says until when. */
 static hd_status receive_on_stream(struct hd_turn *turn, struct hd_program_message message)
 {
@@ -92,7 +147,9 @@ static hd_status receive(struct hd_turn *turn, struct hd_program_message message
     char text[96];
     hd_status status = HD_OK;
 
-    if (lane->index != HD_LANE_LOCAL) {
+    if (is_ordered(turn, lane)) {
+        status = post_in_turn(turn, message);
+    } else if (lane->index != HD_LANE_LOCAL) {
         status = hd_lane_post_until(lane, sequence);
     }
     if (status == HD_OK && hd_lane_waits_on_stream(lane)) {
@@ -102,7 +159,7 @@ static hd_status receive(struct hd_turn *turn, struct hd_program_message message
         status = hd_lane_test(lane, sequence);
     }
     if (status == HD_IN_PROGRESS) {
-        status = wait_for(turn, HD_PHASE_RECEIVE, message);
+        status = wait_for_input(turn, message);
     }
     if (status != HD_OK) {
         publish_wait(turn, HD_PHASE_RECEIVE, message);
@@ -117,6 +174,23 @@ static hd_status receive(struct hd_turn *turn, struct hd_program_message message
     return HD_OK;
 }
 
+/* The slot is free once the message that lies in it has moved. */
+static hd_status wait_for_slot(const struct hd_turn *turn, struct hd_program_message message)
+{
+    const struct hd_lane *lane = hd_turn_lane(turn, message);
+    struct hd_program_message before = message;
+    hd_status status = HD_OK;
+
+    if (is_ordered(turn, lane)) {
+        const uint32_t slots = turn->engine->channels[lane->index].send_depth;
+        before.sequence -= slots;
+        if (message.sequence >= slots) { /* a step leaves nothing under way */
+            status = wait_turn(turn, hd_order_group(&turn->engine->order, before));
+        }
+    }
+    return status == HD_OK ? wait_for(turn, HD_PHASE_CREDIT, message) : status;
+}
+
 /* The credit comes when a peer's device gets there; meanwhile ours goes on, and is looked after. */
 static hd_status wait_for_credit(const struct hd_turn *turn, struct hd_program_message message)
 {
@@ -124,7 +198,7 @@ static hd_status wait_for_credit(const struct hd_turn *turn, struct hd_program_m
     const struct hd_transport_ops *transport = engine->transport_ops;
 
     if (engine->flights.count == 0) {
-        return wait_for(turn, HD_PHASE_CREDIT, message);
+        return wait_for_slot(turn, message);
     }
     const hd_status status = hd_flights_look(engine, LOOK_NS, turn->problem);
     if (status != HD_OK || transport->progress == NULL) {
@@ -154,12 +228,31 @@ static hd_status claim(const struct hd_turn *turn, struct hd_program_message mes
     return status;
 }
 
+static hd_status send(const struct hd_turn *turn, struct hd_program_message message)
+{
+    struct hd_lane *lane = hd_turn_lane(turn, message);
+    const uint64_t sequence = hd_turn_sequence(turn, message);
+    const uint32_t microbatch = turn->instruction->action.microbatch;
+    hd_status status = HD_OK;
+
+    if (is_ordered(turn, lane)) {
+        hd_lane_end_write(lane, sequence, turn->input->step, microbatch);
+        status = post_in_turn(turn, message);
+    } else {
+        status = hd_lane_send(lane, sequence, turn->input->step, microbatch);
+    }
+    turn->record->sent_ns = hd_now_ns();
+    return status != HD_OK ? transport_failed(turn, status, "sending after") : HD_OK;
+}
+
 static hd_status release_message(const struct hd_turn *turn, struct hd_program_message message)
 {
     struct hd_lane *lane = hd_turn_lane(turn, message);
     hd_status status = hd_lane_release(lane, hd_turn_sequence(turn, message));
 
-    if (status == HD_OK && lane->index != HD_LANE_LOCAL && turn->engine->setup.overlap) {
+    if (status == HD_OK && is_ordered(turn, lane)) {
+        status = hd_order_post(&turn->engine->order, turn->engine->lanes);
+    } else if (status == HD_OK && lane->index != HD_LANE_LOCAL && turn->engine->setup.overlap) {
         status = hd_lane_post_all(lane);
     }
     return status != HD_OK ? transport_failed(turn, status, "releasing after") : HD_OK;
@@ -228,11 +321,7 @@ static hd_status run_action(struct hd_turn *turn)
         status = hd_turn_pass(turn);
     }
     if (status == HD_OK && instruction->output.lane != HD_NO_LANE) {
-        status = hd_lane_send(hd_turn_lane(turn, instruction->output),
-                              hd_turn_sequence(turn, instruction->output), turn->input->step,
-                              instruction->action.microbatch);
-        status = status != HD_OK ? transport_failed(turn, status, "sending after") : HD_OK;
-        turn->record->sent_ns = hd_now_ns();
+        status = send(turn, instruction->output);
     }
     return status != HD_OK ? status : give_back(turn);
 }
@@ -242,14 +331,32 @@ static hd_status begin_lanes(const struct hd_turn *turn)
     struct hd_engine *engine = turn->engine;
     hd_status status = HD_OK;
 
+    hd_order_begin(&engine->order, engine->setup.overlap);
     for (uint32_t i = 0; status == HD_OK && i < engine->lane_count; i++) {
         struct hd_lane *lane = &engine->lanes[i];
         hd_lane_begin(lane, engine->step_count);
-        if (engine->setup.overlap && lane->is_target && lane->index != HD_LANE_LOCAL) {
+        if (engine->setup.overlap && lane->is_target && lane->index != HD_LANE_LOCAL &&
+            !is_ordered(turn, lane)) {
             status = hd_lane_post_all(lane);
         }
     }
+    if (status == HD_OK) {
+        status = hd_order_post(&engine->order, engine->lanes);
+    }
     return status != HD_OK ? transport_failed(turn, status, "posting before") : HD_OK;
+}
+
+/* In order, a step leaves nothing under way: whoever is at its end keeps no other rank waiting. */
+static hd_status end_order(const struct hd_turn *turn)
+{
+    struct hd_engine *engine = turn->engine;
+    const uint64_t begin_ns = hd_now_ns();
+
+    assert(engine->order.gone_count == engine->order.post_count);
+    const hd_status status = wait_turn(turn, engine->order.post_count);
+    engine->recorder.times.wait_ns += hd_now_ns() - begin_ns;
+    return status != HD_OK ? transport_failed(turn, status, "moving the last transfers after")
+                           : HD_OK;
 }
 
 static hd_status begin_stages(const struct hd_turn *turn)
@@ -306,6 +413,9 @@ hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *i
             const hd_status moved = transport->progress(atomic_load(&engine->transport));
             status = moved < 0 ? transport_failed(&turn, moved, "moving transfers after") : HD_OK;
         }
+    }
+    if (status == HD_OK && engine->order.post_count > 0) {
+        status = end_order(&turn);
     }
     if (status == HD_OK && hd_turn_is_ahead(&turn)) {
         status = hd_device_end(engine, problem);
