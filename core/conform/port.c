@@ -245,6 +245,82 @@ static hd_status turn(const struct hd_port *port, struct lane *lanes, struct hd_
     return HD_OK;
 }
 
+/* --- all channels in one order, for a transport that is serial ----------------------------- */
+
+/* Waits for the next message of the channel; its lease begins. */
+static hd_status take(const struct hd_port *port, uint32_t channel, struct lane *lane)
+{
+    const struct hd_message message = {.sequence = lane->read, .channel = channel};
+    const hd_status status = hd_port_wait(port, message, limit_of(port));
+
+    lane->read += status == HD_OK;
+    return status != HD_OK || hd_port_is_whole(port, message) ? status : HD_PROTOCOL;
+}
+
+/* Leases are ended, oldest first, until no more than `most` messages are posted or leased. */
+static hd_status make_room(const struct hd_port *port, uint32_t channel, struct lane *lane,
+                           uint64_t most)
+{
+    hd_status status = HD_OK;
+
+    while (status == HD_OK && lane->posted - lane->released > most) {
+        if (lane->released == lane->read) {
+            status = take(port, channel, lane);
+        }
+        if (status == HD_OK) {
+            status = end_lease(port, channel, lane);
+        }
+    }
+    return status;
+}
+
+/* The next message of one channel, if this rank is at an end of it. */
+static hd_status post_in_turn(const struct hd_port *port, uint32_t channel, struct lane *lane,
+                              uint64_t *random)
+{
+    const struct hd_channel *shape = port->channels[channel];
+    hd_status status = HD_OK;
+
+    if (shape->source == port->rank) {
+        const struct hd_message message = {.sequence = lane->sent++, .channel = channel};
+        return hd_port_send(port, message);
+    }
+    if (shape->target == port->rank) {
+        status = make_room(port, channel, lane, shape->depth - 1);
+        if (status == HD_OK && lane->read < lane->posted && draw(random) % 4 == 0) {
+            status = take(port, channel, lane);
+        }
+        const struct hd_message message = {.sequence = lane->posted, .channel = channel};
+        if (status == HD_OK) {
+            lane->posted++;
+            status = port->ops->post_recv(port->transport, &message);
+        }
+    }
+    return status;
+}
+
+/* Message by message, channel by channel: both ends of every transfer come to it in one order, and
+   a rank waits only for what stands before its next post. */
+static hd_status mix_in_order(const struct hd_port *port, struct hd_port_mix *mix,
+                              struct lane *lanes, uint64_t *random)
+{
+    hd_status status = HD_OK;
+
+    for (uint64_t i = 0; i <= mix->count; i++) {
+        for (uint32_t channel = 0; channel < port->channel_count; channel++) {
+            struct lane *lane = &lanes[channel];
+            mix->wrong_channel = channel;
+            mix->wrong_sequence = mix->first + i;
+            status = i < mix->count ? post_in_turn(port, channel, lane, random)
+                                    : make_room(port, channel, lane, 0);
+            if (status != HD_OK) {
+                return status;
+            }
+        }
+    }
+    return HD_OK;
+}
+
 hd_status hd_port_mix(const struct hd_port *port, struct hd_port_mix *mix)
 {
     struct lane lanes[HD_PORT_CHANNEL_MAX];
@@ -254,6 +330,9 @@ hd_status hd_port_mix(const struct hd_port *port, struct hd_port_mix *mix)
     assert(port->channel_count <= HD_PORT_CHANNEL_MAX);
     for (uint32_t i = 0; i < port->channel_count; i++) {
         lanes[i] = (struct lane){mix->first, mix->first, mix->first, mix->first};
+    }
+    if (promises(port, HD_TRANSPORT_SERIAL)) {
+        return mix_in_order(port, mix, lanes, &random);
     }
     while (!is_done(port, lanes, mix->first + mix->count)) {
         int moved = 0;

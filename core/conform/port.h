@@ -41,7 +41,8 @@ int hd_port_is_whole(const struct hd_port *port, struct hd_message message);
 
 /*
  * Sends and receives messages first .. first + count - 1 on every channel of this rank, all
- * channels at once, whatever can move first; a target holds up to depth leases, as many as the
+ * channels at once, whatever can move first (in one order, message by message and channel by
+ * channel, for a transport that is serial); a target holds up to depth leases, as many as the
  * random numbers of `seed` say.  HD_OK; HD_TIMEOUT after limit_ms; else what a call returned, or
  * HD_PROTOCOL for a message that was not whole, in both cases with the channel in *wrong_channel.
  */
