@@ -61,7 +61,7 @@ struct scene {
 };
 
 enum { NO = HD_PHASE_NONE, RUN = HD_PHASE_RUN, GET = HD_PHASE_RECEIVE, PUT = HD_PHASE_CREDIT };
-enum { MET = HD_PHASE_TOGETHER, DONE = HD_PHASE_DONE };
+enum { MET = HD_PHASE_TOGETHER, DONE = HD_PHASE_DONE, TURN = HD_PHASE_TURN };
 
 static const struct scene scenes[] = {
     {"a slow stage", {GET, RUN, RUN, RUN}, {1, 0, 0, 0}, NOBODY, NOBODY, NOBODY, 0, 1},
@@ -85,6 +85,22 @@ static const struct scene scenes[] = {
      3},
     {"a silent heart", {GET, RUN, RUN, RUN}, {1, 0, 0, 0}, NOBODY, NOBODY, 1, 1, 1},
     {"a cycle", {GET, GET, PUT, RUN}, {1, 2, 0, 0}, NOBODY, NOBODY, NOBODY, 1, 2},
+    {"behind a transfer of a slow rank",
+     {TURN, TURN, RUN, RUN},
+     {1, 2, 0, 0},
+     NOBODY,
+     NOBODY,
+     NOBODY,
+     0,
+     2},
+    {"behind each other's transfers",
+     {TURN, TURN, RUN, RUN},
+     {1, 0, 0, 0},
+     NOBODY,
+     NOBODY,
+     NOBODY,
+     1,
+     1},
     {"a peer that has left its last step",
      {GET, DONE, RUN, RUN},
      {1, 0, 0, 0},

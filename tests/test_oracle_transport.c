@@ -21,18 +21,21 @@ enum { WORDS_BYTES = 4096, TEXT_BYTES = 2048 };
     "output.directory=run output.checkpoint_every=never --overwrite --quiet "             \
     "pipeline.microbatches=5 train.steps=2 transport.timeout_s=20 "
 
-#define ONE_RANK     "pipeline.schedule=gpipe pipeline.ranks=1 "
-#define SAME_PEER    "pipeline.schedule=interleaved_1f1b pipeline.ranks=2 "
-#define PLAIN        "pipeline.schedule=1f1b pipeline.ranks=4 "
-#define GPIPE        "pipeline.schedule=gpipe pipeline.ranks=2 "
-#define LEAN         "pipeline.schedule=interleaved_lean pipeline.ranks=4 "
-#define V_SHAPED     "pipeline.schedule=1f1b_v pipeline.ranks=2 "
-#define PULLED_AHEAD "pipeline.schedule=1f1b_v pipeline.ranks=4 schedule.1f1b_v.pull_ahead=1 "
-#define TAG          "transport.name=ucx_tag "
-#define RENDEZVOUS   TAG "transport.ucx_tag.rendezvous_bytes=0 "
-#define PUT          "transport.name=ucx_put "
-#define PUT_ON_TCP   PUT "transport.ucx_put.tls=tcp,self "
-#define NO_OVERLAP   "pipeline.overlap=off "
+#define ONE_RANK      "pipeline.schedule=gpipe pipeline.ranks=1 "
+#define SAME_PEER     "pipeline.schedule=interleaved_1f1b pipeline.ranks=2 "
+#define PLAIN         "pipeline.schedule=1f1b pipeline.ranks=4 "
+#define GPIPE         "pipeline.schedule=gpipe pipeline.ranks=2 "
+#define LEAN          "pipeline.schedule=interleaved_lean pipeline.ranks=4 "
+#define V_SHAPED      "pipeline.schedule=1f1b_v pipeline.ranks=2 "
+#define PULLED_AHEAD  "pipeline.schedule=1f1b_v pipeline.ranks=4 schedule.1f1b_v.pull_ahead=1 "
+#define TAG           "transport.name=ucx_tag "
+#define RENDEZVOUS    TAG "transport.ucx_tag.rendezvous_bytes=0 "
+#define PUT           "transport.name=ucx_put "
+#define PUT_ON_TCP    PUT "transport.ucx_put.tls=tcp,self "
+#define NO_OVERLAP    "pipeline.overlap=off "
+#define RING          "pipeline.schedule=interleaved_1f1b pipeline.ranks=4 "
+#define GROUPED       "transport.issue_order=grouped "
+#define AS_PROGRAMMED "transport.issue_order=program "
 /* The depths themselves, without the one slot more that auto gives. */
 #define LEAST_PLAIN "pipeline.transfer_slots=4,3,2,2,2,2 "
 #define LEAST_V     "pipeline.transfer_slots=4,2,1,2 "
@@ -169,6 +172,19 @@ static void hold_matrix(uint32_t is_held)
     CU_ASSERT(row > 0 || !is_built("ucx_tag"));
 }
 
+static void hold_strict(const char *base, const char *shape, const char *way)
+{
+    char words[WORDS_BYTES], text[TEXT_BYTES];
+
+    snprintf(words, sizeof words, "%s%s--plugin-dir %s transport.name=rendezvous ", shape, way,
+             hd_check_build("tests/fault"));
+    run(words, text);
+    CU_ASSERT_STRING_EQUAL(text, base);
+    if (strcmp(text, base) != 0) {
+        printf("%s\n  %s\n  %s\n", words, text, base);
+    }
+}
+
 static void test_matrix(void)
 {
     hold_matrix(0);
@@ -190,6 +206,30 @@ static void test_ucx(void)
 
     if (has_ucx()) {
         hold(rows, HD_CHECK_COUNT(rows));
+    }
+}
+
+/* Nothing moves before both ranks have come to it, one transfer at a time (law 7): every schedule,
+   posting early and late, in groups, and with no slot to spare; GPipe also as its programs go. */
+static void test_strict(void)
+{
+    static const char *const ways[] = {"", NO_OVERLAP, GROUPED, GROUPED NO_OVERLAP};
+    static const char *const rows[] = {PLAIN LEAST_PLAIN,
+                                       PLAIN LEAST_PLAIN NO_OVERLAP,
+                                       V_SHAPED LEAST_V,
+                                       V_SHAPED LEAST_V NO_OVERLAP,
+                                       RING "",
+                                       RING NO_OVERLAP,
+                                       GPIPE AS_PROGRAMMED,
+                                       GPIPE AS_PROGRAMMED NO_OVERLAP};
+    char base[TEXT_BYTES];
+
+    run(ONE_RANK, base);
+    for (uint32_t i = 0; i < HD_CHECK_COUNT(shapes) * HD_CHECK_COUNT(ways); i += STRIDE) {
+        hold_strict(base, shapes[i % HD_CHECK_COUNT(shapes)], ways[i / HD_CHECK_COUNT(shapes)]);
+    }
+    for (uint32_t i = 0; i < HD_CHECK_COUNT(rows); i++) {
+        hold_strict(base, rows[i], "");
     }
 }
 
@@ -217,6 +257,7 @@ int main(void)
         {"the same and shm, with delays, BUSY storms and reordering", test_held_matrix},
         {"rendezvous, no overlap, slots at the depth, a progress thread", test_ucx},
         {"a narrow link", test_narrow},
+        {"every schedule over a strict rendezvous, one transfer at a time", test_strict},
     };
     command_work("oracle_transport");
     return hd_check_main("test_oracle_transport", checks, HD_CHECK_COUNT(checks));
