@@ -14,7 +14,7 @@ struct session {
     struct hd_conform_subject subject;
     struct hd_conform_summary summary;
     struct hd_config config;
-    struct hd_option_value *options, *inner_options; /* owned */
+    struct hd_option_value *options, *inner_options, *lender_options; /* owned */
     uint32_t level;
     struct hd_conform_result *results; /* owned */
 };
@@ -118,6 +118,41 @@ static int find_inner(struct hd_cli *cli, struct session *session)
     return read_options(cli, session, &found->plugin, &session->inner_options);
 }
 
+/*
+ * Whose device the slots of a transport are to lie on: --with, or synthetic where they can lie on a
+ * device only.  Of that one an option `memory` that nobody has set is set to cuda: it lends nothing
+ * else.
+ */
+static int find_lender(struct hd_cli *cli, struct session *session, uint64_t capabilities)
+{
+    const char *name = hd_cli_option(cli, "--with", 0);
+    const struct hd_candidate *found;
+
+    if (name == NULL && (capabilities & HD_TRANSPORT_HOST) != 0) {
+        return 0;
+    }
+    if ((capabilities & HD_TRANSPORT_CUDA) == 0) {
+        return hd_cli_refuse(cli, "--with lends a device, and this transport moves host memory");
+    }
+    if (hd_registry_find(cli->registry, HD_KIND_KERNEL, name != NULL ? name : "synthetic", &found,
+                         &cli->problem) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    const struct hd_plugin *lender = &found->plugin;
+    const int code = read_options(cli, session, lender, &session->lender_options);
+    char section[64];
+    snprintf(section, sizeof section, "kernel.%s", lender->name);
+    for (uint32_t i = 0; code == 0 && i < lender->option_count; i++) {
+        if (strcmp(lender->options[i].name, "memory") == 0 &&
+            strcmp(hd_config_place(&session->config, section, "memory"), "default") == 0) {
+            session->lender_options[i].text = "cuda";
+        }
+    }
+    session->subject.lender = lender;
+    session->subject.lender_options = session->lender_options;
+    return code;
+}
+
 static int find_subject(struct hd_cli *cli, struct session *session)
 {
     const struct hd_candidate *found;
@@ -140,6 +175,12 @@ static int find_subject(struct hd_cli *cli, struct session *session)
         (plugin->capabilities & HD_TRANSPORT_HOOK) != 0) {
         code = find_inner(cli, session);
         session->subject.inner_options = session->inner_options;
+    }
+    if (code == 0 && plugin->kind == HD_KIND_TRANSPORT) {
+        const struct hd_plugin *inner = session->subject.inner;
+        code = find_lender(cli, session, (inner != NULL ? inner : plugin)->capabilities);
+    } else if (code == 0 && hd_cli_option(cli, "--with", 0) != NULL) {
+        code = hd_cli_refuse(cli, "--with lends a device to a transport, and this is none");
     }
     return code;
 }
@@ -216,6 +257,7 @@ static int judge(struct hd_cli *cli, struct session *session)
     free(session->results);
     free(session->options);
     free(session->inner_options);
+    free(session->lender_options);
     return code;
 }
 
@@ -244,6 +286,8 @@ static const struct hd_cli_option options[] = {
     {"--check", "NAME", "this check alone; may be repeated", NULL},
     {"--seed", "NUMBER", "of everything that is drawn at random; 1", NULL},
     {"--bytes-max", "BYTES", "of one message of a transport; 64M", NULL},
+    {"--with", "KERNEL",
+     "whose device a transport's slots are to lie on; synthetic, if it must be one", NULL},
     {"--limit", "SECONDS", "after which a check is killed; each its own, 10 to 120", NULL},
     {"--junit", "OUT", "writes the results as JUnit's XML", NULL},
     {NULL, NULL, NULL, NULL},

@@ -41,6 +41,9 @@ struct hd_conform_subject {
     const struct hd_option_value *options; /* in the order of its table */
     const struct hd_plugin *inner;         /* what a hook wraps; NULL for all others */
     const struct hd_option_value *inner_options;
+    const struct hd_plugin *lender; /* a kernel, whose device a transport's slots are to lie on;
+                                       NULL: they are the host's */
+    const struct hd_option_value *lender_options;
     uint64_t seed;
     uint64_t bytes_max; /* of one message of a transport */
     uint64_t limit_ms;  /* of a wait that is to succeed */

@@ -18,9 +18,10 @@ static uint64_t limit_of(const struct hd_port *port)
     return hd_now_ns() + port->limit_ms * HD_MS_NS;
 }
 
-static int promises(const struct hd_port *port, uint64_t capability)
+/* A seal stands before slots of the host only. */
+static int is_sealed(const struct hd_port *port)
 {
-    return (port->capabilities & capability) != 0;
+    return (port->capabilities & HD_TRANSPORT_SEALED) != 0 && port->device == NULL;
 }
 
 /* At most 8 bytes of the message at `offset`; how many. */
@@ -32,26 +33,38 @@ static uint64_t pattern(struct hd_message message, uint64_t offset, uint64_t lim
     return limit_bytes - offset < 8 ? limit_bytes - offset : 8;
 }
 
-void hd_port_fill(const struct hd_port *port, struct hd_message message)
+/* The bytes of a slot where the host can touch them: its own, or an image of them. */
+static unsigned char *image_of(const struct hd_port *port, struct hd_message message)
+{
+    assert(port->device == NULL || channel_of(port, message)->bytes <= port->device->staging_bytes);
+    return port->device != NULL ? port->device->staging
+                                : port->ops->slot(port->transport, &message);
+}
+
+hd_status hd_port_fill(const struct hd_port *port, struct hd_message message)
 {
     const uint64_t limit_bytes = channel_of(port, message)->bytes;
-    unsigned char *slot = port->ops->slot(port->transport, &message);
+    unsigned char *slot = image_of(port, message);
     unsigned char bytes[8];
 
     for (uint64_t offset = 0; offset < limit_bytes; offset += 8) {
         const uint64_t count = pattern(message, offset, limit_bytes, bytes);
         memcpy(slot + offset, bytes, count);
     }
-    if (promises(port, HD_TRANSPORT_SEALED)) {
+    if (is_sealed(port)) {
         for (uint64_t word = 0; word < HD_SEAL_BYTES / 8; word++) {
             const uint64_t value =
                 hd_pattern_word(message.channel, message.sequence, SEAL_WORD + word);
             memcpy(slot - HD_SEAL_BYTES + word * 8, &value, 8);
         }
     }
+    return port->device == NULL
+               ? HD_OK
+               : hd_slot_write(port->device, port->ops->slot(port->transport, &message), slot,
+                               limit_bytes);
 }
 
-static int is_sealed(const unsigned char *slot, struct hd_message message)
+static int has_seal(const unsigned char *slot, struct hd_message message)
 {
     int holds = 1;
 
@@ -64,12 +77,18 @@ static int is_sealed(const unsigned char *slot, struct hd_message message)
 
 int hd_port_is_whole(const struct hd_port *port, struct hd_message message)
 {
-    const int sealed = promises(port, HD_TRANSPORT_SEALED);
+    const int sealed = is_sealed(port);
     const uint64_t whole_bytes = channel_of(port, message)->bytes;
     const uint64_t limit_bytes = sealed ? whole_bytes : whole_bytes / 8 * 8;
-    const unsigned char *slot = port->ops->slot(port->transport, &message);
+    unsigned char *slot = image_of(port, message);
     unsigned char bytes[8];
-    int holds = !sealed || is_sealed(slot, message);
+    int holds = 1;
+
+    if (port->device != NULL) {
+        holds = hd_slot_read(port->device, slot, port->ops->slot(port->transport, &message),
+                             whole_bytes) == HD_OK;
+    }
+    holds = holds && (!sealed || has_seal(slot, message));
 
     for (uint64_t offset = 0; holds && offset < limit_bytes; offset += 8) {
         const uint64_t count = pattern(message, offset, limit_bytes, bytes);
@@ -96,6 +115,28 @@ hd_status hd_port_wait(const struct hd_port *port, struct hd_message message, ui
 }
 
 /* A slot may be told busy for longer than it is: so it is asked for again, as the core does. */
+hd_status hd_port_post(const struct hd_port *port, struct hd_message message)
+{
+    return port->ops->post_send(port->transport, &message, hd_conform_stream(port->device));
+}
+
+hd_status hd_port_give(const struct hd_port *port, struct hd_message message)
+{
+    return port->ops->release(port->transport, &message, hd_conform_stream(port->device));
+}
+
+/* On a device the stream may wait, and then the host for what is behind it. */
+static hd_status wait_to_read(const struct hd_port *port, struct hd_message message)
+{
+    void *stream = hd_conform_stream(port->device);
+
+    if (stream == NULL || port->ops->wait == NULL || message.sequence % 2 == 0) {
+        return hd_port_wait(port, message, limit_of(port));
+    }
+    const hd_status status = port->ops->wait(port->transport, &message, stream, limit_of(port));
+    return status == HD_OK ? hd_conform_device_rest(port->device) : status;
+}
+
 hd_status hd_port_send(const struct hd_port *port, struct hd_message message)
 {
     const uint64_t deadline_ns = limit_of(port);
@@ -109,10 +150,9 @@ hd_status hd_port_send(const struct hd_port *port, struct hd_message message)
         }
     }
     if (status == HD_OK) {
-        hd_port_fill(port, message);
-        status = port->ops->post_send(port->transport, &message, NULL);
+        status = hd_port_fill(port, message);
     }
-    return status;
+    return status == HD_OK ? hd_port_post(port, message) : status;
 }
 
 hd_status hd_port_receive(const struct hd_port *port, struct hd_message message)
@@ -120,15 +160,16 @@ hd_status hd_port_receive(const struct hd_port *port, struct hd_message message)
     hd_status status = port->ops->post_recv(port->transport, &message);
 
     if (status == HD_OK) {
-        status = hd_port_wait(port, message, limit_of(port));
+        status = wait_to_read(port, message);
     }
     return status != HD_OK || hd_port_is_whole(port, message) ? status : HD_PROTOCOL;
 }
 
 hd_status hd_port_release(const struct hd_port *port, struct hd_message message)
 {
-    memset(port->ops->slot(port->transport, &message), 0xFF, channel_of(port, message)->bytes);
-    return port->ops->release(port->transport, &message, NULL);
+    const hd_status status = hd_slot_fill(port->device, port->ops->slot(port->transport, &message),
+                                          0xFF, channel_of(port, message)->bytes);
+    return status == HD_OK ? hd_port_give(port, message) : status;
 }
 
 /* --- all channels at once ---------------------------------------------------------------- */
@@ -150,8 +191,8 @@ static hd_status push(const struct hd_port *port, uint32_t channel, struct lane 
     hd_status status = port->ops->reserve(port->transport, &message);
 
     if (status == HD_OK) {
-        hd_port_fill(port, message);
-        status = port->ops->post_send(port->transport, &message, NULL);
+        status = hd_port_fill(port, message);
+        status = status == HD_OK ? hd_port_post(port, message) : status;
         lane->sent += status == HD_OK;
     }
     return status;

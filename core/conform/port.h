@@ -7,12 +7,15 @@
  * anew is seen.  What is no promise of a plugin is not checked: a transport without a seal may
  * fill whole words only.
  *
+ * On a device all of it goes through the stream of that device: what a target reads stands behind
+ * the transport's wait there, every second time, and else behind one of the host's.
+ *
  * The caller fills the struct and keeps what it points to.  A wait ends after limit_ms.
  */
 #ifndef HEDDLE_CONFORM_PORT_H
 #define HEDDLE_CONFORM_PORT_H
 
-#include <heddle/transport.h>
+#include "conform/device.h"
 
 #define HD_PORT_CHANNEL_MAX 128u
 
@@ -23,6 +26,7 @@ struct hd_port {
     const struct hd_channel *const *channels; /* [channel_count] */
     uint32_t channel_count, rank;
     uint64_t limit_ms;
+    const struct hd_conform_device *device; /* of the slots; NULL: the host's memory */
 };
 
 /* In turn: reserve (waiting for the credit), fill, post. */
@@ -35,8 +39,12 @@ hd_status hd_port_release(const struct hd_port *port, struct hd_message message)
 /* Waits as the core does: by the plugin's wait, or by test and progress. */
 hd_status hd_port_wait(const struct hd_port *port, struct hd_message message, uint64_t deadline_ns);
 
+/* post_send and release, behind what the port has done to the slot. */
+hd_status hd_port_post(const struct hd_port *port, struct hd_message message);
+hd_status hd_port_give(const struct hd_port *port, struct hd_message message);
+
 /* Writes the message into its slot; is it there, whole? */
-void hd_port_fill(const struct hd_port *port, struct hd_message message);
+hd_status hd_port_fill(const struct hd_port *port, struct hd_message message);
 int hd_port_is_whole(const struct hd_port *port, struct hd_message message);
 
 /*

@@ -27,6 +27,11 @@ uint64_t hd_rig_capabilities(const struct hd_conform_case *check)
                                check->plugin->capabilities;
 }
 
+uint64_t hd_rig_held_bytes(const struct hd_rig *rig)
+{
+    return hd_conform_held_bytes() - rig->lent_bytes;
+}
+
 uint64_t hd_rig_limit_ms(const struct hd_rig *rig)
 {
     return rig->check->subject->limit_ms;
@@ -230,7 +235,34 @@ static int is_hollow(struct hd_rig *rig)
     return atomic_load(&rig->shared->is_hollow) != 0;
 }
 
-static void run_body(struct hd_rig *rig)
+static uint64_t largest_message(const struct hd_rig_job *job)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < job->channel_count; i++) {
+        bytes = job->channels[i].bytes > bytes ? job->channels[i].bytes : bytes;
+    }
+    return bytes;
+}
+
+/* Slots on a device want one here, before anything of the transport's. */
+static hd_status open_device(struct hd_rig *rig)
+{
+    const hd_status status =
+        hd_conform_device_open(rig->check, rig->rank, largest_message(rig->job), &rig->device);
+
+    if (status == HD_OK) {
+        const uint64_t alignment = rig->device.about.alignment;
+        rig->port.device = &rig->device;
+        rig->lent_bytes = hd_conform_held_bytes();
+        rig->setup.memory = rig->device.about.memory;
+        rig->setup.device = rig->rank;
+        rig->setup.alignment_bytes = alignment > 64 ? (uint32_t)alignment : 64;
+    }
+    return status;
+}
+
+static void run_with_memory(struct hd_rig *rig)
 {
     if (rig->job->needs_peer && is_hollow(rig)) {
         hd_conform_skip(rig->check, "brings nothing: its first message is there before it is sent");
@@ -247,9 +279,23 @@ static void run_body(struct hd_rig *rig)
     }
     const hd_status status = hd_rig_close(rig);
     HD_RIG_HOLD(rig, status == HD_OK, "coming to rest returns %s", hd_status_name(status));
-    HD_RIG_HOLD(rig, rig->may_leak || hd_conform_held_bytes() == 0,
+    HD_RIG_HOLD(rig, rig->may_leak || hd_rig_held_bytes(rig) == 0,
                 "close leaves %llu bytes of the host's",
-                (unsigned long long)hd_conform_held_bytes());
+                (unsigned long long)hd_rig_held_bytes(rig));
+    if (rig->port.device != NULL && !rig->may_leak) {
+        hd_conform_device_close(&rig->device);
+    }
+}
+
+static void run_body(struct hd_rig *rig)
+{
+    const hd_status opened = rig->check->subject->lender != NULL ? open_device(rig) : HD_OK;
+
+    if (opened != HD_OK) {
+        hd_conform_skip(rig->check, "no device to lay slots on: %s", rig->check->report.text);
+        return;
+    }
+    run_with_memory(rig);
 }
 
 static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)

@@ -47,7 +47,9 @@ struct hd_rig {
     struct hd_port port;            /* its transport follows this one's at hd_rig_port */
     struct hd_transport_setup setup;
     struct hd_host host, inner_host;
-    uint32_t may_leak; /* what could not come to rest must not be freed */
+    struct hd_conform_device device; /* of its slots; in use where port.device points to it */
+    uint64_t lent_bytes;             /* of host->alloc, that the lender of the device holds */
+    uint32_t may_leak;               /* what could not come to rest must not be freed */
     struct hd_bootstrap *bootstrap;
     struct hd_rig_shared *shared;
     const struct hd_channel *list[HD_PORT_CHANNEL_MAX]; /* what setup points to */
@@ -66,6 +68,8 @@ void hd_rig_leave(struct hd_rig *rig);
 /* After a failure, where they may not be. */
 void hd_rig_leave_alone(struct hd_rig *rig);
 hd_status hd_rig_fence(struct hd_rig *rig);
+/* What the transport holds of host->alloc now. */
+uint64_t hd_rig_held_bytes(const struct hd_rig *rig);
 /* How long a wait may take that is to succeed: subject->limit_ms. */
 uint64_t hd_rig_limit_ms(const struct hd_rig *rig);
 uint64_t hd_rig_deadline_ns(uint64_t from_now_ms);

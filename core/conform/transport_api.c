@@ -122,8 +122,8 @@ static void open_again(struct hd_rig *rig)
                     mix.wrong_channel, hd_status_name(status));
         status = hd_rig_close(rig);
         HD_RIG_HOLD(rig, status == HD_OK, "close %u returns %s", cycle + 1, hd_status_name(status));
-        HD_RIG_HOLD(rig, hd_conform_held_bytes() == 0, "close %u leaves %llu bytes of the host's",
-                    cycle + 1, (unsigned long long)hd_conform_held_bytes());
+        HD_RIG_HOLD(rig, hd_rig_held_bytes(rig) == 0, "close %u leaves %llu bytes of the host's",
+                    cycle + 1, (unsigned long long)hd_rig_held_bytes(rig));
         const uint32_t count = hd_conform_entry_count("/proc/self/fd");
         HD_RIG_HOLD(rig, cycle < 2 || count <= descriptor_count,
                     "%u descriptors are open after close %u, %u after the one before", count,

@@ -56,7 +56,7 @@ static hd_status call(struct hd_rig *rig, const char *at)
     case 'R':
         return ops->reserve(rig->transport, &message);
     case 'S':
-        return ops->post_send(rig->transport, &message, NULL);
+        return hd_port_post(hd_rig_port(rig), message);
     case 'p':
         return ops->post_recv(rig->transport, &message);
     case 'w':
@@ -64,7 +64,7 @@ static hd_status call(struct hd_rig *rig, const char *at)
     case 't':
         return ops->test(rig->transport, &message);
     default:
-        return ops->release(rig->transport, &message, NULL);
+        return hd_port_give(hd_rig_port(rig), message);
     }
 }
 
@@ -361,8 +361,8 @@ static void judge_refused(struct hd_rig *rig, const char *what, hd_status status
     HD_RIG_HOLD(rig, report->count == 1 && report->status == status && report->text[0] != '\0',
                 "%s: open returns %s and reports %u times", what, hd_status_name(status),
                 report->count);
-    HD_RIG_HOLD(rig, hd_conform_held_bytes() == 0, "%s: %llu bytes of the host's stay", what,
-                (unsigned long long)hd_conform_held_bytes());
+    HD_RIG_HOLD(rig, hd_rig_held_bytes(rig) == 0, "%s: %llu bytes of the host's stay", what,
+                (unsigned long long)hd_rig_held_bytes(rig));
 }
 
 static void open_alone(struct hd_rig *rig)
@@ -398,6 +398,10 @@ static void open_impossible(struct hd_rig *rig)
         rig->setup.memory = HD_MEMORY_CUDA;
         status = hd_rig_open(rig, OPEN_MS);
         judge_refused(rig, "device memory", status);
+    } else if ((rig->port.capabilities & HD_TRANSPORT_HOST) == 0) {
+        rig->setup.memory = HD_MEMORY_HOST;
+        status = hd_rig_open(rig, OPEN_MS);
+        judge_refused(rig, "host memory", status);
     }
     HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
     rig->check->report.count = 0;

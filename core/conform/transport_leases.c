@@ -33,13 +33,12 @@ static void look_early(struct hd_rig *rig)
         if (rig->rank == 0 && phase == 0) {
             HD_RIG_EXPECT(rig, "reserve", message, rig->ops->reserve(rig->transport, &message),
                           HD_OK);
-            hd_port_fill(port, message);
+            HD_RIG_EXPECT(rig, "filling", message, hd_port_fill(port, message), HD_OK);
         }
         HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
     }
     if (rig->rank == 0) {
-        HD_RIG_EXPECT(rig, "post_send", message,
-                      rig->ops->post_send(rig->transport, &message, NULL), HD_OK);
+        HD_RIG_EXPECT(rig, "post_send", message, hd_port_post(port, message), HD_OK);
         return;
     }
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
@@ -64,8 +63,10 @@ void hd_conform_transport_arrival(struct hd_conform_case *check)
 static void send_slowly(struct hd_rig *rig, struct hd_message message)
 {
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
+    const struct hd_port *port = hd_rig_port(rig);
     unsigned char *slot = rig->ops->slot(rig->transport, &message);
-    uint64_t last = 0;
+    const uint64_t last = hd_pattern_word(0, message.sequence, LARGE_BYTES / 8 - 1);
+    unsigned char *end = slot + LARGE_BYTES - sizeof last;
 
     while (atomic_load(&rig->shared->words[WORD_POSTED_COUNT]) <= message.sequence) {
         if (rig->ops->progress != NULL) {
@@ -80,15 +81,15 @@ static void send_slowly(struct hd_rig *rig, struct hd_message message)
         status = status == HD_OK ? rig->ops->reserve(rig->transport, &message) : status;
     }
     HD_RIG_EXPECT(rig, "reserve", message, status, HD_OK);
-    hd_port_fill(hd_rig_port(rig), message);
-    memcpy(&last, slot + LARGE_BYTES - sizeof last, sizeof last);
-    memset(slot + LARGE_BYTES - sizeof last, 0xFF, sizeof last);
+    HD_RIG_EXPECT(rig, "filling", message, hd_port_fill(port, message), HD_OK);
+    status = hd_slot_fill(port->device, end, 0xFF, sizeof last);
+    HD_RIG_EXPECT(rig, "poisoning", message, status, HD_OK);
     for (uint32_t look = 0; look < LOOKS; look++) {
         sched_yield();
     }
-    memcpy(slot + LARGE_BYTES - sizeof last, &last, sizeof last);
-    HD_RIG_EXPECT(rig, "post_send", message, rig->ops->post_send(rig->transport, &message, NULL),
-                  HD_OK);
+    status = hd_slot_write(port->device, end, &last, sizeof last);
+    HD_RIG_EXPECT(rig, "writing", message, status, HD_OK);
+    HD_RIG_EXPECT(rig, "post_send", message, hd_port_post(port, message), HD_OK);
 }
 
 /* The last word first, in the moment in which the message is said to be there. */
@@ -110,7 +111,10 @@ static void look_at_the_end(struct hd_rig *rig)
         atomic_store(&rig->shared->words[WORD_POSTED_COUNT], sequence + 1);
         const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
-        memcpy(&last, slot + LARGE_BYTES - sizeof last, sizeof last);
+        HD_RIG_EXPECT(
+            rig, "reading", message,
+            hd_slot_read(port->device, &last, slot + LARGE_BYTES - sizeof last, sizeof last),
+            HD_OK);
         HD_RIG_HOLD(rig, last == wanted,
                     "message %llu is said to be there, and its last word is %016llx, not %016llx",
                     (unsigned long long)sequence, (unsigned long long)last,
@@ -158,9 +162,8 @@ static void send_until_busy(struct hd_rig *rig)
         if (status != HD_OK) {
             break;
         }
-        hd_port_fill(hd_rig_port(rig), message);
-        HD_RIG_EXPECT(rig, "post_send", message,
-                      rig->ops->post_send(rig->transport, &message, NULL), HD_OK);
+        HD_RIG_EXPECT(rig, "filling", message, hd_port_fill(hd_rig_port(rig), message), HD_OK);
+        HD_RIG_EXPECT(rig, "post_send", message, hd_port_post(hd_rig_port(rig), message), HD_OK);
     }
     HD_RIG_HOLD(rig, status == HD_BUSY || (status == HD_OK && !in_place),
                 "reserve of message %llu returns %s, where %u receive slots are leased",

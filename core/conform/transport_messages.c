@@ -261,12 +261,12 @@ static void measure_bandwidth(struct hd_rig *rig)
                 status = rig->ops->reserve(rig->transport, &message);
             }
             HD_RIG_EXPECT(rig, "reserve", message, status, HD_OK);
-            status = rig->ops->post_send(rig->transport, &message, NULL);
+            status = hd_port_post(port, message);
         } else {
             HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
                           HD_OK);
             HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
-            status = rig->ops->release(rig->transport, &message, NULL);
+            status = hd_port_give(port, message);
         }
         HD_RIG_EXPECT(rig, "moving", message, status, HD_OK);
     }

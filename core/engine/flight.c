@@ -5,7 +5,8 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { MARK_WAIT_NS = 1000000 };
+/* A transport that moves only while it is called is not left alone for long. */
+enum { MARK_WAIT_NS = 1000000, MOVE_WAIT_NS = 50000 };
 
 static struct hd_flight *first_of(struct hd_flights *flights)
 {
@@ -148,10 +149,11 @@ hd_status hd_flights_look(struct hd_engine *engine, uint64_t timeout_ns, struct 
 hd_status hd_flights_wait(struct hd_engine *engine, uint32_t left, struct hd_problem *problem)
 {
     const struct hd_transport_ops *transport = engine->transport_ops;
+    const uint64_t wait_ns = transport->progress != NULL ? MOVE_WAIT_NS : MARK_WAIT_NS;
     hd_status status = HD_OK;
 
     while (status == HD_OK && engine->flights.count > left) {
-        status = hd_flights_look(engine, MARK_WAIT_NS, problem);
+        status = hd_flights_look(engine, wait_ns, problem);
         if (status == HD_OK && engine->flights.count > left && transport->progress != NULL) {
             const hd_status moved = transport->progress(atomic_load(&engine->transport));
             status = moved < 0 ? hd_engine_fail(engine, moved, engine->setup.transport,

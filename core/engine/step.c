@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOOK_NS = 100000 };
+enum { LOOK_NS = 50000 };
 
 const char *hd_turn_name(const struct hd_turn *turn, const char *verb, char text[96])
 {
