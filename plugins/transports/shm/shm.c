@@ -189,12 +189,12 @@ static hd_status reserve(struct hd_transport *instance, const struct hd_message 
     return status;
 }
 
-/* In place, all bytes are there already when the signal goes: a transfer takes no time, and holds
-   nobody. */
-static void report(const struct hd_transport *instance, const struct hd_message *message)
+/* In place, all bytes are there already when the signal goes, at `now_ns`: a transfer takes no
+   time, and holds nobody. */
+static void report(const struct hd_transport *instance, const struct hd_message *message,
+                   uint64_t now_ns)
 {
     const struct hd_host *host = instance->host;
-    const uint64_t now_ns = host->now_ns(host->context);
     const struct hd_transfer transfer = {.size = sizeof transfer,
                                          .channel = message->channel,
                                          .sequence = message->sequence,
@@ -218,9 +218,10 @@ static hd_status post_send(struct hd_transport *instance, const struct hd_messag
         status = take_turn(instance, message, "post_send", lane->posted_count, is_reserved);
     }
     if (status == HD_OK) {
-        report(instance, message);
+        const uint64_t now_ns = instance->host->now_ns(instance->host->context);
         lane->posted_count++;
         shm_publish(&lane->words->arrived, lane->posted_count, shm_peer_asleep(lane));
+        report(instance, message, now_ns); /* the peer need not wait for it */
     }
     return status;
 }
