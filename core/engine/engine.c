@@ -428,8 +428,8 @@ void hd_engine_destroy(struct hd_engine *engine)
     if (!is_clean) {
         return; /* the process ends; what a peer may still write stays mapped until then */
     }
+    hd_device_finish(engine); /* of the stages, too */
     finish_stages(engine);
-    hd_device_finish(engine);
     engine->kernel_ops->close(atomic_load(&engine->kernel));
     for (uint32_t i = 0; i < engine->lane_count; i++) {
         hd_lane_finish(&engine->lanes[i]);
