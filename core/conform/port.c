@@ -372,7 +372,7 @@ hd_status hd_port_mix(const struct hd_port *port, struct hd_port_mix *mix)
     for (uint32_t i = 0; i < port->channel_count; i++) {
         lanes[i] = (struct lane){mix->first, mix->first, mix->first, mix->first};
     }
-    if (promises(port, HD_TRANSPORT_SERIAL)) {
+    if ((port->capabilities & HD_TRANSPORT_SERIAL) != 0) {
         return mix_in_order(port, mix, lanes, &random);
     }
     while (!is_done(port, lanes, mix->first + mix->count)) {
