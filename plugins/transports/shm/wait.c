@@ -105,7 +105,9 @@ static hd_status spin(struct hd_transport *instance, const struct shm_wait *wait
     do {
         for (uint32_t i = 0; status == HD_IN_PROGRESS && i < LOOK_COUNT; i++) {
             status = look(instance, wait);
-            pause_briefly();
+            if (status == HD_IN_PROGRESS) { /* a pause is as long as half a message takes */
+                pause_briefly();
+            }
         }
         if (end_ns == 0 && instance->spin_ns > 0) {
             end_ns = host->now_ns(host->context) + instance->spin_ns;
