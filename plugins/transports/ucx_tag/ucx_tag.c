@@ -86,10 +86,11 @@ static hd_status send_one(struct hd_transport *instance, struct ucx_lane *lane)
     struct ucx_flight *flight = &lane->flights[sequence % lane->slot_count];
     const ucp_request_param_t sending = ucx_sending(flight);
 
-    ucx_report(instance, lane, sequence, ucx_now_ns(instance), 0);
+    const uint64_t begin_ns = ucx_now_ns(instance);
     ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, message_of(lane, sequence),
                                         lane->channel->bytes + HD_SEAL_BYTES,
                                         ucx_tag(lane->number, sequence), &sending));
+    ucx_report(instance, lane, sequence, begin_ns, 0); /* while it is under way */
     return HD_OK;
 }
 
