@@ -67,7 +67,10 @@ static hd_status host_fence(void *context, uint64_t deadline_ns)
 static void host_trace(void *context, const struct hd_transfer *transfer)
 {
     const struct hd_line_host *host = context;
-    host->line->transfer = *transfer;
+
+    if (transfer->channel < 2) {
+        host->line->transfer = *transfer;
+    }
 }
 
 static void init_host(struct hd_line *line, struct hd_line_host *host,

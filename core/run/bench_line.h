@@ -54,7 +54,7 @@ struct hd_line {
     uint32_t instance;              /* keeps the keys of several apart */
     uint64_t period_ns;             /* of its thread; 0: none */
     struct hd_problem failure;      /* what the plugin said */
-    struct hd_transfer transfer;    /* the last that it told of; size 0: none */
+    struct hd_transfer transfer;    /* the last that it told of, but of meetings; size 0: none */
     uint64_t deadline_ns;           /* of every wait; hd_line_renew */
 
     uint64_t reserved, sent, posted, received, released; /* the next sequence of each */

@@ -184,14 +184,19 @@ static int wants_perftest(const struct hd_p2p_request *request, uint32_t candida
     return drives_ucx(&request->candidates[candidate]) || (!is_any && candidate == 0);
 }
 
+/* The seal crosses with a message, so its yardstick carries as much; what counts are the message's
+   own bytes. */
 static hd_status run_perftest(struct trial *trial, uint32_t candidate)
 {
-    const struct hd_line_plugin *plugin = &trial->request->candidates[candidate];
+    const struct hd_line_plugin *line = &trial->request->candidates[candidate];
+    const struct hd_plugin *carrier = line->inner != NULL ? line->inner : line->plugin;
+    const uint32_t is_sealed = (carrier->capabilities & HD_TRANSPORT_SEALED) != 0;
     const struct hd_perftest_request request = {
-        .plugin = plugin->inner != NULL ? plugin->inner : plugin->plugin,
-        .options = plugin->inner != NULL ? plugin->inner_options : plugin->options,
+        .plugin = carrier,
+        .options = line->inner != NULL ? line->inner_options : line->options,
         .address = trial->request->address,
         .bytes = trial->row->bytes,
+        .beside_bytes = is_sealed ? HD_SEAL_BYTES : 0,
         .latency_count = trial->row->latency_count,
         .stream_count = trial->row->stream_count,
         .window = trial->row->window,

@@ -192,7 +192,8 @@ static double run_client(const struct one_test *test, uint16_t port)
     int output = -1, code = 1;
 
     snprintf(port_text, sizeof port_text, "%u", port);
-    snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)test->request->bytes);
+    snprintf(bytes, sizeof bytes, "%llu",
+             (unsigned long long)(test->request->bytes + test->request->beside_bytes));
     snprintf(count, sizeof count, "%u", test->count);
     snprintf(warmup, sizeof warmup, "%u", test->count / 10 + 1);
     snprintf(window, sizeof window, "%u", test->is_latency ? 1 : test->request->window);
@@ -203,7 +204,9 @@ static double run_client(const struct one_test *test, uint16_t port)
             nanosleep(&pause, NULL);
         }
     }
-    return code == 0 ? read_value(text, test->is_latency) : NAN;
+    const double share =
+        (double)test->request->bytes / (double)(test->request->bytes + test->request->beside_bytes);
+    return code == 0 ? read_value(text, test->is_latency) * (test->is_latency ? 1 : share) : NAN;
 }
 
 /* One test: rank 0 serves while rank 1 asks. */

@@ -20,8 +20,8 @@ struct hd_perftest {
 struct hd_perftest_request {
     const struct hd_plugin *plugin; /* that carries: it names the test */
     const struct hd_option_value *options;
-    const char *address; /* where rank 0 is */
-    uint64_t bytes;
+    const char *address;          /* where rank 0 is */
+    uint64_t bytes, beside_bytes; /* of a message; what crosses with it, and does not count */
     uint32_t latency_count, stream_count, window;
 };
 

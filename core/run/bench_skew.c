@@ -100,7 +100,7 @@ struct times {
     double compute_begin, compute, stolen, thread; /* source */
     double arrival, readable;                      /* target */
     double free, source_wait;                      /* source */
-    double transfer_begin, transfer_end, resident; /* source */
+    double transfer_begin, transfer_end, resident; /* as told; resident: source */
 };
 
 struct trial {
@@ -150,17 +150,19 @@ static hd_status begin(const struct trial *trial, struct times *times)
 }
 
 /* What the transport has told of this message; times that it does not know are 0. */
-static void keep_transfer(const struct hd_line *line, struct times *times, uint64_t resident_before)
+static double told(const struct times *times, uint64_t time_ns)
+{
+    return time_ns > 0 ? since(times->origin_ns, time_ns) : NAN;
+}
+
+static void keep_transfer(const struct hd_line *line, struct times *times, uint64_t sequence)
 {
     const struct hd_transfer *transfer = &line->transfer;
 
-    if (transfer->size != 0 && transfer->sequence == line->sent - 1) {
-        times->transfer_begin =
-            transfer->begin_ns > 0 ? since(times->origin_ns, transfer->begin_ns) : NAN;
-        times->transfer_end =
-            transfer->end_ns > 0 ? since(times->origin_ns, transfer->end_ns) : NAN;
+    if (transfer->size != 0 && transfer->sequence == sequence) {
+        times->transfer_begin = told(times, transfer->begin_ns);
+        times->transfer_end = told(times, transfer->end_ns);
     }
-    times->resident = (double)(stats_of(line).resident_ns - resident_before) / NS_A_MS;
 }
 
 static hd_status run_source(const struct trial *trial, struct times *times)
@@ -187,7 +189,8 @@ static hd_status run_source(const struct trial *trial, struct times *times)
     const uint64_t free_ns = hd_now_ns();
     times->source_wait = since(end_ns, free_ns);
     times->free = since(times->origin_ns, watch.seen_ns != 0 ? watch.seen_ns : free_ns);
-    keep_transfer(line, times, before.resident_ns);
+    keep_transfer(line, times, message.sequence);
+    times->resident = (double)(stats_of(line).resident_ns - before.resident_ns) / NS_A_MS;
     return status;
 }
 
@@ -210,6 +213,7 @@ static hd_status run_target(const struct trial *trial, uint64_t late_ns, struct 
     if (status == HD_OK) {
         status = hd_line_receive(line);
         times->readable = since(times->origin_ns, hd_now_ns());
+        keep_transfer(line, times, line->received - 1);
     }
     if (status == HD_OK) {
         hd_line_check(line, line->received - 1);
@@ -257,8 +261,10 @@ static void conclude(const struct trial *trial, const struct times *alone, const
     point->target_wait_ms = theirs->readable - theirs->arrival;
     point->readable_ms = theirs->readable + shift;
     point->free_ms = mine->free;
+    /* Each end knows its own: the source when it began, the target when all was there. */
     point->transfer_begin_ms = mine->transfer_begin;
-    point->transfer_end_ms = mine->transfer_end;
+    point->transfer_end_ms =
+        isnan(theirs->transfer_end) ? mine->transfer_end : theirs->transfer_end + shift;
     point->resident_ms = mine->resident;
 }
 
