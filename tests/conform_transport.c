@@ -8,45 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
-
-static uint32_t run_variant(const struct hd_testbed_variant *variant, struct hd_testbed_job job)
-{
-    const struct hd_testbed_job asked = job;
-
-    hd_testbed_choose(&job, variant);
-    if (asked.options != NULL) {
-        job.options = asked.options;
-        job.option_count = asked.option_count;
-    }
-    return hd_testbed_run(&job);
-}
-
-/* Above all bits of a contract: not under a hook, which makes each of many messages slow. */
-#define PLAIN ((uint64_t)1 << 63)
-
-/* Runs `job` on every variant whose plugin has all of `capabilities`; at least one must. */
-static void run_where(uint64_t capabilities, struct hd_testbed_job job)
-{
-    const uint64_t wanted = capabilities & ~PLAIN;
-    uint32_t run_count = 0;
-
-    for (const struct hd_testbed_variant *variant = hd_testbed_variants; variant->name != NULL;
-         variant++) {
-        const int is_asked = variant->inner == NULL || wanted == capabilities;
-        if (is_asked && hd_testbed_is_built(variant) &&
-            (hd_testbed_capabilities(variant) & wanted) == wanted) {
-            const uint32_t wrong_count = run_variant(variant, job);
-            CU_ASSERT_EQUAL(wrong_count, 0);
-            if (wrong_count > 0) {
-                printf("%s: %u ranks\n", variant->label, wrong_count);
-            }
-            run_count++;
-        }
-    }
-    CU_ASSERT(run_count > 0);
-}
 
 /* --- whole, ordered, exactly once -------------------------------------------------------- */
 
@@ -76,11 +38,11 @@ static void test_every_size_and_depth(void)
                                           .send_depth = 1,
                                           .bytes = sizes[i % SIZE_COUNT]};
     }
-    run_where(0, (struct hd_testbed_job){.rank_count = 2,
-                                         .channel_count = SIZE_COUNT * DEPTH_COUNT,
-                                         .channels = channels,
-                                         .body = mix,
-                                         .argument = counts});
+    hd_testbed_run_where(0, &(struct hd_testbed_job){.rank_count = 2,
+                                                     .channel_count = SIZE_COUNT * DEPTH_COUNT,
+                                                     .channels = channels,
+                                                     .body = mix,
+                                                     .argument = counts});
 }
 
 /* Two ranks, two stages each: three boundaries between the same pair, both ways. */
@@ -92,11 +54,11 @@ static void test_same_pair_shares_nothing(void)
         {1, HD_BACKWARD, 0, 1, 2, 1, 520}, {2, HD_BACKWARD, 1, 0, 1, 1, 520}};
     const uint64_t counts[2] = {3, 150};
 
-    run_where(0, (struct hd_testbed_job){.rank_count = 2,
-                                         .channel_count = 6,
-                                         .channels = channels,
-                                         .body = mix,
-                                         .argument = counts});
+    hd_testbed_run_where(0, &(struct hd_testbed_job){.rank_count = 2,
+                                                     .channel_count = 6,
+                                                     .channels = channels,
+                                                     .body = mix,
+                                                     .argument = counts});
 }
 
 static void fill_ring(struct hd_channel *channels, uint32_t rank_count, uint32_t depth,
@@ -122,11 +84,11 @@ static void test_ring_of_four(void)
     const uint64_t counts[2] = {3, 40};
 
     fill_ring(channels, 4, 4, 10000);
-    run_where(0, (struct hd_testbed_job){.rank_count = 4,
-                                         .channel_count = 8,
-                                         .channels = channels,
-                                         .body = mix,
-                                         .argument = counts});
+    hd_testbed_run_where(0, &(struct hd_testbed_job){.rank_count = 4,
+                                                     .channel_count = 8,
+                                                     .channels = channels,
+                                                     .body = mix,
+                                                     .argument = counts});
 }
 
 /* A token goes round; everybody else waits, and must not keep the few cores from it. */
@@ -155,9 +117,10 @@ static void test_more_ranks_than_cores(void)
     static struct hd_channel channels[48];
 
     fill_ring(channels, 24, 1, 64);
-    run_where(PLAIN,
-              (struct hd_testbed_job){
-                  .rank_count = 24, .channel_count = 48, .channels = channels, .body = pass_token});
+    hd_testbed_run_where(HD_TESTBED_PLAIN, &(struct hd_testbed_job){.rank_count = 24,
+                                                                    .channel_count = 48,
+                                                                    .channels = channels,
+                                                                    .body = pass_token});
 }
 
 /* --- many messages, over many steps ------------------------------------------------------ */
@@ -194,11 +157,11 @@ static void test_ten_thousand_small_messages(void)
 {
     const uint64_t count = 10000;
 
-    run_where(PLAIN, (struct hd_testbed_job){.rank_count = 2,
-                                             .channel_count = 2,
-                                             .channels = both_ways,
-                                             .body = ping_pong,
-                                             .argument = &count});
+    hd_testbed_run_where(HD_TESTBED_PLAIN, &(struct hd_testbed_job){.rank_count = 2,
+                                                                    .channel_count = 2,
+                                                                    .channels = both_ways,
+                                                                    .body = ping_pong,
+                                                                    .argument = &count});
 }
 
 /*
@@ -210,14 +173,14 @@ static void test_every_wait_sleeps(void)
     const uint64_t count = 4000;
     const struct hd_option_value options[] = {{.integer = 0}};
 
-    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
-                                                             .channel_count = 2,
-                                                             .channels = both_ways,
-                                                             .options = options,
-                                                             .limit_ms = 40000,
-                                                             .option_count = 1,
-                                                             .body = ping_pong,
-                                                             .argument = &count});
+    hd_testbed_run_where(HD_TRANSPORT_IN_PLACE, &(struct hd_testbed_job){.rank_count = 2,
+                                                                         .channel_count = 2,
+                                                                         .channels = both_ways,
+                                                                         .options = options,
+                                                                         .limit_ms = 40000,
+                                                                         .option_count = 1,
+                                                                         .body = ping_pong,
+                                                                         .argument = &count});
 }
 
 /* --- leases ------------------------------------------------------------------------------ */
@@ -268,10 +231,10 @@ static void test_leased_slots_stay(void)
 {
     for (uint32_t depth = 1; depth <= 4; depth++) {
         const struct hd_channel channel = {0, HD_FORWARD, 0, 1, depth, 1, 3000};
-        run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
-                                                                 .channel_count = 1,
-                                                                 .channels = &channel,
-                                                                 .body = hold_leases});
+        hd_testbed_run_where(HD_TRANSPORT_IN_PLACE, &(struct hd_testbed_job){.rank_count = 2,
+                                                                             .channel_count = 1,
+                                                                             .channels = &channel,
+                                                                             .body = hold_leases});
     }
 }
 
@@ -295,111 +258,10 @@ static void test_in_place(void)
 {
     const struct hd_channel channel = {0, HD_FORWARD, 0, 1, 2, 1, 64};
 
-    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
-                                                             .channel_count = 1,
-                                                             .channels = &channel,
-                                                             .body = look_in_place});
-}
-
-/* --- instances --------------------------------------------------------------------------- */
-
-static int two_instances(struct hd_testbed_rank *rank)
-{
-    struct hd_transport *first = rank->transport;
-    struct hd_transport *second = NULL;
-
-    rank->transport = NULL;
-    HD_REQUIRE(rank, hd_testbed_open(rank, 20000) == HD_OK);
-    second = rank->transport;
-    HD_REQUIRE(rank, second != first);
-    for (uint64_t step = 0; step < 3; step++) {
-        rank->transport = first;
-        HD_REQUIRE(rank, hd_traffic_mix(rank, step * 20, 20) == 0);
-        rank->transport = second;
-        HD_REQUIRE(rank, hd_traffic_mix(rank, step * 30, 30) == 0);
-    }
-    HD_REQUIRE(rank, hd_testbed_close(rank) == HD_OK);
-    rank->transport = first;
-    HD_REQUIRE(rank, hd_traffic_mix(rank, 60, 20) == 0);
-    return 0;
-}
-
-static void test_two_instances(void)
-{
-    run_where(
-        0, (struct hd_testbed_job){
-               .rank_count = 2, .channel_count = 2, .channels = both_ways, .body = two_instances});
-}
-
-/* Lines of /proc/self/maps and descriptors that belong to a channel's memory. */
-static uint32_t mapping_count(void)
-{
-    FILE *maps = fopen("/proc/self/maps", "re");
-    char line[512];
-    uint32_t count = 0;
-
-    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
-        count += strstr(line, "heddle-channel") != NULL;
-    }
-    if (maps != NULL) {
-        fclose(maps);
-    }
-    return count;
-}
-
-static int leave_nothing(struct hd_testbed_rank *rank)
-{
-    HD_REQUIRE(rank, mapping_count() == 2);
-    HD_REQUIRE(rank, hd_traffic_mix(rank, 0, 10) == 0);
-    HD_REQUIRE(rank, hd_testbed_close(rank) == HD_OK);
-    HD_REQUIRE(rank, mapping_count() == 0);
-    rank->ops->close(NULL, 0);
-    HD_REQUIRE(rank, hd_testbed_open(rank, 20000) == HD_OK); /* and it can be had again */
-    return hd_traffic_mix(rank, 0, 10);
-}
-
-static void test_close_leaves_nothing(void)
-{
-    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
-                                                             .channel_count = 2,
-                                                             .channels = both_ways,
-                                                             .body = leave_nothing});
-}
-
-enum { MANY_CHANNELS = HD_TESTBED_CHANNEL_MAX, SPARE_DESCRIPTORS = 24 };
-
-/* The lowest free descriptor; those that the harness holds lie below. */
-static rlim_t descriptor_begin(void)
-{
-    const int descriptor = dup(0);
-
-    close(descriptor);
-    return (rlim_t)descriptor;
-}
-
-static int open_with_few_descriptors(struct hd_testbed_rank *rank)
-{
-    struct rlimit limit;
-
-    HD_REQUIRE(rank, getrlimit(RLIMIT_NOFILE, &limit) == 0);
-    limit.rlim_cur = descriptor_begin() + SPARE_DESCRIPTORS;
-    HD_REQUIRE(rank, setrlimit(RLIMIT_NOFILE, &limit) == 0);
-    HD_REQUIRE(rank, hd_testbed_open(rank, 20000) == HD_OK);
-    return hd_traffic_mix(rank, 0, 10);
-}
-
-static void test_many_channels_few_descriptors(void)
-{
-    static struct hd_channel channels[MANY_CHANNELS];
-
-    for (uint32_t i = 0; i < MANY_CHANNELS; i++) {
-        channels[i] = (struct hd_channel){i / 2, i % 2, i % 2, 1 - i % 2, 1 + i % 3, 1, 40};
-    }
-    run_where(HD_TRANSPORT_IN_PLACE, (struct hd_testbed_job){.rank_count = 2,
-                                                             .channel_count = MANY_CHANNELS,
-                                                             .channels = channels,
-                                                             .unopened = 1,
-                                                             .body = open_with_few_descriptors});
+    hd_testbed_run_where(HD_TRANSPORT_IN_PLACE, &(struct hd_testbed_job){.rank_count = 2,
+                                                                         .channel_count = 1,
+                                                                         .channels = &channel,
+                                                                         .body = look_in_place});
 }
 
 int main(void)
@@ -416,9 +278,6 @@ int main(void)
         {"a leased slot stays, however eager the source; BUSY takes nothing (G3)",
          test_leased_slots_stay},
         {"in place: the source writes the target's slot", test_in_place},
-        {"two instances in one process", test_two_instances},
-        {"close gives everything back, and open works again", test_close_leaves_nothing},
-        {"many channels take few descriptors", test_many_channels_few_descriptors},
     };
     return hd_check_main("conform_transport", checks, HD_CHECK_COUNT(checks));
 }

@@ -139,8 +139,9 @@ static void draw_strike(struct round *round)
     round->code = rows[row].code;
     snprintf(text, sizeof text, "transport.hook_fault.fault=%s", round->strike);
     add(round, text);
-    /* The one after a duplicate must come, too. */
-    add_number(round, "transport.hook_fault.sequence", draw(round, round->microbatches * 3u - 1));
+    /* After the first step, which has a long deadline; the one after a duplicate must come, too. */
+    add_number(round, "transport.hook_fault.sequence",
+               round->microbatches + draw(round, round->microbatches * 2u - 1));
 }
 
 static void draw_round(struct round *round, uint64_t number)
@@ -161,7 +162,7 @@ static void draw_round(struct round *round, uint64_t number)
     } else if (is_endless) {
         round->code = 5;
     }
-    add(round, round->code == 5 ? "transport.timeout_s=1 transport.first_step_timeout_s=1"
+    add(round, round->code == 5 ? "transport.timeout_s=2 transport.first_step_timeout_s=15"
                                 : "transport.timeout_s=40 transport.first_step_timeout_s=40");
 }
 

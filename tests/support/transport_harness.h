@@ -101,6 +101,13 @@ int hd_testbed_is_built(const struct hd_testbed_variant *variant);
 /* Runs the job.  0, or how many ranks did not end as expected, each with a line on stderr. */
 uint32_t hd_testbed_run(const struct hd_testbed_job *job);
 
+/* Above all bits of a contract: not under a hook, which makes each of many messages slow. */
+#define HD_TESTBED_PLAIN ((uint64_t)1 << 63)
+
+/* In a check: runs the job, whose plugin is left open, on every variant that promises all of
+   `capabilities`, which at least one must; nobody dies where that is not survived. */
+void hd_testbed_run_where(uint64_t capabilities, const struct hd_testbed_job *job);
+
 /* The descriptor of a plugin of HD_PLUGIN_DIR, or NULL after a line on stderr. */
 const struct hd_plugin *hd_testbed_load(const char *name);
 
