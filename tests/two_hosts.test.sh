@@ -49,16 +49,19 @@ has() { # NAME FILE FRAGMENT
     grep -qF -- "$3" "$2" || say "$1: no '$3' in: $(head -c 800 "$2")"
 }
 
+later="" # options of unshare for the right host's clock
+
 # start NAME WORDS...: ranks 0 and 1 on the left, 2 and 3 on the right.
 start() {
-    local name=$1 number host
+    local name=$1 number host clock
     shift
     for number in 0 1 2 3; do
         host=$left
-        [ $number -ge 2 ] && host=$right
-        # shellcheck disable=SC2016
+        clock=""
+        [ $number -ge 2 ] && host=$right && clock=$later
+        # shellcheck disable=SC2016,SC2086
         RANK=$number WORLD_SIZE=4 LOCAL_RANK=$((number % 2)) MASTER_ADDR=10.213.77.1 MASTER_PORT=29500 \
-            ip netns exec $host unshare --ipc --uts --pid --fork --kill-child --mount-proc \
+            ip netns exec $host unshare --ipc --uts --pid $clock --fork --kill-child --mount-proc \
             sh -c 'hostname "$0"; exec "$@"' "${host%%[0-9]*}" "$heddle" run "$@" \
             output.directory="$name" >"$name.$number.out" 2>&1 &
         echo $! >"$name.$number.pid"
@@ -90,6 +93,32 @@ for transport in ucx_tag ucx_put; do
     [ "$(field $transport hosts)" = '"hosts": ["hdl", "hdr"]' ] || say "hosts: $(field $transport hosts)"
     has "$transport between hosts" $transport/run.json "tcp"
 done
+
+# clocks NAME SECONDS: the right host's clock is so far ahead; the ranks there say by how much to set it
+# back, and how wrong that may be; the times of the run make sense.
+clocks() {
+    grep -oE '"rank": [23], "first_seconds": [^}]*' "$1/run.json" | tr -d '",:' | awk -v ahead="$2" '
+        function off(seconds) { return seconds + ahead < 0 ? -seconds - ahead : seconds + ahead }
+        off($4) > $8 || off($6) > $8 || $8 <= 0 || $8 > 10 { is_bad = 1 }
+        END { exit NR != 2 || is_bad }' || say "$1: clocks: $(grep -oE '"clocks": \[[^]]*\]' "$1/run.json")"
+    grep -oE '"bubble": \{[^}]*\}|"transfer_seconds": [-+.0-9e]+' "$1/run.json" | tr -d '{}",:' | awk '
+        /^bubble/ { bubble = $NF }
+        /^transfer/ && ($2 < 0 || $2 > 100) { is_bad = 1 }
+        END { exit !(bubble > 0 && bubble < 1) || is_bad }' || say "$1: times: $(field "$1" bubble)"
+}
+clocks ucx_tag 0
+clocks ucx_put 0
+if unshare --time --monotonic 1000 --fork true 2>/dev/null; then
+    later="--time --monotonic 1000"
+    # shellcheck disable=SC2086
+    start later $model transport.name=ucx_tag
+    ends later 0
+    later=""
+    [ "$(field later losses)" = "$(field forked losses)" ] || say "another clock, other losses"
+    clocks later 1000
+    grep -oE '"ph": "X", "pid": [0-9]+, "tid": [0-9]+, "name": "[^"]*", "cat": "[a-z_]*", "ts": [0-9.]+' later/trace.json |
+        awk '$NF > 1e9 { is_bad = 1 } END { exit NR == 0 || is_bad }' || say "later: the trace is on two clocks"
+fi
 
 # pair NAME WORDS...: one rank on each host, and one object from rank 0.
 pair() {

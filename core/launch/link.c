@@ -30,9 +30,9 @@ const struct hd_link_peer *hd_link_peer(const struct hd_link *link, uint32_t ran
     return &link->peers[rank];
 }
 
-int64_t hd_link_clock_offset_ns(const struct hd_link *link)
+const struct hd_clock *hd_link_clock(const struct hd_link *link)
 {
-    return link->clock_offset_ns;
+    return &link->clock;
 }
 
 const struct hd_problem *hd_link_verdict(const struct hd_link *link)
@@ -135,6 +135,45 @@ hd_status hd_link_read_problem(const struct hd_link_message *message, struct hd_
     return HD_OK;
 }
 
+/* --- the clocks ------------------------------------------------------------------------------- */
+
+/* Few, since each wakes the hub; often enough that a drift of the run is a straight line. */
+enum { ASK_EVERY_MS = 250 };
+
+static void ask_clock(struct hd_link *link)
+{
+    const uint64_t now_ns = hd_now_ns();
+
+    if (link->rank == 0 || link->is_one_clock || link->asked_ns != 0 ||
+        now_ns < link->next_ask_ns) {
+        return;
+    }
+    const struct hd_frame frame = {HD_LINK_CLOCK, link->rank, sizeof now_ns};
+    link->asked_ns = now_ns;
+    link->next_ask_ns = now_ns + ASK_EVERY_MS * HD_MS_NS;
+    send_to(link, 0, &frame, &now_ns);
+}
+
+/* The hub answers with its own time, a member has asked. */
+static void take_clock(struct hd_link *link, uint32_t from, const struct hd_frame *frame,
+                       const unsigned char *bytes)
+{
+    const uint64_t now_ns = hd_now_ns();
+    uint64_t there_ns;
+
+    if (frame->bytes != sizeof there_ns) {
+        return;
+    }
+    if (link->rank == 0) {
+        const struct hd_frame answer = {HD_LINK_CLOCK, 0, sizeof now_ns};
+        send_to(link, from, &answer, &now_ns);
+    } else if (link->asked_ns != 0) {
+        memcpy(&there_ns, bytes, sizeof there_ns);
+        hd_clock_take(&link->clock, (struct hd_clock_sample){link->asked_ns, there_ns, now_ns});
+        link->asked_ns = 0;
+    }
+}
+
 static void take(struct hd_link *link, uint32_t from, const struct hd_frame *frame,
                  const unsigned char *bytes)
 {
@@ -143,7 +182,9 @@ static void take(struct hd_link *link, uint32_t from, const struct hd_frame *fra
     if (frame->rank >= link->rank_count || (link->rank == 0 && frame->rank != from)) {
         return; /* a member speaks for itself alone */
     }
-    if (frame->kind == HD_LINK_VERDICT) {
+    if (frame->kind == HD_LINK_CLOCK) {
+        take_clock(link, from, frame, bytes);
+    } else if (frame->kind == HD_LINK_VERDICT) {
         const hd_status status = hd_link_read_problem(&message, &link->verdict);
         link->has_verdict = link->rank != 0 && status == HD_OK;
     } else if (frame->kind >= HD_LINK_PUT && frame->kind <= HD_LINK_GATHERED) {
@@ -211,6 +252,7 @@ void hd_link_turn(struct hd_link *link)
         serve(link, &events[i]);
     }
     hd_relay_ship(link);
+    ask_clock(link);
 }
 
 /* --- from the first meeting to the last word ---------------------------------------------------

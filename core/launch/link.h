@@ -22,6 +22,7 @@
 #ifndef HEDDLE_LAUNCH_LINK_H
 #define HEDDLE_LAUNCH_LINK_H
 
+#include "launch/clock.h"
 #include "launch/identity.h"
 
 #include <stdint.h>
@@ -75,8 +76,9 @@ void hd_link_close(struct hd_link *link, const struct hd_problem *problem);
 uint32_t hd_link_rank(const struct hd_link *link);
 uint32_t hd_link_rank_count(const struct hd_link *link);
 const struct hd_link_peer *hd_link_peer(const struct hd_link *link, uint32_t rank);
-/* To add to this host's clock for the hub's; 0 on one machine. */
-int64_t hd_link_clock_offset_ns(const struct hd_link *link);
+/* How far this host's clock is from the hub's; all zero on one machine, and on the hub.  It is
+   asked for again and again, in hd_link_turn; borrowed. */
+const struct hd_clock *hd_link_clock(const struct hd_link *link);
 /* Of a message that is a struct hd_problem; HD_PROTOCOL when it is none. */
 hd_status hd_link_read_problem(const struct hd_link_message *message, struct hd_problem *problem);
 /* The verdict, once it has come; else NULL.  [members] */

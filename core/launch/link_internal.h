@@ -9,10 +9,12 @@
 struct hd_link {
     uint32_t rank, rank_count;
     int poll, kick; /* epoll, and the eventfd that the rank writes to when it has news */
-    struct hd_link_peer *peers; /* [rank_count] */
-    struct hd_wire *wires;      /* [rank_count]; a member uses wires[0], the hub all others */
-    uint8_t *is_lost;           /* [rank_count] */
-    int64_t clock_offset_ns;
+    struct hd_link_peer *peers;     /* [rank_count] */
+    struct hd_wire *wires;          /* [rank_count]; a member uses wires[0], the hub all others */
+    uint8_t *is_lost;               /* [rank_count] */
+    struct hd_clock clock;          /* a member's, for the hub's */
+    uint32_t is_one_clock;          /* both are on one machine: nothing is asked */
+    uint64_t asked_ns, next_ask_ns; /* of the hub's clock; asked_ns 0: no question is under way */
     struct hd_link_listener listener;
     uint32_t is_paused, has_verdict;
     struct hd_problem verdict;

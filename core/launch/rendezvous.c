@@ -332,12 +332,11 @@ struct attempt {
     uint64_t deadline_ns;
 };
 
-/* Half of the shortest round trip is the error. */
 static hd_status read_clock(struct hd_link *link, struct hd_wire *wire)
 {
     const uint64_t deadline_ns = hd_now_ns() + ANSWER_MS * HD_MS_NS;
-    uint64_t shortest_ns = UINT64_MAX;
 
+    link->clock = (struct hd_clock){0};
     for (uint32_t round = 0; round < CLOCK_ROUNDS; round++) {
         const uint64_t begin_ns = hd_now_ns();
         struct hd_frame frame = {HD_LINK_CLOCK, link->rank, sizeof begin_ns};
@@ -352,10 +351,7 @@ static hd_status read_clock(struct hd_link *link, struct hd_wire *wire)
         }
         const uint64_t end_ns = hd_now_ns();
         memcpy(&there_ns, bytes, sizeof there_ns);
-        if (end_ns - begin_ns < shortest_ns) {
-            shortest_ns = end_ns - begin_ns;
-            link->clock_offset_ns = (int64_t)(there_ns - (begin_ns + shortest_ns / 2));
-        }
+        hd_clock_take_first(&link->clock, (struct hd_clock_sample){begin_ns, there_ns, end_ns});
     }
     return HD_OK;
 }
@@ -398,7 +394,8 @@ static hd_status await_welcome(struct attempt *attempt, struct hd_wire *wire)
     }
     memcpy(link->peers, bytes, peers_bytes);
     if (strcmp(link->peers[0].boot, link->peers[link->rank].boot) == 0) {
-        link->clock_offset_ns = 0;
+        link->clock = (struct hd_clock){0};
+        link->is_one_clock = 1;
     }
     return HD_OK;
 }

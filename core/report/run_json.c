@@ -260,6 +260,20 @@ static void add_overlap(cJSON *root, const struct hd_run_overlap *overlap)
     hd_json_number(transfers, "hidden_as_costed", overlap->kept);
 }
 
+static void add_clocks(cJSON *root, const struct hd_run_record *record)
+{
+    cJSON *const list = hd_json_array(root, "clocks");
+
+    for (uint32_t i = 0; i < record->clock_count; i++) {
+        const struct hd_run_clock *const clock = &record->clocks[i];
+        cJSON *const item = hd_json_object(list, NULL);
+        hd_json_u64(item, "rank", clock->rank);
+        hd_json_number(item, "first_seconds", clock->first_seconds);
+        hd_json_number(item, "last_seconds", clock->last_seconds);
+        hd_json_number(item, "error_seconds", clock->error_seconds);
+    }
+}
+
 static cJSON *document(const struct hd_run_record *record)
 {
     cJSON *const root = hd_json_new();
@@ -281,6 +295,7 @@ static cJSON *document(const struct hd_run_record *record)
     add_plan(root, record);
     add_result(root, record);
     add_overlap(root, &record->overlap);
+    add_clocks(root, record);
     add_ranks(root, record);
     if (record->is_finished) {
         hd_json_i64(root, "exit", record->exit_code);

@@ -50,6 +50,13 @@ struct hd_run_rank {
     const struct hd_memory_use *memory; /* [memory_count], by tag */
 };
 
+/* How far the clock of a rank's host is from rank 0's, to which its times were moved. */
+struct hd_run_clock {
+    uint32_t rank;
+    double first_seconds, last_seconds; /* to add, at the start and at the end */
+    double error_seconds;               /* at most, of both */
+};
+
 /* Transfers of one class of handoffs, seconds a step; hidden: beside other work of the receiver. */
 struct hd_run_transfers {
     double transfer_seconds, hidden_seconds, exposed_seconds;
@@ -94,6 +101,9 @@ struct hd_run_record {
     double bubble_planned, bubble_costed, bubble_measured; /* of the total; NaN: not known */
 
     struct hd_run_overlap overlap;
+    const struct hd_run_clock
+        *clocks; /* [clock_count]; of the ranks on other machines than rank 0 */
+    uint32_t clock_count;
 
     uint32_t is_finished; /* 0: "exit" is null */
     int32_t exit_code;

@@ -23,6 +23,7 @@ struct facts {
     struct hd_run_plugin plugins[4];
     struct hd_run_channel *channels; /* [channel_count] */
     struct hd_run_rank *ranks;       /* [rank_count] */
+    struct hd_run_clock *clocks;     /* [rank_count] */
     struct hd_memory_use *memory;    /* [rank_count, HD_SESSION_TAG_MAX] */
     struct hd_run_record record;
 };
@@ -131,6 +132,24 @@ static void add_ranks(struct facts *facts, const struct hd_session *session, voi
     facts->record.ranks = facts->ranks;
 }
 
+static void add_clocks(struct facts *facts, const struct hd_session *session, void *region)
+{
+    for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
+        const struct hd_rank_result *result = hd_session_rank(session, region, rank);
+        const struct hd_clock_reading *first = &result->clock_first, *last = &result->clock_last;
+        if (first->at_ns > 0) {
+            facts->clocks[facts->record.clock_count++] = (struct hd_run_clock){
+                .rank = rank,
+                .first_seconds = (double)first->offset_ns * 1e-9,
+                .last_seconds = (double)last->offset_ns * 1e-9,
+                .error_seconds = 1e-9 * (double)(first->error_ns > last->error_ns ? first->error_ns
+                                                                                  : last->error_ns),
+            };
+        }
+    }
+    facts->record.clocks = facts->clocks;
+}
+
 static double planned_bubble(const struct hd_pipeline *pipeline)
 {
     struct hd_problem ignored = {0};
@@ -230,6 +249,7 @@ static void free_facts(struct facts *facts)
         free(facts->hosts);
         free(facts->channels);
         free(facts->ranks);
+        free(facts->clocks);
         free(facts->memory);
     }
     free(facts);
@@ -248,17 +268,19 @@ hd_status hd_session_write_run(const struct hd_session *session, void *region, i
     if (facts != NULL) {
         facts->channels = calloc(pipeline->channel_count + 1u, sizeof *facts->channels);
         facts->ranks = calloc(pipeline->rank_count, sizeof *facts->ranks);
+        facts->clocks = calloc(pipeline->rank_count, sizeof *facts->clocks);
         facts->hosts = calloc(pipeline->rank_count, sizeof *facts->hosts);
         facts->memory =
             calloc((size_t)pipeline->rank_count * HD_SESSION_TAG_MAX, sizeof *facts->memory);
     }
     if (facts != NULL && facts->hosts != NULL && facts->channels != NULL && facts->ranks != NULL &&
-        facts->memory != NULL) {
+        facts->clocks != NULL && facts->memory != NULL) {
         add_origin(facts, session);
         add_channels(facts, session, region);
         hd_overlap_measure(session, region, &facts->record.overlap);
         if (region != NULL) {
             add_ranks(facts, session, region);
+            add_clocks(facts, session, region);
             add_results(facts, session, region);
         }
         facts->record.is_finished = exit_code >= 0;

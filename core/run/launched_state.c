@@ -54,6 +54,9 @@ void hd_launched_tell_states(struct hd_session *session)
 
     if (hd_launched_rank(session) != 0) {
         struct state state;
+        atomic_store(&hd_session_rank(session, session->launched.region, hd_launched_rank(session))
+                          ->clock_offset_ns,
+                     hd_clock_last(hd_link_clock(session->request.link)).offset_ns);
         pack_state(board, hd_launched_rank(session), &state);
         hd_launched_tell(session, HD_SAY_STATE, &state, sizeof state);
         return;
@@ -103,11 +106,14 @@ void hd_launched_tell_results(struct hd_session *session)
     void *region = session->launched.region;
     const uint32_t rank = hd_launched_rank(session);
     struct hd_record *records = hd_session_records(session, region, rank);
-    const int64_t offset_ns = hd_link_clock_offset_ns(session->request.link);
+    const struct hd_clock *clock = hd_link_clock(session->request.link);
+    struct hd_rank_result *result = hd_session_rank(session, region, rank);
     struct lane lane = {0};
 
-    hd_launched_tell(session, HD_SAY_RESULT, hd_session_rank(session, region, rank),
-                     sizeof(struct hd_rank_result));
+    result->clock_first = clock->first;
+    result->clock_last = hd_clock_last(clock);
+
+    hd_launched_tell(session, HD_SAY_RESULT, result, sizeof *result);
     for (lane.channel = 0; lane.channel < session->remote_count; lane.channel++) {
         lane.lane = *hd_session_lane(session, region, lane.channel);
         if (lane.lane.text[0] != '\0') {
@@ -115,7 +121,7 @@ void hd_launched_tell_results(struct hd_session *session)
         }
     }
     for (uint64_t i = 0; i < session->record_count; i++) {
-        hd_record_shift(&records[i], offset_ns);
+        hd_record_shift(&records[i], hd_clock_offset_ns(clock, records[i].begin_ns));
     }
     if (session->record_count > 0) {
         hd_launched_tell(session, HD_SAY_RECORDS, records, session->record_count * sizeof *records);

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "engine/board.h"
 #include "engine/recorder.h"
+#include "launch/clock.h"
 #include "launch/launch.h"
 #include "run/job.h"
 #include "run/launched.h"
@@ -42,7 +43,10 @@ struct hd_rank_result {
         char tag[24];
         uint64_t bytes, peak_bytes;
     } tags[HD_SESSION_TAG_MAX];
-    uint64_t lost_reports; /* of transfers, that had no place in the trace */
+    uint64_t lost_reports;           /* of transfers, that had no place in the trace */
+    _Atomic int64_t clock_offset_ns; /* to add to its host's clock for rank 0's */
+    struct hd_clock_reading clock_first, clock_last; /* at the start and at the end; at_ns 0: it is
+                                                        on rank 0's machine */
     char device[160];
 };
 

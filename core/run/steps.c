@@ -70,13 +70,20 @@ hd_status hd_rank_compute(struct hd_rank *rank, const struct hd_batch *batch,
     return status;
 }
 
+/* As the parent last knew it: this process has the link of the fork only. */
+static int64_t clock_offset_ns(const struct hd_rank *rank)
+{
+    const struct hd_session *session = rank->session;
+    return atomic_load(&hd_session_rank(session, rank->region, rank->rank)->clock_offset_ns);
+}
+
 static hd_status fill_block(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
 {
     const struct hd_exchange *exchange = &rank->session->exchange;
     const uint32_t microbatches = hd_rank_config(rank)->pipeline.microbatches;
     const struct hd_step_times *times = &hd_engine_recorder(rank->engine)->times;
     const struct hd_link *link = rank->session->request.link;
-    const uint64_t offset_ns = link != NULL ? (uint64_t)hd_link_clock_offset_ns(link) : 0;
+    const uint64_t offset_ns = link != NULL ? (uint64_t)clock_offset_ns(rank) : 0;
     double *values = hd_exchange_values(rank->block);
     hd_status status = HD_OK;
 
