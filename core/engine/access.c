@@ -127,6 +127,15 @@ uint64_t hd_engine_peak_slots(const struct hd_engine *engine)
     return engine->peak_slots;
 }
 
+void hd_engine_settle(struct hd_engine *engine)
+{
+    struct hd_transport *transport = atomic_load(&engine->transport);
+
+    if (transport != NULL && engine->transport_ops->progress != NULL) {
+        (void)engine->transport_ops->progress(transport); /* data calls follow each other */
+    }
+}
+
 void hd_engine_channel(struct hd_engine *engine, uint32_t channel, struct hd_channel_stats *stats)
 {
     struct hd_transport *transport = atomic_load(&engine->transport);

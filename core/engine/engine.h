@@ -116,6 +116,10 @@ uint64_t hd_engine_peak_slots(const struct hd_engine *engine);
 struct hd_recorder *hd_engine_recorder(struct hd_engine *engine);
 const char *hd_engine_device(const struct hd_engine *engine); /* "cpu oneDNN ..."; static */
 
+/* After the last step: waits for whoever is still inside the transport (a hook's thread, say), so
+   that the recorder has all that it reports. */
+void hd_engine_settle(struct hd_engine *engine);
+
 /* What the transport says of a remote channel (its own index): lane "shm", "" if it says nothing or
    the channel is not this rank's. */
 void hd_engine_channel(struct hd_engine *engine, uint32_t channel, struct hd_channel_stats *stats);

@@ -309,6 +309,7 @@ static void leave_records(struct hd_rank *rank, struct hd_rank_result *result)
     struct hd_recorder *recorder = hd_engine_recorder(rank->engine);
     struct hd_record *records = hd_session_records(session, rank->region, rank->rank);
 
+    hd_engine_settle(rank->engine);
     for (uint32_t step = 1; recorder->step_max > 0 && step <= recorder->step; step++) {
         const uint64_t row = (uint64_t)((step - 1) % recorder->step_max);
         hd_recorder_copy(recorder, step, records + row * session->actions_max);
