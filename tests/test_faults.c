@@ -214,6 +214,16 @@ static void test_kernel_faults(void)
     }
 }
 
+/* Each device once, in order of the first rank that has it. */
+static void test_devices(void)
+{
+    static const struct row row = {"", 0, {NULL}};
+
+    expect(faulty, &row);
+    CU_ASSERT(command_says("run/run.json", "\"devices\": [\"nothing, with faults\", \"nothing, "
+                                           "with faults, on rank 3\"]"));
+}
+
 static void test_rounding(void)
 {
 #if defined(__x86_64__)
@@ -440,6 +450,7 @@ static const struct hd_check checks[] = {
     {"late messages, slots at the depth: every word arrives (C13, C14, C47)", test_late_messages},
     {"late messages change no bit (C46)", test_late_bits},
     {"a kernel that fails is named with rank and action (C56, C77)", test_kernel_faults},
+    {"run.json has the devices of all ranks", test_devices},
     {"a kernel that sets flush-to-zero ends with 3", test_rounding},
     {"every rank's log says why it left (C77)", test_every_rank_says_why},
     {"a loss that is not finite: 6, the step, null in the metrics", test_nonfinite},

@@ -18,8 +18,7 @@ enum { LINE_BYTES = 8192 };
 /* Everything that a record borrows; one block, freed at the end. */
 struct facts {
     char command_line[LINE_BYTES], cpu[256], host[64], sha256[HD_HASH_TEXT_BYTES];
-    const char **hosts; /* [rank_count], each once */
-    const char *devices[1];
+    const char **hosts, **devices; /* [rank_count], each once */
     struct hd_run_plugin plugins[4];
     struct hd_run_channel *channels; /* [channel_count] */
     struct hd_run_rank *ranks;       /* [rank_count] */
@@ -27,6 +26,16 @@ struct facts {
     struct hd_memory_use *memory;    /* [rank_count, HD_SESSION_TAG_MAX] */
     struct hd_run_record record;
 };
+
+static void add_once(const char **list, uint32_t *count, const char *text)
+{
+    for (uint32_t i = 0; i < *count; i++) {
+        if (strcmp(list[i], text) == 0) {
+            return;
+        }
+    }
+    list[(*count)++] = text;
+}
 
 static void add_plugin(struct facts *facts, const char *kind, const struct hd_candidate *candidate)
 {
@@ -106,6 +115,9 @@ static void add_ranks(struct facts *facts, const struct hd_session *session, voi
         const struct hd_rank_result *result = hd_session_rank(session, region, rank);
         struct hd_memory_use *memory = facts->memory + (uint64_t)rank * HD_SESSION_TAG_MAX;
         const double steps = result->counted_steps;
+        if (result->device[0] != '\0') { /* else the rank did not come to its end */
+            add_once(facts->devices, &facts->record.device_count, result->device);
+        }
         for (uint32_t i = 0; i < result->tag_count; i++) {
             memory[i] = (struct hd_memory_use){result->tags[i].tag, result->tags[i].bytes,
                                                result->tags[i].peak_bytes};
@@ -126,9 +138,7 @@ static void add_ranks(struct facts *facts, const struct hd_session *session, voi
             .memory = memory,
         };
     }
-    facts->devices[0] = hd_session_rank(session, region, 0)->device;
     facts->record.devices = facts->devices;
-    facts->record.device_count = 1;
     facts->record.ranks = facts->ranks;
 }
 
@@ -189,24 +199,14 @@ static void add_results(struct facts *facts, const struct hd_session *session, v
     record->bubble_measured = results->steps_done > 0 ? results->measured_bubble : NAN;
 }
 
-static void add_host(struct facts *facts, const char *host)
-{
-    for (uint32_t i = 0; i < facts->record.host_count; i++) {
-        if (strcmp(facts->hosts[i], host) == 0) {
-            return;
-        }
-    }
-    facts->hosts[facts->record.host_count++] = host;
-}
-
 static void add_hosts(struct facts *facts, const struct hd_session *session)
 {
     const struct hd_link *link = session->request.link;
 
     gethostname(facts->host, sizeof facts->host - 1);
-    add_host(facts, facts->host);
+    add_once(facts->hosts, &facts->record.host_count, facts->host);
     for (uint32_t rank = 1; link != NULL && rank < hd_link_rank_count(link); rank++) {
-        add_host(facts, hd_link_peer(link, rank)->host);
+        add_once(facts->hosts, &facts->record.host_count, hd_link_peer(link, rank)->host);
     }
     facts->record.hosts = facts->hosts;
 }
@@ -247,6 +247,7 @@ static void free_facts(struct facts *facts)
 {
     if (facts != NULL) {
         free(facts->hosts);
+        free(facts->devices);
         free(facts->channels);
         free(facts->ranks);
         free(facts->clocks);
@@ -270,11 +271,13 @@ hd_status hd_session_write_run(const struct hd_session *session, void *region, i
         facts->ranks = calloc(pipeline->rank_count, sizeof *facts->ranks);
         facts->clocks = calloc(pipeline->rank_count, sizeof *facts->clocks);
         facts->hosts = calloc(pipeline->rank_count, sizeof *facts->hosts);
+        facts->devices = calloc(pipeline->rank_count, sizeof *facts->devices);
         facts->memory =
             calloc((size_t)pipeline->rank_count * HD_SESSION_TAG_MAX, sizeof *facts->memory);
     }
-    if (facts != NULL && facts->hosts != NULL && facts->channels != NULL && facts->ranks != NULL &&
-        facts->clocks != NULL && facts->memory != NULL) {
+    if (facts != NULL && facts->hosts != NULL && facts->devices != NULL &&
+        facts->channels != NULL && facts->ranks != NULL && facts->clocks != NULL &&
+        facts->memory != NULL) {
         add_origin(facts, session);
         add_channels(facts, session, region);
         hd_overlap_measure(session, region, &facts->record.overlap);

@@ -39,7 +39,8 @@ static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struc
     }
     kernel->host = host;
     device->alignment = 64;
-    device->effective = "nothing, with faults";
+    device->effective =
+        host->rank == 3 ? "nothing, with faults, on rank 3" : "nothing, with faults";
     *out = kernel;
     return HD_OK;
 }
