@@ -1,0 +1,269 @@
+/*
+ * nccl_link/launch.c - calls of NCCL and CUDA, and what they answer.
+ *
+ * A communicator that does not block answers "in progress" while a thread of NCCL's own enqueues
+ * the work.  That waits for nobody else, since every connection was made in open; so it is waited
+ * for here, with the lock held, and an abort or the deadline ends it.  Only then may an event be
+ * recorded behind the work.
+ */
+#include "nccl_link.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { TEXT_BYTES = 512, NAP_NS = 20000, SPIN_COUNT = 200 };
+
+/* Posts get no deadline from the core; the watchdog's abort ends them, and this if all else fails.
+ */
+#define LAUNCH_NS UINT64_C(60000000000)
+
+hd_status nccl_fail(struct hd_transport *instance, const struct nccl_fault *fault,
+                    const char *format, ...)
+{
+    const struct hd_host *host = instance->host;
+    int first = HD_OK;
+    char text[TEXT_BYTES];
+    va_list arguments;
+
+    if (!atomic_compare_exchange_strong(&instance->failed, &first, fault->status)) {
+        return first;
+    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = fault->status,
+                                   .rank = fault->rank,
+                                   .channel = fault->channel,
+                                   .sequence = fault->sequence,
+                                   .text = text};
+    host->fail(host->context, &error);
+    return fault->status;
+}
+
+static struct nccl_fault fault_of(const struct nccl_lane *lane, hd_status status)
+{
+    if (lane == NULL) {
+        return (struct nccl_fault){status, NCCL_NONE, NCCL_NONE, 0};
+    }
+    return (struct nccl_fault){status, lane->peer, lane->number, lane->done_count};
+}
+
+void nccl_nap(void)
+{
+    const struct timespec nap = {0, NAP_NS};
+    nanosleep(&nap, NULL);
+}
+
+hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_lane *lane, cudaError_t error,
+                    const char *call)
+{
+    const struct nccl_fault fault = fault_of(lane, HD_DEVICE);
+    char text[CUDA_REASON_BYTES];
+
+    if (error == cudaSuccess) {
+        return HD_OK;
+    }
+    return nccl_fail(instance, &fault, "%s: %s", instance->mode->name,
+                     cuda_explain(&instance->cuda, call, error, text));
+}
+
+hd_status nccl_use_device(struct hd_transport *instance)
+{
+    const hd_status failed = atomic_load(&instance->failed);
+
+    if (failed < 0) {
+        return failed;
+    }
+    return nccl_cuda(instance, NULL, instance->cuda.cudaSetDevice((int)instance->device),
+                     "cudaSetDevice");
+}
+
+static hd_status status_of(ncclResult_t result)
+{
+    switch (result) {
+    case ncclRemoteError:
+        return HD_PEER_LOST;
+    case ncclSystemError:
+        return HD_SYSTEM;
+    case ncclInvalidArgument:
+    case ncclInvalidUsage:
+        return HD_INVALID;
+    default:
+        return HD_DEVICE;
+    }
+}
+
+static hd_status explain(struct hd_transport *instance, const struct nccl_lane *lane,
+                         ncclResult_t result, const char *call)
+{
+    const struct nccl_fault fault = fault_of(lane, status_of(result));
+    const char *last = instance->nccl.ncclGetLastError(lane != NULL ? lane->comm : NULL);
+
+    return nccl_fail(instance, &fault, "%s: %s with rank %u: %s%s%s", instance->mode->name, call,
+                     lane != NULL ? lane->peer : instance->host->rank,
+                     instance->nccl.ncclGetErrorString(result),
+                     last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
+}
+
+hd_status nccl_settle(struct hd_transport *instance, const struct nccl_lane *lane,
+                      ncclResult_t result, const char *call, uint64_t deadline_ns)
+{
+    const struct hd_host *host = instance->host;
+    const struct nccl_fault late = fault_of(lane, HD_TIMEOUT);
+
+    for (uint32_t turn = 0; result == ncclInProgress; turn++) {
+        const hd_status failed = atomic_load(&instance->failed);
+        if (failed < 0) {
+            return failed;
+        }
+        if (host->now_ns(host->context) > deadline_ns) {
+            return nccl_fail(instance, &late, "%s: %s with rank %u was not over by the deadline",
+                             instance->mode->name, call, lane->peer);
+        }
+        if (turn >= SPIN_COUNT) {
+            nccl_nap();
+        }
+        const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
+        if (asked != ncclSuccess) {
+            result = asked;
+        }
+    }
+    return result == ncclSuccess ? HD_OK : explain(instance, lane, result, call);
+}
+
+hd_status nccl_begun(struct hd_transport *instance, const struct nccl_lane *lane,
+                     ncclResult_t result, const char *call)
+{
+    if (result == ncclSuccess || result == ncclInProgress) {
+        return HD_OK;
+    }
+    return explain(instance, lane, result, call);
+}
+
+hd_status nccl_query(struct hd_transport *instance, const struct nccl_lane *lane, cudaEvent_t event)
+{
+    const cudaError_t error = instance->cuda.cudaEventQuery(event);
+
+    if (error == cudaErrorNotReady) {
+        (void)instance->cuda.cudaGetLastError(); /* no error, but the runtime keeps it as one */
+        return HD_IN_PROGRESS;
+    }
+    return nccl_cuda(instance, lane, error, "cudaEventQuery");
+}
+
+hd_status nccl_follow(struct hd_transport *instance, struct nccl_lane *lane, cudaEvent_t event,
+                      void *stream)
+{
+    if (stream == NULL) {
+        return HD_OK;
+    }
+    hd_status status =
+        nccl_cuda(instance, lane, instance->cuda.cudaEventRecord(event, stream), "cudaEventRecord");
+    if (status == HD_OK) {
+        status =
+            nccl_cuda(instance, lane, instance->cuda.cudaStreamWaitEvent(lane->stream, event, 0),
+                      "cudaStreamWaitEvent");
+    }
+    return status;
+}
+
+hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_lane *lane,
+                           cudaEvent_t event, uint64_t deadline_ns)
+{
+    const struct hd_host *host = instance->host;
+    hd_status status = nccl_query(instance, lane, event);
+
+    while (status == HD_IN_PROGRESS) {
+        const hd_status failed = atomic_load(&instance->failed);
+        if (failed < 0) {
+            return failed;
+        }
+        if (host->now_ns(host->context) > deadline_ns) {
+            return HD_TIMEOUT;
+        }
+        nccl_nap();
+        status = nccl_query(instance, lane, event);
+    }
+    return status;
+}
+
+/* --- groups ------------------------------------------------------------------------------ */
+
+static hd_status record_moved(struct hd_transport *instance, struct nccl_lane *lane,
+                              uint64_t sequence)
+{
+    return nccl_cuda(
+        instance, lane,
+        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->slot_count], lane->stream),
+        "cudaEventRecord");
+}
+
+/* The last of its group has been enqueued: all begin, and an event stands behind each. */
+static hd_status end_group(struct hd_transport *instance, uint64_t deadline_ns)
+{
+    hd_status status = HD_OK;
+
+    if (instance->is_group_open) {
+        instance->is_group_open = 0;
+        const ncclResult_t result = instance->nccl.ncclGroupEnd();
+        if (result != ncclSuccess && result != ncclInProgress) {
+            status = explain(instance, instance->group[0], result, "ncclGroupEnd");
+        }
+    }
+    for (uint32_t i = 0; status == HD_OK && i < instance->group_count; i++) {
+        struct nccl_lane *lane = instance->group[i];
+        ncclResult_t result = ncclSuccess;
+        const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
+        result = asked != ncclSuccess ? asked : result;
+        status = nccl_settle(instance, lane, result, "a group of transfers", deadline_ns);
+        if (status == HD_OK && !instance->mode->is_one_sided) {
+            status = record_moved(instance, lane, instance->group_sequence[i]);
+        }
+    }
+    instance->group_count = 0;
+    return status;
+}
+
+static hd_status open_group(struct hd_transport *instance, const struct nccl_lane *lane,
+                            const struct hd_message *message)
+{
+    const struct nccl_fault fault = {HD_UNSUPPORTED, NCCL_NONE, lane->number, message->sequence};
+
+    if (instance->group_count == NCCL_GROUP_MAX) {
+        return nccl_fail(instance, &fault, "%s: a group of more than %d posts",
+                         instance->mode->name, NCCL_GROUP_MAX);
+    }
+    if (message->group_left == 0 || instance->is_group_open) {
+        return HD_OK;
+    }
+    const ncclResult_t result = instance->nccl.ncclGroupStart();
+    instance->is_group_open = result == ncclSuccess;
+    return result == ncclSuccess ? HD_OK : explain(instance, lane, result, "ncclGroupStart");
+}
+
+hd_status nccl_launch(struct hd_transport *instance, struct nccl_lane *lane,
+                      const struct hd_message *message,
+                      hd_status (*enqueue)(struct hd_transport *, struct nccl_lane *, uint64_t))
+{
+    const struct hd_host *host = instance->host;
+    const uint64_t deadline_ns = host->now_ns(host->context) + LAUNCH_NS;
+
+    pthread_mutex_lock(&instance->lock);
+    hd_status status = open_group(instance, lane, message);
+    if (status == HD_OK) {
+        status = enqueue(instance, lane, message->sequence);
+    }
+    if (status == HD_OK) {
+        instance->group[instance->group_count] = lane;
+        instance->group_sequence[instance->group_count] = message->sequence;
+        instance->group_count++;
+        if (message->group_left == 0) {
+            status = end_group(instance, deadline_ns);
+        }
+    }
+    pthread_mutex_unlock(&instance->lock);
+    return status;
+}

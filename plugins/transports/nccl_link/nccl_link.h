@@ -1,0 +1,227 @@
+/*
+ * nccl_link/nccl_link.h - what nccl and nccl_rma share: communicators, turns, events, the end.
+ *
+ *   nccl.c, nccl_rma.c   how a message crosses: struct nccl_mode
+ *   lane.c               the calls of the contract: whose turn it is, what is free, what arrived
+ *   launch.c             calls of NCCL: one at a time, not blocking, in groups where law 7 says so
+ *   check.c              what this machine and these ranks must have
+ *   open.c               cards, communicators, warm-up
+ *   close.c              abort, rest, the end
+ *
+ * Every channel has a communicator of two ranks (0 the source, 1 the target) and a stream of its
+ * own, so two channels between the same ranks share nothing, and none waits for another on the
+ * device.  All are made and used once in open, in channel order, which is one order for all ranks.
+ *
+ *   compute  | 4F2 |event            |              compute        wait(event)| 5F2 |
+ *                    \                                                /
+ *   channel            wait| send ... |event        channel  recv ... |event
+ *   source                                          target
+ *
+ * NCCL is called under one lock, and an abort waits for nobody: it sets a word and wakes a thread
+ * that tears the communicators down once the lock is free.
+ */
+#ifndef NCCL_LINK_H
+#define NCCL_LINK_H
+
+#include "cuda_library.h"
+#include "nccl_library.h"
+
+#include <heddle/transport.h>
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#define NCCL_MAGIC 0x316c636e6c646468ull
+#define NCCL_NONE  UINT32_MAX
+
+enum { NCCL_SOURCE = 0, NCCL_TARGET = 1 }; /* ranks of every communicator */
+
+/* This rank's end of one channel. */
+struct nccl_lane {
+    const struct hd_channel *channel; /* borrowed */
+    uint32_t number;                  /* of the channel */
+    uint32_t peer;                    /* rank of the world at the other end */
+    int is_source;
+    uint32_t slot_count; /* depth, or send_depth */
+    uint64_t stride_bytes;
+    unsigned char *slots; /* on the device */
+    ncclComm_t comm;
+    ncclWindow_t window;   /* nccl_rma */
+    cudaStream_t stream;   /* of the channel */
+    cudaStream_t arrivals; /* nccl_rma, target: waits that no caller's stream makes */
+    cudaEvent_t ready;     /* the caller's stream, when it posted or released */
+    cudaEvent_t *moved;    /* [slot_count]: the message in the slot has left, or has arrived */
+    cudaEvent_t *freed;    /* [slot_count], target: the last reader of the slot has ended */
+    uint8_t *is_freed;     /* [slot_count]: freed is recorded; else the host said so itself */
+    uint64_t reserved_count, posted_count, done_count, readable_count, released_count;
+    uint64_t awaited_count; /* nccl_rma: waits for signals that are enqueued */
+    _Atomic uint64_t finished_count, busy_count;
+};
+
+/* How a message crosses.  [data], but prepare and finish, which are [setup]. */
+struct nccl_mode {
+    const char *name;
+    int is_one_sided;
+    /* What must hold on this machine for this mode; a sentence in `reason` if it does not. */
+    hd_status (*check)(struct hd_transport *instance, char reason[NCCL_REASON_BYTES]);
+    /* The lane's slots, and what the library must know of them; collective for its two ranks. */
+    hd_status (*prepare)(struct hd_transport *instance, struct nccl_lane *lane);
+    void (*finish)(struct hd_transport *instance, struct nccl_lane *lane);
+    /* Enqueues message `sequence`, behind lane->ready if `is_behind`. */
+    hd_status (*send)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence);
+    hd_status (*receive)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence);
+    /* Target: once `moved` of the message is recorded, on `stream` or on one of the lane's. */
+    hd_status (*await)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence,
+                       cudaStream_t stream);
+    hd_status (*release)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence);
+    /* Enqueues what the lane still waits for before it may rest. */
+    hd_status (*settle)(struct hd_transport *instance, struct nccl_lane *lane);
+};
+
+enum { NCCL_GROUP_MAX = 64 };
+
+struct hd_transport {
+    const struct hd_host *host; /* borrowed */
+    const struct nccl_mode *mode;
+    const struct hd_channel *const *channels; /* borrowed */
+    uint32_t channel_count, lane_count;
+    uint32_t generation; /* of its cards */
+    uint32_t alignment_bytes;
+    uint32_t device;
+    uint32_t max_ctas;
+    struct cuda_library cuda;
+    struct nccl_library nccl;
+    atomic_int failed; /* the first negative status: the abort word of this rank */
+    uint32_t *lane_of; /* [channel_count]; NCCL_NONE: not of this rank */
+    struct nccl_lane *lanes;
+    unsigned char *staging; /* host, pinned: for the warm-up */
+    cudaEvent_t base;       /* recorded at base_ns: event times count from it */
+    uint64_t base_ns;
+
+    /* Posts of a law-7 group, until the last of them. */
+    struct nccl_lane *group[NCCL_GROUP_MAX];
+    uint64_t group_sequence[NCCL_GROUP_MAX];
+    uint32_t group_count;
+    int is_group_open;
+
+    pthread_mutex_t lock; /* whoever calls NCCL */
+    pthread_t helper;
+    int has_helper;
+    sem_t wake;
+    atomic_int is_ending, is_torn_down;
+    int may_be_written; /* by a peer, so that memory must stay; quiesce decides */
+};
+
+struct nccl_fault {
+    hd_status status;
+    uint32_t rank, channel; /* NCCL_NONE where nobody and nothing */
+    uint64_t sequence;
+};
+
+/* Keeps the first failure, reports it if it is the first, and returns what now holds.
+   [any-thread] */
+hd_status nccl_fail(struct hd_transport *instance, const struct nccl_fault *fault,
+                    const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* --- launch.c: HD_OK, or a failure that is reported; `call` names it --------------------- */
+
+/* Of CUDA, for this lane (NULL: none). */
+hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_lane *lane, cudaError_t error,
+                    const char *call);
+/* Makes the instance's device that of the calling thread: any thread may call. */
+hd_status nccl_use_device(struct hd_transport *instance);
+/* Of NCCL: waits, with the lock held, for work of the library's own on this host, never for a peer;
+   until `deadline_ns`, or an abort. */
+hd_status nccl_settle(struct hd_transport *instance, const struct nccl_lane *lane,
+                      ncclResult_t result, const char *call, uint64_t deadline_ns);
+/* Of a call of NCCL that may still be in progress: nccl_launch settles it. */
+hd_status nccl_begun(struct hd_transport *instance, const struct nccl_lane *lane,
+                     ncclResult_t result, const char *call);
+/* Joins, opens or ends the group that `message` belongs to; records `moved` once it has begun. */
+hd_status nccl_launch(struct hd_transport *instance, struct nccl_lane *lane,
+                      const struct hd_message *message,
+                      hd_status (*enqueue)(struct hd_transport *, struct nccl_lane *, uint64_t));
+/* Has the device passed the event?  HD_OK, HD_IN_PROGRESS, or a failure. */
+hd_status nccl_query(struct hd_transport *instance, const struct nccl_lane *lane,
+                     cudaEvent_t event);
+/* Makes lane->stream wait for what `stream` holds so far; NULL: nothing. */
+hd_status nccl_follow(struct hd_transport *instance, struct nccl_lane *lane, cudaEvent_t event,
+                      void *stream);
+/* Until `event` is passed: naps between looks.  HD_TIMEOUT is not reported. */
+hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_lane *lane,
+                           cudaEvent_t event, uint64_t deadline_ns);
+void nccl_nap(void);
+
+/* --- check.c ----------------------------------------------------------------------------- */
+
+struct nccl_card {
+    uint64_t magic;
+    uint64_t digest; /* of all channels: the ranks must run one plan */
+    uint64_t boot[2];
+    int32_t nccl_version, device;
+    hd_status status; /* of its preparation: all ranks learn here who could not */
+    char pci[32];
+};
+
+/* Loads the libraries and chooses the device; then, with the lanes known, asks the mode. */
+hd_status nccl_check(struct hd_transport *instance, const struct hd_transport_setup *setup);
+hd_status nccl_check_mode(struct hd_transport *instance);
+/* Tells the core of memory that the mode takes, or gives back. */
+void nccl_account(const struct hd_transport *instance, int64_t bytes);
+void nccl_introduce(struct hd_transport *instance, struct nccl_card *card);
+/* Does `card`, of `rank`, go with this rank's? */
+hd_status nccl_meet(struct hd_transport *instance, const struct nccl_card *own,
+                    const struct nccl_card *card, uint32_t rank);
+
+/* --- lane.c: the calls of the contract --------------------------------------------------- */
+
+void *nccl_slot(struct hd_transport *instance, const struct hd_message *message);
+hd_status nccl_reserve(struct hd_transport *instance, const struct hd_message *message);
+hd_status nccl_post_send(struct hd_transport *instance, const struct hd_message *message,
+                         void *stream);
+hd_status nccl_post_recv(struct hd_transport *instance, const struct hd_message *message);
+hd_status nccl_test(struct hd_transport *instance, const struct hd_message *message);
+hd_status nccl_wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
+                    uint64_t deadline_ns);
+hd_status nccl_release(struct hd_transport *instance, const struct hd_message *message,
+                       void *stream);
+hd_status nccl_progress(struct hd_transport *instance);
+void nccl_stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out);
+/* Counts what the device has passed.  HD_OK if anything, else HD_IN_PROGRESS. */
+hd_status nccl_advance(struct hd_transport *instance, struct nccl_lane *lane);
+
+/* --- open.c, close.c --------------------------------------------------------------------- */
+
+hd_status nccl_open(const struct hd_transport_setup *setup, const struct nccl_mode *mode,
+                    struct hd_transport **out);
+hd_status nccl_start_helper(struct hd_transport *instance);
+void nccl_abort(struct hd_transport *instance, const char *reason);
+hd_status nccl_quiesce(struct hd_transport *instance, uint64_t deadline_ns);
+void nccl_close(struct hd_transport *instance, uint64_t deadline_ns);
+/* Frees all of it, in whatever state open has left it. */
+void nccl_destroy(struct hd_transport *instance, uint64_t deadline_ns);
+
+/* --- descriptors ------------------------------------------------------------------------- */
+
+/* Options: these three, in this order, are those of both plugins. */
+enum nccl_option { NCCL_OPTION_RUNTIME, NCCL_OPTION_LIBRARY, NCCL_OPTION_CTAS };
+
+#define NCCL_OPTION_ROWS                                                              \
+    CUDA_RUNTIME_OPTION,                                                              \
+    {                                                                                 \
+        .name = "library", .initial = "libnccl.so.2",                                 \
+        .help = "The NCCL to load: a path, or a name that the dynamic linker knows.", \
+        .type = HD_OPTION_TEXT                                                        \
+    }
+
+#define NCCL_OPS(open_function)                                                                   \
+    {                                                                                             \
+        .size = sizeof(struct hd_transport_ops), .open = open_function, .slot = nccl_slot,        \
+        .reserve = nccl_reserve, .post_send = nccl_post_send, .post_recv = nccl_post_recv,        \
+        .test = nccl_test, .wait = nccl_wait, .release = nccl_release, .progress = nccl_progress, \
+        .abort = nccl_abort, .quiesce = nccl_quiesce, .close = nccl_close, .stats = nccl_stats    \
+    }
+
+#endif /* NCCL_LINK_H */

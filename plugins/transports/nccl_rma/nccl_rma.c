@@ -1,0 +1,264 @@
+/*
+ * plugins/transports/nccl_rma - one-sided, by ncclPutSignal between the GPUs of one host.
+ *
+ *   source                                                  target
+ *   reserve   put of k - D has left the send slot
+ *   write     send slot k mod D, in a symmetric window
+ *   post_send own stream, behind the caller's:
+ *             wait for the acknowledgement of k - D  <- - - release   own stream, behind the
+ *             put into slot k mod D, then signal - - - - ->  wait     caller's stream: signal
+ *                                                           the caller's stream, at the latest
+ *
+ * No kernel holds the GPU: a put is a copy, and a wait is the stream's own.  NCCL counts signals by
+ * communicator and sender, without numbers, so every channel has its own communicator: what comes
+ * from the source is data, what comes from the target is an acknowledgement, and neither can be
+ * taken for another channel's.  NCCL itself gives no credit; the acknowledgement is ours, waited
+ * for on the channel's stream and never on the caller's.
+ */
+#include "nccl_link.h"
+
+#include <stdio.h>
+
+enum { VERSION_MIN = 23007, DRIVER_MIN = 12050 };
+
+static hd_status check(struct hd_transport *instance, char reason[NCCL_REASON_BYTES])
+{
+    const struct nccl_library *nccl = &instance->nccl;
+    char version[16];
+
+    if (nccl->version < VERSION_MIN) {
+        snprintf(reason, NCCL_REASON_BYTES,
+                 "version: %s is NCCL %s, and puts lose data before 2.30.7: install that or newer, "
+                 "or use transport nccl",
+                 nccl->path, nccl_version_text(nccl->version, version));
+        return HD_UNSUPPORTED;
+    }
+    if (nccl->put_signal == NULL || nccl->signal == NULL || nccl->wait_signal == NULL) {
+        snprintf(reason, NCCL_REASON_BYTES,
+                 "version: %s says that it is NCCL %s and has no ncclPutSignal, ncclSignal or "
+                 "ncclWaitSignal",
+                 nccl->path, nccl_version_text(nccl->version, version));
+        return HD_UNSUPPORTED;
+    }
+    if (instance->cuda.driver_version < DRIVER_MIN) {
+        snprintf(reason, NCCL_REASON_BYTES,
+                 "driver: it serves CUDA %d.%d, and NCCL's puts need 12.5: install a newer one",
+                 instance->cuda.driver_version / 1000, instance->cuda.driver_version % 1000 / 10);
+        return HD_UNSUPPORTED;
+    }
+    return HD_OK;
+}
+
+/* --- windows ----------------------------------------------------------------------------- */
+
+static uint64_t window_bytes(const struct nccl_lane *lane)
+{
+    const uint64_t page = NCCL_WIN_REQUIRED_ALIGNMENT;
+    const uint64_t bytes = lane->channel->depth * lane->stride_bytes;
+    return (bytes + page - 1) / page * page;
+}
+
+/* Both ends register as much: a symmetric window is one size. */
+static hd_status prepare(struct hd_transport *instance, struct nccl_lane *lane)
+{
+    const struct hd_host *host = instance->host;
+    const struct nccl_fault missing = {HD_UNSUPPORTED, lane->peer, lane->number, 0};
+    const uint64_t deadline_ns = host->now_ns(host->context) + 60000000000u;
+    void *memory = NULL;
+    hd_status status =
+        nccl_settle(instance, lane, instance->nccl.ncclMemAlloc(&memory, window_bytes(lane)),
+                    "ncclMemAlloc", deadline_ns);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    lane->slots = memory;
+    nccl_account(instance, (int64_t)window_bytes(lane));
+    status = nccl_settle(instance, lane,
+                         instance->nccl.ncclCommWindowRegister(lane->comm, lane->slots,
+                                                               window_bytes(lane), &lane->window,
+                                                               NCCL_WIN_COLL_SYMMETRIC),
+                         "ncclCommWindowRegister", deadline_ns);
+    if (status == HD_OK && lane->window == NULL) {
+        return nccl_fail(instance, &missing,
+                         "symmetric window: NCCL makes none between ranks %u and %u; their GPUs "
+                         "must reach each other (P2P, cuMem): use transport nccl",
+                         host->rank, lane->peer);
+    }
+    return status;
+}
+
+static void finish(struct hd_transport *instance, struct nccl_lane *lane)
+{
+    if (lane->window != NULL) {
+        (void)instance->nccl.ncclCommWindowDeregister(lane->comm, lane->window);
+        lane->window = NULL;
+    }
+    if (lane->slots != NULL) {
+        (void)instance->nccl.ncclMemFree(lane->slots);
+        nccl_account(instance, -(int64_t)window_bytes(lane));
+        lane->slots = NULL;
+    }
+}
+
+/* --- messages ---------------------------------------------------------------------------- */
+
+/* `count` signals of the peer, on `stream`; NCCL adds them to what it expects. */
+static hd_status await_signals(struct hd_transport *instance, struct nccl_lane *lane, int count,
+                               cudaStream_t stream)
+{
+    struct nccl_wait_signal signals = {.signal_count = count,
+                                       .peer = lane->is_source ? NCCL_TARGET : NCCL_SOURCE};
+
+    const hd_status status =
+        nccl_begun(instance, lane, instance->nccl.wait_signal(1, &signals, lane->comm, stream),
+                   "ncclWaitSignal");
+    return status;
+}
+
+/* The library's own work on this host: until an event may stand behind it. */
+static hd_status enqueued(struct hd_transport *instance, const struct nccl_lane *lane)
+{
+    const struct hd_host *host = instance->host;
+    ncclResult_t result = ncclSuccess;
+    const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
+
+    return nccl_settle(instance, lane, asked != ncclSuccess ? asked : result, "a transfer",
+                       host->now_ns(host->context) + 60000000000u);
+}
+
+static hd_status record(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence,
+                        cudaStream_t stream)
+{
+    return nccl_cuda(
+        instance, lane,
+        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->slot_count], stream),
+        "cudaEventRecord");
+}
+
+static hd_status send_one(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence)
+{
+    const uint64_t offset = sequence % lane->slot_count * lane->stride_bytes;
+    hd_status status = HD_OK;
+
+    if (sequence >= lane->slot_count) {
+        status = await_signals(instance, lane, 1, lane->stream);
+        lane->awaited_count += status == HD_OK;
+        status = status == HD_OK ? enqueued(instance, lane) : status;
+    }
+    if (status == HD_OK) {
+        status = nccl_begun(instance, lane,
+                            instance->nccl.put_signal(lane->slots + offset, lane->channel->bytes,
+                                                      ncclUint8, NCCL_TARGET, lane->window, offset,
+                                                      0, 0, 0, lane->comm, lane->stream),
+                            "ncclPutSignal");
+    }
+    if (status == HD_OK) {
+        status = enqueued(instance, lane);
+    }
+    return status == HD_OK ? record(instance, lane, sequence, lane->stream) : status;
+}
+
+/* Nobody asks for a message: it lands in its slot, which its release made free. */
+static hd_status receive_one(struct hd_transport *instance, struct nccl_lane *lane,
+                             uint64_t sequence)
+{
+    (void)instance;
+    (void)lane;
+    (void)sequence;
+    return HD_OK;
+}
+
+/* One wait a message, in sequence: on the consumer's stream, or else on one where it holds up
+   nothing. */
+static hd_status await(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence,
+                       cudaStream_t stream)
+{
+    hd_status status = HD_OK;
+
+    pthread_mutex_lock(&instance->lock);
+    while (status == HD_OK && lane->awaited_count <= sequence) {
+        const cudaStream_t where = stream != NULL ? stream : lane->arrivals;
+        status = await_signals(instance, lane, 1, where);
+        status = status == HD_OK ? enqueued(instance, lane) : status;
+        status = status == HD_OK ? record(instance, lane, lane->awaited_count, where) : status;
+        lane->awaited_count += status == HD_OK;
+    }
+    pthread_mutex_unlock(&instance->lock);
+    return status;
+}
+
+static hd_status release_one(struct hd_transport *instance, struct nccl_lane *lane,
+                             uint64_t sequence)
+{
+    const uint64_t slot = sequence % lane->slot_count;
+    hd_status status = HD_OK;
+
+    if (lane->is_freed[slot]) {
+        status = nccl_cuda(instance, lane,
+                           instance->cuda.cudaStreamWaitEvent(lane->stream, lane->freed[slot], 0),
+                           "cudaStreamWaitEvent");
+    }
+    pthread_mutex_lock(&instance->lock);
+    if (status == HD_OK) {
+        status = nccl_begun(instance, lane,
+                            instance->nccl.signal(NCCL_SOURCE, 0, 0, 0, lane->comm, lane->stream),
+                            "ncclSignal");
+    }
+    if (status == HD_OK) {
+        status = enqueued(instance, lane);
+    }
+    pthread_mutex_unlock(&instance->lock);
+    return status;
+}
+
+/* The acknowledgements that no later message has asked for. */
+static hd_status settle(struct hd_transport *instance, struct nccl_lane *lane)
+{
+    const uint64_t left = lane->is_source ? lane->posted_count - lane->awaited_count : 0;
+    hd_status status = HD_OK;
+
+    if (left == 0) {
+        return HD_OK;
+    }
+    pthread_mutex_lock(&instance->lock);
+    status = await_signals(instance, lane, (int)left, lane->stream);
+    status = status == HD_OK ? enqueued(instance, lane) : status;
+    lane->awaited_count += status == HD_OK ? left : 0;
+    pthread_mutex_unlock(&instance->lock);
+    return status;
+}
+
+static const struct nccl_mode mode = {.name = "nccl_rma",
+                                      .is_one_sided = 1,
+                                      .check = check,
+                                      .prepare = prepare,
+                                      .finish = finish,
+                                      .send = send_one,
+                                      .receive = receive_one,
+                                      .await = await,
+                                      .release = release_one,
+                                      .settle = settle};
+
+static hd_status open_one_sided(const struct hd_transport_setup *setup, struct hd_transport **out)
+{
+    return nccl_open(setup, &mode, out);
+}
+
+static const struct hd_transport_ops ops = NCCL_OPS(open_one_sided);
+
+static const struct hd_option options[] = {NCCL_OPTION_ROWS};
+
+HD_EXPORT const struct hd_plugin hd_plugin = {
+    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    .option_count = sizeof options / sizeof options[0],
+    .options = options,
+    .capabilities = HD_TRANSPORT_CUDA | HD_TRANSPORT_NO_RESIDENT,
+    .name = "nccl_rma",
+    .summary = "one-sided puts with signal of NCCL between the GPUs of a host, no kernel resident",
+    .vendor = "heddle",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .source = "NCCL 2.30.7 or newer, ncclPutSignal, ncclSignal and ncclWaitSignal",
+    .ops = &ops,
+};
