@@ -83,6 +83,8 @@ fails two_instances transport_lossy
 fails open_alone transport_lossy
 fails refused_open transport_lossy
 fails seal transport_lossy transport.lossy.does=repeat transport.lossy.sequence=5
+fails_by group transport_rendezvous ungroup
+passes "$faults/heddle_transport_rendezvous.so" --bytes-max 4M
 fails promises transport_boaster
 fails_by slots transport_spoiled crooked mix_up
 fails_by stats transport_spoiled overcount nameless roomy

@@ -31,6 +31,8 @@ const struct hd_conform_check hd_conform_transports[] = {
      hd_conform_transport_pair},
     {"ring", HD_CONFORM_SEMANTICS, 60, "G5", "four ranks in a ring, both ways, come to an end",
      hd_conform_transport_ring},
+    {"group", HD_CONFORM_SEMANTICS, 60, "law 7",
+     "what is posted as a group moves, though both ranks send first", hd_conform_transport_group},
     {"two_instances", HD_CONFORM_SEMANTICS, 90, "open", "two instances live in one process",
      hd_conform_transport_two},
     {"seal", HD_CONFORM_SEMANTICS, 60, "HD_TRANSPORT_SEALED",

@@ -17,6 +17,7 @@ void hd_conform_transport_sizes(struct hd_conform_case *check);
 void hd_conform_transport_large(struct hd_conform_case *check);
 void hd_conform_transport_pair(struct hd_conform_case *check);
 void hd_conform_transport_ring(struct hd_conform_case *check);
+void hd_conform_transport_group(struct hd_conform_case *check);
 void hd_conform_transport_two(struct hd_conform_case *check);
 void hd_conform_transport_latency(struct hd_conform_case *check);
 void hd_conform_transport_bandwidth(struct hd_conform_case *check);

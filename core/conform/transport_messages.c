@@ -7,7 +7,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ORDER_COUNT = 3000, LATENCY_COUNT = 2000, BANDWIDTH_COUNT = 200, MIB = 1 << 20 };
+enum {
+    GROUP_COUNT = 200,
+    ORDER_COUNT = 3000,
+    LATENCY_COUNT = 2000,
+    BANDWIDTH_COUNT = 200,
+    MIB = 1 << 20
+};
 
 /* --- in turn ------------------------------------------------------------------------------- */
 
@@ -176,6 +182,37 @@ void hd_conform_transport_large(struct hd_conform_case *check)
                         (unsigned long long)affordable);
     }
     hd_conform_remark(check, "up to %llu bytes", (unsigned long long)largest);
+}
+
+/* --- groups -------------------------------------------------------------------------------- */
+
+/* One by one in this order neither would ever come: each rank's send is ahead of its receive. */
+static void send_both_first(struct hd_rig *rig)
+{
+    const struct hd_port *port = hd_rig_port(rig);
+
+    for (uint64_t sequence = 0; sequence < GROUP_COUNT; sequence++) {
+        const struct hd_message out = {.sequence = sequence, .channel = rig->rank, .group_left = 1};
+        const struct hd_message in = {.sequence = sequence, .channel = 1 - rig->rank};
+        const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
+        HD_RIG_EXPECT(rig, "sending", out, hd_port_send(port, out), HD_OK);
+        HD_RIG_EXPECT(rig, "receiving", in, hd_port_receive(port, in), HD_OK);
+        HD_RIG_EXPECT(rig, "release", in, hd_port_release(port, in), HD_OK);
+        /* Of a message that is posted: has its send ended? */
+        HD_RIG_EXPECT(rig, "wait", out, hd_port_wait(port, out, deadline_ns), HD_OK);
+    }
+}
+
+void hd_conform_transport_group(struct hd_conform_case *check)
+{
+    const struct hd_rig_job job = job_of_two(send_both_first);
+
+    if ((hd_rig_capabilities(check) & HD_TRANSPORT_SERIAL) == 0) {
+        hd_conform_skip(check, "moves transfers side by side");
+        return;
+    }
+    hd_rig_run(check, &job);
+    hd_conform_remark(check, "%d groups of a send and a receive", GROUP_COUNT);
 }
 
 /* --- instances ----------------------------------------------------------------------------- */

@@ -88,9 +88,21 @@ static void read_options(struct hd_transport *hook)
     }
 }
 
+/* What is held goes later than what was posted after it, which a serial transport may not see. */
+static int breaks_order(const struct hd_transport *hook, const struct hd_plugin *inner)
+{
+    const int holds_back = hook->values[DELAY_US] > 0 || hook->values[BANDWIDTH_MB] > 0 ||
+                           hook->values[REORDER_PERCENT] > 0;
+    return holds_back && (inner->capabilities & HD_TRANSPORT_SERIAL) != 0;
+}
+
 static hd_status open_inner(struct hd_transport *hook, const struct hd_transport_setup *setup)
 {
-    hd_status status = HD_OK;
+    hd_status status =
+        breaks_order(hook, setup->inner)
+            ? refuse(setup->host, HD_UNSUPPORTED,
+                     "inner is serial: it takes messages in one order, and none can be held back")
+            : HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < setup->channel_count; i++) {
         status = take_lane(hook, i);

@@ -88,6 +88,19 @@ static void end_post(struct hd_transport *instance, struct post *post)
     pthread_cond_broadcast(&instance->moved);
 }
 
+/* Up to late_us, by channel and sequence alone.  A transfer that takes long keeps its rank's others
+   waiting, as it should. */
+static void take_time(const struct hd_transport *instance, const struct post *post)
+{
+    const uint64_t late_us = (uint64_t)instance->setup->host->options[MEET_OPTION_LATE_US].integer;
+    const uint64_t drawn = hd_pattern_word(post->channel, post->sequence, 1) >> 32;
+    const struct timespec duration = {.tv_nsec = (long)(drawn % (late_us + 1) * 1000)};
+
+    if (late_us > 0) {
+        nanosleep(&duration, NULL);
+    }
+}
+
 /* One thing that can be done at the head: what has arrived is counted, what is wanted is copied. */
 static int move_one(struct hd_transport *instance)
 {
@@ -105,6 +118,7 @@ static int move_one(struct hd_transport *instance)
         }
         if (post->is_send && is_offered(instance, post)) {
             pthread_mutex_unlock(&instance->lock); /* nobody else touches the head */
+            take_time(instance, post);
             memcpy(meet_receive_slot(lane, post->sequence) - HD_SEAL_BYTES,
                    meet_send_slot(lane, post->sequence) - HD_SEAL_BYTES,
                    lane->channel->bytes + HD_SEAL_BYTES);
@@ -162,12 +176,16 @@ void meet_stop_mover(struct hd_transport *instance)
 
 void meet_enqueue(struct hd_transport *instance, const struct hd_message *message)
 {
+    const int is_deaf =
+        strcmp(instance->setup->host->options[MEET_OPTION_DOES].text, "ungroup") == 0;
+    const uint32_t group_left = is_deaf ? 0 : message->group_left;
+
     *post_at(instance, instance->tail++) =
         (struct post){.channel = message->channel,
                       .is_send = (uint32_t)meet_is_source(instance, message),
-                      .group_left = message->group_left,
+                      .group_left = group_left,
                       .sequence = message->sequence};
-    if (message->group_left == 0) { /* it begins to move at the last */
+    if (group_left == 0) { /* it begins to move at the last */
         const int was_empty = instance->head == instance->whole;
         instance->whole = instance->tail;
         if (was_empty) {

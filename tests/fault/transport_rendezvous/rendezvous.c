@@ -267,10 +267,18 @@ const struct hd_transport_ops meet_ops = {
     .stats = stats,
 };
 
+static const struct hd_option options[] = {
+    {"does", "nothing", "nothing | ungroup", "which promise it breaks: that groups go as one",
+     HD_OPTION_TEXT, 0},
+    {"late_us", "0", "0..999999", "how long a transfer takes, at most", HD_OPTION_INTEGER, 0},
+};
+
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
     .name = "rendezvous",
     .summary = "moves one transfer at a time a rank, once both have come to it",
+    .option_count = sizeof options / sizeof options[0],
+    .options = options,
     .capabilities =
         HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_NO_RESIDENT | HD_TRANSPORT_SERIAL,
     .ops = &meet_ops,

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+enum { MEET_OPTION_DOES, MEET_OPTION_LATE_US };
 enum { MEET_OFFER_MAX = 8, MEET_NAP_NS = 20000000 };
 
 #define MEET_NOBODY UINT32_MAX
