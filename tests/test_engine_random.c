@@ -376,6 +376,43 @@ static void test_split_plans(void)
     run_seeds(run_split);
 }
 
+/* Law 7: one transfer at a time a rank, once both ranks have come to it; each takes its time. */
+static int run_in_order(uint64_t seed)
+{
+    struct hd_random_limits limits = two_to_four;
+    struct hd_problem problem = {0};
+    uint64_t random = 0;
+    struct words words;
+
+    limits.is_ascending = 1;
+    struct hd_pipeline *const pipeline = draw_plan(seed + 2000, &limits, &random);
+    int code = pipeline == NULL;
+    if (code == 0) {
+        pipeline->is_serial = 1;
+        pipeline->issue_order =
+            hd_random_draw(&random, 2) != 0 ? HD_ISSUE_CANONICAL : HD_ISSUE_GROUPED;
+        begin(&words, pipeline);
+        hd_crew_add(&words.job, "transport.name=rendezvous");
+        words.job.as_processes = seed % 5 == 0;
+        words.job.seed = seed;
+        words.job.hesitation_us = 300;
+        add_number(&words, "transport.rendezvous.late_us", 300 * hd_random_draw(&random, 2));
+        add_number(&words, "pipeline.overlap", hd_random_draw(&random, 2));
+        hd_crew_add(&words.job, "debug.poison=on");
+        hd_crew_add(&words.job, "debug.checksum=on");
+        code = hd_pipeline_verify_serial(pipeline, &problem) != HD_OK ||
+               expect(&words, of_one_rank[pipeline->microbatch_count], "in order");
+    }
+    hd_pipeline_destroy(pipeline);
+    return code;
+}
+
+static void test_plans_in_order(void)
+{
+    learn_all();
+    run_seeds(run_in_order);
+}
+
 int main(void)
 {
     static const struct hd_check checks[] = {
@@ -385,6 +422,8 @@ int main(void)
         {"a few of them over ucx_tag and ucx_put", test_random_plans_on_ucx},
         {"random plans with split backwards: the bits of one rank, that does not split",
          test_split_plans},
+        {"random plans over a strict rendezvous, in the order of law 7: the bits of one rank",
+         test_plans_in_order},
     };
     return hd_check_main("test_engine_random", checks, HD_CHECK_COUNT(checks));
 }
