@@ -197,7 +197,8 @@ struct hd_transport_ops {
      */
     hd_status (*post_recv)(struct hd_transport *instance, const struct hd_message *message);
 
-    /* Source: is the slot free?  Target: is it readable?  Or HD_IN_PROGRESS. [data] */
+    /* Source: is the slot free, or, once posted, free again?  Target: is it readable?  Or
+       HD_IN_PROGRESS. [data] */
     hd_status (*test)(struct hd_transport *instance, const struct hd_message *message);
 
     /*
