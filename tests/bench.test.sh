@@ -243,6 +243,15 @@ if [ -e "$HD_PLUGIN_DIR/heddle_transport_ucx_tag.so" ]; then
     has "a thread" out '"progress_thread": true'
 fi
 
+# Strictly rendezvous, one at a time: it stands still where its posts have no common order (law 7).
+serial="$HD_BUILD_DIR/tests/fault/heddle_transport_rendezvous.so"
+for direction in one both; do
+    bench 0 p2p transport.name="$serial" bench.sizes=1K bench.direction=$direction \
+        bench.iterations=2 transport.timeout_s=60 --json
+    has "in order, $direction" out '"transport": "rendezvous"'
+    holds "all arrives, $direction" "$(number wrong) == 0"
+done
+
 hook="transport.name=hook_fault transport.inner=shm bench.sizes=100 transport.timeout_s=60"
 bench 1 p2p $hook bench.iterations=5 transport.hook_fault.fault=flip transport.hook_fault.channel=0 \
     transport.hook_fault.sequence=3 --json
@@ -315,6 +324,8 @@ if [ -e "$HD_PLUGIN_DIR/heddle_transport_ucx_tag.so" ]; then
     has "only what is asked" out '"progress_thread": true, "beat_us": 100'
     [ "$(grep -o '"transport": ' out | wc -l)" -eq 2 ] || say "two lines: $(grep -o '"transport": "[a-z_]*"' out)"
 fi
+bench 0 skew transport.name="$serial" $tiny --json
+has "in order" out '"transport": "rendezvous"'
 bench 1 skew transport.name=hook_fault transport.inner=shm transport.hook_fault.fault=flip \
     transport.hook_fault.channel=0 transport.hook_fault.sequence=1 $tiny
 has "a wrong message ends it" err "messages arrived wrong"

@@ -264,6 +264,31 @@ static hd_status exchange_all(struct hd_line *line, const struct hd_exchange *ex
     return status < 0 ? status : HD_OK;
 }
 
+/* Law 7: both ways in one order, which leaves nothing to happen at once. */
+static hd_status exchange_in_order(struct hd_line *line, const struct hd_exchange *exchange)
+{
+    const uint64_t end = line->sent + exchange->count;
+    hd_status status = HD_OK;
+
+    while (status == HD_OK && line->sent < end) {
+        renew(line, line->sent);
+        status = hd_line_reserve(line, line->sent + 1);
+        if (status == HD_OK && line->rank->rank == 0) {
+            status = push(line, exchange->is_whole);
+        }
+        if (status == HD_OK) {
+            status = hd_line_receive(line);
+        }
+        if (status == HD_OK && line->rank->rank != 0) {
+            status = push(line, exchange->is_whole);
+        }
+        if (status == HD_OK) {
+            status = pull(line, exchange->is_whole);
+        }
+    }
+    return status;
+}
+
 /* --- the clock ------------------------------------------------------------------------------- */
 
 hd_status hd_exchange_stream(struct hd_line *line, const struct hd_exchange *exchange,
@@ -276,7 +301,7 @@ hd_status hd_exchange_stream(struct hd_line *line, const struct hd_exchange *exc
     assert(exchange->window > 0);
     const uint64_t begin_ns = hd_now_ns();
     if (status == HD_OK && exchange->is_both) {
-        status = exchange_all(line, exchange);
+        status = line->is_serial ? exchange_in_order(line, exchange) : exchange_all(line, exchange);
     } else if (status == HD_OK) {
         status = line->rank->rank == 0 ? send_all(line, exchange) : receive_all(line, exchange);
     }

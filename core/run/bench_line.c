@@ -8,13 +8,10 @@
 #include "run/launched.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-enum { KEY_BYTES = 128, POLL_COUNT = 64, NAP_NS = 50000, ALIGNMENT_BYTES = 64 };
-enum { STAMP_BYTES = 8, STAMP_WORD = 1 << 20 }; /* of no body, and never 0 */
+enum { KEY_BYTES = 128, TURN_COUNT = 64, WAIT_NS = 50000, ALIGNMENT_BYTES = 64 };
 
 /* --- the host -------------------------------------------------------------------------------- */
 
@@ -157,7 +154,7 @@ static void init_channels(struct hd_line *line)
             .target = 1 - i % 2,
             .depth = is_bell ? 2 : line->shape.depth,
             .send_depth = is_bell ? 2 : line->shape.depth,
-            .bytes = is_bell ? STAMP_BYTES : line->shape.bytes,
+            .bytes = is_bell ? HD_LINE_STAMP_BYTES : line->shape.bytes,
         };
         line->list[i] = &line->channels[i];
     }
@@ -178,8 +175,8 @@ hd_status hd_line_open(struct hd_line *line, const struct hd_bench_rank *rank, u
     if (plugin.inner != NULL) {
         init_host(line, &line->inner, plugin.inner, plugin.inner_options);
     }
-    const struct hd_transport_setup setup = {
-        .size = sizeof setup,
+    line->setup = (struct hd_transport_setup){
+        .size = sizeof line->setup,
         .channel_count = HD_LINE_CHANNEL_COUNT,
         .channels = line->list,
         .host = &line->outer.host,
@@ -189,8 +186,9 @@ hd_status hd_line_open(struct hd_line *line, const struct hd_bench_rank *rank, u
         .memory = HD_MEMORY_HOST,
         .alignment_bytes = ALIGNMENT_BYTES,
     };
+    line->is_serial = (carrier_of(&plugin)->capabilities & HD_TRANSPORT_SERIAL) != 0;
     line->ops = plugin.plugin->ops;
-    const hd_status status = line->ops->open(&setup, &line->transport);
+    const hd_status status = line->ops->open(&line->setup, &line->transport);
     if (status != HD_OK) {
         return hd_line_blame(line, status, problem);
     }
@@ -238,7 +236,7 @@ static int has_broken_moving(struct hd_line *line)
 {
     hd_status moved = HD_OK;
 
-    for (uint32_t turn = 0; moved >= 0 && turn < POLL_COUNT; turn++) {
+    for (uint32_t turn = 0; moved >= 0 && turn < TURN_COUNT; turn++) {
         moved = line->ops->progress(line->transport);
     }
     return moved < 0;
@@ -255,7 +253,7 @@ hd_status hd_line_fence(struct hd_line *line)
             break;
         }
         status = hd_bootstrap_fence(line->rank->bootstrap,
-                                    moves ? hd_now_ns() + NAP_NS : line->deadline_ns);
+                                    moves ? hd_now_ns() + WAIT_NS : line->deadline_ns);
     }
     return status;
 }
@@ -264,223 +262,4 @@ hd_status hd_line_swap(struct hd_line *line, const void *mine, void *theirs, uin
 {
     const hd_status status = hd_line_fence(line);
     return status == HD_OK ? hd_bench_swap(line->rank, mine, theirs, bytes) : status;
-}
-
-/* --- messages -------------------------------------------------------------------------------- */
-
-hd_status hd_line_wait(struct hd_line *line, const struct hd_message *message)
-{
-    const struct timespec nap = {0, NAP_NS};
-    hd_status status = HD_IN_PROGRESS;
-
-    if (line->ops->wait != NULL) {
-        return line->ops->wait(line->transport, message, NULL, line->deadline_ns);
-    }
-    for (uint64_t turn = 1; status == HD_IN_PROGRESS; turn++) {
-        hd_status moved = HD_IN_PROGRESS;
-        if (line->ops->progress != NULL) {
-            moved = line->ops->progress(line->transport);
-        }
-        status = moved < 0 ? moved : line->ops->test(line->transport, message);
-        if (status == HD_IN_PROGRESS && turn % POLL_COUNT == 0) {
-            if (hd_now_ns() >= line->deadline_ns) {
-                return HD_TIMEOUT;
-            }
-            nanosleep(&nap, NULL);
-        } else if (status == HD_IN_PROGRESS && moved != HD_OK) {
-            sched_yield();
-        }
-    }
-    return status;
-}
-
-static hd_status reserve_one(struct hd_line *line, const struct hd_message *message)
-{
-    hd_status status = line->ops->reserve(line->transport, message);
-
-    while (status == HD_BUSY) { /* a hook may say so again; the wait has a deadline */
-        status = hd_line_wait(line, message);
-        status = status == HD_OK ? line->ops->reserve(line->transport, message) : status;
-    }
-    return status;
-}
-
-hd_status hd_line_reserve(struct hd_line *line, uint64_t end)
-{
-    hd_status status = HD_OK;
-
-    while (status == HD_OK && line->reserved < end) {
-        const struct hd_message message = {.sequence = line->reserved, .channel = line->out};
-        status = reserve_one(line, &message);
-        line->reserved += status == HD_OK;
-    }
-    return status;
-}
-
-hd_status hd_line_post(struct hd_line *line)
-{
-    const struct hd_message message = {.sequence = line->sent, .channel = line->out};
-    const hd_status status = line->ops->post_send(line->transport, &message, NULL);
-
-    line->sent += status == HD_OK;
-    return status;
-}
-
-hd_status hd_line_expect(struct hd_line *line, uint64_t end)
-{
-    hd_status status = HD_OK;
-
-    while (status == HD_OK && line->posted < end &&
-           line->posted < line->released + line->shape.depth) {
-        const struct hd_message message = {.sequence = line->posted, .channel = line->in};
-        status = line->ops->post_recv(line->transport, &message);
-        line->posted += status == HD_OK;
-    }
-    return status;
-}
-
-hd_status hd_line_receive(struct hd_line *line)
-{
-    const struct hd_message message = {.sequence = line->received, .channel = line->in};
-    const hd_status status = hd_line_wait(line, &message);
-
-    line->received += status == HD_OK;
-    return status;
-}
-
-hd_status hd_line_release(struct hd_line *line)
-{
-    const struct hd_message message = {.sequence = line->released, .channel = line->in};
-    const hd_status status = line->ops->release(line->transport, &message, NULL);
-
-    line->released += status == HD_OK;
-    return status;
-}
-
-/* --- bytes ----------------------------------------------------------------------------------- */
-
-static unsigned char *slot_of(const struct hd_line *line, uint32_t channel, uint64_t sequence)
-{
-    const struct hd_message message = {.sequence = sequence, .channel = channel};
-    return line->ops->slot(line->transport, &message);
-}
-
-static const unsigned char *body_of(const struct hd_line *line, uint64_t sequence)
-{
-    return line->shape.bodies[sequence / line->shape.depth % 2];
-}
-
-static uint64_t stamp_of(uint32_t channel, uint64_t sequence)
-{
-    return hd_pattern_word(channel, sequence, STAMP_WORD);
-}
-
-static uint64_t stamp_bytes(const struct hd_line *line)
-{
-    return line->shape.bytes < STAMP_BYTES ? line->shape.bytes : (uint64_t)STAMP_BYTES;
-}
-
-void hd_line_stamp(const struct hd_line *line, uint64_t sequence)
-{
-    const uint64_t stamp = stamp_of(line->out, sequence);
-    memcpy(slot_of(line, line->out, sequence), &stamp, stamp_bytes(line));
-}
-
-void hd_line_fill(const struct hd_line *line, uint64_t sequence)
-{
-    const uint64_t head_bytes = stamp_bytes(line);
-
-    memcpy(slot_of(line, line->out, sequence) + head_bytes, body_of(line, sequence) + head_bytes,
-           line->shape.bytes - head_bytes);
-    hd_line_stamp(line, sequence);
-}
-
-void hd_line_glance(struct hd_line *line, uint64_t sequence)
-{
-    const uint64_t stamp = stamp_of(line->in, sequence);
-
-    line->checked_count++;
-    line->wrong_count += memcmp(slot_of(line, line->in, sequence), &stamp, stamp_bytes(line)) != 0;
-}
-
-void hd_line_check(struct hd_line *line, uint64_t sequence)
-{
-    const uint64_t stamp = stamp_of(line->in, sequence);
-    const uint64_t head_bytes = stamp_bytes(line);
-    const unsigned char *slot = slot_of(line, line->in, sequence);
-
-    line->checked_count++;
-    line->wrong_count += memcmp(slot, &stamp, head_bytes) != 0 ||
-                         memcmp(slot + head_bytes, body_of(line, sequence) + head_bytes,
-                                line->shape.bytes - head_bytes) != 0;
-}
-
-static hd_status ring(struct hd_line *line)
-{
-    const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->out + 2};
-    const uint64_t stamp = stamp_of(bell.channel, bell.sequence);
-    const hd_status status = reserve_one(line, &bell);
-
-    if (status != HD_OK) {
-        return status;
-    }
-    memcpy(slot_of(line, bell.channel, bell.sequence), &stamp, sizeof stamp);
-    return line->ops->post_send(line->transport, &bell, NULL);
-}
-
-static hd_status hear(struct hd_line *line)
-{
-    const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->in + 2};
-    const uint64_t stamp = stamp_of(bell.channel, bell.sequence);
-    const hd_status status = hd_line_wait(line, &bell);
-
-    if (status != HD_OK) {
-        return status;
-    }
-    line->checked_count++;
-    line->wrong_count +=
-        memcmp(slot_of(line, bell.channel, bell.sequence), &stamp, sizeof stamp) != 0;
-    return line->ops->release(line->transport, &bell, NULL);
-}
-
-hd_status hd_line_meet(struct hd_line *line)
-{
-    const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->in + 2};
-    const uint32_t is_first = line->rank->rank == 0;
-    hd_status status = line->ops->post_recv(line->transport, &bell);
-
-    if (status == HD_OK) {
-        status = is_first ? ring(line) : hear(line);
-    }
-    if (status == HD_OK) {
-        status = is_first ? hear(line) : ring(line);
-    }
-    line->meeting_count++;
-    return status;
-}
-
-hd_status hd_line_is_in_place(struct hd_line *line, uint32_t *is_in_place)
-{
-    const uint64_t token = 0xa5a5a5a5a5a5a5a5ull; /* no message begins so */
-    uint32_t seen = 0, other = 0;
-    hd_status status = HD_OK;
-
-    assert(line->sent == 0 && line->received == 0);
-    if (line->rank->rank == 0) {
-        status = hd_line_reserve(line, 1);
-        if (status == HD_OK) {
-            memcpy(slot_of(line, 0, 0), &token, stamp_bytes(line));
-        }
-    } else {
-        status = hd_line_expect(line, 1);
-    }
-    if (status == HD_OK) {
-        status = hd_line_fence(line);
-    }
-    if (status == HD_OK) {
-        seen = line->rank->rank == 1 && memcmp(slot_of(line, 0, 0), &token, stamp_bytes(line)) == 0;
-        status = hd_line_swap(line, &seen, &other, sizeof seen);
-    }
-    *is_in_place = seen | other;
-    return status;
 }

@@ -19,6 +19,7 @@
 #include <heddle/transport.h>
 
 #define HD_LINE_CHANNEL_COUNT 4u
+#define HD_LINE_STAMP_BYTES   8u
 
 /* What is opened. */
 struct hd_line_plugin {
@@ -47,10 +48,12 @@ struct hd_line {
     struct hd_line_shape shape;
     struct hd_channel channels[HD_LINE_CHANNEL_COUNT];
     const struct hd_channel *list[HD_LINE_CHANNEL_COUNT];
+    struct hd_transport_setup setup; /* the plugin's until close */
     struct hd_line_host outer, inner;
     const struct hd_transport_ops *ops;
     struct hd_transport *transport; /* NULL: not open */
     uint32_t out, in;               /* channels of this rank */
+    uint32_t is_serial;             /* law 7: it posts in the order in which both ranks wait */
     uint32_t instance;              /* keeps the keys of several apart */
     uint64_t period_ns;             /* of its thread; 0: none */
     struct hd_problem failure;      /* what the plugin said */
@@ -95,7 +98,8 @@ hd_status hd_line_wait(struct hd_line *line, const struct hd_message *message);
 /* Source: waits for the slots of all messages before `end`; and sends message `sent`. */
 hd_status hd_line_reserve(struct hd_line *line, uint64_t end);
 hd_status hd_line_post(struct hd_line *line);
-/* Target: posts the receives up to `end` that have a slot. */
+/* Target: posts the receives up to `end` that have a slot; of a serial transport hd_line_receive
+   posts, and this does nothing. */
 hd_status hd_line_expect(struct hd_line *line, uint64_t end);
 /* Waits for message `received`; and gives back `released`. */
 hd_status hd_line_receive(struct hd_line *line);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GATHER_BYTES = 256, DEPTH = 2, WORK_FLOATS = 8192, CALIBRATION_COUNT = 5, WORK_TRIAL = 64 };
+enum { GATHER_BYTES = 256, DEPTH = 2, WORK_FLOATS = 8192, CALIBRATION_COUNT = 50, WORK_TRIAL = 64 };
 enum { LOOK_UNITS = 16 };
 
 /* In stages. */

@@ -57,7 +57,7 @@ static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait
 }
 
 /* The clock and a yield take longer than a message does, so they do not follow each look.
-   *moved: HD_OK if any of the looks moved something. */
+ *moved: HD_OK if any of the looks moved something. */
 static hd_status look_again(struct hd_transport *instance, const struct ucx_wait *wait,
                             hd_status *moved)
 {
