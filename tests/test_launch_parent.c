@@ -2,10 +2,12 @@
 #include "support/check.h"
 #include "support/story.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -157,6 +159,42 @@ static void a_fork_that_fails_leaves_nobody(void)
     close(alive_fds[0]);
 }
 
+/* --- what a killed rank leaves ---------------------------------------------------------------- */
+
+static int segment_fds[2];
+
+/* Before it could mark its segment for removal. */
+static int32_t make_segment_and_die(void *context, struct hd_bootstrap *bootstrap, void *shared)
+{
+    (void)context;
+    (void)shared;
+    if (hd_bootstrap_rank(bootstrap) == 1) {
+        const int segment = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+        const ssize_t written = write(segment_fds[1], &segment, sizeof segment);
+        kill(getpid(), written == sizeof segment ? SIGKILL : SIGTERM);
+    }
+    return 0;
+}
+
+static void segments_of_a_killed_rank_are_removed(void)
+{
+    struct story story = {
+        .rank_main = make_segment_and_die, .on_event = story_end_on_failure, .rank_count = 2};
+    const int own = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+    struct shmid_ds state;
+    int segment = -1;
+
+    CU_ASSERT_EQUAL_FATAL(pipe(segment_fds), 0);
+    CU_ASSERT_EQUAL(story_play(&story), HD_OK);
+    CU_ASSERT_EQUAL(story.outcome.exit_codes[1], 128 + SIGKILL);
+    CU_ASSERT_EQUAL(read(segment_fds[0], &segment, sizeof segment), sizeof segment);
+    CU_ASSERT_EQUAL(shmctl(segment, IPC_STAT, &state), -1);
+    CU_ASSERT(errno == EINVAL || errno == EIDRM);
+    close(segment_fds[0]);
+    close(segment_fds[1]);
+    CU_ASSERT_EQUAL(shmctl(own, IPC_RMID, NULL), 0); /* of somebody else: still there */
+}
+
 int main(void)
 {
     static const struct hd_check checks[] = {
@@ -164,6 +202,8 @@ int main(void)
          the_first_signal_is_told_once_and_the_ranks_finish},
         {"the second signal ends at once", the_second_signal_ends_at_once},
         {"ranks die with their parent", ranks_die_with_their_parent},
+        {"what a killed rank has not marked for removal is removed",
+         segments_of_a_killed_rank_are_removed},
         {"a fork that fails leaves nobody", a_fork_that_fails_leaves_nobody},
     };
     return hd_check_main("launch, parent", checks, HD_CHECK_COUNT(checks));

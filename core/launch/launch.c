@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "launch/region.h"
+#include "launch/segments.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TICK_MS = 20, NO_FD = -1 };
@@ -36,6 +38,7 @@ struct supervisor {
     uint32_t aborted;
     uint64_t kill_at_ns; /* once aborted */
     uint64_t tick_at_ns;
+    int64_t started_s; /* time of day */
     sigset_t mask_before;
     struct sigaction child_before;
     struct child children[HD_LAUNCH_RANK_MAX];
@@ -151,6 +154,9 @@ static void note_end(struct supervisor *supervisor, const struct hd_launch_event
 
     child->alive = 0;
     supervisor->alive_count--;
+    if (died) {
+        hd_segments_remove(child->pid, supervisor->started_s);
+    }
     supervisor->outcome->exit_codes[event->rank] = died ? 128 + event->signal : event->exit_code;
     supervisor->outcome->killed_count += died && event->signal == SIGKILL && child->killed;
 }
@@ -280,6 +286,7 @@ static hd_status start_ranks(struct supervisor *supervisor, struct hd_problem *p
 {
     const pid_t parent = getpid();
 
+    supervisor->started_s = (int64_t)time(NULL);
     fflush(NULL); /* or every rank would write again what is buffered here */
     const uint32_t own_count =
         supervisor->launch->link != NULL ? 1 : supervisor->launch->rank_count;
