@@ -38,6 +38,8 @@ enum { WORDS_BYTES = 4096, TEXT_BYTES = 2048 };
 #define AS_PROGRAMMED "transport.issue_order=program "
 /* The depths themselves, without the one slot more that auto gives. */
 #define LEAST_PLAIN "pipeline.transfer_slots=4,3,2,2,2,2 "
+/* Fewer on the way back: in order that still ends, with posts that wait for a slot. */
+#define TIGHT_PLAIN "pipeline.transfer_slots=4,3,2,1,1,1 "
 #define LEAST_V     "pipeline.transfer_slots=4,2,1,2 "
 #define HELD(inner) "transport.name=hook_fault transport.inner=" inner " "
 #define LATE        "transport.hook_fault.delay_us=300 transport.hook_fault.reorder_percent=20 "
@@ -216,6 +218,8 @@ static void test_strict(void)
     static const char *const ways[] = {"", NO_OVERLAP, GROUPED, GROUPED NO_OVERLAP};
     static const char *const rows[] = {PLAIN LEAST_PLAIN,
                                        PLAIN LEAST_PLAIN NO_OVERLAP,
+                                       PLAIN TIGHT_PLAIN,
+                                       PLAIN TIGHT_PLAIN NO_OVERLAP,
                                        V_SHAPED LEAST_V,
                                        V_SHAPED LEAST_V NO_OVERLAP,
                                        RING "",
