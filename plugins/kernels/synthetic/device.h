@@ -13,9 +13,12 @@ enum { ORDER_MAX = 1024, DEVICE_ALIGNMENT = 256 };
 struct order {
     struct synthetic_device *device;
     const struct hd_stage *stage;
-    uint32_t kind;
+    uint32_t kind;       /* enum hd_action_kind, or one of these below */
     struct hd_pass pass; /* with the addresses of the bounce */
+    struct hd_update update;
 };
+
+enum { ORDER_NORMS = 'N', ORDER_UPDATE = 'U' };
 
 struct region {
     struct region *next;

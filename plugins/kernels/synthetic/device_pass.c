@@ -11,28 +11,68 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-/* What a stage's passes have on the host's side. */
+/* What a stage's passes have on the host's side; one pinned block. */
 struct synthetic_bounce {
-    unsigned char *block; /* pinned */
-    uint64_t boundary_bytes, token_bytes;
-    void *input, *output_gradient, *output, *payload[HD_ACQUISITION_MAX], *tokens;
+    void *block;
+    uint64_t block_bytes, boundary_bytes, token_bytes, target_bytes, tensor_bytes, square_bytes;
+    void *input, *output_gradient, *output, *payload[HD_ACQUISITION_MAX], *tokens, *targets;
+    double *term, *squares;
+    struct synthetic_memory images;
 };
 
-static uint64_t round_up(uint64_t bytes)
+/* One range that crosses: from the device before the host function, to it behind, or both. */
+struct crossing {
+    void *host, *device; /* either NULL: it does not cross */
+    uint64_t bytes;
+    uint32_t goes_in, goes_out;
+};
+
+enum { CROSSING_MAX = 10 };
+
+static void *carve(uintptr_t *at, uint64_t bytes)
 {
-    return (bytes + DEVICE_ALIGNMENT - 1) / DEVICE_ALIGNMENT * DEVICE_ALIGNMENT;
+    const uintptr_t here = *at;
+
+    *at += (bytes + DEVICE_ALIGNMENT - 1) / DEVICE_ALIGNMENT * DEVICE_ALIGNMENT;
+    return (void *)here; /* an offset, until there is a block */
 }
 
-static uint64_t token_bytes_of(const struct hd_stage_spec *spec)
+/* Lays everything out from block on, and says how large it is. */
+static void lay_out(const struct hd_stage_spec *spec, uint64_t boundary_bytes, uint32_t has_model,
+                    struct synthetic_bounce *bounce)
 {
-    return spec->has_embedding ? (uint64_t)spec->batch * spec->sequence * sizeof(int32_t) : 0;
+    const uint64_t count_bytes = (uint64_t)spec->batch * spec->sequence * sizeof(int32_t);
+    const uint64_t blocks = has_model ? spec->block_count : 0;
+    uintptr_t at = (uintptr_t)bounce->block;
+
+    bounce->boundary_bytes = boundary_bytes;
+    bounce->token_bytes = spec->has_embedding ? count_bytes : 0;
+    bounce->target_bytes = spec->has_head && has_model ? count_bytes : 0;
+    bounce->tensor_bytes = blocks * SYNTHETIC_TENSOR_VALUES * sizeof(float);
+    bounce->square_bytes = blocks * sizeof(double);
+    bounce->input = carve(&at, boundary_bytes);
+    bounce->output_gradient = carve(&at, boundary_bytes);
+    bounce->output = carve(&at, boundary_bytes);
+    for (uint32_t half = 0; half < HD_ACQUISITION_MAX; half++) {
+        bounce->payload[half] = carve(&at, sizeof(struct synthetic_payload));
+    }
+    bounce->tokens = carve(&at, bounce->token_bytes);
+    bounce->targets = carve(&at, bounce->target_bytes);
+    bounce->term = carve(&at, sizeof *bounce->term);
+    bounce->squares = carve(&at, bounce->square_bytes);
+    bounce->images.parameters = carve(&at, bounce->tensor_bytes);
+    bounce->images.moments = carve(&at, 2 * bounce->tensor_bytes);
+    bounce->images.gradients = carve(&at, bounce->tensor_bytes);
+    bounce->block_bytes = at - (uintptr_t)bounce->block;
 }
 
-uint64_t synthetic_device_stage_bytes(const struct hd_stage_spec *spec, uint64_t boundary_bytes)
+uint64_t synthetic_device_stage_bytes(const struct hd_stage_spec *spec, uint64_t boundary_bytes,
+                                      uint32_t has_model)
 {
-    return 3 * round_up(boundary_bytes) +
-           HD_ACQUISITION_MAX * round_up(sizeof(struct synthetic_payload)) +
-           round_up(token_bytes_of(spec));
+    struct synthetic_bounce bounce = {0};
+
+    lay_out(spec, boundary_bytes, has_model, &bounce);
+    return bounce.block_bytes;
 }
 
 hd_status synthetic_device_stage_create(struct hd_stage *stage)
@@ -40,36 +80,23 @@ hd_status synthetic_device_stage_create(struct hd_stage *stage)
     struct synthetic_device *device = stage->kernel->device;
     const struct hd_host *host = stage->host;
     const uint64_t boundary_bytes = stage->boundary_words * sizeof(uint64_t);
-    const uint64_t bytes = synthetic_device_stage_bytes(&stage->spec, boundary_bytes);
     struct synthetic_bounce *bounce = host->alloc(host->context, sizeof *bounce, 64, "synthetic");
-    void *block = NULL;
 
     if (bounce == NULL) {
         return synthetic_report(host, HD_NO_MEMORY, "no memory for a stage");
     }
+    lay_out(&stage->spec, boundary_bytes, stage->has_model, bounce);
     const hd_status status = synthetic_settle(
-        device, "cudaHostAlloc", device->cuda.cudaHostAlloc(&block, bytes, cudaHostAllocDefault));
+        device, "cudaHostAlloc",
+        device->cuda.cudaHostAlloc(&bounce->block, bounce->block_bytes, cudaHostAllocDefault));
     if (status != HD_OK) {
         host->free(host->context, bounce);
         return status;
     }
-    synthetic_account(device, (int64_t)bytes, "synthetic");
-    unsigned char *at = block;
-    *bounce = (struct synthetic_bounce){
-        .block = block,
-        .boundary_bytes = stage->is_checked ? boundary_bytes : sizeof(uint64_t),
-        .token_bytes = token_bytes_of(&stage->spec),
-        .input = at,
-        .output_gradient = at + round_up(boundary_bytes),
-        .output = at + 2 * round_up(boundary_bytes),
-    };
-    at += 3 * round_up(boundary_bytes);
-    for (uint32_t half = 0; half < HD_ACQUISITION_MAX; half++) {
-        bounce->payload[half] = at;
-        at += round_up(sizeof(struct synthetic_payload));
-    }
-    bounce->tokens = at;
+    lay_out(&stage->spec, boundary_bytes, stage->has_model, bounce);
+    synthetic_account(device, (int64_t)bounce->block_bytes, "synthetic");
     stage->bounce = bounce;
+    stage->touch = bounce->images;
     stage->is_aborted = &device->is_aborted;
     return HD_OK;
 }
@@ -86,12 +113,26 @@ uint32_t synthetic_device_stage_destroy(struct hd_stage *stage)
     }
     device->cuda.cudaStreamSynchronize(device->stream);
     device->cuda.cudaFreeHost(stage->bounce->block);
-    synthetic_account(device,
-                      -(int64_t)synthetic_device_stage_bytes(&stage->spec, stage->boundary_words *
-                                                                               sizeof(uint64_t)),
-                      "synthetic");
+    synthetic_account(device, -(int64_t)stage->bounce->block_bytes, "synthetic");
     stage->host->free(stage->host->context, stage->bounce);
     return 1;
+}
+
+/* --- in the stream ------------------------------------------------------------------------------
+ */
+
+static hd_status perform(const struct order *order)
+{
+    switch (order->kind) {
+    case ORDER_NORMS:
+        synthetic_model_norms(order->stage, order->stage->bounce->squares);
+        return HD_OK;
+    case ORDER_UPDATE:
+        synthetic_model_update(order->stage, &order->update);
+        return HD_OK;
+    default:
+        return synthetic_pass(order->stage, order->kind, &order->pass);
+    }
 }
 
 static void CUDART_CB run_order(void *argument)
@@ -102,82 +143,11 @@ static void CUDART_CB run_order(void *argument)
     /* The default slack of 50 us would be part of every stage; whose thread this is, nobody says.
      */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    const hd_status status = synthetic_pass(order->stage, order->kind, &order->pass);
+    const hd_status status = perform(order);
     if (status < 0) {
         atomic_compare_exchange_strong(&order->device->failed, &none, status);
     }
     atomic_fetch_add(&order->device->done_count, 1);
-}
-
-/* One copy between a pass's own address and its bounce; of nothing, nothing. */
-static hd_status bounce_copy(struct synthetic_device *device, void *target, const void *source,
-                             uint64_t bytes)
-{
-    if (target == NULL || source == NULL || bytes == 0) {
-        return HD_OK;
-    }
-    return synthetic_settle(
-        device, "cudaMemcpyAsync",
-        device->cuda.cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, device->stream));
-}
-
-static hd_status bring_in(const struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
-{
-    struct synthetic_device *device = stage->kernel->device;
-    const struct synthetic_bounce *bounce = stage->bounce;
-
-    hd_status status = bounce_copy(device, bounce->input, pass->input, bounce->boundary_bytes);
-    if (status == HD_OK) {
-        status = bounce_copy(device, bounce->tokens, pass->tokens, bounce->token_bytes);
-    }
-    if (status == HD_OK) {
-        status = bounce_copy(device, bounce->output_gradient, pass->output_gradient,
-                             bounce->boundary_bytes);
-    }
-    for (uint32_t half = 0; kind != HD_FORWARD && half < HD_ACQUISITION_MAX && status == HD_OK;
-         half++) {
-        status = bounce_copy(device, bounce->payload[half], pass->payload[half],
-                             sizeof(struct synthetic_payload));
-    }
-    return status;
-}
-
-static hd_status bring_out(const struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
-{
-    struct synthetic_device *device = stage->kernel->device;
-    const struct synthetic_bounce *bounce = stage->bounce;
-    void *output = kind == HD_FORWARD ? pass->output : pass->input_gradient;
-    hd_status status = HD_OK;
-
-    if (kind == HD_BACKWARD_WEIGHT) {
-        return HD_OK;
-    }
-    if (stage->is_checked) {
-        status = bounce_copy(device, output, bounce->output, bounce->boundary_bytes);
-    }
-    for (uint32_t half = 0; half < HD_ACQUISITION_MAX && status == HD_OK; half++) {
-        status = bounce_copy(device, pass->payload[half], bounce->payload[half],
-                             sizeof(struct synthetic_payload));
-    }
-    return status;
-}
-
-/* The pass as the host function sees it. */
-static struct hd_pass bounced(const struct hd_stage *stage, const struct hd_pass *pass)
-{
-    const struct synthetic_bounce *bounce = stage->bounce;
-    struct hd_pass copy = {
-        .size = sizeof copy, .microbatch = pass->microbatch, .generation = pass->generation};
-
-    copy.input = pass->input != NULL ? bounce->input : NULL;
-    copy.tokens = pass->tokens != NULL ? bounce->tokens : NULL;
-    copy.output = pass->output != NULL ? bounce->output : NULL;
-    copy.output_gradient = pass->output_gradient != NULL ? bounce->output_gradient : NULL;
-    copy.input_gradient = pass->input_gradient != NULL ? bounce->output : NULL;
-    for (uint32_t half = 0; half < HD_ACQUISITION_MAX; half++) {
-        copy.payload[half] = pass->payload[half] != NULL ? bounce->payload[half] : NULL;
-    }
-    return copy;
 }
 
 /* The core is never so far ahead; whoever is waits here for the oldest to be over. */
@@ -193,23 +163,139 @@ static hd_status await_room(struct synthetic_device *device)
     return status;
 }
 
-hd_status synthetic_device_pass(struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
+static hd_status cross(struct synthetic_device *device, const struct crossing *rows, uint32_t out)
 {
-    struct synthetic_device *device = stage->kernel->device;
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; i < CROSSING_MAX && status == HD_OK; i++) {
+        const struct crossing *row = &rows[i];
+        if ((out ? row->goes_out : row->goes_in) && row->host != NULL && row->device != NULL &&
+            row->bytes > 0) {
+            status = synthetic_settle(device, "cudaMemcpyAsync",
+                                      device->cuda.cudaMemcpyAsync(out ? row->device : row->host,
+                                                                   out ? row->host : row->device,
+                                                                   row->bytes, cudaMemcpyDefault,
+                                                                   device->stream));
+        }
+    }
+    return status;
+}
+
+static hd_status enqueue(const struct order *order, const struct crossing *rows)
+{
+    struct synthetic_device *device = order->device;
 
     hd_status status = await_room(device);
     if (status == HD_OK) {
-        status = bring_in(stage, kind, pass);
+        status = cross(device, rows, 0);
     }
     if (status != HD_OK) {
         return status;
     }
-    struct order *order = &device->orders[device->order_count % ORDER_MAX];
-    *order = (struct order){device, stage, kind, bounced(stage, pass)};
+    struct order *row = &device->orders[device->order_count % ORDER_MAX];
+    *row = *order;
     status = synthetic_settle(device, "cudaLaunchHostFunc",
-                              device->cuda.cudaLaunchHostFunc(device->stream, run_order, order));
+                              device->cuda.cudaLaunchHostFunc(device->stream, run_order, row));
     device->order_count += status == HD_OK;
-    return status == HD_OK ? bring_out(stage, kind, pass) : status;
+    return status == HD_OK ? cross(device, rows, 1) : status;
+}
+
+/* --- what crosses -------------------------------------------------------------------------------
+ */
+
+static void *writable(const void *address)
+{
+    return (void *)(uintptr_t)address; /* it goes in only */
+}
+
+/* The pass as the host function sees it. */
+static struct hd_pass bounced(const struct synthetic_bounce *bounce, const struct hd_pass *pass)
+{
+    struct hd_pass copy = {.size = sizeof copy,
+                           .microbatch = pass->microbatch,
+                           .generation = pass->generation,
+                           .label_scale = pass->label_scale,
+                           .auxiliary_scale = pass->auxiliary_scale};
+
+    copy.input = pass->input != NULL ? bounce->input : NULL;
+    copy.tokens = pass->tokens != NULL ? bounce->tokens : NULL;
+    copy.targets = pass->targets != NULL ? bounce->targets : NULL;
+    copy.output = pass->output != NULL ? bounce->output : NULL;
+    copy.terms = pass->terms != NULL ? bounce->term : NULL;
+    copy.output_gradient = pass->output_gradient != NULL ? bounce->output_gradient : NULL;
+    copy.input_gradient = pass->input_gradient != NULL ? bounce->output : NULL;
+    for (uint32_t half = 0; half < HD_ACQUISITION_MAX; half++) {
+        copy.payload[half] = pass->payload[half] != NULL ? bounce->payload[half] : NULL;
+    }
+    return copy;
+}
+
+hd_status synthetic_device_pass(struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
+{
+    const struct synthetic_bounce *b = stage->bounce;
+    const uint32_t is_forward = kind == HD_FORWARD, has_model = stage->has_model;
+    const uint32_t adds = has_model && (kind == HD_BACKWARD || kind == HD_BACKWARD_WEIGHT);
+    const uint32_t writes_payload = kind != HD_BACKWARD_WEIGHT;
+    const uint64_t seen = stage->is_checked ? b->boundary_bytes : sizeof(uint64_t);
+    const struct crossing rows[CROSSING_MAX] = {
+        {b->input, writable(pass->input), seen, 1, 0},
+        {b->output_gradient, writable(pass->output_gradient), seen, 1, 0},
+        {b->tokens, writable(pass->tokens), b->token_bytes, 1, 0},
+        {b->targets, writable(pass->targets), b->target_bytes, 1, 0},
+        {b->payload[0], pass->payload[0], sizeof(struct synthetic_payload), !is_forward,
+         writes_payload},
+        {b->payload[1], pass->payload[1], sizeof(struct synthetic_payload), !is_forward,
+         writes_payload},
+        {b->output, is_forward ? pass->output : pass->input_gradient, seen, 0, stage->is_checked},
+        {b->term, pass->terms, sizeof *b->term, 0, has_model && is_forward && stage->spec.has_head},
+        {b->images.parameters, stage->memory.parameters, b->tensor_bytes, has_model, 0},
+        {b->images.gradients, stage->memory.gradients, b->tensor_bytes, adds, adds},
+    };
+    const struct order order = {
+        .device = stage->kernel->device, .stage = stage, .kind = kind, .pass = bounced(b, pass)};
+
+    return enqueue(&order, rows);
+}
+
+hd_status synthetic_device_norms(struct hd_stage *stage, double *squared)
+{
+    const struct synthetic_bounce *b = stage->bounce;
+    const struct crossing rows[CROSSING_MAX] = {
+        {b->images.gradients, stage->memory.gradients, b->tensor_bytes, 1, 0},
+        {b->squares, squared, b->square_bytes, 0, 1},
+    };
+    const struct order order = {
+        .device = stage->kernel->device, .stage = stage, .kind = ORDER_NORMS};
+
+    return enqueue(&order, rows);
+}
+
+hd_status synthetic_device_update(struct hd_stage *stage, const struct hd_update *update)
+{
+    const struct synthetic_bounce *b = stage->bounce;
+    const struct crossing rows[CROSSING_MAX] = {
+        {b->images.gradients, stage->memory.gradients, b->tensor_bytes, 1, 0},
+        {b->images.moments, stage->memory.moments, 2 * b->tensor_bytes, 1, 1},
+        {b->images.parameters, stage->memory.parameters, b->tensor_bytes, 1, 1},
+    };
+    const struct order order = {
+        .device = stage->kernel->device, .stage = stage, .kind = ORDER_UPDATE, .update = *update};
+
+    return enqueue(&order, rows);
+}
+
+hd_status synthetic_device_values(struct hd_stage *stage, float *values, void *host, uint32_t into)
+{
+    struct synthetic_device *device = stage->kernel->device;
+
+    const hd_status status = synthetic_settle(
+        device, "cudaMemcpyAsync",
+        device->cuda.cudaMemcpyAsync(into ? (void *)values : host, into ? host : (void *)values,
+                                     SYNTHETIC_TENSOR_VALUES * sizeof(float), cudaMemcpyDefault,
+                                     device->stream));
+    return status != HD_OK ? status
+                           : synthetic_settle(device, "cudaStreamSynchronize",
+                                              device->cuda.cudaStreamSynchronize(device->stream));
 }
 
 #else

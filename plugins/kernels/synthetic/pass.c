@@ -12,15 +12,9 @@
 #define DURATION_NS_MAX 1000000000000000000u /* 30 years: a longer pass lasts no longer */
 #define SLICE_NS        500000u
 
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    uint64_t word = (a ^ (b + 0x9e3779b97f4a7c15ull + (a << 6))) * 0xff51afd7ed558ccdull;
-    return word ^ (word >> 33);
-}
-
 static uint64_t derived(uint64_t first, uint64_t index)
 {
-    return index == 0 ? first : mix(first, index);
+    return index == 0 ? first : synthetic_mix(first, index);
 }
 
 static uint64_t now_ns(const struct hd_stage *stage)
@@ -99,9 +93,21 @@ static uint64_t input_word(const struct hd_stage *stage, const struct hd_pass *p
     }
     const uint64_t token_count = (uint64_t)stage->spec.batch * stage->spec.sequence;
     for (uint64_t i = 0; pass->tokens != NULL && i < token_count; i++) {
-        word = mix(word, (uint64_t)(uint32_t)pass->tokens[i]);
+        word = synthetic_mix(word, (uint64_t)(uint32_t)pass->tokens[i]);
     }
     return word;
+}
+
+static uint64_t output_word(const struct hd_stage *stage, const struct hd_pass *pass, uint64_t word)
+{
+    if (!stage->has_model) {
+        return synthetic_mix(stage->spec.stage, word);
+    }
+    const uint64_t output = synthetic_model_forward(stage, word, stage->spec.block_count);
+    if (pass->terms != NULL && stage->spec.has_head) {
+        *pass->terms = synthetic_model_term(stage, pass, output);
+    }
+    return output;
 }
 
 static hd_status forward(const struct hd_stage *stage, const struct hd_pass *pass)
@@ -114,7 +120,7 @@ static hd_status forward(const struct hd_stage *stage, const struct hd_pass *pas
         struct synthetic_payload *payload = pass->payload[half];
         *payload = (struct synthetic_payload){STAMP_MAGIC, pass->generation, word, 0};
     }
-    write_words(stage, pass->output, mix(stage->spec.stage, word));
+    write_words(stage, pass->output, output_word(stage, pass, word));
     last(stage, begin_ns, stage->spec.forward_us);
     return status;
 }
@@ -142,6 +148,26 @@ static hd_status check_payload(const struct hd_stage *stage, const struct hd_pas
     return status;
 }
 
+static uint64_t gradient_word(const struct hd_stage *stage, const struct synthetic_payload *payload)
+{
+    if (!stage->has_model) {
+        return synthetic_mix(synthetic_mix(stage->spec.stage, payload->gradient_word),
+                             payload->input_word);
+    }
+    return synthetic_model_backward(stage, payload->input_word, payload->gradient_word, NULL);
+}
+
+/* What W adds, from what I left in the payload. */
+static void add_gradients(const struct hd_stage *stage, const struct hd_pass *pass)
+{
+    const struct synthetic_payload *payload = pass->payload[0];
+
+    if (stage->has_model) {
+        synthetic_model_backward(stage, payload->input_word, payload->gradient_word,
+                                 stage->touch.gradients);
+    }
+}
+
 static hd_status backward_input(const struct hd_stage *stage, const struct hd_pass *pass)
 {
     const uint64_t begin_ns = now_ns(stage);
@@ -155,9 +181,11 @@ static hd_status backward_input(const struct hd_stage *stage, const struct hd_pa
     if (pass->output_gradient != NULL) {
         memcpy(&gradient, pass->output_gradient, sizeof gradient);
     }
+    if (stage->has_model && stage->spec.has_head) {
+        gradient = synthetic_model_first_gradient(stage, pass, payload->input_word);
+    }
     payload->gradient_word = gradient;
-    write_words(stage, pass->input_gradient,
-                mix(mix(stage->spec.stage, gradient), payload->input_word));
+    write_words(stage, pass->input_gradient, gradient_word(stage, payload));
     last(stage, begin_ns, stage->spec.input_gradient_us);
     return status;
 }
@@ -167,6 +195,9 @@ static hd_status backward_weight(const struct hd_stage *stage, const struct hd_p
     const uint64_t begin_ns = now_ns(stage);
     const hd_status status = check_payload(stage, pass);
 
+    if (status == HD_OK) {
+        add_gradients(stage, pass);
+    }
     last(stage, begin_ns, stage->spec.weight_gradient_us);
     return status;
 }
@@ -178,6 +209,9 @@ static hd_status backward(const struct hd_stage *stage, const struct hd_pass *pa
 
     instant.spec.input_gradient_us = 0;
     const hd_status status = backward_input(&instant, pass);
+    if (status == HD_OK) {
+        add_gradients(stage, pass);
+    }
     last(stage, begin_ns, stage->spec.backward_us);
     return status;
 }

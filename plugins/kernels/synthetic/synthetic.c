@@ -13,8 +13,8 @@
  *              input_gradient        mixes the stage, g0 and the payload's w0
  *
  * So a message that is torn, stale, of another microbatch's slot or overwritten under its lease is
- * an error, not a wrong number.  No tensors, no terms.  With check = off only the time is kept: the
- * null transport fills its slots with a pattern of its own.
+ * an error, not a wrong number.  No tensors, no terms, but for model = on (model.c).  With check =
+ * off only the time is kept: the null transport fills its slots with a pattern of its own.
  *
  * With memory = cuda all of this happens in a stream of CUDA's, on slots in device memory: the
  * core's way of running a device, and a transport between devices, are measured and checked
@@ -64,6 +64,13 @@ static hd_status backward_weight(struct hd_stage *stage, const struct hd_pass *p
     return run(stage, HD_BACKWARD_WEIGHT, pass);
 }
 
+enum { TENSOR_BYTES = SYNTHETIC_TENSOR_VALUES * sizeof(float) };
+
+static uint32_t has_model(const struct hd_host *host)
+{
+    return host->option_count > OPTION_MODEL && host->options[OPTION_MODEL].integer != 0;
+}
+
 static uint32_t is_on_device(const struct hd_host *host)
 {
     return host->option_count > OPTION_MEMORY &&
@@ -92,10 +99,17 @@ static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_s
     };
     const uint32_t room = needs->size;
 
+    if (has_model(host)) {
+        own.tensor_count = spec->block_count;
+        own.term_count = spec->has_head ? 1 : 0;
+        own.parameter_bytes = (uint64_t)spec->block_count * TENSOR_BYTES;
+        own.optimizer_bytes = 2 * own.parameter_bytes;
+        own.gradient_bytes[HD_DENSE] = own.parameter_bytes;
+    }
 #ifdef SYNTHETIC_HAS_CUDA
     if (is_on_device(host)) {
         own.memory = HD_MEMORY_CUDA;
-        own.private_bytes = synthetic_device_stage_bytes(spec, own.boundary_bytes);
+        own.private_bytes = synthetic_device_stage_bytes(spec, own.boundary_bytes, has_model(host));
     }
 #endif
     memcpy(needs, &own, room < own.size ? room : own.size);
@@ -108,7 +122,6 @@ static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_sp
     const struct hd_host *host = kernel->host;
     struct hd_stage *stage = host->alloc(host->context, sizeof *stage, 64, "synthetic");
 
-    (void)memory;
     if (stage == NULL) {
         return HD_NO_MEMORY;
     }
@@ -117,6 +130,10 @@ static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_sp
     stage->kernel = kernel;
     stage->boundary_words = boundary_bytes_of(host, spec) / 8;
     stage->is_checked = host->options[OPTION_CHECK].integer != 0;
+    stage->has_model = has_model(host);
+    stage->memory = (struct synthetic_memory){memory->parameters, memory->optimizer,
+                                              memory->gradients[HD_DENSE]};
+    stage->touch = stage->memory;
 #ifdef SYNTHETIC_HAS_CUDA
     const hd_status status = kernel->device != NULL ? synthetic_device_stage_create(stage) : HD_OK;
     if (status != HD_OK) {
@@ -142,34 +159,53 @@ static void stage_destroy(struct hd_stage *stage)
 
 static hd_status tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
 {
-    (void)stage;
-    (void)index;
-    (void)out;
-    return HD_INVALID; /* there is none */
+    return synthetic_model_tensor(stage, index, out);
 }
 
 static hd_status tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy, uint32_t into,
                              void *host)
 {
-    (void)stage;
-    (void)index;
-    (void)copy;
-    (void)into;
-    (void)host;
-    return HD_INVALID;
+    float *values = stage->has_model && index < stage->spec.block_count
+                        ? synthetic_model_copy(&stage->memory, stage->spec.block_count, index, copy)
+                        : NULL;
+
+    if (values == NULL) {
+        return HD_INVALID;
+    }
+#ifdef SYNTHETIC_HAS_CUDA
+    if (stage->kernel->device != NULL) {
+        return synthetic_device_values(stage, values, host, into);
+    }
+#endif
+    memcpy(into ? values : host, into ? host : values, TENSOR_BYTES);
+    return HD_OK;
 }
 
 static hd_status norms(struct hd_stage *stage, double *squared)
 {
-    (void)stage;
-    (void)squared;
+    if (!stage->has_model) {
+        return HD_OK;
+    }
+#ifdef SYNTHETIC_HAS_CUDA
+    if (stage->kernel->device != NULL) {
+        return synthetic_device_norms(stage, squared);
+    }
+#endif
+    synthetic_model_norms(stage, squared);
     return HD_OK;
 }
 
 static hd_status update(struct hd_stage *stage, const struct hd_update *parameters)
 {
-    (void)stage;
-    (void)parameters;
+    if (!stage->has_model) {
+        return HD_OK;
+    }
+#ifdef SYNTHETIC_HAS_CUDA
+    if (stage->kernel->device != NULL) {
+        return synthetic_device_update(stage, parameters);
+    }
+#endif
+    synthetic_model_update(stage, parameters);
     return HD_OK;
 }
 
@@ -243,6 +279,8 @@ static const struct hd_option options[] = {
      0},
     {"boundary_bytes", "0", "0..1073741824", "bytes of a message; 0: as the model would send",
      HD_OPTION_BYTES, 0},
+    {"model", "off", NULL,
+     "a tensor a block and a loss, made of the patterns: runs can be compared", HD_OPTION_FLAG, 0},
 #ifdef SYNTHETIC_HAS_CUDA
     {"memory", "host", "host | cuda", "where its passes read and write: here, or on a GPU",
      HD_OPTION_TEXT, 0},
