@@ -292,7 +292,7 @@ static hd_status turn(const struct hd_port *port, struct lane *lanes, struct hd_
 static hd_status take(const struct hd_port *port, uint32_t channel, struct lane *lane)
 {
     const struct hd_message message = {.sequence = lane->read, .channel = channel};
-    const hd_status status = hd_port_wait(port, message, limit_of(port));
+    const hd_status status = wait_to_read(port, message);
 
     lane->read += status == HD_OK;
     return status != HD_OK || hd_port_is_whole(port, message) ? status : HD_PROTOCOL;

@@ -151,7 +151,8 @@ static struct hd_transport_ops table(const struct hd_transport_ops *inner)
 uint64_t hd_pulse_period_ns(const struct hd_pulse_need *need)
 {
     const uint32_t is_needed =
-        (need->capabilities & HD_TRANSPORT_TARGET_PROGRESS) != 0 || need->is_hooked;
+        (need->capabilities & HD_TRANSPORT_TARGET_PROGRESS) != 0 || need->is_hooked ||
+        (need->is_device && (need->capabilities & HD_TRANSPORT_PROGRESS) != 0);
 
     if (need->ops->progress == NULL) {
         return 0;

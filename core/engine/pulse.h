@@ -23,6 +23,8 @@ struct hd_pulse_need {
     uint64_t capabilities;
     uint32_t is_hooked; /* a hook may hold messages back */
     uint32_t is_asked;  /* transport.progress_thread = on */
+    uint32_t is_device; /* a stream goes on while the host launches, or meets the others; and when
+                           it has ended, its last messages may still wait for a credit */
 };
 uint64_t hd_pulse_period_ns(const struct hd_pulse_need *need);
 

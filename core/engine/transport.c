@@ -27,6 +27,7 @@ static hd_status start_pulse(struct hd_engine *engine, struct hd_transport **tra
         .capabilities = engine->transport_capabilities,
         .is_hooked = engine->setup.inner != NULL,
         .is_asked = engine->setup.progress_thread,
+        .is_device = engine->regions.is_device,
     };
     const uint64_t period_ns = hd_pulse_period_ns(&need);
 
@@ -42,6 +43,17 @@ static hd_status start_pulse(struct hd_engine *engine, struct hd_transport **tra
     return HD_OK;
 }
 
+/* The kernel's; where nothing crosses, whatever the transport has. */
+static uint32_t slot_memory(const struct hd_engine *engine)
+{
+    const uint64_t has = engine->transport_capabilities;
+    const uint32_t is_device = engine->regions.is_device;
+    const uint32_t is_possible = (has & (is_device ? HD_TRANSPORT_CUDA : HD_TRANSPORT_HOST)) != 0;
+
+    assert(is_possible || engine->remote_count == 0); /* run/job.c has refused it */
+    return is_device == is_possible ? HD_MEMORY_CUDA : HD_MEMORY_HOST;
+}
+
 hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *problem)
 {
     struct hd_transport *transport = NULL;
@@ -54,7 +66,7 @@ hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *
         .inner = engine->setup.inner,
         .inner_host = engine->setup.inner != NULL ? &engine->inner_host.host : NULL,
         .deadline_ns = hd_now_ns() + engine->setup.board->first_step_timeout_ns,
-        .memory = engine->remote_count > 0 ? engine->device.memory : HD_MEMORY_HOST,
+        .memory = slot_memory(engine),
         .device = engine->setup.ordinal,
         .alignment_bytes = (uint32_t)engine->regions.alignment,
     };
