@@ -93,11 +93,22 @@ static void numbers_of(const char *where, const char *words, char text[TEXT_BYTE
     }
 }
 
-static void hold(const char *base, const char *words)
+/* The same stream, and memory of the host's: what crosses is shm's. */
+static const char *on_pinned(void)
+{
+    static char words[WORDS_BYTES];
+
+    snprintf(words, sizeof words,
+             "kernel.synthetic.memory=pinned kernel.synthetic.cuda_runtime=%s transport.name=shm ",
+             standin());
+    return words;
+}
+
+static void hold(const char *base, const char *where, const char *words)
 {
     char text[TEXT_BYTES];
 
-    numbers_of(on_device(), words, text);
+    numbers_of(where, words, text);
     CU_ASSERT_STRING_EQUAL(text, base);
     if (strcmp(text, base) != 0) {
         printf("%s\n  %s\n  %s\n", words, text, base);
@@ -130,7 +141,27 @@ static void test_schedules(void)
     numbers_of("", STEPS ONE_RANK, base);
     CU_ASSERT_PTR_NULL(strchr(base, '?'));
     for (size_t i = 0; i < HD_CHECK_COUNT(rows); i++) {
-        hold(base, rows[i]);
+        hold(base, on_device(), rows[i]);
+    }
+}
+
+/* A stream in the host's memory: the host waits for every pass before it sends. */
+static void test_bridge(void)
+{
+    static const char *const rows[] = {
+        STEPS "pipeline.schedule=gpipe pipeline.ranks=1 ",
+        STEPS "pipeline.schedule=1f1b pipeline.ranks=4 debug.poison=on debug.checksum=on ",
+        STEPS "pipeline.schedule=interleaved_1f1b pipeline.ranks=2 debug.poison=on ",
+        STEPS "pipeline.schedule=1f1b_v pipeline.ranks=2 pipeline.overlap=off ",
+    };
+    char base[TEXT_BYTES];
+
+    if (!is_built()) {
+        return;
+    }
+    numbers_of("", STEPS ONE_RANK, base);
+    for (size_t i = 0; i < HD_CHECK_COUNT(rows); i++) {
+        hold(base, on_pinned(), rows[i]);
     }
 }
 
@@ -148,7 +179,8 @@ static void test_halves(void)
         return;
     }
     numbers_of("", STEPS ONE_RANK, base);
-    hold(base, STEPS "pipeline.schedule=halves.csv debug.poison=on ");
+    hold(base, on_device(), STEPS "pipeline.schedule=halves.csv debug.poison=on ");
+    hold(base, on_pinned(), STEPS "pipeline.schedule=halves.csv debug.poison=on ");
 }
 
 /* A checkpoint of the host's goes on on the device, and the other way. */
@@ -174,7 +206,7 @@ static void test_restart(void)
             numbers_of("transport.name=shm kernel.synthetic.memory=host ", words, text);
             CU_ASSERT_STRING_EQUAL(text, base);
         } else {
-            hold(base, words);
+            hold(base, on_device(), words);
         }
     }
 }
@@ -283,6 +315,9 @@ static void test_failures(void)
     for (size_t i = 0; is_built() && i < HD_CHECK_COUNT(rows); i++) {
         expect_failure(&rows[i], on_device());
     }
+    if (is_built()) {
+        expect_failure(&rows[0], on_pinned());
+    }
 }
 
 static void test_killed(void)
@@ -349,6 +384,7 @@ int main(void)
 {
     static const struct hd_check checks[] = {
         {"every schedule, as one rank of the host", test_schedules},
+        {"a stream in the host's memory, over shm", test_bridge},
         {"I and W", test_halves},
         {"a checkpoint goes from the host to the device, and back", test_restart},
         {"marks say how long passes lasted", test_times},

@@ -15,6 +15,7 @@
 #include "device.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 enum { SLICE_NS = 500000 };
@@ -97,7 +98,7 @@ hd_status synthetic_device_open(struct hd_kernel *kernel, uint32_t ordinal, stru
     }
     snprintf(effective, sizeof effective, "synthetic: sleeps and fills patterns, cuda:%d by %s",
              device->index, device->cuda.path);
-    out->memory = HD_MEMORY_CUDA;
+    device->is_pinned = out->memory == HD_MEMORY_HOST_PINNED;
     out->capabilities = HD_KERNEL_STREAM;
     out->alignment = DEVICE_ALIGNMENT;
     out->stream = device->stream;
@@ -106,26 +107,46 @@ hd_status synthetic_device_open(struct hd_kernel *kernel, uint32_t ordinal, stru
     return HD_OK;
 }
 
-void synthetic_device_close(struct hd_kernel *kernel)
+static void free_region(struct hd_kernel *kernel, const struct synthetic_region *region)
 {
     struct synthetic_device *device = kernel->device;
 
-    if (device == NULL || atomic_load(&device->is_aborted)) {
+    if (device == NULL) {
+        kernel->host->free(kernel->host->context, region->memory);
+        return;
+    }
+    if (device->is_pinned) {
+        device->cuda.cudaFreeHost(region->memory);
+    } else {
+        device->cuda.cudaFree(region->memory);
+    }
+    synthetic_account(device, -(int64_t)region->bytes, region->tag);
+}
+
+void synthetic_close(struct hd_kernel *kernel)
+{
+    const struct hd_host *host = kernel->host;
+    struct synthetic_device *device = kernel->device;
+
+    if (device != NULL && atomic_load(&device->is_aborted)) {
         return; /* what the stream may still touch stays */
     }
-    device->cuda.cudaStreamSynchronize(device->stream);
-    while (device->regions != NULL) {
-        struct region *region = device->regions;
-        device->regions = region->next;
-        device->cuda.cudaFree(region->memory);
-        synthetic_account(device, -(int64_t)region->bytes, region->tag);
-        device->host->free(device->host->context, region);
+    if (device != NULL) {
+        device->cuda.cudaStreamSynchronize(device->stream);
     }
-    device->cuda.cudaStreamDestroy(device->stream);
-    pthread_cond_destroy(&device->passed);
-    pthread_mutex_destroy(&device->lock);
-    device->host->free(device->host->context, device);
-    kernel->device = NULL;
+    while (kernel->regions != NULL) {
+        struct synthetic_region *region = kernel->regions;
+        kernel->regions = region->next;
+        free_region(kernel, region);
+        host->free(host->context, region);
+    }
+    if (device != NULL) {
+        device->cuda.cudaStreamDestroy(device->stream);
+        pthread_cond_destroy(&device->passed);
+        pthread_mutex_destroy(&device->lock);
+        host->free(host->context, device);
+        kernel->device = NULL;
+    }
 }
 
 void synthetic_abort(struct hd_kernel *kernel)
@@ -138,40 +159,52 @@ void synthetic_abort(struct hd_kernel *kernel)
 /* --- memory ------------------------------------------------------------------------------------
  */
 
-static hd_status allocate_on_device(struct synthetic_device *device, uint64_t bytes,
-                                    const char *tag, void **out)
+static hd_status take_memory(struct hd_kernel *kernel, struct synthetic_region *region)
 {
-    const struct hd_host *host = device->host;
-    struct region *region = host->alloc(host->context, sizeof *region, 64, "synthetic");
+    struct synthetic_device *device = kernel->device;
+    const struct hd_host *host = kernel->host;
 
-    if (region == NULL) {
-        return synthetic_report(host, HD_NO_MEMORY, "no memory for the list of regions");
+    if (device == NULL) {
+        region->memory = host->alloc(host->context, region->bytes, DEVICE_ALIGNMENT, region->tag);
+        return region->memory != NULL
+                   ? HD_OK
+                   : synthetic_report(host, HD_NO_MEMORY, "no memory for a region");
     }
     hd_status status =
         synthetic_settle(device, "cudaSetDevice", device->cuda.cudaSetDevice(device->index));
+    if (status == HD_OK && device->is_pinned) {
+        status = synthetic_settle(
+            device, "cudaHostAlloc",
+            device->cuda.cudaHostAlloc(&region->memory, region->bytes, cudaHostAllocDefault));
+    } else if (status == HD_OK) {
+        status = synthetic_settle(device, "cudaMalloc",
+                                  device->cuda.cudaMalloc(&region->memory, region->bytes));
+    }
     if (status == HD_OK) {
-        status =
-            synthetic_settle(device, "cudaMalloc", device->cuda.cudaMalloc(&region->memory, bytes));
+        synthetic_account(device, (int64_t)region->bytes, region->tag);
     }
-    if (status != HD_OK) {
-        host->free(host->context, region);
-        return status;
-    }
-    region->bytes = bytes;
-    region->tag = tag;
-    region->next = device->regions;
-    device->regions = region;
-    synthetic_account(device, (int64_t)bytes, tag);
-    *out = region->memory;
-    return HD_OK;
+    return status;
 }
 
 hd_status synthetic_allocate(struct hd_kernel *kernel, uint64_t bytes, const char *tag, void **out)
 {
-    if (kernel->device == NULL) {
-        return HD_INVALID; /* in the host's memory the core allocates by itself */
+    const struct hd_host *host = kernel->host;
+    struct synthetic_region *region = host->alloc(host->context, sizeof *region, 64, "synthetic");
+
+    if (region == NULL) {
+        return synthetic_report(host, HD_NO_MEMORY, "no memory for the list of regions");
     }
-    return allocate_on_device(kernel->device, bytes, tag, out);
+    region->bytes = bytes;
+    region->tag = tag;
+    const hd_status status = take_memory(kernel, region);
+    if (status != HD_OK) {
+        host->free(host->context, region);
+        return status;
+    }
+    region->next = kernel->regions;
+    kernel->regions = region;
+    *out = region->memory;
+    return HD_OK;
 }
 
 hd_status synthetic_copy(struct hd_kernel *kernel, void *target, const void *source, uint64_t bytes,
@@ -179,8 +212,13 @@ hd_status synthetic_copy(struct hd_kernel *kernel, void *target, const void *sou
 {
     struct synthetic_device *device = kernel->device;
 
-    if (device == NULL) {
-        return HD_INVALID;
+    if (device == NULL) { /* at once, as its passes are */
+        if (source != NULL) {
+            memcpy(target, source, bytes);
+        } else {
+            memset(target, (int)fill, bytes);
+        }
+        return HD_OK;
     }
     if (source == NULL) {
         return synthetic_settle(
@@ -212,7 +250,8 @@ hd_status synthetic_mark(struct hd_kernel *kernel, uint64_t *mark)
     struct synthetic_device *device = kernel->device;
 
     if (device == NULL) {
-        return HD_INVALID;
+        *mark = ++kernel->mark_count;
+        return HD_OK;
     }
     pthread_mutex_lock(&device->lock);
     const uint32_t is_full = device->mark_count - device->passed_count >= HD_MARK_MAX;
@@ -265,8 +304,12 @@ hd_status synthetic_reached(struct hd_kernel *kernel, uint64_t mark, uint64_t ti
     struct synthetic_device *device = kernel->device;
     hd_status status = HD_IN_PROGRESS;
 
-    if (device == NULL || mark == 0 || mark > device->mark_count) {
+    if (mark == 0 || mark > (device != NULL ? device->mark_count : kernel->mark_count)) {
         return HD_INVALID;
+    }
+    if (device == NULL) {
+        *passed_ns = kernel->host->now_ns(kernel->host->context);
+        return HD_OK;
     }
     const uint64_t until_ns = now_of(device) + timeout_ns;
     do {

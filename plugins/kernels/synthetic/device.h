@@ -20,13 +20,6 @@ struct order {
 
 enum { ORDER_NORMS = 'N', ORDER_UPDATE = 'U' };
 
-struct region {
-    struct region *next;
-    void *memory;
-    uint64_t bytes;
-    const char *tag;
-};
-
 struct passed_mark {
     uint64_t passed_ns;
     hd_status status; /* of the passes before it */
@@ -37,7 +30,7 @@ struct synthetic_device {
     const struct hd_host *host;
     int index;
     cudaStream_t stream;
-    struct region *regions;
+    uint32_t is_pinned;            /* memory of the host's, in a stream all the same */
     atomic_int is_aborted, failed; /* failed: the first status below 0 of a pass */
     uint64_t order_count, mark_count;
     _Atomic uint64_t done_count; /* of the orders */

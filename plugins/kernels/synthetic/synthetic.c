@@ -71,11 +71,17 @@ static uint32_t has_model(const struct hd_host *host)
     return host->option_count > OPTION_MODEL && host->options[OPTION_MODEL].integer != 0;
 }
 
-static uint32_t is_on_device(const struct hd_host *host)
+#ifdef SYNTHETIC_HAS_CUDA
+/* enum hd_memory. */
+static uint32_t memory_of(const struct hd_host *host)
 {
-    return host->option_count > OPTION_MEMORY &&
-           strcmp(host->options[OPTION_MEMORY].text, "cuda") == 0;
+    const char *name =
+        host->option_count > OPTION_MEMORY ? host->options[OPTION_MEMORY].text : "host";
+    return strcmp(name, "cuda") == 0     ? HD_MEMORY_CUDA
+           : strcmp(name, "pinned") == 0 ? HD_MEMORY_HOST_PINNED
+                                         : HD_MEMORY_HOST;
 }
+#endif
 
 static uint64_t boundary_bytes_of(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
@@ -107,8 +113,8 @@ static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_s
         own.gradient_bytes[HD_DENSE] = own.parameter_bytes;
     }
 #ifdef SYNTHETIC_HAS_CUDA
-    if (is_on_device(host)) {
-        own.memory = HD_MEMORY_CUDA;
+    own.memory = memory_of(host);
+    if (own.memory != HD_MEMORY_HOST) {
         own.private_bytes = synthetic_device_stage_bytes(spec, own.boundary_bytes, has_model(host));
     }
 #endif
@@ -225,11 +231,14 @@ static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struc
         return HD_NO_MEMORY;
     }
     kernel->host = host;
+#ifdef SYNTHETIC_HAS_CUDA
+    own.memory = memory_of(host);
+#endif
     /* The default slack of 50 us would be part of every stage. */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 #ifdef SYNTHETIC_HAS_CUDA
     const hd_status status =
-        is_on_device(host) ? synthetic_device_open(kernel, ordinal, &own) : HD_OK;
+        memory_of(host) != HD_MEMORY_HOST ? synthetic_device_open(kernel, ordinal, &own) : HD_OK;
     if (status != HD_OK) {
         host->free(host->context, kernel);
         return status;
@@ -244,7 +253,7 @@ static void close_kernel(struct hd_kernel *kernel)
 {
     if (kernel != NULL) {
 #ifdef SYNTHETIC_HAS_CUDA
-        synthetic_device_close(kernel);
+        synthetic_close(kernel);
 #endif
         kernel->host->free(kernel->host->context, kernel);
     }
@@ -282,7 +291,8 @@ static const struct hd_option options[] = {
     {"model", "off", NULL,
      "a tensor a block and a loss, made of the patterns: runs can be compared", HD_OPTION_FLAG, 0},
 #ifdef SYNTHETIC_HAS_CUDA
-    {"memory", "host", "host | cuda", "where its passes read and write: here, or on a GPU",
+    {"memory", "host", "host | cuda | pinned",
+     "where its passes read and write: here, on a GPU, or here in a stream of CUDA's",
      HD_OPTION_TEXT, 0},
     CUDA_RUNTIME_OPTION,
 #endif

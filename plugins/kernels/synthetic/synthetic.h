@@ -28,9 +28,19 @@ enum { SYNTHETIC_TENSOR_VALUES = 16 };
 struct synthetic_device;
 struct synthetic_bounce;
 
+/* What allocate has given. */
+struct synthetic_region {
+    struct synthetic_region *next;
+    void *memory;
+    uint64_t bytes;
+    const char *tag;
+};
+
 struct hd_kernel {
     const struct hd_host *host;
     struct synthetic_device *device; /* NULL: the host's memory, at once */
+    struct synthetic_region *regions;
+    uint64_t mark_count; /* without a device all of them are passed */
 };
 
 /* With option model: [block_count, values] each, moments twice. */
@@ -79,7 +89,7 @@ float *synthetic_model_copy(const struct synthetic_memory *memory, uint32_t bloc
 /* The device.  Its open reports, its pass enqueues; all others are as in struct hd_kernel_ops. */
 hd_status synthetic_device_open(struct hd_kernel *kernel, uint32_t ordinal,
                                 struct hd_device *device);
-void synthetic_device_close(struct hd_kernel *kernel);
+void synthetic_close(struct hd_kernel *kernel); /* all but the kernel itself */
 uint64_t synthetic_device_stage_bytes(const struct hd_stage_spec *spec, uint64_t boundary_bytes,
                                       uint32_t has_model);
 hd_status synthetic_device_norms(struct hd_stage *stage, double *squared);
