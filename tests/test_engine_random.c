@@ -21,9 +21,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The thread sanitizer looks at every access of every seed, and sees no more in the last than in
-   the first twenty. */
-#if defined(__SANITIZE_THREAD__)
+/* A sanitizer looks at every access of every seed, and sees no more in the last than in the first
+   twenty. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { SEED_COUNT = 20 };
 #else
 enum { SEED_COUNT = 100 };
