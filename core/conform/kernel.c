@@ -18,7 +18,7 @@ const struct hd_conform_check hd_conform_kernels[] = {
      hd_conform_kernel_copies},
     {"regions", HD_CONFORM_SEMANTICS, 60, "stage_needs",
      "no pass touches a byte beside what was asked for", hd_conform_kernel_regions},
-    {"ordered", HD_CONFORM_SEMANTICS, 60, "K1", "what was called is done when it is said to be",
+    {"ordered", HD_CONFORM_SEMANTICS, 60, "K1", "what a call does is done when it returns",
      hd_conform_kernel_ordered},
     {"frugal", HD_CONFORM_SEMANTICS, 60, "K2", "nothing is allocated once a stage is there",
      hd_conform_kernel_frugal},
