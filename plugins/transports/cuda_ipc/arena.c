@@ -210,9 +210,8 @@ hd_status ipc_arena_make(struct hd_transport *instance)
     return status;
 }
 
-/* The peer's GPU must be visible here, and within reach. */
-static hd_status check_reach(struct hd_transport *instance, const struct ipc_peer *peer,
-                             const struct ipc_card *card)
+hd_status ipc_arena_reach(struct hd_transport *instance, const struct ipc_peer *peer,
+                          const struct ipc_card *card)
 {
     const struct ipc_fault fault = {HD_UNSUPPORTED, peer->rank, IPC_NONE, 0};
     char bus_id[sizeof card->bus_id] = "";
@@ -250,11 +249,7 @@ static hd_status open_arena(struct hd_transport *instance, struct ipc_peer *peer
 {
     const struct ipc_fault fault = {HD_UNSUPPORTED, peer->rank, IPC_NONE, 0};
     char text[CUDA_REASON_BYTES];
-    hd_status status = check_reach(instance, peer, card);
 
-    if (status != HD_OK) {
-        return status;
-    }
     const cudaError_t error = instance->cuda.cudaIpcOpenMemHandle(&peer->import, card->handle,
                                                                   cudaIpcMemLazyEnablePeerAccess);
     if (error != cudaSuccess) {
@@ -311,15 +306,15 @@ static void free_words(struct hd_transport *instance, struct ipc_peer *peer)
 
 void ipc_arena_free(struct hd_transport *instance, int frees_device)
 {
-    if (frees_device) {
-        (void)instance->cuda.cudaFree(instance->sends);
-        (void)instance->cuda.cudaFree(instance->arena);
-        for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
-            free_words(instance, &instance->peers[rank]);
-        }
+    if (!frees_device) {
+        return; /* the words too: a peer may be about to open them */
+    }
+    (void)instance->cuda.cudaFree(instance->sends);
+    (void)instance->cuda.cudaFree(instance->arena);
+    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+        free_words(instance, &instance->peers[rank]);
     }
     if (instance->descriptor >= 0) {
         close(instance->descriptor);
-        instance->descriptor = -1;
     }
 }

@@ -22,13 +22,14 @@ void ipc_poison(struct hd_transport *instance)
     }
 }
 
-static void tell_peers(struct hd_transport *instance)
+/* This rank writes no more on the channels where it is at that end. */
+static void tell_peers(struct hd_transport *instance, int is_source)
 {
     for (uint32_t i = 0; i < instance->channel_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL) {
-            atomic_store(
-                lane->is_source ? &lane->words->source_stopped : &lane->words->target_stopped, 1);
+        if (lane->words != NULL && lane->is_source == is_source) {
+            atomic_store(is_source ? &lane->words->source_stopped : &lane->words->target_stopped,
+                         1);
         }
     }
 }
@@ -63,11 +64,31 @@ static const struct ipc_lane *await_all(struct hd_transport *instance,
     return NULL;
 }
 
-static int await_idle(struct hd_transport *instance, uint64_t deadline_ns)
+/* Is a copy left that may still get its credit?  A failed instance starts no more. */
+static int has_copies_left(struct hd_transport *instance)
+{
+    int has = 0;
+
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        struct ipc_lane *lane = &instance->lanes[i];
+        if (lane->is_source && lane->started_count < lane->posted_count) {
+            /* What the target gave before it stopped still counts: so first that, then a move. */
+            const int is_hopeless =
+                atomic_load(&lane->words->target_stopped) != 0 || ipc_peer_is_dead(lane->peer);
+            int moved = 0;
+            const hd_status status = ipc_move(instance, &moved);
+            has = has || (status == HD_OK && (moved || !is_hopeless));
+        }
+    }
+    return has;
+}
+
+/* All copies are over that can be. */
+static int await_copies(struct hd_transport *instance, uint64_t deadline_ns)
 {
     uint64_t pause_ns = 0;
 
-    while (!ipc_is_idle(instance)) {
+    while (has_copies_left(instance) || !ipc_is_idle(instance)) {
         if (ipc_now_ns(instance) >= deadline_ns) {
             return 0;
         }
@@ -80,7 +101,8 @@ static int await_idle(struct hd_transport *instance, uint64_t deadline_ns)
 hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     (void)instance->cuda.cudaSetDevice(instance->device);
-    if (!await_idle(instance, deadline_ns)) {
+    tell_peers(instance, 0);
+    if (!await_copies(instance, deadline_ns)) {
         const struct ipc_fault fault = {HD_TIMEOUT, IPC_NONE, IPC_NONE, 0};
         (void)ipc_fail(instance, &fault,
                        "the copies of rank %u did not come to rest by the deadline: its memory is "
@@ -88,7 +110,7 @@ hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
                        instance->host->rank);
         return HD_TIMEOUT;
     }
-    tell_peers(instance);
+    tell_peers(instance, 1);
     const struct ipc_lane *lane = await_all(instance, has_stopped, deadline_ns);
     if (lane == NULL) {
         instance->is_at_rest = 1;

@@ -92,8 +92,7 @@ static hd_status read_news(struct hd_transport *instance, struct ipc_lane *lane)
                     lane->known_count, most);
 }
 
-/* Starts what can start, of every channel. */
-static hd_status move(struct hd_transport *instance, int *moved)
+hd_status ipc_move(struct hd_transport *instance, int *moved)
 {
     hd_status status = HD_OK;
 
@@ -154,7 +153,7 @@ static hd_status look_and_move(struct hd_transport *instance, struct ipc_lane *l
                                uint64_t sequence)
 {
     int moved = 0;
-    hd_status status = move(instance, &moved);
+    hd_status status = ipc_move(instance, &moved);
 
     if (status == HD_OK) {
         status = look(instance, lane, sequence);
@@ -219,7 +218,7 @@ static hd_status post_send(struct hd_transport *instance, const struct hd_messag
     }
     if (status == HD_OK) {
         lane->posted_count++;
-        status = move(instance, &moved);
+        status = ipc_move(instance, &moved);
     }
     return status;
 }
@@ -241,49 +240,6 @@ static hd_status post_recv(struct hd_transport *instance, const struct hd_messag
     return status;
 }
 
-/* The caller's stream waits for the signal; nothing is said of the host. */
-static hd_status await_in_stream(struct hd_transport *instance, struct ipc_lane *lane,
-                                 const struct hd_message *message, void *stream)
-{
-    hd_status status =
-        ipc_driver(instance, lane, "cuStreamWaitValue64",
-                   instance->cuda.cuStreamWaitValue64(
-                       stream, ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
-                       message->sequence + 1, CU_STREAM_WAIT_VALUE_GEQ));
-
-    if (status == HD_OK && message->sequence == lane->awaited_count) {
-        lane->awaited_count = message->sequence + 1;
-    }
-    return status;
-}
-
-/*
- * Credits follow each other: one that the host stores must not overtake one that a stream is
- * still to write, so it goes behind it.
- */
-static hd_status give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream)
-{
-    const uint64_t credit = lane->released_count;
-    const struct ipc_fault fault = {HD_INVALID, IPC_NONE, ipc_number(instance, lane), credit - 1};
-    const int is_behind = atomic_load(&lane->words->credit) + 1 < credit;
-
-    if (stream != NULL && lane->release_stream != NULL && is_behind &&
-        stream != lane->release_stream) {
-        return ipc_fail(instance, &fault, "channel %u: messages are released in two streams",
-                        fault.channel);
-    }
-    cudaStream_t through = stream != NULL ? stream : is_behind ? lane->release_stream : NULL;
-    lane->release_stream = through;
-    if (through == NULL) {
-        atomic_store(&lane->words->credit, credit);
-        return HD_OK;
-    }
-    return ipc_driver(instance, lane, "cuStreamWriteValue64",
-                      instance->cuda.cuStreamWriteValue64(
-                          through, ipc_gpu_word(lane, offsetof(struct ipc_words, credit)), credit,
-                          CU_STREAM_WRITE_VALUE_DEFAULT));
-}
-
 static hd_status release(struct hd_transport *instance, const struct hd_message *message,
                          void *stream)
 {
@@ -296,7 +252,7 @@ static hd_status release(struct hd_transport *instance, const struct hd_message 
     }
     if (status == HD_OK) {
         lane->released_count++;
-        status = give_credit(instance, lane, stream);
+        status = ipc_give_credit(instance, lane, stream);
     }
     return status;
 }
@@ -341,8 +297,12 @@ static hd_status wait(struct hd_transport *instance, const struct hd_message *me
         status = take_turn(instance, message, "wait",
                            lane->is_source ? lane->reserved_count : lane->awaited_count, 0);
     }
-    if (status == HD_OK && stream != NULL) {
-        return await_in_stream(instance, lane, message, stream);
+    if (status == HD_OK && stream != NULL) { /* nothing is said of the host */
+        status = ipc_await_signal(instance, lane, message->sequence, stream);
+        if (status == HD_OK && message->sequence == lane->awaited_count) {
+            lane->awaited_count = message->sequence + 1;
+        }
+        return status;
     }
     if (status == HD_OK) {
         status = look_and_move(instance, lane, message->sequence);
@@ -368,7 +328,7 @@ static hd_status progress(struct hd_transport *instance)
                              instance->cuda.cudaSetDevice(instance->device));
     }
     if (status == HD_OK) {
-        status = move(instance, &moved);
+        status = ipc_move(instance, &moved);
     }
     if (status == HD_OK && !moved) {
         status = ipc_look_for_deaths(instance, NULL);

@@ -9,8 +9,8 @@
  * Where a slot lies follows from the setup, which all ranks share.  A rank whose peer is a thread
  * of the same process uses the peer's addresses as they are: CUDA opens no handle of its own.
  *
- * open.c joins the ranks, arena.c has the memory, stream.c the copies, warm_up.c proves the path,
- * peer.c sees deaths, close.c comes to rest.
+ * open.c joins the ranks, arena.c has the memory, stream.c the copies, signal.c their order,
+ * warm_up.c proves the path, peer.c sees deaths, close.c comes to rest.
  */
 #ifndef CUDA_IPC_H
 #define CUDA_IPC_H
@@ -145,6 +145,9 @@ uint64_t ipc_now_ns(const struct hd_transport *instance);
 hd_status ipc_arena_measure(struct hd_transport *instance);
 /* Words, arena and send slots of this rank.  HD_NO_MEMORY, HD_DEVICE. */
 hd_status ipc_arena_make(struct hd_transport *instance);
+/* The peer's GPU must be visible here and within reach; asks the card alone.  HD_UNSUPPORTED. */
+hd_status ipc_arena_reach(struct hd_transport *instance, const struct ipc_peer *peer,
+                          const struct ipc_card *card);
 /* The words and the arena of a peer, once a peer.  HD_UNSUPPORTED, HD_PROTOCOL. */
 hd_status ipc_arena_open(struct hd_transport *instance, struct ipc_peer *peer,
                          const struct ipc_card *card);
@@ -160,13 +163,21 @@ hd_status ipc_streams_make(struct hd_transport *instance);
 void ipc_streams_free(struct hd_transport *instance);
 /* Starts what has its credit; *moved is set if anything was. [data] */
 hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_lane *lane, int *moved);
-/* Copies, signals and marks the copy of `sequence` as started. */
-hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
-                   uint64_t signal);
 /* Has the send slot of `sequence` been read?  HD_OK, HD_IN_PROGRESS. */
 hd_status ipc_look_sent(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence);
 /* 1 once all streams of this rank are idle, or CUDA has failed. */
 int ipc_is_idle(struct hd_transport *instance);
+
+/* --- signal.c --- */
+
+/* Puts the copy of `sequence` into its stream, the signal and the mark of its end behind it. */
+hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                   uint64_t signal);
+/* The caller's stream waits until `sequence` has arrived. */
+hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                           void *stream);
+/* Gives the credit of all messages before released_count, once `stream` gets here. */
+hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream);
 
 /* --- peer.c --- */
 
@@ -179,8 +190,10 @@ hd_status ipc_look_for_deaths(struct hd_transport *instance, const struct ipc_la
 /* One sleep of a host that waits: longer each time. */
 void ipc_nap(uint64_t *pause_ns);
 
-/* --- warm_up.c, close.c, open.c --- */
+/* --- cuda_ipc.c, warm_up.c, close.c, open.c --- */
 
+/* Starts what has its credit, on every channel; *moved is set if anything was. [data] */
+hd_status ipc_move(struct hd_transport *instance, int *moved);
 hd_status ipc_warm_up(struct hd_transport *instance, uint64_t deadline_ns);
 void ipc_poison(struct hd_transport *instance);
 hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns);

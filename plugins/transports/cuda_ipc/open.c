@@ -308,7 +308,8 @@ static hd_status connect_lane(struct hd_transport *instance, struct ipc_lane *la
 
     lane->peer = peer;
     if (status == HD_OK && peer->pidfd < 0) {
-        status = ipc_peer_hold(instance, peer, &card);
+        status = ipc_arena_reach(instance, peer, &card);
+        status = status == HD_OK ? ipc_peer_hold(instance, peer, &card) : status;
     }
     if (status == HD_OK && lane->is_source && peer->words == NULL) {
         status = ipc_arena_open(instance, peer, &card);

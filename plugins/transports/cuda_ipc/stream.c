@@ -134,40 +134,6 @@ void ipc_streams_free(struct hd_transport *instance)
 
 /* --- copies ------------------------------------------------------------------------------ */
 
-hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
-                   uint64_t signal)
-{
-    const struct cuda_library *cuda = &instance->cuda;
-    const struct hd_channel *channel = lane->channel;
-    const uint64_t send_slot = sequence % channel->send_depth;
-    struct ipc_send *send = &lane->sends[send_slot];
-    hd_status status = HD_OK;
-
-    if (send->is_ordered) {
-        status = ipc_runtime(instance, lane, "cudaStreamWaitEvent",
-                             cuda->cudaStreamWaitEvent(lane->stream, send->written, 0));
-    }
-    if (status == HD_OK) {
-        status = ipc_runtime(
-            instance, lane, "cudaMemcpyAsync",
-            cuda->cudaMemcpyAsync(lane->peer_slots + sequence % channel->depth * lane->stride_bytes,
-                                  lane->own_slots + send_slot * lane->stride_bytes, channel->bytes,
-                                  cudaMemcpyDeviceToDevice, lane->stream));
-    }
-    if (status == HD_OK) { /* with the default flags all that the stream did is visible before */
-        status =
-            ipc_driver(instance, lane, "cuStreamWriteValue64",
-                       cuda->cuStreamWriteValue64(
-                           lane->stream, ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
-                           signal, CU_STREAM_WRITE_VALUE_DEFAULT));
-    }
-    if (status == HD_OK) {
-        status = ipc_runtime(instance, lane, "cudaEventRecord",
-                             cuda->cudaEventRecord(send->sent, lane->stream));
-    }
-    return status;
-}
-
 /* Whether a copy may go into its stream without waiting there, if it must not. */
 static hd_status look_written(struct hd_transport *instance, const struct ipc_lane *lane,
                               uint64_t sequence)

@@ -1,0 +1,79 @@
+/*
+ * cuda_ipc/signal.c - the three moves that the order of everything hangs on.
+ *
+ *   source's copy stream   wait written | copy | arrived = k + 1 | sent
+ *   target's stream                              wait arrived > k | reads ... | credit = k + 1
+ *
+ * tests/fault has a wrong one of each, which the conformance suite must find.
+ */
+#include "ipc.h"
+
+hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                   uint64_t signal)
+{
+    const struct cuda_library *cuda = &instance->cuda;
+    const struct hd_channel *channel = lane->channel;
+    const uint64_t send_slot = sequence % channel->send_depth;
+    struct ipc_send *send = &lane->sends[send_slot];
+    hd_status status = HD_OK;
+
+    if (send->is_ordered) {
+        status = ipc_runtime(instance, lane, "cudaStreamWaitEvent",
+                             cuda->cudaStreamWaitEvent(lane->stream, send->written, 0));
+    }
+    if (status == HD_OK) {
+        status = ipc_runtime(
+            instance, lane, "cudaMemcpyAsync",
+            cuda->cudaMemcpyAsync(lane->peer_slots + sequence % channel->depth * lane->stride_bytes,
+                                  lane->own_slots + send_slot * lane->stride_bytes, channel->bytes,
+                                  cudaMemcpyDeviceToDevice, lane->stream));
+    }
+    if (status == HD_OK) { /* with the default flags all that the stream did is visible before */
+        status =
+            ipc_driver(instance, lane, "cuStreamWriteValue64",
+                       cuda->cuStreamWriteValue64(
+                           lane->stream, ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
+                           signal, CU_STREAM_WRITE_VALUE_DEFAULT));
+    }
+    if (status == HD_OK) {
+        status = ipc_runtime(instance, lane, "cudaEventRecord",
+                             cuda->cudaEventRecord(send->sent, lane->stream));
+    }
+    return status;
+}
+
+hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                           void *stream)
+{
+    return ipc_driver(instance, lane, "cuStreamWaitValue64",
+                      instance->cuda.cuStreamWaitValue64(
+                          stream, ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
+                          sequence + 1, CU_STREAM_WAIT_VALUE_GEQ));
+}
+
+/*
+ * Credits follow each other: one that the host stores must not overtake one that a stream is
+ * still to write, so it goes behind it.
+ */
+hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream)
+{
+    const uint64_t credit = lane->released_count;
+    const struct ipc_fault fault = {HD_INVALID, IPC_NONE, ipc_number(instance, lane), credit - 1};
+    const int is_behind = atomic_load(&lane->words->credit) + 1 < credit;
+
+    if (stream != NULL && lane->release_stream != NULL && is_behind &&
+        stream != lane->release_stream) {
+        return ipc_fail(instance, &fault, "channel %u: messages are released in two streams",
+                        fault.channel);
+    }
+    cudaStream_t through = stream != NULL ? stream : is_behind ? lane->release_stream : NULL;
+    lane->release_stream = through;
+    if (through == NULL) {
+        atomic_store(&lane->words->credit, credit);
+        return HD_OK;
+    }
+    return ipc_driver(instance, lane, "cuStreamWriteValue64",
+                      instance->cuda.cuStreamWriteValue64(
+                          through, ipc_gpu_word(lane, offsetof(struct ipc_words, credit)), credit,
+                          CU_STREAM_WRITE_VALUE_DEFAULT));
+}
