@@ -29,19 +29,6 @@ static int failed; /* in a child */
     } while (0)
 #define GOOD(call) HOLD((call) == cudaSuccess)
 
-#if defined(__SANITIZE_THREAD__) /* it would sleep a second at the exit of each child */
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-    return "atexit_sleep_ms=0";
-}
-#endif
-
-static inline void finish(void)
-{
-    exit(failed);
-}
-
 static inline int end_of(pid_t child)
 {
     int status = -1;
@@ -58,7 +45,7 @@ static inline void in_child(void (*body)(void), const char *settings)
             setenv("STANDIN_CUDA", settings, 1);
         }
         body();
-        finish();
+        exit(failed);
     }
     CU_ASSERT_EQUAL(end_of(child), 0);
 }

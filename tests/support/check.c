@@ -1,6 +1,7 @@
 #include "support/check.h"
 
 #include <CUnit/Basic.h>
+#include <heddle/plugin.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,15 @@ int hd_check_skip(const char *reason)
     printf("skipped: %s\n", reason);
     return 77;
 }
+
+#if defined(__SANITIZE_THREAD__)
+/* The sanitizer would sleep a second at the exit of each process, and some tests fork dozens. */
+HD_EXPORT const char *__tsan_default_options(void);
+HD_EXPORT const char *__tsan_default_options(void)
+{
+    return "atexit_sleep_ms=0";
+}
+#endif
 
 static const char *join(const char *variable, const char *path)
 {

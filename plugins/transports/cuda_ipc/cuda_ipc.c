@@ -16,6 +16,9 @@
  *                                                     forward reads  |
  *                                                     release (stream)   credit = k + 1
  *
+ * So a message whose credit is late leaves only while its source calls progress: TARGET_PROGRESS,
+ * which the core serves from a thread of its own beside long actions and between steps.
+ *
  * Abort stores poison, 2^62, into the arrived words of this rank: its streams then run on over
  * what is there (G8).  That needs no call of CUDA, so it cannot block.
  */
@@ -383,7 +386,8 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .option_count = sizeof options / sizeof options[0],
     .options = options,
     .capabilities = HD_TRANSPORT_CUDA | HD_TRANSPORT_NO_RESIDENT | HD_TRANSPORT_PEER_DEATH |
-                    HD_TRANSPORT_UNBLOCKS | HD_TRANSPORT_SHARED_DEVICE | HD_TRANSPORT_PROGRESS,
+                    HD_TRANSPORT_UNBLOCKS | HD_TRANSPORT_SHARED_DEVICE | HD_TRANSPORT_PROGRESS |
+                    HD_TRANSPORT_TARGET_PROGRESS,
     .name = "cuda_ipc",
     .summary = "one-sided copies between GPUs of one node, or processes on one GPU, without NCCL",
     .vendor = "heddle",

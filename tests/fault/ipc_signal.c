@@ -1,0 +1,73 @@
+/*
+ * tests/fault/ipc_signal.c - the signal.c of cuda_ipc, wrong in the one place that IPC_BROKEN
+ * names.
+ *
+ *   signal_first  the signal is given when the copy is enqueued, and not behind it
+ *   early_credit  a release gives the credit of the next lease too
+ *   early_wait    a stream waits for the message before
+ *   (unset)       sound
+ *
+ * The warm-up is left right, or open would find it.
+ */
+#include "ipc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int is_broken(const char *how)
+{
+    const char *wanted = getenv("IPC_BROKEN");
+    return wanted != NULL && strcmp(wanted, how) == 0;
+}
+
+hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                   uint64_t signal)
+{
+    const struct cuda_library *cuda = &instance->cuda;
+    const struct hd_channel *channel = lane->channel;
+    struct ipc_send *send = &lane->sends[sequence % channel->send_depth];
+    const int is_early = is_broken("signal_first") && sequence != IPC_WARM_UP;
+
+    if (is_early) {
+        atomic_store(&lane->words->arrived, signal);
+    }
+    if (send->is_ordered) {
+        (void)cuda->cudaStreamWaitEvent(lane->stream, send->written, 0);
+    }
+    (void)cuda->cudaMemcpyAsync(lane->peer_slots + sequence % channel->depth * lane->stride_bytes,
+                                lane->own_slots +
+                                    sequence % channel->send_depth * lane->stride_bytes,
+                                channel->bytes, cudaMemcpyDeviceToDevice, lane->stream);
+    if (!is_early) {
+        (void)cuda->cuStreamWriteValue64(lane->stream,
+                                         ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
+                                         signal, CU_STREAM_WRITE_VALUE_DEFAULT);
+    }
+    return ipc_runtime(instance, lane, "cudaEventRecord",
+                       cuda->cudaEventRecord(send->sent, lane->stream));
+}
+
+hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                           void *stream)
+{
+    return ipc_driver(instance, lane, "cuStreamWaitValue64",
+                      instance->cuda.cuStreamWaitValue64(
+                          stream, ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
+                          is_broken("early_wait") ? sequence : sequence + 1,
+                          CU_STREAM_WAIT_VALUE_GEQ));
+}
+
+hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream)
+{
+    const int has_next = lane->awaited_count > lane->released_count;
+    const uint64_t credit = lane->released_count + (is_broken("early_credit") && has_next);
+
+    if (stream == NULL) {
+        atomic_store(&lane->words->credit, credit);
+        return HD_OK;
+    }
+    return ipc_driver(instance, lane, "cuStreamWriteValue64",
+                      instance->cuda.cuStreamWriteValue64(
+                          stream, ipc_gpu_word(lane, offsetof(struct ipc_words, credit)), credit,
+                          CU_STREAM_WRITE_VALUE_DEFAULT));
+}
