@@ -15,6 +15,8 @@
 struct hd_kernel {
     const struct hd_host *host;
     uint32_t pass_count; /* the state that a result must not depend on */
+    float *late_place;   /* "lingers": one number of a backward comes with the next call */
+    float late_value;
 };
 
 /* Elements of every tensor lie one after the other: the embedding, where it is, then the blocks. */
@@ -30,23 +32,17 @@ static uint32_t does(const struct hd_host *host, const char *what)
     return strcmp(host->options[0].text, what) == 0 ? 1 : 0;
 }
 
+static void catch_up(struct hd_stage *stage)
+{
+    if (stage->kernel->late_place != NULL) {
+        *stage->kernel->late_place = stage->kernel->late_value;
+    }
+    stage->kernel->late_place = NULL;
+}
+
 static uint32_t stage_does(const struct hd_stage *stage, const char *what)
 {
     return does(stage->kernel->host, what);
-}
-
-/* "lingers": one number of a backward comes with the next call. */
-static struct {
-    float *place;
-    float value;
-} late;
-
-static void catch_up(void)
-{
-    if (late.place != NULL) {
-        *late.place = late.value;
-    }
-    late.place = NULL;
 }
 
 static hd_status fail(const struct hd_host *host, hd_status status, const char *text)
@@ -110,7 +106,7 @@ static hd_status tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t co
     struct hd_tensor about = {.size = sizeof about};
     const hd_status status = tensor(stage, index, &about);
 
-    catch_up();
+    catch_up(stage);
     if (status != HD_OK) {
         return status;
     }
@@ -131,7 +127,7 @@ static hd_status norms(struct hd_stage *stage, double *squared)
     const float *gradient = copy_of(stage, HD_GRADIENT);
     const double scale = stage_does(stage, "loud") ? 1.001 : 1;
 
-    catch_up();
+    catch_up(stage);
     memset(squared, 0, (stage->spec.block_count + has_embedding) * sizeof *squared);
     for (uint64_t i = 0; i < stage->element_count; i++) {
         const uint64_t block =
@@ -149,7 +145,7 @@ static hd_status update(struct hd_stage *stage, const struct hd_update *given)
     float *moment1 = copy_of(stage, HD_MOMENT1), *moment2 = copy_of(stage, HD_MOMENT2);
     const uint32_t is_plain = stage_does(stage, "unbiased");
 
-    catch_up();
+    catch_up(stage);
     for (uint64_t i = 0; i < stage->element_count; i++) {
         const double scaled = (double)gradient[i] * given->gradient_scale;
         const double decay =

@@ -167,7 +167,7 @@ static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
     const uint64_t count = tokens_of(&stage->spec) * width;
     float *values = stage->memory.scratch;
 
-    catch_up();
+    catch_up(stage);
     if (stage_does(stage, "leaves")) {
         _exit(0);
     }
@@ -282,7 +282,7 @@ static hd_status begin_backward(struct hd_stage *stage, const struct hd_pass *pa
 {
     const uint64_t *stamp = pass->payload[0];
 
-    catch_up();
+    catch_up(stage);
     if ((stamp[0] != STAMP || stamp[1] != pass->generation) && !stage_does(stage, "unstamped")) {
         return fail(stage->kernel->host, HD_PROTOCOL, "this payload is of another lease");
     }
@@ -313,9 +313,9 @@ static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
     end_gradient(stage, pass, gradient);
     give_gradient(stage, pass, gradient);
     if (stage_does(stage, "lingers")) {
-        late.place = copy_of(stage, HD_GRADIENT) + stage->embedding_count;
-        late.value = *late.place;
-        *late.place = 0;
+        stage->kernel->late_place = copy_of(stage, HD_GRADIENT) + stage->embedding_count;
+        stage->kernel->late_value = *stage->kernel->late_place;
+        *stage->kernel->late_place = 0;
     }
     return HD_OK;
 }
