@@ -116,6 +116,7 @@ static void add_point(struct cJSON *list, const struct hd_skew_point *point)
     } members[] = {
         {"late_ms", point->late_ms},
         {"arrival_ms", point->arrival_ms},
+        {"post_ms", point->begin_ms},
         {"alone_ms", point->solo_ms},
         {"compute_ms", point->compute_ms},
         {"stretch_percent", stretch_of(point)},
@@ -172,6 +173,7 @@ static void add_cells(struct hd_table *table, const struct hd_skew_line *line,
         hd_table_cell(table, "-");
     }
     hd_table_cell(table, "%.2f", point->late_ms);
+    hd_table_cell(table, "%.3f", point->begin_ms);
     hd_table_cell(table, "%.3f", point->solo_ms);
     hd_table_cell(table, "%.3f", point->compute_ms);
     hd_table_cell(table, "%+.1f", stretch_of(point));
@@ -187,9 +189,10 @@ static void add_cells(struct hd_table *table, const struct hd_skew_line *line,
 
 static void print_table(const struct hd_skew *skew)
 {
-    static const char *const titles[] = {"transport",  "thread",   "late",    "alone",    "compute",
-                                         "stretch %",  "stolen",   "threads", "resident", "waits",
-                                         "peer waits", "readable", "free",    "lane"};
+    static const char *const titles[] = {"transport", "thread",   "late",      "post",
+                                         "alone",     "compute",  "stretch %", "stolen",
+                                         "threads",   "resident", "waits",     "peer waits",
+                                         "readable",  "free",     "lane"};
     struct hd_table *table = hd_table_create(sizeof titles / sizeof titles[0], titles);
 
     printf("\n%llu bytes to a peer that comes late and posts its receive %s; milliseconds, medians "
@@ -204,11 +207,11 @@ static void print_table(const struct hd_skew *skew)
     hd_table_print(table, 0, stdout);
     hd_table_destroy(table);
     printf(
-        "alone: the source's compute with nothing under way, the yardstick; compute: the same with "
-        "the message under way; stolen: of it, its\nthread did not run; threads: CPU time of the "
-        "process's other threads in it; resident: a kernel held the device for the peer;\nwaits: "
-        "after it, until the slot is free; peer waits: from its arrival until the message is "
-        "readable; readable, free: since the post\n");
+        "post: what the call that posts took; alone: the source's compute with nothing under way, "
+        "the yardstick; compute: the same with the\nmessage under way; stolen: of it, its thread "
+        "did not run; threads: CPU time of the process's other threads in it; resident: a\nkernel "
+        "held the device for the peer; waits: after it, until the slot is free; peer waits: from "
+        "its arrival until the message is\nreadable; readable, free: since the post\n");
 }
 
 static void write_svg(struct bench *bench)
