@@ -19,7 +19,8 @@
  * so what is taken is held against what stage_needs asked for, in every pass.
  *
  * The members may be changed between passes: another payload, generation or scale is
- * how a test asks its question.  Only for synchronous plugins in host memory.
+ * how a test asks its question.  For synchronous plugins in host memory;
+ * any other has a mirror before it (conform/mirror.h).
  */
 #ifndef HEDDLE_CONFORM_CHAIN_H
 #define HEDDLE_CONFORM_CHAIN_H

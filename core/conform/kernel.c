@@ -1,4 +1,5 @@
 #include "conform/kernel.h"
+#include "conform/mirror.h"
 
 #include <string.h>
 
@@ -135,9 +136,12 @@ int hd_bench_open(struct hd_bench *bench, struct hd_conform_case *check,
     bench->harness.fill = 0xff;
     bench->precision = hd_model_name(model);
     if (bench->harness.device.memory == HD_MEMORY_CUDA || bench->harness.device.stream != NULL) {
-        hd_conform_skip(check, "its memory is a device's: judged on the host are its answers only");
-        hd_bench_close(bench);
-        return 0;
+        const hd_status mirrored = hd_mirror_open(&bench->harness, check->subject->limit_ms);
+        if (mirrored != HD_OK) {
+            hd_conform_fail(check, "its memory cannot be mirrored: %s", hd_status_name(mirrored));
+            hd_bench_close(bench);
+            return 0;
+        }
     }
     const hd_status status =
         hd_chain_open(&bench->chain, &bench->harness, model, cut->blocks, cut->stage_count);

@@ -23,8 +23,7 @@ struct hd_bench {
 /* The model of the suite: four blocks of four experts, 32 wide. */
 struct hd_stage_spec hd_conform_model(uint32_t precision);
 
-/* Opens the plugin, says so when it cannot, and skips the check where its memory is a device's.
-   HD_OK: the harness is open. */
+/* Opens the plugin, and skips the check when it cannot.  HD_OK: the harness is open. */
 hd_status hd_bench_open_device(struct hd_bench *bench, struct hd_conform_case *check);
 
 /* A chain of hd_conform_model, cut as `blocks` says; 0 with a verdict, or when it serves no such

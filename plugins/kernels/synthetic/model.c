@@ -8,8 +8,8 @@
  *   forward    w -> mix(block, w, tensor) -> ..             loss: the last word, and the targets
  *   backward   g -> mix(block, g, w) -> ..                  gradient of the tensor += f(g, w)
  *
- * There is nothing to learn, and every order and every cut gives the same bits, as of a real model
- * (K3 to K5).
+ * There is nothing to learn (no gradient is a slope of that loss), and every order and every cut
+ * gives the same bits, as of a real model (K3 to K5).
  */
 #include "synthetic.h"
 
@@ -76,7 +76,9 @@ uint64_t synthetic_model_backward(const struct hd_stage *stage, uint64_t input_w
         const uint64_t word = synthetic_model_forward(stage, input_word, block);
         gradient = synthetic_mix(synthetic_mix(stage->spec.first_block + block, gradient), word);
         for (uint32_t i = 0; gradients != NULL && i < VALUES; i++) {
-            gradients[block * VALUES + i] += (float)(unit_of(synthetic_mix(gradient, i)) - 0.5);
+            /* A tensor that is not finite must show (K8), and patterns alone would hide it. */
+            gradients[block * VALUES + i] += (float)(unit_of(synthetic_mix(gradient, i)) - 0.5) +
+                                             0 * stage->touch.parameters[block * VALUES + i];
         }
     }
     return gradient;

@@ -1,0 +1,352 @@
+#include "conform/mirror.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE_BYTES = 4096, PAIR_MAX = 14 };
+
+/* To the suite this is a kernel like any other. */
+struct hd_kernel {
+    const struct hd_kernel_ops *ops; /* the plugin's */
+    const struct hd_host *host;
+    struct hd_kernel *kernel;
+    struct hd_kernel_ops table; /* without what the plugin does not have */
+    unsigned char *staging;     /* whole pages, and the same for every copy */
+    uint64_t staging_bytes, limit_ns;
+};
+
+/* A range here, and what stands for it on the device. */
+struct pair {
+    void *host, *device;
+    uint64_t bytes;
+};
+
+struct hd_stage {
+    struct hd_kernel *mirror;
+    struct hd_stage *stage; /* the plugin's */
+    struct hd_stage_needs needs;
+    uint64_t token_bytes;
+    struct pair regions[5];
+    void *payload[HD_ACQUISITION_MAX], *input, *input_gradient, *output, *output_gradient;
+    void *tokens, *targets, *terms, *squares;
+};
+
+static hd_status rest(const struct hd_kernel *mirror)
+{
+    uint64_t mark, passed_ns;
+    hd_status status = mirror->ops->mark(mirror->kernel, &mark);
+
+    if (status == HD_OK) {
+        status = mirror->ops->reached(mirror->kernel, mark, mirror->limit_ns, &passed_ns);
+    }
+    return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
+}
+
+/* By the staging, a part at a time. */
+static hd_status go_up(const struct hd_kernel *mirror, const struct pair *pair)
+{
+    hd_status status = HD_OK;
+
+    for (uint64_t at = 0; pair->host != NULL && status == HD_OK && at < pair->bytes;
+         at += mirror->staging_bytes) {
+        const uint64_t left = pair->bytes - at;
+        const uint64_t bytes = left < mirror->staging_bytes ? left : mirror->staging_bytes;
+        memcpy(mirror->staging, (unsigned char *)pair->host + at, bytes);
+        status = mirror->ops->copy(mirror->kernel, (unsigned char *)pair->device + at,
+                                   mirror->staging, bytes, 0);
+        status = status == HD_OK ? rest(mirror) : status;
+    }
+    return status;
+}
+
+static hd_status come_back(const struct hd_kernel *mirror, const struct pair *pair)
+{
+    hd_status status = HD_OK;
+
+    for (uint64_t at = 0; pair->host != NULL && status == HD_OK && at < pair->bytes;
+         at += mirror->staging_bytes) {
+        const uint64_t left = pair->bytes - at;
+        const uint64_t bytes = left < mirror->staging_bytes ? left : mirror->staging_bytes;
+        unsigned char *here = (unsigned char *)pair->host + at;
+        status = mirror->ops->copy(mirror->kernel, mirror->staging,
+                                   (unsigned char *)pair->device + at, bytes, 0);
+        status = status == HD_OK ? rest(mirror) : status;
+        if (status == HD_OK && memcmp(here, mirror->staging, bytes) != 0) {
+            memcpy(here, mirror->staging, bytes);
+        }
+    }
+    return status;
+}
+
+static hd_status all_up(const struct hd_kernel *mirror, const struct pair *pairs, uint32_t count)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; i < count && status == HD_OK; i++) {
+        status = go_up(mirror, &pairs[i]);
+    }
+    return status;
+}
+
+/* The call's own failure first, then what a mark behind it says, then that of a copy. */
+static hd_status all_back(const struct hd_kernel *mirror, const struct pair *pairs, uint32_t count,
+                          hd_status status)
+{
+    status = status == HD_OK ? rest(mirror) : status;
+    for (uint32_t i = 0; i < count && status == HD_OK; i++) {
+        status = come_back(mirror, &pairs[i]);
+    }
+    return status;
+}
+
+/* --- stages ------------------------------------------------------------------------------------
+ */
+
+static hd_status take(const struct hd_kernel *mirror, uint64_t bytes, void **out)
+{
+    *out = NULL;
+    return bytes > 0 ? mirror->ops->allocate(mirror->kernel, bytes, "conform", out) : HD_OK;
+}
+
+static hd_status take_all(struct hd_stage *stage, const struct hd_stage_memory *memory)
+{
+    const struct hd_stage_needs *needs = &stage->needs;
+    const struct pair regions[5] = {
+        {memory->parameters, NULL, needs->parameter_bytes},
+        {memory->optimizer, NULL, needs->optimizer_bytes},
+        {memory->scratch, NULL, needs->scratch_bytes},
+        {memory->gradients[0], NULL, needs->gradient_bytes[0]},
+        {memory->gradients[1], NULL, needs->gradient_bytes[1]},
+    };
+    const struct {
+        void **out;
+        uint64_t bytes;
+    } rows[] = {
+        {&stage->payload[0], needs->payload_bytes},
+        {&stage->payload[1], needs->payload_bytes},
+        {&stage->input, needs->boundary_bytes},
+        {&stage->input_gradient, needs->boundary_bytes},
+        {&stage->output, needs->boundary_bytes},
+        {&stage->output_gradient, needs->boundary_bytes},
+        {&stage->tokens, stage->token_bytes},
+        {&stage->targets, stage->token_bytes},
+        {&stage->terms, needs->term_count * sizeof(double)},
+        {&stage->squares, needs->tensor_count * sizeof(double)},
+    };
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; i < 5 && status == HD_OK; i++) {
+        stage->regions[i] = regions[i];
+        status = take(stage->mirror, regions[i].bytes, &stage->regions[i].device);
+    }
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && status == HD_OK; i++) {
+        status = take(stage->mirror, rows[i].bytes, rows[i].out);
+    }
+    return status;
+}
+
+static hd_status stage_create(struct hd_kernel *mirror, const struct hd_stage_spec *spec,
+                              const struct hd_stage_memory *memory, struct hd_stage **out)
+{
+    struct hd_stage *stage = calloc(1, sizeof *stage);
+
+    assert(stage != NULL);
+    stage->mirror = mirror;
+    stage->needs.size = sizeof stage->needs;
+    stage->token_bytes = (uint64_t)spec->batch * spec->sequence * sizeof(int32_t);
+    hd_status status = mirror->ops->stage_needs(mirror->host, spec, &stage->needs);
+    if (status == HD_OK) {
+        status = take_all(stage, memory);
+    }
+    if (status == HD_OK) {
+        status = all_up(mirror, stage->regions, 5);
+    }
+    const struct hd_stage_memory there = {
+        .size = sizeof there,
+        .parameters = stage->regions[0].device,
+        .optimizer = stage->regions[1].device,
+        .scratch = stage->regions[2].device,
+        .gradients = {stage->regions[3].device, stage->regions[4].device},
+    };
+    if (status == HD_OK) {
+        status = mirror->ops->stage_create(mirror->kernel, spec, &there, &stage->stage);
+    }
+    if (status != HD_OK) {
+        free(stage);
+        return status;
+    }
+    *out = stage;
+    return all_back(mirror, stage->regions, 5, HD_OK);
+}
+
+static void stage_destroy(struct hd_stage *stage)
+{
+    if (stage != NULL) {
+        stage->mirror->ops->stage_destroy(stage->stage);
+        free(stage);
+    }
+}
+
+static hd_status tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
+{
+    return stage->mirror->ops->tensor(stage->stage, index, out);
+}
+
+static hd_status tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy, uint32_t into,
+                             void *host)
+{
+    hd_status status = all_up(stage->mirror, stage->regions, 5);
+
+    if (status == HD_OK) {
+        status = stage->mirror->ops->tensor_copy(stage->stage, index, copy, into, host);
+    }
+    return all_back(stage->mirror, stage->regions, 5, status);
+}
+
+/* --- passes ------------------------------------------------------------------------------------
+ */
+
+static void *writable(const void *address)
+{
+    return (void *)(uintptr_t)address; /* whoever writes it is found by it */
+}
+
+static void *there(const struct pair *pair)
+{
+    return pair->host != NULL ? pair->device : NULL;
+}
+
+typedef hd_status pass_call(struct hd_stage *stage, const struct hd_pass *pass);
+
+static hd_status run(struct hd_stage *stage, const struct hd_pass *pass, pass_call *call)
+{
+    const struct hd_stage_needs *needs = &stage->needs;
+    const struct pair pairs[PAIR_MAX] = {
+        stage->regions[0],
+        stage->regions[1],
+        stage->regions[2],
+        stage->regions[3],
+        {pass->payload[0], stage->payload[0], needs->payload_bytes},
+        {pass->payload[1], stage->payload[1], needs->payload_bytes},
+        {writable(pass->input), stage->input, needs->boundary_bytes},
+        {pass->input_gradient, stage->input_gradient, needs->boundary_bytes},
+        {pass->output, stage->output, needs->boundary_bytes},
+        {writable(pass->output_gradient), stage->output_gradient, needs->boundary_bytes},
+        {writable(pass->tokens), stage->tokens, stage->token_bytes},
+        {writable(pass->targets), stage->targets, stage->token_bytes},
+        {pass->terms, stage->terms, needs->term_count * sizeof(double)},
+        stage->regions[4],
+    };
+    struct hd_pass copy = *pass;
+
+    copy.payload[0] = there(&pairs[4]);
+    copy.payload[1] = there(&pairs[5]);
+    copy.input = there(&pairs[6]);
+    copy.input_gradient = there(&pairs[7]);
+    copy.output = there(&pairs[8]);
+    copy.output_gradient = there(&pairs[9]);
+    copy.tokens = there(&pairs[10]);
+    copy.targets = there(&pairs[11]);
+    copy.terms = there(&pairs[12]);
+    hd_status status = all_up(stage->mirror, pairs, PAIR_MAX);
+    if (status == HD_OK) {
+        status = call(stage->stage, &copy);
+    }
+    return all_back(stage->mirror, pairs, PAIR_MAX, status);
+}
+
+static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    return run(stage, pass, stage->mirror->ops->forward);
+}
+
+static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    return run(stage, pass, stage->mirror->ops->backward);
+}
+
+static hd_status backward_input(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    return run(stage, pass, stage->mirror->ops->backward_input);
+}
+
+static hd_status backward_weight(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    return run(stage, pass, stage->mirror->ops->backward_weight);
+}
+
+static hd_status norms(struct hd_stage *stage, double *squared)
+{
+    const struct pair result = {squared, stage->squares,
+                                stage->needs.tensor_count * sizeof(double)};
+
+    hd_status status = all_up(stage->mirror, stage->regions, 5);
+    if (status == HD_OK) {
+        status = stage->mirror->ops->norms(stage->stage, stage->squares);
+    }
+    status = all_back(stage->mirror, stage->regions, 5, status);
+    return status == HD_OK ? come_back(stage->mirror, &result) : status;
+}
+
+static hd_status update(struct hd_stage *stage, const struct hd_update *parameters)
+{
+    hd_status status = all_up(stage->mirror, stage->regions, 5);
+
+    if (status == HD_OK) {
+        status = stage->mirror->ops->update(stage->stage, parameters);
+    }
+    return all_back(stage->mirror, stage->regions, 5, status);
+}
+
+/* --- the kernel --------------------------------------------------------------------------------
+ */
+
+static void close_both(struct hd_kernel *mirror)
+{
+    mirror->ops->close(mirror->kernel);
+    free(mirror->staging);
+    free(mirror);
+}
+
+static const struct hd_kernel_ops whole = {
+    .size = sizeof whole,
+    .close = close_both,
+    .stage_create = stage_create,
+    .stage_destroy = stage_destroy,
+    .tensor = tensor,
+    .tensor_copy = tensor_copy,
+    .forward = forward,
+    .backward = backward,
+    .norms = norms,
+    .update = update,
+};
+
+hd_status hd_mirror_open(struct hd_harness *harness, uint64_t limit_ms)
+{
+    struct hd_kernel *mirror = calloc(1, sizeof *mirror);
+    void *staging = NULL;
+
+    if (mirror == NULL || posix_memalign(&staging, PAGE_BYTES, 64 * PAGE_BYTES) != 0) {
+        free(mirror);
+        return HD_NO_MEMORY;
+    }
+    *mirror = (struct hd_kernel){.ops = harness->ops,
+                                 .host = &harness->host,
+                                 .kernel = harness->kernel,
+                                 .staging = staging,
+                                 .staging_bytes = 64 * PAGE_BYTES,
+                                 .limit_ns = limit_ms * HD_MS_NS,
+                                 .table = whole};
+    mirror->table.open = harness->ops->open;
+    mirror->table.stage_needs = harness->ops->stage_needs;
+    if (harness->ops->backward_input != NULL) {
+        mirror->table.backward_input = backward_input;
+        mirror->table.backward_weight = backward_weight;
+    }
+    harness->ops = &mirror->table;
+    harness->kernel = mirror;
+    return HD_OK;
+}
