@@ -86,6 +86,16 @@ done
 plan 0
 has C89 "bubble      27.27% of the total, 37.50% over ideal (symbolic, not measured)"
 
+# C14: which pairs of ranks meet; in the loop the last meets the first, in the v it does not.
+pairs() { # of unordered pairs, sorted
+    grep -oE '"source": [0-9]+, "target": [0-9]+' out | sed 's/[^0-9 ]//g' |
+        awk '{ print $1 < $2 ? $1 "-" $2 : $2 "-" $1 }' | sort -u | tr '\n' ' '
+}
+plan 0 pipeline.schedule=interleaved_1f1b --json
+[ "$(pairs)" = "0-1 0-3 1-2 2-3 " ] || say "C14, loop: $(pairs)"
+plan 0 pipeline.schedule=1f1b_v --json
+[ "$(pairs)" = "0-1 1-2 2-3 3-3 " ] || say "C14, v: $(pairs)"
+
 # C43: copies grow with m, then stay; the plan says from where.
 plan 0 --sweep pipeline.microbatches=1:2:3:4:8:64
 awk 'NR > 1 { printf "%s ", $6 }' out | grep -q '^1 2 3 4 4 4 $' || say "C43: $(cat out)"

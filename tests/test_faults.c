@@ -106,6 +106,8 @@ static void test_seal(void)
          1,
          {"rank 2, receiving for 2F5 of step 1: boundary 1 to 2,", "sequence 5, 16384 bytes",
           "; got step 1, microbatch 5, sequence 5, 8192 bytes"}},
+        {ON_1 "grow", 1, {"rank 2, receiving for 2F5 of step 1:", "sequence 5, 32768 bytes"}},
+        {ON_1 "empty", 1, {"rank 2, receiving for 2F5 of step 1:", "sequence 5, 0 bytes"}},
         {ON_1 "corrupt", 1, {"rank 2, receiving for 2F5 of step 1: boundary 1 to 2,", "checksum"}},
         {ON_1 "unseal", 1, {"rank 2, receiving for 2F5 of step 1:", "and no seal at all"}},
         /* Channel 4 brings gradients from rank 2 to rank 1; message 9 is step 2, microbatch 1. */
@@ -214,6 +216,18 @@ static void test_kernel_faults(void)
     }
 }
 
+/* A kernel that computes nothing: all that is measured is waiting. */
+static void test_gap(void)
+{
+    struct command command = {0};
+    char line[2 * WORDS_BYTES];
+
+    snprintf(line, sizeof line, "%s", faulty);
+    CU_ASSERT_EQUAL_FATAL(command_run(&command, line), 0);
+    CU_ASSERT(command_says(command.out, "bubble planned 27.3 % (symbolic), measured "));
+    CU_ASSERT(command_says(command.out, "a gap of "));
+}
+
 /* Each device once, in order of the first rank that has it. */
 static void test_devices(void)
 {
@@ -246,7 +260,10 @@ static void test_every_rank_says_why(void)
         char path[64];
         snprintf(path, sizeof path, "run/log/rank-%04u.log", rank);
         CU_ASSERT(command_says(path, "thrown on purpose in 1F2"));
+        CU_ASSERT(command_says(path, ": forward over boundary "));
     }
+    CU_ASSERT(command_says("run/log/rank-0003.log",
+                           "channel 2: forward over boundary 2, rank 2 to rank 3, by shm"));
     CU_ASSERT(command_says("run/hang.json", "rank 1 is at 1F2"));
 }
 
@@ -450,6 +467,7 @@ static const struct hd_check checks[] = {
     {"late messages, slots at the depth: every word arrives (C13, C14, C47)", test_late_messages},
     {"late messages change no bit (C46)", test_late_bits},
     {"a kernel that fails is named with rank and action (C56, C77)", test_kernel_faults},
+    {"a gap between plan and measurement is said (C97)", test_gap},
     {"run.json has the devices of all ranks", test_devices},
     {"a kernel that sets flush-to-zero ends with 3", test_rounding},
     {"every rank's log says why it left (C77)", test_every_rank_says_why},

@@ -18,8 +18,11 @@
 /* What is printed once the ranks are gone; copied while the region is still there. */
 struct summary {
     struct hd_results results;
-    double first_loss, last_loss, median_seconds, exposed_seconds;
+    double first_loss, last_loss, median_seconds, exposed_seconds, launch_seconds;
 };
+
+/* Points that the measured bubble may lie above the planned one before it is said. */
+enum { GAP_POINTS = 10 };
 
 static void keep_summary(void *context, struct hd_session *session, void *region)
 {
@@ -39,6 +42,7 @@ static void keep_summary(void *context, struct hd_session *session, void *region
         const struct hd_rank_result *result = hd_session_rank(session, region, rank);
         if (result->counted_steps > 0) {
             summary->exposed_seconds += result->exposed_wait_seconds / result->counted_steps;
+            summary->launch_seconds += result->launch_seconds / result->counted_steps;
         }
     }
 }
@@ -124,12 +128,20 @@ static void print_loss(const struct hd_session *session, const struct summary *s
 
 static void print_bubble(const struct hd_job *job, const struct summary *summary)
 {
-    printf("bubble planned %.1f %% (symbolic)", planned_bubble(job) * 100);
+    const double planned = planned_bubble(job);
+    const double gap_points = (summary->results.measured_bubble - planned) * 100;
+
+    printf("bubble planned %.1f %% (symbolic)", planned * 100);
     if (isnan(summary->results.measured_bubble)) {
         printf(", not measured: that begins at step 3\n");
     } else {
         printf(", measured %.1f %%; exposed wait %.1f ms a step, all ranks\n",
                summary->results.measured_bubble * 100, summary->exposed_seconds * 1e3);
+    }
+    if (gap_points > GAP_POINTS) { /* not of a NaN */
+        printf("a gap of %.0f points: of each step %.1f ms went between actions, and transfers or "
+               "slower stages are the rest (report.html)\n",
+               gap_points, summary->launch_seconds * 1e3);
     }
 }
 

@@ -56,6 +56,28 @@ static hd_status no_memory(struct hd_rank *rank, struct hd_problem *problem)
     return hd_rank_leave(rank, HD_NO_MEMORY, "allocating", problem);
 }
 
+/* Every channel of this rank is there before its first action. */
+static void say_channels(const struct hd_rank *rank)
+{
+    const struct hd_pipeline *pipeline = rank->session->job->pipeline;
+    struct hd_channel_stats stats;
+    uint32_t remote = 0;
+
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        const struct hd_pipeline_channel *channel = &pipeline->channels[i];
+        if (channel->source == channel->target) {
+            continue;
+        }
+        hd_engine_channel(rank->engine, remote, &stats);
+        if (channel->source == rank->rank || channel->target == rank->rank) {
+            hd_log(HD_LOG_INFO, "channel %u: %s over boundary %u, rank %u to rank %u, by %s",
+                   remote, channel->direction == HD_FORWARD ? "forward" : "backward",
+                   channel->boundary, channel->source, channel->target, stats.lane);
+        }
+        remote++;
+    }
+}
+
 static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
@@ -87,7 +109,11 @@ static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
         .steps_before = session->steps_before,
         .counts_wait_cpu = rank->session->request.counts_wait_cpu,
     };
-    return hd_engine_create(&setup, &rank->engine, problem);
+    const hd_status status = hd_engine_create(&setup, &rank->engine, problem);
+    if (status == HD_OK) {
+        say_channels(rank);
+    }
+    return status;
 }
 
 /* Ranks that disagree on the plan would exchange the wrong messages; they cannot here, after a

@@ -134,7 +134,10 @@ static uint64_t harm(struct hd_transport *instance, const struct hd_message *mes
     unsigned char *bytes = slot(instance, message);
     const char *does = does_to(instance, message);
     const int is_first = options[OPTION_SEQUENCE].integer == (int64_t)message->sequence;
-    uint64_t half = lane->channel->bytes / 2;
+    const uint64_t half = lane->channel->bytes / 2;
+    /* What the seal says of the size: half of it, twice as much, nothing. */
+    const uint64_t said = strcmp(does, "grow") == 0 ? half * 4 : half;
+    const uint64_t said_bytes = strcmp(does, "empty") == 0 ? 0 : said;
 
     if (strcmp(does, "never") == 0 || (strcmp(does, "lose") == 0 && is_first)) {
         lane->lost_count++;
@@ -145,8 +148,8 @@ static uint64_t harm(struct hd_transport *instance, const struct hd_message *mes
         copy_slot(instance, &before, message->sequence);
     } else if (strcmp(does, "corrupt") == 0 && is_first) {
         bytes[half] ^= 1;
-    } else if (strcmp(does, "cut") == 0 && is_first) {
-        memcpy(bytes - HD_SEAL_BYTES + SEAL_BYTES_OFFSET, &half, sizeof half);
+    } else if ((strcmp(does, "cut") == 0 || said_bytes != half) && is_first) {
+        memcpy(bytes - HD_SEAL_BYTES + SEAL_BYTES_OFFSET, &said_bytes, sizeof said_bytes);
     } else if (strcmp(does, "unseal") == 0 && is_first) {
         memset(bytes - HD_SEAL_BYTES, 0, HD_SEAL_BYTES);
     }
@@ -358,7 +361,8 @@ static hd_status open_all(const struct hd_transport_setup *setup, struct hd_tran
 
 static const struct hd_option options[] = {
     {"does", "nothing",
-     "nothing | lose | repeat | corrupt | cut | unseal | never | early | credit | forget | deaf | "
+     "nothing | lose | repeat | corrupt | cut | grow | empty | unseal | never | early | credit | "
+     "forget | deaf | "
      "anyturn | leave",
      "what happens to the message, or to a promise", HD_OPTION_TEXT, 0},
     {"channel", "0", "0..1000000", "on which channel", HD_OPTION_INTEGER, 0},
