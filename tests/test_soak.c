@@ -88,6 +88,8 @@ static void draw_plan(struct round *round)
     add(round, draw(round, 2) ? "debug.poison=on" : "debug.poison=off");
 }
 
+#define PUT_ON_TCP "transport.inner=ucx_put transport.ucx_put.tls=tcp,self"
+
 static void draw_transport(struct round *round)
 {
     static const char *const inner[] = {
@@ -95,10 +97,9 @@ static void draw_transport(struct round *round)
         "transport.inner=ucx_tag",
         "transport.inner=ucx_tag transport.ucx_tag.tls=tcp,self",
         "transport.inner=ucx_put",
-        "transport.inner=ucx_put transport.ucx_put.tls=tcp,self",
+        PUT_ON_TCP,
         "transport.inner=ucx_tag transport.ucx_tag.rendezvous_bytes=0",
-        "transport.inner=ucx_put transport.ucx_put.tls=tcp,self "
-        "transport.ucx_put.rendezvous_bytes=0",
+        PUT_ON_TCP " transport.ucx_put.rendezvous_bytes=0",
     };
     const int has_ucx = access(hd_check_plugin("heddle_transport_ucx_tag.so"), R_OK) == 0;
 
