@@ -46,6 +46,15 @@ STANDIN_CUDA_FAULT=cudaLaunchHostFunc:20:hang expect "a pass that does not end" 
     "1 of 1 checks failed: ordered" conform kernel.synthetic --check ordered "${stage[@]}" \
     kernel.synthetic.memory=cuda transport.timeout_s=1
 
+for memory in cuda pinned; do
+    expect "a stream in $memory memory" 0 "1 passed, 0 failed, 0 skipped" \
+        conform kernel.synthetic --check stream "${stage[@]}" kernel.synthetic.memory=$memory
+done
+expect "no stream" 0 "has no stream" conform kernel.synthetic --check stream "${stage[@]}"
+STANDIN_CUDA_FAULT=cudaMemcpyAsync:1:hang expect "a copy that does not end" 1 \
+    "the mark behind all of it: HD_IN_PROGRESS" conform kernel.synthetic --check stream \
+    "${stage[@]}" kernel.synthetic.memory=cuda transport.timeout_s=1
+
 lent=(kernel.synthetic.cuda_runtime="$standin" transport.cuda_ipc.cuda_runtime="$standin")
 expect "slots on a device" 0 "3 passed, 0 failed, 0 skipped" \
     conform cuda_ipc --check arrival --check visible --check lease "${lent[@]}"

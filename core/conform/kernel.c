@@ -21,6 +21,8 @@ const struct hd_conform_check hd_conform_kernels[] = {
      "no pass touches a byte beside what was asked for", hd_conform_kernel_regions},
     {"ordered", HD_CONFORM_SEMANTICS, 60, "K1", "what a call does is done when it returns",
      hd_conform_kernel_ordered},
+    {"stream", HD_CONFORM_SEMANTICS, 60, "K1, mark, reached",
+     "a stream keeps the order of the calls, and marks say when", hd_conform_kernel_stream},
     {"frugal", HD_CONFORM_SEMANTICS, 60, "K2", "nothing is allocated once a stage is there",
      hd_conform_kernel_frugal},
     {"repeatable", HD_CONFORM_SEMANTICS, 60, "K3",

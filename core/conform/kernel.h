@@ -55,6 +55,9 @@ void hd_conform_kernel_refusal(struct hd_conform_case *check);
 void hd_conform_kernel_tensors(struct hd_conform_case *check);
 void hd_conform_kernel_copies(struct hd_conform_case *check);
 
+/* kernel_stream.c */
+void hd_conform_kernel_stream(struct hd_conform_case *check);
+
 /* kernel_laws.c */
 void hd_conform_kernel_regions(struct hd_conform_case *check);
 void hd_conform_kernel_frugal(struct hd_conform_case *check);
