@@ -212,6 +212,30 @@ void hd_rig_leave(struct hd_rig *rig)
     hd_rig_fence(rig);
 }
 
+/* Looks, and only then lets the message come: a receive that is posted may be one for good. */
+static void look_at_first(struct hd_rig *rig, struct hd_message first)
+{
+    const struct hd_channel *channel = rig->list[first.channel];
+    const struct hd_port *port = hd_rig_port(rig);
+    const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
+    uint32_t is_posted = 0;
+
+    if (channel->target == rig->rank) {
+        is_posted = rig->ops->post_recv(rig->transport, &first) == HD_OK;
+        if (is_posted && rig->ops->test(rig->transport, &first) == HD_OK &&
+            hd_port_is_whole(port, first)) {
+            atomic_store(&rig->shared->is_hollow, 1);
+        }
+    }
+    hd_rig_fence(rig);
+    if (channel->source == rig->rank) {
+        (void)hd_port_send(port, first);
+    } else if (is_posted && hd_port_wait(port, first, deadline_ns) == HD_OK) {
+        (void)hd_port_release(port, first);
+    }
+    hd_rig_fence(rig);
+}
+
 /* A transport without a seal may be one that brings nothing: its first message is there before
    anybody has sent it, and reads as if somebody had. */
 static int is_hollow(struct hd_rig *rig)
@@ -221,13 +245,7 @@ static int is_hollow(struct hd_rig *rig)
                                  : hd_rig_open(rig, OPEN_MS);
 
     for (uint32_t i = 0; opened == HD_OK && i < rig->job->channel_count; i++) {
-        const struct hd_message first = {.channel = i};
-        if (rig->list[i]->target == rig->rank &&
-            rig->ops->post_recv(rig->transport, &first) == HD_OK &&
-            rig->ops->test(rig->transport, &first) == HD_OK &&
-            hd_port_is_whole(hd_rig_port(rig), first)) {
-            atomic_store(&rig->shared->is_hollow, 1);
-        }
+        look_at_first(rig, (struct hd_message){.channel = i});
     }
     if (opened == HD_OK) {
         hd_rig_close(rig); /* all meet there */

@@ -136,14 +136,15 @@ static uint64_t affordable_bytes(void)
     return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 2 : 0;
 }
 
+/* A few channels at a time: each may want a hardware queue of a device to itself. */
 void hd_conform_transport_sizes(struct hd_conform_case *check)
 {
     static const uint64_t sizes[] = {1,   2,   3,    7,    8,    9,    63,    64,     65,
                                      127, 129, 1000, 4095, 4096, 4097, 65537, 131072, 262145};
-    enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0], DEPTHS = 2 };
+    enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0], DEPTHS = 2, AT_A_TIME = 6 };
     static const uint64_t steps[] = {2, 4};
-    struct hd_channel channels[SIZE_COUNT * DEPTHS];
-    uint32_t count = 0;
+    struct hd_channel channels[AT_A_TIME];
+    uint32_t count = 0, size_count = 0;
 
     for (uint32_t i = 0; i < SIZE_COUNT * DEPTHS; i++) {
         if (sizes[i % SIZE_COUNT] <= check->subject->bytes_max) {
@@ -153,12 +154,17 @@ void hd_conform_transport_sizes(struct hd_conform_case *check)
                                                     .depth = i / SIZE_COUNT + 1,
                                                     .send_depth = 1,
                                                     .bytes = sizes[i % SIZE_COUNT]};
+            size_count++;
+        }
+        if (count == AT_A_TIME || (count > 0 && i + 1 == SIZE_COUNT * DEPTHS)) {
+            run_mix(
+                check,
+                (struct hd_rig_job){.rank_count = 2, .channel_count = count, .channels = channels},
+                steps);
+            count = 0;
         }
     }
-    run_mix(check,
-            (struct hd_rig_job){.rank_count = 2, .channel_count = count, .channels = channels},
-            steps);
-    hd_conform_remark(check, "%u sizes, depth 1 and 2", count / DEPTHS);
+    hd_conform_remark(check, "%u sizes, depth 1 and 2", size_count / DEPTHS);
 }
 
 void hd_conform_transport_large(struct hd_conform_case *check)

@@ -97,7 +97,8 @@ static hd_status release_one(struct hd_transport *instance, struct nccl_lane *la
     return HD_OK;
 }
 
-static hd_status settle(struct hd_transport *instance, struct nccl_lane *lane)
+/* A send that is over has met its receive: nothing more crosses. */
+static hd_status await_credit(struct hd_transport *instance, struct nccl_lane *lane)
 {
     (void)instance;
     (void)lane;
@@ -112,7 +113,7 @@ static const struct nccl_mode mode = {.name = "nccl",
                                       .receive = receive_one,
                                       .await = await,
                                       .release = release_one,
-                                      .settle = settle};
+                                      .await_credit = await_credit};
 
 static hd_status open_two_sided(const struct hd_transport_setup *setup, struct hd_transport **out)
 {

@@ -9,6 +9,8 @@
 
 enum { CONNECTIONS = 8, OTHER_STREAMS = 2 };
 
+#define BYTES_MAX (UINT64_C(1) << 46) /* half of what a process can address */
+
 static hd_status refuse(struct hd_transport *instance, hd_status status, uint32_t channel,
                         const char *reason)
 {
@@ -28,6 +30,10 @@ static hd_status check_channels(struct hd_transport *instance,
             channel->send_depth == 0 || channel->send_depth > channel->depth) {
             return refuse(instance, HD_INVALID, i,
                           "a channel leads from one rank to another and has depth and bytes");
+        }
+        if (channel->bytes > BYTES_MAX || channel->depth > BYTES_MAX / channel->bytes) {
+            return refuse(instance, HD_NO_MEMORY, i,
+                          "no device has so much memory: plan fewer slots or smaller microbatches");
         }
     }
     return HD_OK;

@@ -132,6 +132,10 @@ static hd_status look(struct hd_transport *instance, struct nccl_lane *lane, uin
             return moved;
         }
     }
+    const hd_status failed = atomic_load(&instance->failed);
+    if (failed < 0) {
+        return failed; /* an abort passes the device's events, too, and nothing has arrived */
+    }
     if (lane->done_count < goal_of(lane, sequence)) {
         return HD_IN_PROGRESS;
     }

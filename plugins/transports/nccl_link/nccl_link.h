@@ -76,8 +76,8 @@ struct nccl_mode {
     hd_status (*await)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence,
                        cudaStream_t stream);
     hd_status (*release)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence);
-    /* Enqueues what the lane still waits for before it may rest. */
-    hd_status (*settle)(struct hd_transport *instance, struct nccl_lane *lane);
+    /* Source, in the warm-up: enqueues the wait for the credit of the first message. */
+    hd_status (*await_credit)(struct hd_transport *instance, struct nccl_lane *lane);
 };
 
 enum { NCCL_GROUP_MAX = 64 };

@@ -213,6 +213,7 @@ static hd_status connect_lane(struct hd_transport *instance, struct nccl_lane *l
     if (status != HD_OK) {
         return status;
     }
+    instance->may_be_written = 1; /* until quiesce knows better */
     const ncclResult_t result = instance->nccl.ncclCommInitRankConfig(
         &lane->comm, 2, id, lane->is_source ? NCCL_SOURCE : NCCL_TARGET, &config);
     return nccl_settle(instance, lane, result, "connecting", deadline_ns);
@@ -291,7 +292,7 @@ static hd_status warm_source(struct hd_transport *instance, struct nccl_lane *la
         lane->posted_count = 1;
     }
     if (status == HD_OK) {
-        status = instance->mode->settle(instance, lane);
+        status = instance->mode->await_credit(instance, lane);
     }
     return status == HD_OK ? drain(instance, lane, deadline_ns) : status;
 }
@@ -433,7 +434,6 @@ static hd_status go_through(struct hd_transport *instance, const struct hd_trans
     }
     if (status == HD_OK) {
         *phase = "connecting its channels";
-        instance->may_be_written = 1;
         status = open_lanes(instance, deadline_ns);
     }
     if (status == HD_OK) {

@@ -143,7 +143,6 @@ static hd_status send_one(struct hd_transport *instance, struct nccl_lane *lane,
 
     if (sequence >= lane->slot_count) {
         status = await_signals(instance, lane, 1, lane->stream);
-        lane->awaited_count += status == HD_OK;
         status = status == HD_OK ? enqueued(instance, lane) : status;
     }
     if (status == HD_OK) {
@@ -212,19 +211,11 @@ static hd_status release_one(struct hd_transport *instance, struct nccl_lane *la
     return status;
 }
 
-/* The acknowledgements that no later message has asked for. */
-static hd_status settle(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status await_credit(struct hd_transport *instance, struct nccl_lane *lane)
 {
-    const uint64_t left = lane->is_source ? lane->posted_count - lane->awaited_count : 0;
-    hd_status status = HD_OK;
-
-    if (left == 0) {
-        return HD_OK;
-    }
     pthread_mutex_lock(&instance->lock);
-    status = await_signals(instance, lane, (int)left, lane->stream);
+    hd_status status = await_signals(instance, lane, 1, lane->stream);
     status = status == HD_OK ? enqueued(instance, lane) : status;
-    lane->awaited_count += status == HD_OK ? left : 0;
     pthread_mutex_unlock(&instance->lock);
     return status;
 }
@@ -238,7 +229,7 @@ static const struct nccl_mode mode = {.name = "nccl_rma",
                                       .receive = receive_one,
                                       .await = await,
                                       .release = release_one,
-                                      .settle = settle};
+                                      .await_credit = await_credit};
 
 static hd_status open_one_sided(const struct hd_transport_setup *setup, struct hd_transport **out)
 {

@@ -2,8 +2,7 @@
  * standin/nccl/comm.c - communicators of two ranks: they meet in a memfd.
  *
  * An id names the process that made it and a descriptor of its; the other end opens that through
- * /proc, so nothing is left in any name space.  The maker's descriptor stays until its process
- * ends: NCCL's own ids keep a listening thread alive in the same way.
+ * /proc, so nothing is left in any name space.  The maker closes its own once both have come.
  */
 #include "standin/nccl/state.h"
 
@@ -123,6 +122,9 @@ static ncclResult_t meet(struct ncclComm *comm)
                       comm->device);
     }
     comm->has_met = 1;
+    if (comm->own_descriptor >= 0) {
+        close(comm->own_descriptor); /* both have it mapped now */
+    }
     return ncclSuccess;
 }
 
@@ -157,6 +159,7 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int rank_count, nccl
                       "stand-in: the maker of this id has ended");
     }
     comm->rank = rank;
+    comm->own_descriptor = identity.pid == getpid() ? identity.descriptor : -1;
     comm->is_blocking = config == NULL || config->blocking != 0;
     comm->deferred_tail = &comm->deferred;
     atomic_store(&comm->reference_count, 1u);

@@ -67,6 +67,7 @@ struct ncclComm {
     atomic_int is_over;          /* aborted or revoked: its work ends at once */
     atomic_int error;            /* asynchronous, which sticks */
     int has_met;                 /* both ranks have come */
+    int own_descriptor;          /* of the region, in the process that made the id; else -1 */
     int is_finalizing, is_registering;
     ncclWindow_t *window_out; /* where a registration under way will answer */
     unsigned char *window_base;
