@@ -53,6 +53,12 @@ const char *environment(const char *key, const char *initial, char value[WORD_BY
     return value;
 }
 
+int is_broken(const char *way)
+{
+    char value[WORD_BYTES];
+    return strcmp(environment("breaks", "nothing", value), way) == 0;
+}
+
 void keep_comm(struct ncclComm *comm)
 {
     atomic_fetch_add(&comm->reference_count, 1u);

@@ -20,6 +20,8 @@
  *   serial=on         one group of sends and receives at a time holds the GPU of a process, in the
  *                     order in which they were issued (off): law 7 at its strictest
  *   windows=off       ncclCommWindowRegister makes no symmetric window (on)
+ *   breaks=torn       a message is there before its last byte, which never comes (nothing)
+ *   breaks=stray      one signal too many, as a second channel on the communicator would send
  *
  * and STANDIN_NCCL_FAULT rows "CALL:NTH:FATE" as STANDIN_CUDA_FAULT has: `ncclSend:3:hang` (never
  * ends, but by an abort), `ncclRecv:2:6` (returns that error), `ncclSend:2:async:6`.
@@ -96,6 +98,8 @@ void keep_comm(struct ncclComm *comm);
 void drop_comm(struct ncclComm *comm);
 /* Enqueues now, or once asked after; takes a reference until the work is finished. */
 ncclResult_t submit(struct ncclComm *comm, cudaStream_t stream, const struct standin_work *work);
+/* Is the library broken in this way? */
+int is_broken(const char *way);
 const char *environment(const char *key, const char *initial, char value[32]);
 ncclResult_t refuse(ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
