@@ -74,7 +74,7 @@ done
 for name in nccl nccl_rma; do
     if [ ! -e /proc/driver/nvidia/version ]; then
         "$heddle" run transport.name=$name kernels.name=synthetic kernel.synthetic.memory=cuda train.steps=1 \
-            output.directory=none >out 2>err
+            output.directory=none.$name >out 2>err
         [ $? -eq 3 ] || say "$name without a driver: exit $? and not 3"
         grep -q 'driver\|not here' err || say "$name without a driver: $(cat err)"
     fi

@@ -323,10 +323,12 @@ hd_status nccl_release(struct hd_transport *instance, const struct hd_message *m
     if (status == HD_OK) {
         status = instance->mode->release(instance, lane, sequence);
     }
-    if (status == HD_OK) {
-        lane->released_count++;
+    if (status != HD_OK) {
+        return status;
     }
-    return status;
+    lane->released_count++;
+    status = nccl_advance(instance, lane); /* what has been read is counted */
+    return status < 0 ? status : HD_OK;
 }
 
 /* Nothing here needs a host to move it; but what went wrong on the device is seen. */
