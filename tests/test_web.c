@@ -71,6 +71,21 @@ static void test_windows(void)
     web_shows("#handoffs", "5B0 \u2192 4B0 1 \u2192 0 hidden 0F6");
     web_shows("#handoffs", "0F6 \u2192 1F6 0 \u2192 1 hidden 5B1");
     web_shows("#handoffs", "5B1 \u2192 4B1 1 \u2192 0 hidden 0F7");
+    web_shows("#window",
+              "5B0 \u2192 4B0 hidden: activation gradient, rank 1 to rank 0; rank 0 runs "
+              "0F6, which does not consume it, before 4B0.");
+    web_shows("#window", "0F6 \u2192 1F6 hidden: activation, rank 0 to rank 1; rank 1 runs 5B1");
+    web_shows("#window",
+              "5B1 \u2192 4B1 hidden: activation gradient, rank 1 to rank 0; rank 0 runs "
+              "0F7");
+    web_is("document.querySelectorAll('#window li').length", "3");
+    web_is("document.querySelectorAll('.execution').length", "2");
+    /* Three transfers of half a tick between passes, or under them. */
+    web_is("document.querySelectorAll('.execution .way.hidden').length", "3");
+    web_is("document.querySelectorAll('.execution .beside').length", "3");
+    web_shows("#window-note", "Ticks 16 to 21 of ranks 0 and 1");
+    web_shows("#window-note", "7.5 ticks without overlap, 6 with it");
+    web_shot("window-interleaved");
     web_make("plan pipeline.schedule=1f1b_v " TABLE10 "--html v.html");
     web_load("v.html", "#tick=27");
     web_shows(".stats", "63 ticks");
@@ -84,6 +99,15 @@ static void test_windows(void)
            "true");
     web_shows("#handoffs", "exposed nothing");
     web_shows("#handoffs", "hidden");
+    web_shows("#window", "nothing else could be moved before it without another schedule");
+    web_is("document.querySelectorAll('.execution .way.exposed').length > 0", "true");
+    browser_media(&web_browser, "dark", "screen");
+    web_shot("window-v-dark");
+    browser_size(&web_browser, 390, 844);
+    web_is("document.documentElement.scrollWidth <= innerWidth", "true");
+    web_shot("window-narrow");
+    browser_size(&web_browser, 1440, 900);
+    browser_media(&web_browser, "light", "screen");
     web_is(COUNTED, "true");
     web_is(PEAKS, "true");
     web_shot("schedule-v");
@@ -219,6 +243,25 @@ static void test_contrast(void)
     browser_media(&web_browser, "light", "screen");
 }
 
+/* Says how long frames take, and judges nothing: the machine is not ours alone.  `each` is done
+   before each of 30 drawings; what a browser rasters afterwards is not in it. */
+static void tell_frames(const char *name, const char *each)
+{
+    char words[WEB_TEXT_BYTES];
+
+    snprintf(words, sizeof words,
+             "(() => { const view = heddle.view, times = []; for (let i = 0; i < 30; i++) { %s "
+             "const begin = performance.now(); view.timeline.draw(); "
+             "document.body.offsetHeight; times.push(performance.now() - begin); } times.sort((a, "
+             "b) => a - b); return times[15].toFixed(2) + ' ms, at most ' + times[29].toFixed(2); "
+             "})()",
+             each);
+    char *text = browser_text(&web_browser, words);
+    printf("\n    frame, %s: median %s", name, text != NULL ? text : "?");
+    CU_ASSERT_PTR_NOT_NULL(text);
+    free(text);
+}
+
 static void test_large(void)
 {
     struct stat known;
@@ -238,6 +281,10 @@ static void test_large(void)
     web_is(COUNTED, "true");
     web_is(PEAKS, "true");
     web_shot("schedule-large");
+    tell_frames("whole, drawn anew",
+                "view.timeline.layers.forEach((layer) => { layer.key = ''; });");
+    tell_frames("cursor moved, whole, with its tables",
+                "view.shared.tick += 7; view.refreshTables(); ");
     web_focus_grid();
     web_keys("+", 12);
     free(browser_text(&web_browser, "document.querySelector('.scroller').scrollLeft = 20000"));
@@ -250,6 +297,8 @@ static void test_large(void)
         "bar.scrollLeft += 300; if (left-- > 0) { requestAnimationFrame(step); } else { "
         "done(heddle.view.timeline.drawCount - before); } }; step(); })");
     CU_ASSERT_TRUE(drawn >= 10);
+    tell_frames("scrolled, near", "view.timeline.element.scrollLeft += 300;");
+    tell_frames("zoomed", "view.timeline.zoom(i % 2 ? 1.5 : 1 / 1.5);");
     web_shot("schedule-large-near");
 }
 

@@ -13,5 +13,5 @@
 TEXT_OF("html", FILE_OF("page.html"));
 TEXT_OF("css", FILE_OF("page.css"));
 TEXT_OF("js", FILE_OF("model.js") FILE_OF("dom.js") FILE_OF("canvas.js") FILE_OF("schedule.js")
-                  FILE_OF("schedule_parts.js") FILE_OF("measured.js") FILE_OF("numbers.js")
-                      FILE_OF("page.js"));
+                  FILE_OF("schedule_parts.js") FILE_OF("window.js") FILE_OF("measured.js")
+                      FILE_OF("numbers.js") FILE_OF("page.js"));

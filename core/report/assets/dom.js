@@ -4,7 +4,7 @@ const byId = (id) => document.getElementById(id);
 
 /* An element with attributes and children; a string child is text, null is nothing. */
 function make(tag, attributes, ...children) {
-    const isSvg = ["svg", "path", "line", "text", "circle"].includes(tag);
+    const isSvg = ["svg", "path", "line", "text", "circle", "rect"].includes(tag);
     const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
     for (const [name, value] of Object.entries(attributes || {})) {
         if (name.startsWith("on")) {

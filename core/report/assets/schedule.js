@@ -49,7 +49,8 @@ class ScheduleView {
         this.element = make("div", null, this.numbers(),
             card("", this.tools(), this.timeline.element, this.legend(), this.gridData()),
             columns([card("", this.atTick), card("", this.followTools(), this.followPart)],
-                [card("", this.poolTools(), this.poolPart), card("", this.handoffTools(), this.handoffPart)]));
+                [card("", this.poolTools(), this.poolPart), card("", this.handoffTools(), this.handoffPart)]),
+            this.windowCard());
         this.refreshTables();
         this.refresh();
     }

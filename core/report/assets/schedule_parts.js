@@ -28,6 +28,7 @@ Object.assign(ScheduleView.prototype, {
         this.poolPart.replaceChildren(this.poolList());
         this.followPart.replaceChildren(this.followTable());
         this.handoffPart.replaceChildren(this.handoffTable());
+        this.drawWindow();
     },
 
     moveTo(tick) {
@@ -229,6 +230,7 @@ Object.assign(ScheduleView.prototype, {
         const change = () => {
             this.window = {from: Number(this.fromInput.value), to: Number(this.toInput.value)};
             this.handoffPart.replaceChildren(this.handoffTable());
+            this.drawWindow();
         };
         const input = (id) => make("input", {type: "number", id, min: 0, max: this.tickCount - 1, oninput: change});
         this.fromInput = input("from");
