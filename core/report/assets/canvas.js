@@ -60,7 +60,7 @@ class Timeline {
     }
 
     get width() {
-        return this.element.clientWidth;
+        return this.drawnWidth ?? this.element.clientWidth;
     }
 
     get fitScale() {
@@ -102,12 +102,17 @@ class Timeline {
         return x >= LEFT && x <= this.width ? x : (LEFT + this.width) / 2;
     }
 
+    /* Asked of the browser once a drawing: each question may lay the page out anew. */
+    get scrolled() {
+        return this.drawnLeft ?? this.element.scrollLeft;
+    }
+
     xAt(time) {
-        return LEFT + time * this.scale - this.element.scrollLeft;
+        return LEFT + time * this.scale - this.scrolled;
     }
 
     timeAt(x) {
-        return (x - LEFT + this.element.scrollLeft) / this.scale;
+        return (x - LEFT + this.scrolled) / this.scale;
     }
 
     /* Scrolls as little as needed for the cursor to be seen. */
@@ -172,6 +177,14 @@ class Timeline {
             return;
         }
         this.drawCount++;
+        this.drawnWidth = this.element.clientWidth;
+        this.drawnLeft = this.element.scrollLeft;
+        this.drawPanels();
+        this.drawnWidth = undefined;
+        this.drawnLeft = undefined;
+    }
+
+    drawPanels() {
         this.options.panels.forEach((panel, place) => {
             const canvas = this.canvases[place];
             const ratio = devicePixelRatio || 1;
@@ -195,7 +208,7 @@ class Timeline {
     layer(place, canvas, ratio) {
         const panel = this.options.panels[place];
         const layer = this.layers[place] || (this.layers[place] = make("canvas"));
-        const key = [canvas.width, canvas.height, ratio, this.scale, this.element.scrollLeft, palette.paper, panel.key()].join();
+        const key = [canvas.width, canvas.height, ratio, this.scale, this.scrolled, palette.paper, panel.key()].join();
         if (layer.key !== key) {
             layer.key = key;
             layer.width = canvas.width;

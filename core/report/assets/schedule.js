@@ -1,6 +1,8 @@
 /* schedule.js - the plan: its grid, copies, payload slots, one microbatch followed, handoffs. */
 
 const AXIS = 18, COPIES_HEIGHT = 150, SLOT_ROW_MOST = 20, GRID_MOST = 960, HANDOFF_MOST = 150;
+/* Above so many ranks their copies are one band, and tables wait until the cursor rests: a frame is a frame. */
+const LINES_MOST = 16, REST_MS = 80;
 
 class ScheduleView {
     constructor(shared, plan) {
@@ -57,6 +59,7 @@ class ScheduleView {
 
     close() {
         cancelAnimationFrame(this.frame);
+        clearTimeout(this.rest);
         this.timeline.close();
     }
 
@@ -81,7 +84,8 @@ class ScheduleView {
     copiesTitle() {
         const lines = this.plan.rankCount <= 6 ? this.plan.facts.peak_copies.map((_, rank) => make("span", {class: "line"},
             make("span", {class: "stroke", style: `background:var(--r${rank})`}), `rank ${rank}`))
-            : [make("span", {class: "line"}, make("span", {class: "stroke", style: "background:var(--accent)"}), "the chosen rank")];
+            : [make("span", {class: "line"}, make("span", {class: "stroke", style: "background:var(--accent)"}), "the chosen rank"),
+                this.plan.rankCount > LINES_MOST ? make("span", {class: "line"}, make("span", {class: "stroke", style: "background:var(--strong)"}), "all ranks, least to most") : null];
         return ["Copies held after each tick: forwards whose payload is still needed", lines];
     }
 
@@ -169,7 +173,10 @@ class ScheduleView {
     /* A corner of a consumer: how its input came. */
     drawMark(context, action, box) {
         const name = this.plan.handoffClass(action);
-        if ((name === "hidden" || name === "exposed") && box.width >= 8) {
+        if ((name === "hidden" || name === "exposed") && box.width >= 8 && box.height < 14) {
+            context.fillStyle = palette[name]; /* where cells are many, a square: a path costs ten of them */
+            context.fillRect(box.x, box.y, 4, 4);
+        } else if ((name === "hidden" || name === "exposed") && box.width >= 8) {
             const side = Math.min(8, box.height / 2.5, box.width / 2);
             for (const [color, length] of [["card", side + 2], [name, side]]) {
                 context.fillStyle = palette[color];
@@ -234,11 +241,43 @@ class ScheduleView {
             context.fillText(String(mark), LEFT - 10, y(mark) + 4);
         }
         clipped(context, width, height, () => {
-            for (let place = 1; place <= plan.rankCount; place++) {
+            const isBand = plan.rankCount > LINES_MOST;
+            if (isBand) {
+                this.drawBand(context, timeline, width, y);
+            }
+            for (let place = isBand ? plan.rankCount : 1; place <= plan.rankCount; place++) {
                 this.drawHeld(context, timeline, (shared.rank + place) % plan.rankCount, y);
             }
             this.drawBudget(context, width, y);
         });
+    }
+
+    /* The fewest and the most that any rank holds, a column of pixels at a time. */
+    drawBand(context, timeline, width, y) {
+        const plan = this.plan, tick = plan.isCosted ? 0 : 1;
+        const last = Math.min(width, timeline.xAt(plan.length));
+        const columns = Math.max(0, Math.ceil(last - LEFT));
+        const least = new Int32Array(columns).fill(1 << 30), most = new Int32Array(columns);
+        for (let rank = 0; rank < plan.rankCount; rank++) {
+            let action = Math.max(plan.begin[rank] - 1, plan.last(plan.end, rank, timeline.timeAt(LEFT) + tick));
+            for (let column = 0; column < columns; column++) {
+                const until = timeline.timeAt(LEFT + column + 1) + tick;
+                let held = action >= plan.begin[rank] ? plan.held[action] : 0;
+                least[column] = Math.min(least[column], held);
+                most[column] = Math.max(most[column], held);
+                while (action + 1 < plan.begin[rank + 1] && plan.end[action + 1] <= until) {
+                    held = plan.held[++action];
+                    least[column] = Math.min(least[column], held);
+                    most[column] = Math.max(most[column], held);
+                }
+            }
+        }
+        context.fillStyle = palette.strong;
+        context.globalAlpha = 0.45;
+        for (let column = 0; column < columns; column++) {
+            context.fillRect(LEFT + column, y(most[column]) - 1, 1, y(least[column]) - y(most[column]) + 2);
+        }
+        context.globalAlpha = 1;
     }
 
     drawHeld(context, timeline, rank, y) {

@@ -5,11 +5,16 @@ Object.assign(ScheduleView.prototype, {
         return this.plan.running(rank, tick);
     },
 
-    /* At once what is cheap; the tables once a frame, however fast the cursor moves. */
+    /* At once what is cheap; the tables once a frame, however fast the cursor moves, or once it rests. */
     refresh() {
         const shared = this.shared;
         cancelAnimationFrame(this.frame);
-        this.frame = requestAnimationFrame(() => this.refreshTables());
+        clearTimeout(this.rest);
+        if (this.plan.rankCount <= LINES_MOST) {
+            this.frame = requestAnimationFrame(() => this.refreshTables());
+        } else {
+            this.rest = setTimeout(() => this.refreshTables(), REST_MS);
+        }
         this.slider.value = shared.tick;
         this.sliderText.textContent = `${number(shared.tick)} of ${number(this.tickCount - 1)}`;
         this.poolTitle.textContent = `Payload slots of stage ${shared.stage} (rank ${this.poolRank()}): from a microbatch's forward until its last backward`;
