@@ -52,7 +52,8 @@ ends() {
     ends 2 'computes in host memory' kernels.name=synthetic transport.name=cuda_ipc
 
     # --- whole runs: every message's pattern is checked by the kernel that reads it ----------------
-    for schedule in gpipe 1f1b interleaved_1f1b interleaved_lean 1f1b_v; do
+    # (tests/test_oracle_device.c holds the numbers of every schedule against the host's)
+    for schedule in 1f1b interleaved_1f1b; do
         for overlap in on off; do
             ends 0 '' $on_device $over_standin pipeline.schedule=$schedule pipeline.overlap=$overlap
         done
