@@ -397,11 +397,20 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
     return HD_OK;
 }
 
+/* Before the memory of ours that its stream may reach, and that it may have pinned. */
+static void close_kernel(struct hd_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->stage_count; i++) {
+        engine->kernel_ops->stage_destroy(engine->stages[i].instance);
+    }
+    engine->kernel_ops->close(atomic_load(&engine->kernel));
+    atomic_store(&engine->kernel, NULL);
+}
+
 static void finish_stages(struct hd_engine *engine)
 {
     for (uint32_t i = 0; i < engine->stage_count; i++) {
         struct hd_local_stage *local = &engine->stages[i];
-        engine->kernel_ops->stage_destroy(local->instance);
         for (uint32_t pool = 0; pool < HD_ACQUISITION_MAX; pool++) {
             hd_lease_pool_finish(&local->pools[pool]);
         }
@@ -428,9 +437,9 @@ void hd_engine_destroy(struct hd_engine *engine)
     if (!is_clean) {
         return; /* the process ends; what a peer may still write stays mapped until then */
     }
+    close_kernel(engine);
     hd_device_finish(engine); /* of the stages, too */
     finish_stages(engine);
-    engine->kernel_ops->close(atomic_load(&engine->kernel));
     for (uint32_t i = 0; i < engine->lane_count; i++) {
         hd_lane_finish(&engine->lanes[i]);
     }
