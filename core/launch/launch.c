@@ -192,8 +192,8 @@ static void look_at_rank(struct supervisor *supervisor, uint32_t rank)
 static void relay_signal(struct supervisor *supervisor, int32_t number)
 {
     if (supervisor->outcome->signal != 0) {
+        kill_ranks(supervisor); /* first: nobody is to give the abort as his reason */
         abort_ranks(supervisor);
-        kill_ranks(supervisor);
         return;
     }
     supervisor->outcome->signal = number;
