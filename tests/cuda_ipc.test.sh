@@ -61,7 +61,7 @@ ends() {
     ends 0 '' $on_device $over_standin pipeline.ranks=2 pipeline.schedule=1f1b_v \
         pipeline.transfer_slots=auto debug.poison=on
     STANDIN_CUDA=devices=4 ends 0 '' $on_device $over_standin pipeline.schedule=interleaved_1f1b
-    grep -q '"cuda_ipc/dev' run/run.json || say "run.json does not name the lane"
+    grep -q '"cuda_ipc/dev0-dev1"' run/run.json || say "run.json does not name the lane"
 
     # --- what goes wrong on a device ends the run, and says where ----------------------------------
     slow="transport.timeout_s=2 transport.first_step_timeout_s=2"

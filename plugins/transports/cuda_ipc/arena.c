@@ -210,7 +210,7 @@ hd_status ipc_arena_make(struct hd_transport *instance)
     return status;
 }
 
-hd_status ipc_arena_reach(struct hd_transport *instance, const struct ipc_peer *peer,
+hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
                           const struct ipc_card *card)
 {
     const struct ipc_fault fault = {HD_UNSUPPORTED, peer->rank, IPC_NONE, 0};
@@ -230,6 +230,7 @@ hd_status ipc_arena_reach(struct hd_transport *instance, const struct ipc_peer *
                         "needs every GPU visible to every rank (CUDA_VISIBLE_DEVICES)",
                         peer->rank, card->bus_id);
     }
+    peer->device = other;
     if (other == instance->device) {
         return HD_OK;
     }

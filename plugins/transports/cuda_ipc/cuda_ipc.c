@@ -348,13 +348,27 @@ static void abort_waits(struct hd_transport *instance, const char *reason)
     ipc_poison(instance);
 }
 
+/* "cuda_ipc/dev0", or "cuda_ipc/dev0-dev1" where two GPUs have part in it. */
+static void name_lane(const struct hd_transport *instance, const struct ipc_lane *lane, char *text,
+                      size_t bytes)
+{
+    const int source = lane->is_source ? instance->device : lane->peer->device;
+    const int target = lane->is_source ? lane->peer->device : instance->device;
+
+    if (source == target) {
+        snprintf(text, bytes, "cuda_ipc/dev%d", source);
+    } else {
+        snprintf(text, bytes, "cuda_ipc/dev%d-dev%d", source, target);
+    }
+}
+
 static void stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out)
 {
     const struct ipc_lane *lane = &instance->lanes[channel];
     struct hd_channel_stats all = {.size = out->size};
 
-    snprintf(all.lane, sizeof all.lane, "cuda_ipc/dev%d", instance->device);
     if (lane->words != NULL) {
+        name_lane(instance, lane, all.lane, sizeof all.lane);
         const uint64_t news = ipc_news(lane);
         all.finished_count = news < IPC_POISON ? news : 0;
         all.busy_count = atomic_load_explicit(&lane->busy_count, memory_order_relaxed);

@@ -56,6 +56,7 @@ struct ipc_card {
 struct ipc_peer {
     uint32_t rank;
     int pidfd;                /* -1: no channel with this rank */
+    int device;               /* its GPU, by the ordinal that it has here */
     uint64_t arena_bytes;     /* of the channels that end there */
     unsigned char *words;     /* of its channels: a page with the nonce, then ipc_words */
     unsigned char *words_gpu; /* the same, for streams */
@@ -146,7 +147,7 @@ hd_status ipc_arena_measure(struct hd_transport *instance);
 /* Words, arena and send slots of this rank.  HD_NO_MEMORY, HD_DEVICE. */
 hd_status ipc_arena_make(struct hd_transport *instance);
 /* The peer's GPU must be visible here and within reach; asks the card alone.  HD_UNSUPPORTED. */
-hd_status ipc_arena_reach(struct hd_transport *instance, const struct ipc_peer *peer,
+hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
                           const struct ipc_card *card);
 /* The words and the arena of a peer, once a peer.  HD_UNSUPPORTED, HD_PROTOCOL. */
 hd_status ipc_arena_open(struct hd_transport *instance, struct ipc_peer *peer,
