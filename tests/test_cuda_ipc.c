@@ -251,6 +251,8 @@ static int hold_the_credit(struct hd_testbed_rank *rank)
         HD_REQUIRE(rank, rank->ops->test(rank->transport, &second) == HD_IN_PROGRESS);
         HD_REQUIRE(rank, hd_testbed_fence(rank) == HD_OK);
         atomic_store(&gate, 1);
+        HD_REQUIRE(rank, cudaStreamSynchronize(crew.stream) == cudaSuccess);
+        HD_REQUIRE(rank, hd_testbed_fence(rank) == HD_OK);
         HD_REQUIRE(rank, receive(&crew, (struct hd_message){.sequence = 2}, words[0]) ==
                              HD_INVALID); /* the second is still leased */
         return 0;
@@ -269,6 +271,7 @@ static int hold_the_credit(struct hd_testbed_rank *rank)
     HD_REQUIRE(rank, rank->ops->wait(rank->transport, &second, NULL,
                                      hd_testbed_deadline_ns(LIMIT_MS)) == HD_OK);
     HD_REQUIRE(rank, standin_call_count("cudaMemcpyAsync") == copy_count + 1);
+    HD_REQUIRE(rank, hd_testbed_fence(rank) == HD_OK);
     return 0;
 }
 
@@ -363,7 +366,7 @@ static int fail_on_the_device(struct hd_testbed_rank *rank)
         HD_REQUIRE(rank, standin_fault("cudaMemcpyAsync:2:async:700") == 0);
         HD_REQUIRE(rank, send(&crew, first, words) >= HD_DEVICE);
         (void)settle(&crew); /* ends with the error too, whoever sees it first */
-        HD_REQUIRE(rank, cudaStreamSynchronize(crew.stream) == cudaErrorIllegalAddress);
+        HD_REQUIRE(rank, cudaDeviceSynchronize() == cudaErrorIllegalAddress);
         HD_REQUIRE(rank, rank->ops->progress(rank->transport) == HD_DEVICE);
         HD_REQUIRE(rank, strstr(rank->report.text, "illegal memory access") != NULL);
         HD_REQUIRE(rank, rank->report.count == 1);
