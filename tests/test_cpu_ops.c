@@ -7,7 +7,7 @@
  * has.  Against itself: the same bits whatever the addresses, what they held before and the cut.
  */
 #include "support/check.h"
-#include "support/kernel_harness.h"
+#include "support/stage_runs.h"
 
 #include <fenv.h>
 #include <dirent.h>
@@ -17,13 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct shape {
-    const char *name;
-    uint32_t width, heads, key_value_heads, experts, experts_per_token, expert_width, vocabulary;
-    uint32_t sequence, batch, normalize;
-};
-
-static const struct shape shapes[] = {
+static const struct hd_stage_shape shapes[] = {
     {"packed products, three attention tiles", 128, 4, 4, 4, 4, 96, 64, 160, 2, 0},
     {"nothing a multiple of 16, a last tile of 6", 36, 2, 2, 3, 3, 20, 50, 70, 1, 1},
     {"dense, key heads shared by two", 64, 4, 2, 0, 0, 72, 96, 33, 3, 0},
@@ -31,107 +25,6 @@ static const struct shape shapes[] = {
     {"idle experts, more of them than tokens", 48, 4, 4, 12, 1, 40, 32, 5, 1, 0},
     {"more tokens than one piece of rows", 32, 1, 1, 2, 2, 32, 48, 130, 5, 0},
 };
-
-static struct hd_stage_spec model_of(const struct shape *shape, uint32_t precision)
-{
-    struct hd_stage_spec model = hd_chain_model();
-    model.width = shape->width;
-    model.heads = shape->heads;
-    model.key_value_heads = shape->key_value_heads;
-    model.experts = shape->experts;
-    model.experts_per_token = shape->experts_per_token;
-    model.expert_width = shape->expert_width;
-    model.vocabulary = shape->vocabulary;
-    model.sequence = shape->sequence;
-    model.batch = shape->batch;
-    model.normalize_gates = shape->normalize;
-    model.precision = precision;
-    return model;
-}
-
-/* Memory that a pass must overwrite, or must not read. */
-static void poison(struct hd_chain *chain)
-{
-    for (uint32_t i = 0; i < chain->stage_count; i++) {
-        struct hd_chain_stage *stage = &chain->stages[i];
-        memset(stage->payload, 0xFF, stage->needs.payload_bytes);
-        memset(stage->memory.scratch, 0xFF, stage->needs.scratch_bytes);
-    }
-}
-
-/* One whole step: forward, backward, and an update of learning rate 1e-3. */
-static void run_step(struct hd_chain *chain)
-{
-    const struct hd_update update = {.size = sizeof update,
-                                     .step = 1,
-                                     .learning_rate = 1e-3,
-                                     .beta1 = 0.9,
-                                     .beta2 = 0.95,
-                                     .epsilon = 1e-6,
-                                     .weight_decay = 0.1,
-                                     .gradient_scale = 0.5};
-    poison(chain);
-    CU_ASSERT_EQUAL_FATAL(hd_chain_forward(chain, 0), HD_OK);
-    CU_ASSERT_EQUAL_FATAL(hd_chain_backward(chain), HD_OK);
-    for (uint32_t i = 0; i < chain->stage_count; i++) {
-        CU_ASSERT_EQUAL(chain->harness->ops->update(chain->stages[i].stage, &update), HD_OK);
-    }
-}
-
-static void open_model(struct hd_harness *harness, struct hd_chain *chain,
-                       const struct hd_stage_spec *model, const char *plugin)
-{
-    static const uint32_t both[] = {2};
-    const int is_cpu = strncmp(plugin, "cpu:", 4) == 0;
-    CU_ASSERT_EQUAL_FATAL(
-        hd_harness_open(harness, is_cpu ? "cpu" : "reference", strchr(plugin, ':') + 1), 0);
-    CU_ASSERT_EQUAL_FATAL(hd_chain_open(chain, harness, model, both, 1), HD_OK);
-    hd_chain_draw(chain, 11);
-}
-
-static void close_model(struct hd_harness *harness, struct hd_chain *chain)
-{
-    hd_chain_close(chain);
-    hd_harness_close(harness);
-}
-
-/* --- against the reference ------------------------------------------------------------------ */
-
-/* Residuals of one model against float64: the largest term's, and of every tensor. */
-enum { GRADIENT, MOMENT1, MOMENT2, MASTER, COPY_COUNT };
-static const uint32_t copies[COPY_COUNT] = {HD_GRADIENT, HD_MOMENT1, HD_MOMENT2, HD_MASTER};
-
-#define TENSOR_MAX 128u
-
-struct residuals {
-    double term;
-    double tensor[TENSOR_MAX][COPY_COUNT];
-};
-
-static struct residuals measure(struct hd_chain *made, struct hd_chain *right)
-{
-    struct residuals residuals = {0};
-    CU_ASSERT_EQUAL_FATAL(made->term_count, right->term_count);
-    CU_ASSERT_FATAL(made->tensor_count <= TENSOR_MAX);
-    for (uint32_t term = 0; term < made->term_count; term++) {
-        const double error = fabs(made->terms[term] / right->terms[term] - 1);
-        residuals.term = error <= residuals.term ? residuals.term : error; /* a NaN stays */
-    }
-    for (uint32_t tensor = 0; tensor < made->tensor_count; tensor++) {
-        for (unsigned copy = 0; copy < COPY_COUNT; copy++) {
-            residuals.tensor[tensor][copy] = hd_chain_residual(made, right, tensor, copies[copy]);
-        }
-    }
-    return residuals;
-}
-
-static void expect(const char *shape, const char *what, double error, double bound)
-{
-    if (!(error <= bound)) {
-        printf("\n    %s: %s: %.2e, above %.2e", shape, what, error, bound);
-    }
-    CU_ASSERT(error <= bound);
-}
 
 /* What the processor lacks cannot be opened, and is not compared. */
 static int has(const char *instructions)
@@ -146,72 +39,37 @@ static int has(const char *instructions)
     return strcmp(instructions, "plain") == 0;
 }
 
-struct floor {
-    double term, gradient, master;
-};
-
-/* Runs `plugin` beside the float64 reference `right`. */
-static struct residuals run_beside(struct hd_chain *right, const struct hd_stage_spec *model,
-                                   const char *plugin)
-{
-    struct hd_harness harness;
-    struct hd_chain chain;
-    open_model(&harness, &chain, model, plugin);
-    run_step(&chain);
-    const struct residuals residuals = measure(&chain, right);
-    close_model(&harness, &chain);
-    return residuals;
-}
-
-/* What is allowed of a gradient: `floor`, and where `spec` is given 1.5 times what it errs.  A
-   second moment is a square, which doubles a small error. */
-static void judge(const char *name, struct hd_chain *right, const struct residuals *made,
-                  const struct residuals *spec, const struct floor *floor)
-{
-    expect(name, "the terms", made->term, floor->term);
-    for (uint32_t tensor = 0; tensor < right->tensor_count; tensor++) {
-        struct hd_tensor about;
-        hd_chain_tensor(right, tensor, &about);
-        const double error = spec != NULL ? spec->tensor[tensor][GRADIENT] : 0;
-        const double gradient = fmax(floor->gradient, 1.5 * error);
-        expect(name, about.name, made->tensor[tensor][GRADIENT], gradient);
-        expect(name, about.name, made->tensor[tensor][MOMENT1], gradient);
-        expect(name, about.name, made->tensor[tensor][MOMENT2], 2 * gradient);
-        expect(name, about.name, made->tensor[tensor][MASTER], floor->master);
-    }
-}
-
 /* Every lane of this processor, each shape; bf16 is also held against the reference in bf16. */
-static void judge_all(uint32_t precision, const struct floor *floor)
+static void judge_all(uint32_t precision, const struct hd_stage_floor *floor)
 {
     static const char *const lanes[] = {"avx512", "plain"};
     for (unsigned i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct hd_harness harness;
         struct hd_chain right;
-        struct hd_stage_spec model = model_of(&shapes[i], HD_PRECISION_F32);
+        struct hd_stage_spec model = hd_stage_model(&shapes[i], HD_PRECISION_F32);
         const int rounds = precision == HD_PRECISION_BF16;
-        open_model(&harness, &right, &model, "reference:float64=on");
-        run_step(&right);
+        hd_stage_open(&harness, &right, &model, "reference:float64=on");
+        hd_stage_step(&right);
         model.precision = precision;
-        struct residuals spec = {0};
+        struct hd_stage_residuals spec = {0};
         if (rounds) {
-            spec = run_beside(&right, &model, "reference:");
+            spec = hd_stage_run_beside(&right, &model, "reference:");
         }
         for (unsigned lane = 0; lane < sizeof lanes / sizeof lanes[0]; lane++) {
             char plugin[64];
             snprintf(plugin, sizeof plugin, "cpu:instructions=%s", lanes[lane]);
             if (has(lanes[lane])) {
-                const struct residuals made = run_beside(&right, &model, plugin);
-                judge(shapes[i].name, &right, &made, rounds ? &spec : NULL, floor);
+                const struct hd_stage_residuals made = hd_stage_run_beside(&right, &model, plugin);
+                hd_stage_judge(shapes[i].name, &right, &made, rounds ? &spec : NULL, floor);
             }
         }
-        close_model(&harness, &right);
+        hd_stage_close(&harness, &right);
     }
 }
 
 static void test_f32(void)
 {
-    judge_all(HD_PRECISION_F32, &(struct floor){1e-5, 1e-5, 2e-5});
+    judge_all(HD_PRECISION_F32, &(struct hd_stage_floor){1e-5, 1e-5, 2e-5});
 }
 
 /* Rounding to bf16 alone moves a gradient of these small models by up to 3e-2: the reference's own
@@ -222,7 +80,7 @@ static void test_f32(void)
    8e-3, the head 4e-3). */
 static void test_bf16(void)
 {
-    judge_all(HD_PRECISION_BF16, &(struct floor){5e-3, 2e-2, 1e-2});
+    judge_all(HD_PRECISION_BF16, &(struct hd_stage_floor){5e-3, 2e-2, 1e-2});
 }
 
 /* --- against itself ------------------------------------------------------------------------- */
@@ -236,19 +94,19 @@ static void test_addresses(void)
         for (unsigned p = 0; p < 2; p++) {
             struct hd_harness harness[2];
             struct hd_chain chain[2];
-            const struct hd_stage_spec model = model_of(&shapes[i], precisions[p]);
-            open_model(&harness[0], &chain[0], &model, "cpu:");
+            const struct hd_stage_spec model = hd_stage_model(&shapes[i], precisions[p]);
+            hd_stage_open(&harness[0], &chain[0], &model, "cpu:");
             void *gap = malloc(4096 * 7 + 64 * (i + 1));
-            open_model(&harness[1], &chain[1], &model, "cpu:");
+            hd_stage_open(&harness[1], &chain[1], &model, "cpu:");
             CU_ASSERT_NOT_EQUAL(chain[0].stages[0].payload, chain[1].stages[0].payload);
-            run_step(&chain[0]);
-            run_step(&chain[1]);
+            hd_stage_step(&chain[0]);
+            hd_stage_step(&chain[1]);
             CU_ASSERT_EQUAL(memcmp(chain[0].terms, chain[1].terms, sizeof chain[0].terms), 0);
             for (uint32_t copy = HD_MASTER; copy <= HD_GRADIENT; copy++) {
                 CU_ASSERT_EQUAL(hd_chain_hash(&chain[0], copy), hd_chain_hash(&chain[1], copy));
             }
-            close_model(&harness[1], &chain[1]);
-            close_model(&harness[0], &chain[0]);
+            hd_stage_close(&harness[1], &chain[1]);
+            hd_stage_close(&harness[0], &chain[0]);
             free(gap);
         }
     }
@@ -261,14 +119,14 @@ static void test_cut(void)
         for (unsigned p = 0; p < 2; p++) {
             struct hd_harness harness;
             struct hd_chain whole, cut;
-            const struct hd_stage_spec model = model_of(&shapes[i], precisions[p]);
+            const struct hd_stage_spec model = hd_stage_model(&shapes[i], precisions[p]);
             CU_ASSERT_EQUAL_FATAL(hd_harness_open(&harness, "cpu", NULL), 0);
             CU_ASSERT_EQUAL_FATAL(hd_chain_open(&whole, &harness, &model, both, 1), HD_OK);
             CU_ASSERT_EQUAL_FATAL(hd_chain_open(&cut, &harness, &model, each, 2), HD_OK);
             hd_chain_draw(&whole, 5);
             hd_chain_draw(&cut, 5);
-            run_step(&whole);
-            run_step(&cut);
+            hd_stage_step(&whole);
+            hd_stage_step(&cut);
             CU_ASSERT(isfinite(whole.loss) && whole.loss == cut.loss);
             CU_ASSERT_EQUAL(hd_chain_hash(&whole, HD_GRADIENT), hd_chain_hash(&cut, HD_GRADIENT));
             CU_ASSERT_EQUAL(hd_chain_hash(&whole, HD_MASTER), hd_chain_hash(&cut, HD_MASTER));
@@ -304,17 +162,17 @@ static void test_frugal(void)
         for (unsigned p = 0; p < 2; p++) {
             struct hd_harness harness;
             struct hd_chain chain;
-            const struct hd_stage_spec model = model_of(&shapes[i], precisions[p]);
-            open_model(&harness, &chain, &model, "cpu:");
+            const struct hd_stage_spec model = hd_stage_model(&shapes[i], precisions[p]);
+            hd_stage_open(&harness, &chain, &model, "cpu:");
             taken_count = late_count = 0;
             void *(*const alloc)(void *, uint64_t, uint64_t, const char *) = harness.host.alloc;
             harness.host.alloc = count_alloc;
             harness.host.log = count_late;
-            run_step(&chain);
+            hd_stage_step(&chain);
             CU_ASSERT_EQUAL(taken_count, 0);
             CU_ASSERT_EQUAL(late_count, 0);
             harness.host.alloc = alloc;
-            close_model(&harness, &chain);
+            hd_stage_close(&harness, &chain);
         }
     }
 }
@@ -345,23 +203,23 @@ static void test_process(void)
 {
     struct hd_harness harness;
     struct hd_chain chain;
-    const struct hd_stage_spec model = model_of(&shapes[0], HD_PRECISION_BF16);
+    const struct hd_stage_spec model = hd_stage_model(&shapes[0], HD_PRECISION_BF16);
     const unsigned threads = thread_count(), control = float_control();
-    open_model(&harness, &chain, &model, "cpu:");
-    run_step(&chain);
+    hd_stage_open(&harness, &chain, &model, "cpu:");
+    hd_stage_step(&chain);
     CU_ASSERT_EQUAL(thread_count(), threads);
     CU_ASSERT_EQUAL(float_control(), control);
     CU_ASSERT_PTR_NOT_NULL(strstr(harness.device.effective, "oneDNN"));
-    close_model(&harness, &chain);
+    hd_stage_close(&harness, &chain);
 }
 
 /* K8: a NaN in any master reaches the loss or, where no token meets it, at least a gradient. */
 static void test_loud(void)
 {
-    const struct hd_stage_spec model = model_of(&shapes[0], HD_PRECISION_BF16);
+    const struct hd_stage_spec model = hd_stage_model(&shapes[0], HD_PRECISION_BF16);
     struct hd_harness harness;
     struct hd_chain chain;
-    open_model(&harness, &chain, &model, "cpu:");
+    hd_stage_open(&harness, &chain, &model, "cpu:");
     for (uint32_t tensor = 0; tensor < chain.tensor_count; tensor++) {
         struct hd_tensor about;
         const uint64_t count = hd_chain_tensor(&chain, tensor, &about);
@@ -374,7 +232,7 @@ static void test_loud(void)
         const double kept = values[at];
         values[at] = NAN;
         hd_chain_write(&chain, tensor, HD_MASTER, values);
-        poison(&chain);
+        hd_chain_poison(&chain);
         CU_ASSERT_EQUAL(hd_chain_forward(&chain, 0), HD_OK);
         if (isfinite(chain.loss)) {
             printf("\n    a NaN in %s stays unseen", about.name);
@@ -385,7 +243,7 @@ static void test_loud(void)
         hd_chain_write(&chain, tensor, HD_MASTER, values);
         free(values);
     }
-    close_model(&harness, &chain);
+    hd_stage_close(&harness, &chain);
 }
 
 static const struct hd_check checks[] = {

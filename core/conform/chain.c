@@ -215,6 +215,18 @@ void hd_chain_zero_gradients(struct hd_chain *chain)
     }
 }
 
+void hd_chain_poison(struct hd_chain *chain)
+{
+    for (uint32_t stage = 0; stage < chain->stage_count; stage++) {
+        struct hd_chain_stage *at = &chain->stages[stage];
+        memset(at->payload, 0xff, at->needs.payload_bytes);
+        memset(at->memory.scratch, 0xff, at->needs.scratch_bytes);
+        if (at->second_payload != NULL) {
+            memset(at->second_payload, 0xff, at->needs.payload_bytes);
+        }
+    }
+}
+
 /* --- tensors -------------------------------------------------------------------------------- */
 
 static struct hd_chain_stage *stage_of(struct hd_chain *chain, uint32_t tensor)

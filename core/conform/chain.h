@@ -90,6 +90,8 @@ hd_status hd_chain_backward(struct hd_chain *chain);
 /* The same by halves: all I, last to first, then all W. */
 hd_status hd_chain_backward_split(struct hd_chain *chain);
 void hd_chain_zero_gradients(struct hd_chain *chain);
+/* Fills payloads and scratch, which a pass must overwrite or must not read, with 0xff. */
+void hd_chain_poison(struct hd_chain *chain);
 
 /* Elements of a tensor, in global order, and its description. */
 uint64_t hd_chain_tensor(struct hd_chain *chain, uint32_t tensor, struct hd_tensor *out);

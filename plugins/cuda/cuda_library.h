@@ -46,8 +46,10 @@
                                                                 call(cudaStreamSynchronize)        \
                                                                     call(cudaStreamWaitEvent)
 
-#define CUDA_DRIVER_CALLS(call) \
-    call(cuGetErrorName) call(cuGetErrorString) call(cuStreamWaitValue64) call(cuStreamWriteValue64)
+#define CUDA_DRIVER_CALLS(call)                                                               \
+    call(cuFuncSetAttribute) call(cuGetErrorName) call(cuGetErrorString) call(cuLaunchKernel) \
+        call(cuModuleGetFunction) call(cuModuleLoadData) call(cuModuleUnload)                 \
+            call(cuStreamWaitValue64) call(cuStreamWriteValue64)
 
 enum { CUDA_PATH_BYTES = 256, CUDA_REASON_BYTES = 512 };
 

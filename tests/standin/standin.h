@@ -2,7 +2,8 @@
  * tests/standin/standin.h - what the CUDA stand-in offers beside CUDA's own calls.
  *
  * libheddle_standin_cuda.so stands in for libcudart and libcuda on a machine without a GPU: the
- * calls that our plugins make, over host memory and threads.  It computes nothing; it keeps the
+ * calls that our plugins make, over host memory and threads.  Kernels run on an emulated device
+ * (device/emulator.h); all else computes nothing.  It keeps the
  * order and the rules that CUDA documents, and is stricter than a GPU where a rule can be broken
  * unseen:
  *

@@ -39,7 +39,7 @@ static void set_option(struct hd_option_value *value, uint32_t type, const char 
 /* The value of `key` in "key=value,key=value"; storage of the harness lives as long as the test. */
 static const char *find_option(const char *options, const char *key)
 {
-    static char values[HD_HARNESS_OPTION_MAX][64];
+    static char values[HD_HARNESS_OPTION_MAX][1024];
     static unsigned next;
     const size_t length = strlen(key);
     for (const char *at = options; at != NULL; at = strchr(at, ',')) {

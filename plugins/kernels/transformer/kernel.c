@@ -101,6 +101,7 @@ static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_s
         .payload_bytes = layout.payload_bytes,
         .scratch_bytes = layout.scratch_bytes,
         .private_bytes = own_bytes(&spec, ops, &layout),
+        .memory = hd_is_remote() ? HD_MEMORY_CUDA : HD_MEMORY_HOST,
         .forward_flops = hd_spec_forward_flops(&spec),
         .backward_flops = 2 * hd_spec_forward_flops(&spec),
         .acquisitions = spec.half_batches};

@@ -111,8 +111,13 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, uns
         const char *name;
         void (*function)(void);
     } rows[] = {
+        {"cuFuncSetAttribute", (void (*)(void))cuFuncSetAttribute},
         {"cuGetErrorName", (void (*)(void))cuGetErrorName},
         {"cuGetErrorString", (void (*)(void))cuGetErrorString},
+        {"cuLaunchKernel", (void (*)(void))cuLaunchKernel},
+        {"cuModuleGetFunction", (void (*)(void))cuModuleGetFunction},
+        {"cuModuleLoadData", (void (*)(void))cuModuleLoadData},
+        {"cuModuleUnload", (void (*)(void))cuModuleUnload},
         {"cuStreamWaitValue64", (void (*)(void))cuStreamWaitValue64},
         {"cuStreamWriteValue64", (void (*)(void))cuStreamWriteValue64},
     };

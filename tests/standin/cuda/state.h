@@ -8,6 +8,7 @@
  *   event.c    events, private or shared between processes
  *   copy.c     copies, fills, host functions
  *   ipc.c      memory and events of other processes
+ *   module.c   kernels, which the emulated device runs
  *   driver.c   stream memory operations, and the way to the driver's calls
  *   device.c   devices, versions, errors
  *   fault.c    what a test wants to go wrong

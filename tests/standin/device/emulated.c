@@ -25,3 +25,10 @@ struct hd_ops_device hd_emulated_device(void *scratch, uint64_t bytes)
     return (struct hd_ops_device){
         .launch = launch, .scratch = {scratch, bytes}, .partials = partials};
 }
+
+struct hd_ops_device *hd_emulated_bare(void)
+{
+    static struct hd_ops_device device;
+    device = hd_emulated_device(NULL, 0);
+    return &device;
+}

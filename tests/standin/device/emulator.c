@@ -11,6 +11,7 @@
 #include "tests/standin/device/launch.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -31,7 +32,7 @@
 
 enum { THREAD_MAX = 1024, LANES = 32, STACK_BYTES = 64 << 10, COPY_MAX = 128 };
 
-enum state { READY, WAITS_WARP, WAITS_BLOCK, DONE };
+enum state { READY, WAITS_WARP, WAITS_BLOCK, DONE, STATE_COUNT };
 
 struct copy {
     void *to;
@@ -58,7 +59,7 @@ struct fiber {
     struct copy copies[COPY_MAX];
 };
 
-/* One launch. */
+/* One per thread of the host that launches; kept until that thread ends. */
 struct device {
     struct fiber fibers[THREAD_MAX];
     struct context scheduler;
@@ -67,6 +68,7 @@ struct device {
     size_t scheduler_stack_bytes;
     char *stacks; /* [THREAD_MAX][STACK_BYTES] */
     char slots[2][THREAD_MAX][HD_STANDIN_SLOT_BYTES];
+    uint32_t counts[THREAD_MAX / LANES][STATE_COUNT]; /* threads of a warp by state */
     char *shared;
     size_t shared_bytes;
     const struct hd_standin_kernel *kernel;
@@ -172,11 +174,19 @@ static void run_fiber(uint32_t thread)
     end_switch(device->scheduler_fake_stack, NULL, NULL);
 }
 
+static void set_state(uint32_t thread, enum state state)
+{
+    uint32_t *counts = device->counts[thread / LANES];
+    counts[device->fibers[thread].state]--;
+    counts[state]++;
+    device->fibers[thread].state = state;
+}
+
 /* Back to the scheduler, until it has the thread go on. */
 static void leave(enum state state)
 {
     struct fiber *fiber = &device->fibers[hd_standin_now.thread];
-    fiber->state = state;
+    set_state(hd_standin_now.thread, state);
     begin_switch(state == DONE ? NULL : &fiber->fake_stack, device->scheduler_stack,
                  device->scheduler_stack_bytes);
     hd_standin_switch(&fiber->context, &device->scheduler);
@@ -194,81 +204,107 @@ static void make_fiber(uint32_t thread)
 {
     struct fiber *fiber = &device->fibers[thread];
     make_context(&fiber->context, stack_of(thread));
-    fiber->state = READY;
     fiber->groups = fiber->copy_count = fiber->exchanges = 0;
 }
 
 /* --- the scheduler ---------------------------------------------------------------------------- */
 
-static uint32_t count_in(uint32_t first, uint32_t count, enum state state)
+static void wake_warp(uint32_t warp)
 {
-    uint32_t found = 0;
-    for (uint32_t thread = first; thread < first + count; thread++) {
-        found += device->fibers[thread].state == state;
-    }
-    return found;
-}
-
-static void wake(uint32_t first, uint32_t count)
-{
-    for (uint32_t thread = first; thread < first + count; thread++) {
-        device->fibers[thread].state = READY;
+    uint32_t *counts = device->counts[warp];
+    memset(counts, 0, STATE_COUNT * sizeof counts[0]);
+    counts[READY] = LANES;
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        device->fibers[warp * LANES + lane].state = READY;
     }
 }
 
 /* Runs a warp until all of it waits for the block or is done. */
-static void run_warp(uint32_t first)
+static void run_warp(uint32_t warp)
 {
-    while (count_in(first, LANES, READY) > 0) {
+    const uint32_t *counts = device->counts[warp];
+    while (counts[READY] > 0) {
         for (uint32_t i = 0; i < LANES; i++) {
-            const uint32_t thread = first + (hd_standin_descending ? LANES - 1 - i : i);
+            const uint32_t thread = warp * LANES + (hd_standin_descending ? LANES - 1 - i : i);
             if (device->fibers[thread].state == READY) {
                 run_fiber(thread);
             }
         }
-        const uint32_t waiting = count_in(first, LANES, WAITS_WARP);
-        if (waiting == LANES) {
-            wake(first, LANES);
-        } else if (waiting > 0) {
+        if (counts[WAITS_WARP] == LANES) {
+            wake_warp(warp);
+        } else if (counts[WAITS_WARP] > 0) {
             stop("a warp's exchange that not all of its threads reach");
         }
+    }
+}
+
+static uint32_t count_of(uint32_t warps, enum state state)
+{
+    uint32_t count = 0;
+    for (uint32_t warp = 0; warp < warps; warp++) {
+        count += device->counts[warp][state];
+    }
+    return count;
+}
+
+static void begin_block(uint32_t warps)
+{
+    memset(device->shared, 0xFF, device->shared_bytes);
+    for (uint32_t thread = 0; thread < warps * LANES; thread++) {
+        make_fiber(thread);
+    }
+    for (uint32_t warp = 0; warp < warps; warp++) {
+        wake_warp(warp);
     }
 }
 
 static void run_block(void)
 {
     const uint32_t threads = hd_standin_now.threads, warps = threads / LANES;
-    memset(device->shared, 0xFF, device->shared_bytes);
-    for (uint32_t thread = 0; thread < threads; thread++) {
-        make_fiber(thread);
-    }
-    while (count_in(0, threads, DONE) < threads) {
+    begin_block(warps);
+    while (count_of(warps, DONE) < threads) {
         for (uint32_t i = 0; i < warps; i++) {
-            run_warp((hd_standin_descending ? warps - 1 - i : i) * LANES);
+            run_warp(hd_standin_descending ? warps - 1 - i : i);
         }
-        const uint32_t waiting = count_in(0, threads, WAITS_BLOCK);
+        const uint32_t waiting = count_of(warps, WAITS_BLOCK);
         if (waiting == threads) {
-            wake(0, threads);
+            for (uint32_t warp = 0; warp < warps; warp++) {
+                wake_warp(warp);
+            }
         } else if (waiting > 0) {
             stop("a barrier that not all threads of the block reach");
         }
     }
 }
 
+static void close_device(void *own)
+{
+    struct device *closed = own;
+    munmap(closed->stacks, (size_t)THREAD_MAX * STACK_BYTES);
+    free(closed);
+}
+
+static pthread_key_t key;
+
+static void make_key(void)
+{
+    const int status = pthread_key_create(&key, close_device);
+    assert(status == 0);
+}
+
 static void open_device(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (device != NULL) {
+        return;
+    }
+    pthread_once(&once, make_key);
     device = calloc(1, sizeof *device);
     assert(device != NULL);
     device->stacks = mmap(NULL, (size_t)THREAD_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert(device->stacks != MAP_FAILED);
-}
-
-static void close_device(void)
-{
-    munmap(device->stacks, (size_t)THREAD_MAX * STACK_BYTES);
-    free(device);
-    device = NULL;
+    pthread_setspecific(key, device);
 }
 
 void hd_standin_launch(const struct hd_standin_kernel *kernel, const struct hd_standin_grid *grid,
@@ -294,7 +330,6 @@ void hd_standin_launch(const struct hd_standin_kernel *kernel, const struct hd_s
         }
     }
     free(device->shared);
-    close_device();
 }
 
 /* --- what a thread does ----------------------------------------------------------------------- */

@@ -4,12 +4,14 @@
 #include "plugins/kernels/cuda/kernels/module.cu"
 
 #include "tests/standin/device/launch.h"
+#include "tests/standin/device/pointers.h"
 
 #define ROW(kernel, most_threads, args_type, shared_type) \
     {.name = "hd_" #kernel,                               \
      .run = hd_##kernel,                                  \
      .threads_max = most_threads,                         \
-     .argument_bytes = sizeof(struct args_type)},
+     .argument_bytes = sizeof(struct args_type),          \
+     .pointers = args_type##_pointers},
 static const struct hd_standin_kernel kernels[] = {HD_CUDA_KERNELS(ROW)};
 
 const struct hd_standin_kernel *hd_standin_find(const char *name)

@@ -15,6 +15,7 @@ struct hd_standin_kernel {
     void (*run)(const void *args);
     uint32_t threads_max;
     size_t argument_bytes;
+    const uint16_t *pointers; /* offsets of the addresses in it, ended by UINT16_MAX */
 };
 
 struct hd_standin_grid {
@@ -28,6 +29,10 @@ const struct hd_standin_kernel *hd_standin_find(const char *name);
 /* Runs all blocks, in order, before it returns.  [any-thread] */
 void hd_standin_launch(const struct hd_standin_kernel *kernel, const struct hd_standin_grid *grid,
                        const void *args);
+
+/* The device of hd_cuda_ops without scratch, for ops that need none. */
+struct hd_ops_device;
+struct hd_ops_device *hd_emulated_bare(void);
 
 /* 1: threads of a block run from the last to the first.  For the calling thread. */
 extern _Thread_local int hd_standin_descending;

@@ -1,0 +1,46 @@
+/*
+ * plugins/cuda/cublaslt_library.h - how a plugin of a GPU reaches cuBLASLt.
+ *
+ * As cuda_library.h: the library is loaded by name when a plugin is opened, after CUDA itself, into
+ * a table of typed pointers.  In tests the file is a stand-in (tests/standin/cublaslt).
+ */
+#ifndef CUBLASLT_LIBRARY_H
+#define CUBLASLT_LIBRARY_H
+
+#include <heddle/plugin.h>
+
+#include <cublasLt.h>
+
+#define CUBLASLT_CALLS(call)                                                               \
+    call(cublasLtCreate) call(cublasLtDestroy) call(cublasLtGetStatusString)               \
+        call(cublasLtGetVersion) call(cublasLtMatmul) call(cublasLtMatmulAlgoGetHeuristic) \
+            call(cublasLtMatmulDescCreate) call(cublasLtMatmulDescDestroy)                 \
+                call(cublasLtMatmulDescSetAttribute) call(cublasLtMatmulPreferenceCreate)  \
+                    call(cublasLtMatmulPreferenceDestroy)                                  \
+                        call(cublasLtMatmulPreferenceSetAttribute)                         \
+                            call(cublasLtMatrixLayoutCreate) call(cublasLtMatrixLayoutDestroy)
+
+enum { CUBLASLT_PATH_BYTES = 256, CUBLASLT_REASON_BYTES = 512 };
+
+struct cublaslt_library {
+    char path[CUBLASLT_PATH_BYTES];     /* of the file that was loaded, as ld.so found it */
+    char reason[CUBLASLT_REASON_BYTES]; /* why there is none: a sentence with its remedy */
+    unsigned version;                   /* 130100 is 13.1.0 */
+#define CUBLASLT_MEMBER(name) __typeof__(name) *name;
+    CUBLASLT_CALLS(CUBLASLT_MEMBER)
+#undef CUBLASLT_MEMBER
+};
+
+/* The row that such a plugin has among its options: what cublaslt_load is given. */
+#define CUBLASLT_OPTION                                                                   \
+    {                                                                                     \
+        .name = "cublaslt", .initial = "libcublasLt.so.13",                               \
+        .help = "The cuBLASLt to load: a path, or a name that the dynamic linker knows.", \
+        .type = HD_OPTION_TEXT                                                            \
+    }
+
+/* Fills `library`.  HD_UNSUPPORTED, with `reason` set: no such file, another major version than
+   that of these headers, or a call that is missing.  Starts no handle. [setup] */
+hd_status cublaslt_load(struct cublaslt_library *library, const char *path);
+
+#endif /* CUBLASLT_LIBRARY_H */

@@ -1,0 +1,199 @@
+/*
+ * plugins/kernels/cuda/cuda.c - stages in the memory of a GPU, on one stream.
+ *
+ *   struct hd_ops ---+--> gemm.c, lt.c     dense products by cuBLASLt, those of experts by our own
+ * kernel
+ *                    +--> kernels/         all else, by kernels of ours in one module
+ *
+ * Precision bf16 has BF16 operands and float32 sums; mxfp8 the same, emulated: operands are
+ * quantised, and dequantised to BF16, exactly.  A product of experts whose row counts only the
+ * device knows is none that cuBLASLt can make from block-scaled operands, so MXFP8 is not native on
+ * any device yet.
+ */
+#include "driver.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    OPTION_RUNTIME,
+    OPTION_PRODUCTS,
+    OPTION_CUBLASLT,
+    OPTION_DEVICE,
+    OPTION_STAMP,
+    OPTION_COUNT
+};
+
+static const struct hd_option options[OPTION_COUNT] = {
+    [OPTION_RUNTIME] = CUDA_RUNTIME_OPTION,
+    [OPTION_PRODUCTS] = {.name = "products",
+                         .initial = "cublaslt",
+                         .range = "cublaslt | own",
+                         .help = "who makes the dense products: cuBLASLt, or our own kernels",
+                         .type = HD_OPTION_TEXT},
+    [OPTION_CUBLASLT] = CUBLASLT_OPTION,
+    [OPTION_DEVICE] = {.name = "device",
+                       .initial = "-1",
+                       .range = "-1..1023",
+                       .help = "the device of every rank of a machine; -1: its local rank",
+                       .type = HD_OPTION_INTEGER},
+    [OPTION_STAMP] = HD_STAMP_OPTION,
+};
+
+static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t precision)
+{
+    (void)host;
+    return precision == HD_PRECISION_BF16 || precision == HD_PRECISION_MXFP8 ? &hd_cuda_ops : NULL;
+}
+
+static hd_status refuse(const struct hd_host *host, const char *text)
+{
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = HD_UNSUPPORTED,
+                                   .rank = UINT32_MAX,
+                                   .channel = UINT32_MAX,
+                                   .text = text};
+    return host->fail != NULL ? host->fail(host->context, &error) : HD_UNSUPPORTED;
+}
+
+static hd_status check_spec(const struct hd_host *host, const struct hd_stage_spec *spec)
+{
+    char text[160];
+    const uint32_t head_width = spec->width / spec->heads;
+    if (head_width > HD_CUDA_HEAD_WIDTH_MAX) {
+        snprintf(text, sizeof text,
+                 "width %u over %u heads is %u each, and the attention kernels end at %u: choose "
+                 "more heads",
+                 spec->width, spec->heads, head_width, HD_CUDA_HEAD_WIDTH_MAX);
+        return refuse(host, text);
+    }
+    return HD_OK;
+}
+
+/* --- open ------------------------------------------------------------------------------------- */
+
+static void close_device(struct hd_ops_device *device)
+{
+    if (device == NULL) {
+        return;
+    }
+    const struct hd_host *host = device->host;
+    struct hd_cuda *driver = device->driver;
+    if (driver != NULL && !atomic_load(&driver->is_aborted)) {
+        hd_cuda_stop(driver); /* after abort what the device may still write to is leaked */
+        host->free(host->context, driver);
+    }
+    host->free(host->context, device);
+}
+
+static void describe(struct hd_cuda *driver)
+{
+    char products[160] = "our own products";
+    if (driver->plans != NULL) {
+        snprintf(products, sizeof products, "cuBLASLt %u.%u.%u", driver->blas.version / 10000,
+                 driver->blas.version / 100 % 100, driver->blas.version % 100);
+    }
+    snprintf(driver->effective, sizeof driver->effective,
+             "cuda:%d sm_%u, runtime %d.%d, %s, MXFP8 emulated in BF16", driver->ordinal,
+             driver->capability, driver->cuda.runtime_version / 1000,
+             driver->cuda.runtime_version % 1000 / 10, products);
+}
+
+static void log_paths(const struct hd_cuda *driver)
+{
+    char text[640];
+    snprintf(text, sizeof text, "cuda:%d: runtime %s, products %s", driver->ordinal,
+             driver->cuda.path, driver->plans != NULL ? driver->blas.path : "our own");
+    driver->host->log(driver->host->context, 2, text);
+}
+
+static hd_status start(struct hd_ops_device *device)
+{
+    struct hd_cuda *driver = device->driver;
+    const struct hd_host *host = device->host;
+    const int wants_blas = strcmp(host->options[OPTION_PRODUCTS].text, "cublaslt") == 0;
+    if (cuda_load(&driver->cuda, host->options[OPTION_RUNTIME].text) != HD_OK) {
+        return hd_cuda_fail(driver, HD_UNSUPPORTED, driver->cuda.reason);
+    }
+    hd_status status = hd_cuda_start(driver);
+    void *partials = NULL;
+    if (status == HD_OK) {
+        status =
+            hd_cuda_remote.allocate(device, HD_CUDA_PARTIALS * sizeof(double), "kernel", &partials);
+        device->partials = partials;
+    }
+    if (status == HD_OK && wants_blas) {
+        status = hd_cuda_open_plans(driver, host->options[OPTION_CUBLASLT].text);
+        device->multiply = hd_cuda_multiply;
+    }
+    return status;
+}
+
+static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
+                             struct hd_ops_device **out)
+{
+    struct hd_ops_device *made = host->alloc(host->context, sizeof *made, 64, "kernel");
+    struct hd_cuda *driver = host->alloc(host->context, sizeof *driver, 64, "kernel");
+    const int64_t wanted = host->options[OPTION_DEVICE].integer;
+    if (made == NULL || driver == NULL) {
+        host->free(host->context, driver);
+        host->free(host->context, made);
+        return refuse(host, "no memory to open the kernel cuda");
+    }
+    driver->host = host;
+    driver->ordinal = (int)(wanted >= 0 ? wanted : (int64_t)ordinal);
+    made->host = host;
+    made->driver = driver;
+    made->launch = hd_cuda_launch;
+    const hd_status status = start(made);
+    if (status != HD_OK) {
+        close_device(made);
+        return status;
+    }
+    describe(driver);
+    log_paths(driver);
+    device->memory = HD_MEMORY_CUDA;
+    device->capabilities |= HD_KERNEL_STREAM;
+    device->alignment = 256;
+    device->stream = driver->stream;
+    device->effective = driver->effective;
+    *out = made;
+    return HD_OK;
+}
+
+static void bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t bytes)
+{
+    device->scratch = (struct hd_cuda_arena){scratch, bytes};
+}
+
+static uint64_t private_bytes(const struct hd_ops *ops, const struct hd_stage_spec *spec)
+{
+    (void)ops, (void)spec;
+    return HD_CUDA_WORKSPACE_BYTES + HD_CUDA_STAGING_BYTES + HD_CUDA_PARTIALS * sizeof(double);
+}
+
+const struct hd_transformer_backend hd_transformer_backend = {
+    .ops = choose_ops,
+    .stamp_option = OPTION_STAMP,
+    .open = open_device,
+    .close = close_device,
+    .prepare = hd_cuda_prepare,
+    .bind = bind_scratch,
+    .private_bytes = private_bytes,
+    .remote = &hd_cuda_remote,
+    .check = check_spec,
+};
+
+HD_EXPORT const struct hd_plugin hd_plugin = {
+    HD_PLUGIN_HEAD(HD_KIND_KERNEL),
+    .capabilities = HD_KERNEL_STREAM | HD_KERNEL_RECOMPUTE | HD_KERNEL_MXFP8_EMULATED,
+    .option_count = OPTION_COUNT,
+    .options = options,
+    .name = "cuda",
+    .summary = "stages on a GPU: cuBLASLt and kernels of our own, BF16 with float32 sums",
+    .vendor = "heddle",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .source = "cuBLASLt; Muennighoff et al. 2024 (OLMoE); Dao 2023 (arXiv:2307.08691)",
+    .ops = &hd_transformer_remote_kernel_ops,
+};

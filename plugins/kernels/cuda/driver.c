@@ -1,0 +1,233 @@
+/* plugins/kernels/cuda/driver.c - opens a device: its stream, the module's kernels, the fault word.
+ */
+#include "driver.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The module, as nvcc made it of kernels/module.cu: code for each architecture, and PTX. */
+__asm__(".section .rodata\n"
+        ".balign 16\n"
+        ".local hd_cuda_module\n"
+        "hd_cuda_module:\n"
+        ".incbin \"" HD_CUDA_MODULE_FILE "\"\n"
+        ".byte 0\n"
+        ".previous\n");
+extern const char hd_cuda_module[] __attribute__((visibility("hidden")));
+
+hd_status hd_cuda_fail(struct hd_cuda *driver, hd_status status, const char *text)
+{
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = status,
+                                   .rank = UINT32_MAX,
+                                   .channel = UINT32_MAX,
+                                   .text = text};
+    if (driver->failed == HD_OK) {
+        driver->failed = status;
+        return driver->host->fail(driver->host->context, &error);
+    }
+    return driver->failed;
+}
+
+hd_status hd_cuda_fail_call(struct hd_cuda *driver, const char *call, cudaError_t error)
+{
+    char text[CUDA_REASON_BYTES], sentence[CUDA_REASON_BYTES + 64];
+    snprintf(sentence, sizeof sentence, "cuda:%d: %s", driver->ordinal,
+             cuda_explain(&driver->cuda, call, error, text));
+    return hd_cuda_fail(driver, error == cudaErrorMemoryAllocation ? HD_NO_MEMORY : HD_DEVICE,
+                        sentence);
+}
+
+static hd_status fail_driver_call(struct hd_cuda *driver, const char *call, CUresult error)
+{
+    char text[CUDA_REASON_BYTES], sentence[CUDA_REASON_BYTES + 64];
+    snprintf(sentence, sizeof sentence, "cuda:%d: %s", driver->ordinal,
+             cuda_explain_driver(&driver->cuda, call, error, text));
+    return hd_cuda_fail(driver, HD_DEVICE, sentence);
+}
+
+/* The device that the runtime has for this thread is a property of the thread. */
+hd_status hd_cuda_enter(struct hd_cuda *driver)
+{
+    static _Thread_local const struct hd_cuda *current;
+    if (driver->failed != HD_OK) {
+        return driver->failed;
+    }
+    if (current != driver) {
+        const cudaError_t error = driver->cuda.cudaSetDevice(driver->ordinal);
+        if (error != cudaSuccess) {
+            return hd_cuda_fail_call(driver, "cudaSetDevice", error);
+        }
+        current = driver;
+    }
+    return HD_OK;
+}
+
+/* --- open ------------------------------------------------------------------------------------- */
+
+static hd_status check_device(struct hd_cuda *driver)
+{
+    char text[160];
+    int major = 0, minor = 0;
+    const struct cuda_library *cuda = &driver->cuda;
+    if (driver->ordinal >= cuda->device_count) {
+        snprintf(text, sizeof text,
+                 "device %d is asked for and %d are visible: run fewer ranks on this machine, or "
+                 "set kernel.cuda.device",
+                 driver->ordinal, cuda->device_count);
+        return hd_cuda_fail(driver, HD_UNSUPPORTED, text);
+    }
+    const int device = driver->ordinal;
+    cudaError_t error =
+        cuda->cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (error == cudaSuccess) {
+        error = cuda->cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    }
+    if (error != cudaSuccess) {
+        return hd_cuda_fail_call(driver, "cudaDeviceGetAttribute", error);
+    }
+    driver->capability = (uint32_t)(10 * major + minor);
+    if (driver->capability < HD_CUDA_CAPABILITY_MIN) {
+        snprintf(text, sizeof text,
+                 "cuda:%d has compute capability %d.%d, and the kernels are built for 9.0 and "
+                 "newer: use another device",
+                 device, major, minor);
+        return hd_cuda_fail(driver, HD_UNSUPPORTED, text);
+    }
+    return HD_OK;
+}
+
+static hd_status find_kernel(struct hd_cuda *driver, const struct hd_cuda_row *row, CUfunction *out)
+{
+    CUresult error = driver->cuda.cuModuleGetFunction(out, driver->module, row->symbol);
+    if (error != CUDA_SUCCESS) {
+        return fail_driver_call(driver, row->symbol, error);
+    }
+    error = driver->cuda.cuFuncSetAttribute(*out, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                            (int)row->shared_bytes);
+    return error == CUDA_SUCCESS ? HD_OK : fail_driver_call(driver, row->symbol, error);
+}
+
+static hd_status load_module(struct hd_cuda *driver)
+{
+    const CUresult error = driver->cuda.cuModuleLoadData(&driver->module, hd_cuda_module);
+    if (error != CUDA_SUCCESS) {
+        return fail_driver_call(driver, "cuModuleLoadData", error);
+    }
+    hd_status status = HD_OK;
+    for (uint32_t kernel = 0; status == HD_OK && kernel < HD_CUDA_KERNEL_COUNT; kernel++) {
+        status = find_kernel(driver, &hd_cuda_rows[kernel], &driver->functions[kernel]);
+    }
+    return status;
+}
+
+static hd_status pin(struct hd_cuda *driver, uint64_t bytes, void **out)
+{
+    const cudaError_t error = driver->cuda.cudaHostAlloc(out, bytes, cudaHostAllocMapped);
+    if (error != cudaSuccess) {
+        return hd_cuda_fail_call(driver, "cudaHostAlloc", error);
+    }
+    memset(*out, 0, bytes);
+    driver->host->account(driver->host->context, (int64_t)bytes, "pinned");
+    return HD_OK;
+}
+
+static hd_status open_fault(struct hd_cuda *driver)
+{
+    void *memory = NULL, *there = NULL;
+    const hd_status status = pin(driver, sizeof *driver->fault, &memory);
+    if (status != HD_OK) {
+        return status;
+    }
+    driver->fault = memory;
+    const cudaError_t error = driver->cuda.cudaHostGetDevicePointer(&there, memory, 0);
+    driver->device_fault = there;
+    return error == cudaSuccess ? HD_OK
+                                : hd_cuda_fail_call(driver, "cudaHostGetDevicePointer", error);
+}
+
+static hd_status open_staging(struct hd_cuda *driver)
+{
+    void *memory = NULL;
+    const hd_status status = pin(driver, HD_CUDA_STAGING_BYTES, &memory);
+    driver->staging.memory = memory;
+    return status;
+}
+
+static hd_status open_stream(struct hd_cuda *driver)
+{
+    const cudaError_t error =
+        driver->cuda.cudaStreamCreateWithPriority(&driver->stream, cudaStreamNonBlocking, 0);
+    return error == cudaSuccess ? HD_OK
+                                : hd_cuda_fail_call(driver, "cudaStreamCreateWithPriority", error);
+}
+
+hd_status hd_cuda_start(struct hd_cuda *driver)
+{
+    static hd_status (*const steps[])(struct hd_cuda *) = {
+        check_device, hd_cuda_enter, open_stream,       load_module,
+        open_fault,   open_staging,  hd_cuda_open_marks};
+    hd_status status = HD_OK;
+    for (size_t step = 0; status == HD_OK && step < sizeof steps / sizeof steps[0]; step++) {
+        status = steps[step](driver);
+    }
+    return status;
+}
+
+static void unpin(struct hd_cuda *driver, void *memory, uint64_t bytes)
+{
+    if (memory != NULL) {
+        driver->cuda.cudaFreeHost(memory);
+        driver->host->account(driver->host->context, -(int64_t)bytes, "pinned");
+    }
+}
+
+static void free_regions(struct hd_cuda *driver)
+{
+    while (driver->regions != NULL) {
+        struct hd_cuda_region *region = driver->regions;
+        driver->regions = region->next;
+        driver->cuda.cudaFree(region->memory);
+        driver->host->account(driver->host->context, -(int64_t)region->bytes, region->tag);
+        driver->host->free(driver->host->context, region);
+    }
+}
+
+/* The module and the functions go with the process: the primary context is not ours alone. */
+void hd_cuda_stop(struct hd_cuda *driver)
+{
+    if (driver->stream != NULL) {
+        driver->cuda.cudaStreamSynchronize(driver->stream);
+    }
+    hd_cuda_close_plans(driver);
+    hd_cuda_close_marks(driver);
+    free_regions(driver);
+    unpin(driver, driver->staging.memory, HD_CUDA_STAGING_BYTES);
+    unpin(driver, driver->fault, sizeof *driver->fault);
+    if (driver->module != NULL) {
+        driver->cuda.cuModuleUnload(driver->module);
+    }
+    if (driver->stream != NULL) {
+        driver->cuda.cudaStreamDestroy(driver->stream);
+    }
+}
+
+/* --- a pass ----------------------------------------------------------------------------------- */
+
+hd_status hd_cuda_launch(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
+                         struct hd_cuda_grid grid, const void *args)
+{
+    struct hd_cuda *driver = device->driver;
+    const struct hd_cuda_row *row = &hd_cuda_rows[kernel];
+    void *parameters[] = {(void *)(uintptr_t)args};
+    const hd_status status = hd_cuda_enter(driver);
+    if (status != HD_OK) {
+        return status;
+    }
+    assert(grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.y <= 65535 && grid.z <= 65535);
+    const CUresult error =
+        driver->cuda.cuLaunchKernel(driver->functions[kernel], grid.x, grid.y, grid.z, row->threads,
+                                    1, 1, row->shared_bytes, driver->stream, parameters, NULL);
+    return error == CUDA_SUCCESS ? HD_OK : fail_driver_call(driver, row->symbol, error);
+}

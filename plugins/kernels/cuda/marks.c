@@ -1,0 +1,162 @@
+/*
+ * plugins/kernels/cuda/marks.c - points in the stream that the host waits for, and when they were.
+ *
+ * The time of a mark is that of another one (the anchor) and what the device says lay between. That
+ * is a float of milliseconds, so the anchor moves along: a second keeps it exact to 60 ns.
+ */
+#include "driver.h"
+
+#include <assert.h>
+#include <time.h>
+
+#define ANCHOR_AGE_NS 1000000000ull
+
+static cudaEvent_t *event_of(struct hd_cuda *driver, uint64_t mark)
+{
+    return mark == 0 ? &driver->marks.origin : &driver->marks.events[mark % HD_MARK_MAX];
+}
+
+static uint64_t now_of(const struct hd_cuda *driver)
+{
+    return driver->host->now_ns(driver->host->context);
+}
+
+hd_status hd_cuda_open_marks(struct hd_cuda *driver)
+{
+    struct hd_cuda_marks *marks = &driver->marks;
+    cudaError_t error = driver->cuda.cudaEventCreateWithFlags(&marks->origin, cudaEventDefault);
+    for (uint32_t i = 0; error == cudaSuccess && i < HD_MARK_MAX; i++) {
+        error = driver->cuda.cudaEventCreateWithFlags(&marks->events[i], cudaEventDefault);
+    }
+    if (error != cudaSuccess) {
+        return hd_cuda_fail_call(driver, "cudaEventCreateWithFlags", error);
+    }
+    error = driver->cuda.cudaEventRecord(marks->origin, driver->stream);
+    if (error == cudaSuccess) {
+        error = driver->cuda.cudaEventSynchronize(marks->origin);
+    }
+    marks->anchor_ns = now_of(driver);
+    return error == cudaSuccess ? HD_OK : hd_cuda_fail_call(driver, "cudaEventRecord", error);
+}
+
+void hd_cuda_close_marks(struct hd_cuda *driver)
+{
+    struct hd_cuda_marks *marks = &driver->marks;
+    for (uint32_t i = 0; i < HD_MARK_MAX; i++) {
+        if (marks->events[i] != NULL) {
+            driver->cuda.cudaEventDestroy(marks->events[i]);
+        }
+    }
+    if (marks->origin != NULL) {
+        driver->cuda.cudaEventDestroy(marks->origin);
+    }
+}
+
+/* Half the ring stays for those who ask for a mark that has passed, and for the anchor. */
+hd_status hd_cuda_mark(struct hd_ops_device *device, uint64_t *mark)
+{
+    struct hd_cuda *driver = device->driver;
+    struct hd_cuda_marks *marks = &driver->marks;
+    const hd_status status = hd_cuda_enter(driver);
+    if (status != HD_OK) {
+        return status;
+    }
+    if (marks->last - marks->passed >= HD_MARK_MAX - 1) {
+        return HD_BUSY;
+    }
+    const uint64_t next = marks->last + 1;
+    if (next - marks->anchor >= HD_MARK_MAX && marks->passed > marks->anchor) {
+        uint64_t unused;
+        const hd_status looked = hd_cuda_reached(device, marks->passed, 0, &unused);
+        if (looked != HD_OK) {
+            return looked;
+        }
+    }
+    const cudaError_t error = driver->cuda.cudaEventRecord(*event_of(driver, next), driver->stream);
+    if (error != cudaSuccess) {
+        return hd_cuda_fail_call(driver, "cudaEventRecord", error);
+    }
+    *mark = marks->last = next;
+    return HD_OK;
+}
+
+/* What the device found wrong comes first: it is the cause of whatever else there is. */
+static hd_status look_at_fault(struct hd_cuda *driver)
+{
+    if (*(volatile uint32_t *)&driver->fault->code == HD_FAULT_NONE) {
+        return HD_OK;
+    }
+    if (driver->failed == HD_OK) {
+        driver->failed = HD_PROTOCOL;
+        atomic_thread_fence(memory_order_acquire);
+        return hd_fault_refuse(driver->host, driver->fault);
+    }
+    return driver->failed;
+}
+
+/* Waits in short sleeps, so that abort is seen within a millisecond. */
+static hd_status wait_for(struct hd_cuda *driver, cudaEvent_t event, uint64_t timeout_ns)
+{
+    const uint64_t began = now_of(driver);
+    struct timespec pause = {0, 5000};
+    for (;;) {
+        if (atomic_load(&driver->is_aborted)) {
+            return HD_ABORTED;
+        }
+        const cudaError_t error = driver->cuda.cudaEventQuery(event);
+        if (error == cudaSuccess) {
+            return HD_OK;
+        }
+        if (error != cudaErrorNotReady) {
+            const hd_status status = look_at_fault(driver);
+            return status != HD_OK ? status : hd_cuda_fail_call(driver, "cudaEventQuery", error);
+        }
+        if (now_of(driver) - began >= timeout_ns) {
+            return HD_IN_PROGRESS;
+        }
+        nanosleep(&pause, NULL);
+        pause.tv_nsec = pause.tv_nsec < 160000 ? 2 * pause.tv_nsec : 200000;
+    }
+}
+
+/* The host's clock when the device passed `mark`. */
+static hd_status time_of(struct hd_cuda *driver, uint64_t mark, uint64_t *passed_ns)
+{
+    struct hd_cuda_marks *marks = &driver->marks;
+    float between_ms = 0;
+    const cudaError_t error = driver->cuda.cudaEventElapsedTime(
+        &between_ms, *event_of(driver, marks->anchor), *event_of(driver, mark));
+    if (error != cudaSuccess) {
+        return hd_cuda_fail_call(driver, "cudaEventElapsedTime", error);
+    }
+    const uint64_t now = now_of(driver);
+    const double passed = (double)marks->anchor_ns + (double)between_ms * 1e6;
+    *passed_ns = passed < (double)now ? (uint64_t)passed : now;
+    if (mark > marks->anchor && (*passed_ns - marks->anchor_ns > ANCHOR_AGE_NS ||
+                                 marks->last - marks->anchor > HD_MARK_MAX / 2)) {
+        marks->anchor = mark;
+        marks->anchor_ns = *passed_ns;
+    }
+    return HD_OK;
+}
+
+hd_status hd_cuda_reached(struct hd_ops_device *device, uint64_t mark, uint64_t timeout_ns,
+                          uint64_t *passed_ns)
+{
+    struct hd_cuda *driver = device->driver;
+    struct hd_cuda_marks *marks = &driver->marks;
+    hd_status status = hd_cuda_enter(driver);
+    assert(mark >= 1 && mark <= marks->last && mark + HD_MARK_MAX > marks->last);
+    if (status == HD_OK) {
+        status = wait_for(driver, *event_of(driver, mark), timeout_ns);
+    }
+    if (status == HD_OK) {
+        status = look_at_fault(driver);
+    }
+    if (status == HD_OK) {
+        marks->passed = mark > marks->passed ? mark : marks->passed;
+        hd_cuda_finish_staged(driver, marks->passed);
+        status = time_of(driver, mark, passed_ns);
+    }
+    return status;
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The kernel cuda is listed where it is built, and where there is no driver a run that asks for it ends
+# with exit 3 and says what is missing; a dry run needs no device.
+set -uo pipefail
+
+heddle=$HD_BUILD_DIR/bin/heddle
+[ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || { echo "the kernel cuda is not built: nvcc is not installed"; exit 77; }
+world=$(mktemp -d)
+trap 'rm -rf "$world"' EXIT
+cd "$world" || exit 1
+failed=0
+say() {
+    echo "$*"
+    failed=1
+}
+
+"$heddle" list kernel >out 2>err || say "list: exit $?"
+grep -q '^kernel  *cuda ' out || say "heddle list does not show cuda: $(cat out)"
+
+"$heddle" run --dry-run kernels.name=cuda pipeline.ranks=1 >out 2>err
+[ $? -eq 0 ] || say "a dry run wants a device: $(cat err)"
+
+"$heddle" run kernels.name=cuda kernel.cuda.cuda_runtime=./libnone.so pipeline.ranks=1 >out 2>err
+[ $? -eq 3 ] || say "no runtime: exit is not 3"
+grep -q 'libnone.so' err || say "no runtime: '$(cat err)' does not name the file"
+
+if ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1' && ldconfig -p 2>/dev/null | grep -q 'libcudart\.so\.13'; then
+    "$heddle" run kernels.name=cuda pipeline.ranks=1 output.directory=run >out 2>err
+    [ $? -eq 3 ] || say "no driver: exit is not 3"
+    grep -q 'no NVIDIA driver' err || say "no driver: '$(cat err)' does not say so"
+fi
+exit $failed

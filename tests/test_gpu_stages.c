@@ -1,0 +1,81 @@
+/*
+ * test_gpu_stages.c - whole stages of the plugin cuda on a real GPU; skipped where there is none.
+ *
+ * The same comparisons as test_cuda_stages.c, with the libraries that the plugin loads by itself,
+ * and larger shapes: several tiles each way, heads of 128, ragged ends.  docs/gpu.md says when it
+ * last ran.
+ */
+#include "support/check.h"
+#include "support/stage_runs.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const struct hd_stage_shape shapes[] = {
+    {"several tiles each way", 256, 4, 2, 8, 2, 192, 320, 200, 2, 0},
+    {"nothing a multiple of 16", 36, 2, 2, 3, 3, 20, 50, 70, 1, 1},
+    {"dense, key heads shared by two", 128, 4, 2, 0, 0, 200, 96, 130, 2, 0},
+    {"idle experts, more of them than tokens", 48, 4, 4, 12, 1, 40, 32, 5, 1, 0},
+    {"heads of 128", 256, 2, 2, 4, 2, 128, 9000, 65, 1, 0},
+};
+
+static void judge_all(uint32_t precision, const char *plugin)
+{
+    for (unsigned i = 0; i < HD_CHECK_COUNT(shapes); i++) {
+        const int is_dense = shapes[i].experts == 0, is_odd = shapes[i].width % 32 != 0;
+        if (precision == HD_PRECISION_BF16 ||
+            !(is_dense || is_odd || shapes[i].expert_width % 32)) {
+            hd_stage_judge_plugin(&shapes[i], precision, plugin);
+        }
+    }
+}
+
+static void test_bf16(void)
+{
+    judge_all(HD_PRECISION_BF16, "cuda:");
+}
+
+static void test_own_products(void)
+{
+    judge_all(HD_PRECISION_BF16, "cuda:products=own");
+}
+
+static void test_mxfp8(void)
+{
+    judge_all(HD_PRECISION_MXFP8, "cuda:");
+}
+
+/* Repeated, cut and recomputed: the same bits. */
+static void test_bits(void)
+{
+    static const uint32_t both[] = {2}, each[] = {1, 1};
+    for (uint32_t precision = HD_PRECISION_BF16; precision <= HD_PRECISION_MXFP8; precision++) {
+        struct hd_stage_spec model = hd_stage_model(&shapes[0], precision);
+        const struct hd_stage_bits whole = hd_stage_bits_of(&model, both, 1, "cuda:");
+        hd_stage_expect_equal(whole, hd_stage_bits_of(&model, both, 1, "cuda:"));
+        hd_stage_expect_equal(whole, hd_stage_bits_of(&model, each, 2, "cuda:"));
+        model.recompute = HD_RECOMPUTE_FULL;
+        hd_stage_expect_equal(whole, hd_stage_bits_of(&model, both, 1, "cuda:"));
+        model.recompute = HD_RECOMPUTE_EXPERTS;
+        hd_stage_expect_equal(whole, hd_stage_bits_of(&model, each, 2, "cuda:"));
+    }
+}
+
+int main(void)
+{
+    static const struct hd_check checks[] = {
+        {"a step in bf16 beside the reference", test_bf16},
+        {"the same by our own products", test_own_products},
+        {"a step in mxfp8 beside the reference", test_mxfp8},
+        {"K3, K4 and recomputation: the same bits", test_bits},
+    };
+    struct hd_harness harness;
+    if (access(hd_check_plugin("heddle_kernel_cuda.so"), R_OK) != 0) {
+        return hd_check_skip("the kernel cuda is not built here: nvcc is not installed");
+    }
+    if (hd_harness_open(&harness, "cuda", NULL) != 0) {
+        return hd_check_skip(harness.failure);
+    }
+    hd_harness_close(&harness);
+    return hd_check_main("gpu_stages", checks, HD_CHECK_COUNT(checks));
+}
