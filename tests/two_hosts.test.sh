@@ -224,5 +224,15 @@ for inner in ucx_tag ucx_put; do
     done
 done
 
+# The whole contract over the cable: the suite's even ranks on the left, its odd ones on the right.
+for name in ucx_tag ucx_put; do
+    "$heddle" conform $name --hosts $left:$right transport.$name.tls=tcp,self --bytes-max 256K >conform.out 2>conform.err ||
+        say "conform $name on two hosts: $(cat conform.err) $(grep '^  fail' conform.out)"
+    has "conform $name" conform.out "lane tcp/v$left"
+done
+"$heddle" conform shm --hosts $left:nowhere >conform.out 2>conform.err
+[ $? -eq 2 ] || say "conform on a host that is not there: exit $?"
+has "conform on a host that is not there" conform.err "no network namespace 'nowhere'"
+
 [ $failed -eq 0 ] && rm -rf "$work"
 exit $failed

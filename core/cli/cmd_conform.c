@@ -3,7 +3,9 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/conform_output.h"
+#include "conform/host.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +19,7 @@ struct session {
     struct hd_option_value *options, *inner_options, *lender_options; /* owned */
     uint32_t level;
     struct hd_conform_result *results; /* owned */
+    char left_host[256];
 };
 
 /* --- what is asked ------------------------------------------------------------------------- */
@@ -49,6 +52,33 @@ static int read_numbers(struct hd_cli *cli, struct session *session)
     if (level != NULL && !hd_conform_level_of(level, &session->level)) {
         return hd_cli_refuse(cli, "--level is load, api, semantics, fault or speed, not %.100s",
                              level);
+    }
+    return 0;
+}
+
+/* --hosts LEFT:RIGHT: network namespaces, which must be there. */
+static int read_hosts(struct hd_cli *cli, struct session *session)
+{
+    const char *hosts = hd_cli_option(cli, "--hosts", 0);
+    const char *right = hosts != NULL ? strchr(hosts, ':') : NULL;
+
+    if (hosts == NULL) {
+        return 0;
+    }
+    if (right == NULL || (size_t)(right - hosts) >= sizeof session->left_host) {
+        return hd_cli_refuse(cli, "--hosts is LEFT:RIGHT, two network namespaces, not %.100s",
+                             hosts);
+    }
+    snprintf(session->left_host, sizeof session->left_host, "%.*s", (int)(right - hosts), hosts);
+    session->subject.hosts[0] = session->left_host;
+    session->subject.hosts[1] = right + 1;
+    for (unsigned i = 0; i < 2; i++) {
+        if (!hd_conform_is_host(session->subject.hosts[i])) {
+            return hd_cli_refuse(cli,
+                                 "--hosts: there is no network namespace '%.100s' (ip netns add "
+                                 "makes one), or only root may enter it",
+                                 session->subject.hosts[i]);
+        }
     }
     return 0;
 }
@@ -181,6 +211,8 @@ static int find_subject(struct hd_cli *cli, struct session *session)
         code = find_lender(cli, session, (inner != NULL ? inner : plugin)->capabilities);
     } else if (code == 0 && hd_cli_option(cli, "--with", 0) != NULL) {
         code = hd_cli_refuse(cli, "--with lends a device to a transport, and this is none");
+    } else if (code == 0 && session->subject.hosts[0] != NULL) {
+        code = hd_cli_refuse(cli, "--hosts places the ranks of a transport, and this is none");
     }
     return code;
 }
@@ -272,7 +304,8 @@ static int cmd_conform(struct hd_cli *cli)
         hd_problem_remedy(&cli->problem, "`heddle list` shows those that there are");
         return hd_cli_refuse(cli, "conform needs the name of a plugin, or its file");
     }
-    if (read_numbers(cli, &session) != 0 || hd_cli_config(cli, &session.config) != HD_OK) {
+    if (read_numbers(cli, &session) != 0 || read_hosts(cli, &session) != 0 ||
+        hd_cli_config(cli, &session.config) != HD_OK) {
         return cli->problem.exit_code;
     }
     const int code = judge(cli, &session);
@@ -288,6 +321,9 @@ static const struct hd_cli_option options[] = {
     {"--bytes-max", "BYTES", "of one message of a transport; 64M", NULL},
     {"--with", "KERNEL",
      "whose device a transport's slots are to lie on; synthetic, if it must be one", NULL},
+    {"--hosts", "LEFT:RIGHT",
+     "network namespaces: a transport's even ranks run in the one, its odd ranks in the other",
+     NULL},
     {"--limit", "SECONDS", "after which a check is killed; each its own, 10 to 120", NULL},
     {"--junit", "OUT", "writes the results as JUnit's XML", NULL},
     {NULL, NULL, NULL, NULL},

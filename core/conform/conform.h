@@ -45,9 +45,11 @@ struct hd_conform_subject {
                                        NULL: they are the host's */
     const struct hd_option_value *lender_options;
     uint64_t seed;
-    uint64_t bytes_max; /* of one message of a transport */
-    uint64_t limit_ms;  /* of a wait that is to succeed */
-    uint32_t limit_s;   /* of every check; 0: each its own */
+    uint64_t bytes_max;   /* of one message of a transport */
+    uint64_t limit_ms;    /* of a wait that is to succeed */
+    uint32_t limit_s;     /* of every check; 0: each its own */
+    const char *hosts[2]; /* of a transport's even ranks, and of its odd ones: network namespaces
+                             (conform/host.h); NULL: all stay where they are */
 };
 
 struct hd_conform_case; /* one running check, in its child; conform/check.h */

@@ -1,6 +1,7 @@
 #include "conform/rig.h"
 
 #include "base/clock.h"
+#include "conform/host.h"
 #include "launch/launch.h"
 
 #include <assert.h>
@@ -316,12 +317,26 @@ static void run_body(struct hd_rig *rig)
     run_with_memory(rig);
 }
 
+static int enter_host(struct hd_rig *rig)
+{
+    const char *host = rig->check->subject->hosts[rig->rank % 2];
+    struct hd_problem problem = {0};
+
+    if (host != NULL && hd_conform_enter_host(host, &problem) != HD_OK) {
+        hd_conform_fail(rig->check, "rank %u: %s", rig->rank, problem.message);
+        return 0;
+    }
+    return 1;
+}
+
 static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)
 {
     static struct hd_rig rig;
 
     init_rig(&rig, context, bootstrap, shared);
-    run_body(&rig);
+    if (enter_host(&rig)) {
+        run_body(&rig);
+    }
     atomic_fetch_add(&rig.shared->over_count, 1);
     return hd_conform_is_decided(rig.check) ? 1 : 0;
 }
