@@ -75,6 +75,8 @@ static const struct row rows[] = {
     MEMBER(hd_host, fence),
     MEMBER(hd_host, trace_transfer),
     MEMBER(hd_host, account),
+    MEMBER(hd_host, is_untraced),
+    MEMBER(hd_host, reserved),
     SIZE(hd_plugin),
     MEMBER(hd_plugin, magic),
     MEMBER(hd_plugin, size),

@@ -157,6 +157,7 @@ static int check_received(struct hd_testbed_rank *rank, struct machine *machine)
 /* After a failure nothing may be freed: the process ends with all of it. */
 static int leave(struct hd_testbed_rank *rank)
 {
+    rank->ops->close(rank->transport, hd_testbed_deadline_ns(300));
     rank->transport = NULL;
     rank->leaks = 1;
     return 0;

@@ -124,6 +124,7 @@ void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,
         .fence = host_fence,
         .trace_transfer = host_trace,
         .account = host_account,
+        .is_untraced = engine->setup.trace_steps == 0,
     };
 }
 

@@ -85,6 +85,7 @@ static void init_host(struct hd_line *line, struct hd_line_host *host,
     host->host.get = host_get;
     host->host.fence = host_fence;
     host->host.trace_transfer = host_trace;
+    host->host.is_untraced = line->shape.is_untraced;
 }
 
 /* --- open and close -------------------------------------------------------------------------- */

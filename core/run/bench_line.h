@@ -32,6 +32,7 @@ struct hd_line_shape {
     uint32_t depth;
     uint32_t has_thread;       /* transport.progress_thread = on */
     uint32_t has_engine_pulse; /* 1: the thread that the engine would have; else only if asked */
+    uint32_t is_untraced;      /* what the plugin would tell of its transfers is not asked for */
     const unsigned char *bodies[2]; /* hd_line_bodies */
 };
 

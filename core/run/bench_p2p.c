@@ -82,6 +82,7 @@ static hd_status open_line(struct trial *trial, const struct hd_line_plugin *plu
     *line = (struct hd_line){
         .plugin = *plugin,
         .shape = {.bytes = trial->row->bytes,
+                  .is_untraced = 1,
                   .depth = trial->row->depth,
                   .has_thread = trial->request->has_thread && plugin->plugin != &hd_bench_raw,
                   .bodies = {trial->bodies[0], trial->bodies[1]}},

@@ -134,6 +134,11 @@ struct hd_host {
        difference in bytes, under a static tag; an arena counts where its target is, as "transfer".
        What a run says of its memory is then whole.  NULL in a core before 1.1. [any-thread] */
     void (*account)(void *context, int64_t bytes, const char *tag);
+
+    /* 1: nobody keeps what trace_transfer is told, so a plugin may save the calls and the clock.
+       0, as in a core before 1.2: it is kept. */
+    uint32_t is_untraced;
+    uint32_t reserved;
 };
 
 /* The members of hd_plugin that are the same in every plugin of a kind. */

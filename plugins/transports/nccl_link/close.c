@@ -62,7 +62,7 @@ static void *help(void *argument)
     while (sem_wait(&instance->wake) != 0 && errno == EINTR) {
         continue;
     }
-    if (!atomic_load(&instance->is_ending)) {
+    if (!atomic_load(&instance->is_ending) || atomic_load(&instance->failed) < 0) {
         tear_down(instance);
     }
     return NULL;
@@ -91,14 +91,22 @@ void nccl_abort(struct hd_transport *instance, const char *reason)
     }
 }
 
+/* It may hang in NCCL after an abort, and is then left to the end of the process. */
 static void end_helper(struct hd_transport *instance)
 {
-    if (instance->has_helper) {
-        atomic_store(&instance->is_ending, 1);
-        sem_post(&instance->wake);
-        pthread_join(instance->helper, NULL);
-        instance->has_helper = 0;
+    struct timespec until;
+
+    if (!instance->has_helper) {
+        return;
     }
+    atomic_store(&instance->is_ending, 1);
+    sem_post(&instance->wake);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LOCK_S;
+    if (pthread_timedjoin_np(instance->helper, NULL, &until) != 0) {
+        pthread_detach(instance->helper);
+    }
+    instance->has_helper = 0;
 }
 
 /* --- rest -------------------------------------------------------------------------------- */
@@ -205,6 +213,7 @@ void nccl_destroy(struct hd_transport *instance, uint64_t deadline_ns)
     }
     const struct hd_host *host = instance->host;
     if (instance->may_be_written) {
+        end_helper(instance);
         return; /* memory, communicators and all: a late write must find what it was sent to */
     }
     if (instance->has_helper && atomic_load(&instance->failed) == HD_OK) {

@@ -97,6 +97,7 @@ static struct hd_transport *create(const struct hd_transport_setup *setup)
         return NULL;
     }
     instance->host = host;
+    instance->is_traced = host->size < sizeof *host || !host->is_untraced;
     instance->channels = setup->channels;
     instance->channel_count = setup->channel_count;
     instance->alignment_bytes = setup->alignment_bytes;

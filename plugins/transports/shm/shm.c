@@ -218,10 +218,13 @@ static hd_status post_send(struct hd_transport *instance, const struct hd_messag
         status = take_turn(instance, message, "post_send", lane->posted_count, is_reserved);
     }
     if (status == HD_OK) {
-        const uint64_t now_ns = instance->host->now_ns(instance->host->context);
+        const struct hd_host *host = instance->host;
+        const uint64_t now_ns = instance->is_traced ? host->now_ns(host->context) : 0;
         lane->posted_count++;
         shm_publish(&lane->words->arrived, lane->posted_count, shm_peer_asleep(lane));
-        report(instance, message, now_ns); /* the peer need not wait for it */
+        if (instance->is_traced) {
+            report(instance, message, now_ns); /* the peer need not wait for it */
+        }
     }
     return status;
 }

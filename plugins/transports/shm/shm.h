@@ -98,6 +98,7 @@ struct hd_transport {
     uint64_t page_bytes;
     uint64_t nonce; /* of this rank's arena */
     uint64_t spin_ns;
+    int is_traced;           /* somebody keeps what transfers took */
     int descriptor;          /* of this rank's arena, until every source has it mapped; else -1 */
     struct shm_peer *peers;  /* [host->rank_count] */
     struct shm_lane lanes[]; /* [channel_count] */

@@ -176,7 +176,7 @@ static hd_status look_twice(struct hd_transport *instance, const struct hd_messa
 
 uint64_t ucx_now_ns(const struct hd_transport *instance)
 {
-    return instance->host->now_ns(instance->host->context);
+    return instance->is_traced ? instance->host->now_ns(instance->host->context) : 0;
 }
 
 /* Nothing here is ever resident: what waits for its peer is a send slot, and no core or device. */
@@ -190,7 +190,7 @@ void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane
                                          .begin_ns = begin_ns,
                                          .end_ns = end_ns};
 
-    if (instance->is_open) {
+    if (instance->is_open && instance->is_traced) {
         host->trace_transfer(host->context, &transfer);
     }
 }

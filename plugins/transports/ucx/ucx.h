@@ -139,6 +139,7 @@ struct hd_transport {
     struct ucx_peer *peers;     /* [host->rank_count] */
     struct ucx_lane *lanes;     /* [lane_count] */
     struct ucx_flight *flights; /* of all lanes */
+    int is_traced;              /* somebody keeps what transfers took */
     int is_open;                /* the warm-up is over: transfers are reported */
     int may_be_written;         /* by a peer, so that the memory must stay; quiesce decides */
 };
@@ -216,6 +217,7 @@ int ucx_has_puts(ucp_ep_h ep);
 /* To the trace: when this end was ready (source), or ready and done (target); 0: not known. */
 void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane, uint64_t sequence,
                 uint64_t begin_ns, uint64_t end_ns);
+/* For such a report; 0 where nobody keeps it. */
 uint64_t ucx_now_ns(const struct hd_transport *instance);
 
 void *ucx_slot(struct hd_transport *instance, const struct hd_message *message);
