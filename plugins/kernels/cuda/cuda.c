@@ -32,11 +32,12 @@ static const struct hd_option options[OPTION_COUNT] = {
                          .help = "who makes the dense products: cuBLASLt, or our own kernels",
                          .type = HD_OPTION_TEXT},
     [OPTION_CUBLASLT] = CUBLASLT_OPTION,
-    [OPTION_DEVICE] = {.name = "device",
-                       .initial = "-1",
-                       .range = "-1..1023",
-                       .help = "the device of every rank of a machine; -1: its local rank",
-                       .type = HD_OPTION_INTEGER},
+    [OPTION_DEVICE] =
+        {.name = "device",
+         .initial = "-1",
+         .range = "-1..1023",
+         .help = "the device of every rank of a machine; -1: the local ranks take them in turn",
+         .type = HD_OPTION_INTEGER},
     [OPTION_STAMP] = HD_STAMP_OPTION,
 };
 
@@ -114,6 +115,9 @@ static hd_status start(struct hd_ops_device *device)
     const int wants_blas = strcmp(host->options[OPTION_PRODUCTS].text, "cublaslt") == 0;
     if (cuda_load(&driver->cuda, host->options[OPTION_RUNTIME].text) != HD_OK) {
         return hd_cuda_fail(driver, HD_UNSUPPORTED, driver->cuda.reason);
+    }
+    if (host->options[OPTION_DEVICE].integer < 0) { /* as cuda_ipc: several ranks may share one */
+        driver->ordinal %= driver->cuda.device_count;
     }
     hd_status status = hd_cuda_start(driver);
     void *partials = NULL;
