@@ -263,11 +263,12 @@ static void expect_failure(const struct failure *row, const char *where)
     }
     const int code = run(&command, where, row->words);
     unsetenv("STANDIN_CUDA_FAULT");
-    CU_ASSERT_EQUAL(code, row->code);
+    int is_right = code == row->code;
     for (uint32_t i = 0; i < 2 && row->says[i] != NULL; i++) {
-        CU_ASSERT(command_says(command.err, row->says[i]));
+        is_right = is_right && command_says(command.err, row->says[i]);
     }
-    if (code != row->code || !command_says(command.err, row->says[0])) {
+    CU_ASSERT(is_right);
+    if (!is_right) {
         char *error = command_text(command.err);
         printf("%s: exit code %d: %s\n", row->name, code, error);
         free(error);
@@ -298,7 +299,7 @@ static void test_failures(void)
          "cudaMemcpyAsync:60:async:700",
          LOST,
          3,
-         {"illegal memory access", "running"}},
+         {"illegal memory access", "rank "}}, /* whichever call of CUDA meets it first */
         {"a call that fails at once",
          "cudaMemcpyAsync:60:700",
          LOST,
