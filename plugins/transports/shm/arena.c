@@ -25,38 +25,40 @@ static uint64_t round_up(uint64_t bytes, uint64_t alignment_bytes)
 
 static uint64_t head_bytes(const struct hd_transport *instance)
 {
-    return round_up(sizeof(struct shm_words) + HD_SEAL_BYTES, instance->alignment_bytes);
+    return round_up(sizeof(struct shm_words) + HD_SEAL_BYTES, instance->turn.alignment_bytes);
 }
 
-static uint32_t number_of(const struct hd_transport *instance, const struct shm_lane *lane)
+/* Every rank reckons where each channel lies, also those between others. */
+static hd_status measure(struct hd_transport *instance, uint32_t number)
 {
-    return (uint32_t)(lane - instance->lanes);
-}
-
-static hd_status measure(struct hd_transport *instance, struct shm_lane *lane)
-{
-    const struct hd_channel *channel = lane->channel;
+    const struct hd_channel *channel = instance->turn.channels[number];
+    struct shm_lane *lane = shm_lane_of(instance, number);
     struct shm_peer *target = &instance->peers[channel->target];
     const uint64_t bytes_max = (uint64_t)1 << 46; /* half of what a process can address */
+    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, number, 0};
+    uint64_t stride_bytes = 0;
 
     if (channel->bytes <= bytes_max) {
-        lane->stride_bytes = round_up(channel->bytes + HD_SEAL_BYTES, instance->alignment_bytes);
+        stride_bytes = round_up(channel->bytes + HD_SEAL_BYTES, instance->turn.alignment_bytes);
     }
-    if (lane->stride_bytes == 0 || channel->depth > bytes_max / lane->stride_bytes) {
-        const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, number_of(instance, lane), 0};
-        return shm_fail(instance, &fault,
-                        "channel %u: %u slots of %" PRIu64 " bytes are more than a process can map",
-                        fault.channel, channel->depth, channel->bytes);
+    if (stride_bytes == 0 || channel->depth > bytes_max / stride_bytes) {
+        return turn_fail(&instance->turn, &fault,
+                         "channel %u: %u slots of %" PRIu64
+                         " bytes are more than a process can map",
+                         number, channel->depth, channel->bytes);
     }
-    lane->offset_bytes = target->arena_bytes;
-    lane->used_bytes = head_bytes(instance) + channel->depth * lane->stride_bytes;
-    lane->mapped_bytes = round_up(lane->used_bytes, instance->page_bytes);
-    target->arena_bytes += lane->mapped_bytes;
+    const uint64_t used_bytes = head_bytes(instance) + channel->depth * stride_bytes;
+    if (lane != NULL) {
+        lane->stride_bytes = stride_bytes;
+        lane->offset_bytes = target->arena_bytes;
+        lane->used_bytes = used_bytes;
+        lane->mapped_bytes = round_up(used_bytes, instance->page_bytes);
+    }
+    target->arena_bytes += round_up(used_bytes, instance->page_bytes);
     if (target->arena_bytes > bytes_max) {
-        const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, number_of(instance, lane), 0};
-        return shm_fail(instance, &fault,
-                        "channel %u: the channels to rank %u are more than a process can map",
-                        fault.channel, channel->target);
+        return turn_fail(&instance->turn, &fault,
+                         "channel %u: the channels to rank %u are more than a process can map",
+                         number, channel->target);
     }
     return HD_OK;
 }
@@ -66,45 +68,27 @@ hd_status shm_arena_measure(struct hd_transport *instance)
     hd_status status = HD_OK;
 
     instance->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
-    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
-        status = measure(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; status == HD_OK && i < instance->turn.channel_count; i++) {
+        status = measure(instance, i);
     }
     return status;
-}
-
-/* What the machine can still give, or UINT64_MAX.  A memfd knows no limit but the OOM killer. */
-static uint64_t available_bytes(void)
-{
-    char line[128];
-    uint64_t available_kib = UINT64_MAX / 1024;
-    FILE *file = fopen("/proc/meminfo", "re");
-
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "MemAvailable: %" SCNu64, &available_kib) == 1) {
-            break;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return available_kib * 1024;
 }
 
 static hd_status refuse_memory(struct hd_transport *instance, const struct shm_lane *lane,
                                const char *reason)
 {
-    const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, number_of(instance, lane), 0};
-    return shm_fail(instance, &fault,
-                    "channel %u needs %" PRIu64 " bytes of shared memory (%u slots of %" PRIu64
-                    "): %s; plan fewer slots or smaller microbatches",
-                    fault.channel, lane->mapped_bytes, lane->channel->depth, lane->channel->bytes,
-                    reason);
+    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
+    return turn_fail(&instance->turn, &fault,
+                     "channel %u needs %" PRIu64 " bytes of shared memory (%u slots of %" PRIu64
+                     "): %s; plan fewer slots or smaller microbatches",
+                     fault.channel, lane->mapped_bytes, lane->turn.channel->depth,
+                     lane->turn.channel->bytes, reason);
 }
 
 /* Every page is there afterwards. */
 static hd_status reserve_pages(struct hd_transport *instance, struct shm_lane *lane)
 {
-    const uint64_t left_bytes = available_bytes();
+    const uint64_t left_bytes = turn_available_bytes();
     char reason[64];
     int error = 0;
 
@@ -134,16 +118,6 @@ static hd_status map(struct hd_transport *instance, struct shm_lane *lane, int d
     return HD_OK;
 }
 
-/* The memory is the target's; a core before 1.1 does not ask. */
-static void account(const struct hd_transport *instance, int64_t bytes)
-{
-    const struct hd_host *host = instance->host;
-
-    if (host->size >= sizeof *host && host->account != NULL) {
-        host->account(host->context, bytes, "transfer");
-    }
-}
-
 static hd_status make_lane(struct hd_transport *instance, struct shm_lane *lane)
 {
     hd_status status = reserve_pages(instance, lane);
@@ -152,10 +126,10 @@ static hd_status make_lane(struct hd_transport *instance, struct shm_lane *lane)
         status = map(instance, lane, instance->descriptor);
     }
     if (status == HD_OK) {
-        account(instance, (int64_t)lane->used_bytes);
+        turn_account(&instance->turn, (int64_t)lane->used_bytes, "transfer");
         lane->words->magic = SHM_MAGIC;
         lane->words->nonce = instance->nonce;
-        lane->words->channel = number_of(instance, lane);
+        lane->words->channel = lane->turn.number;
         lane->words->home = lane->words;
         atomic_store(&lane->words->holder_count, 1);
         lane->is_home = 1;
@@ -165,15 +139,15 @@ static hd_status make_lane(struct hd_transport *instance, struct shm_lane *lane)
 
 static hd_status refuse_memfd(struct hd_transport *instance)
 {
-    const struct shm_fault fault = {HD_NO_MEMORY, SHM_NONE, SHM_NONE, 0};
+    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
 
-    return shm_fail(instance, &fault, "no shared memory for this rank's channels: %s",
-                    strerror(errno));
+    return turn_fail(&instance->turn, &fault, "no shared memory for this rank's channels: %s",
+                     strerror(errno));
 }
 
 hd_status shm_arena_make(struct hd_transport *instance)
 {
-    const uint32_t rank = instance->host->rank;
+    const uint32_t rank = instance->turn.host->rank;
     hd_status status = HD_OK;
 
     if (instance->peers[rank].arena_bytes == 0) {
@@ -185,8 +159,8 @@ hd_status shm_arena_make(struct hd_transport *instance)
         getrandom(&instance->nonce, sizeof instance->nonce, 0) != sizeof instance->nonce) {
         return refuse_memfd(instance);
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
-        if (instance->lanes[i].channel->target == rank) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
+        if (!instance->lanes[i].turn.is_source) {
             status = make_lane(instance, &instance->lanes[i]);
         }
     }
@@ -198,16 +172,15 @@ hd_status shm_arena_make(struct hd_transport *instance)
 static hd_status refuse_card(struct hd_transport *instance, const struct shm_lane *lane,
                              hd_status status, const char *reason)
 {
-    const struct shm_fault fault = {status, lane->channel->target, number_of(instance, lane), 0};
-    return shm_fail(instance, &fault, "channel %u: the memory of rank %u: %s", fault.channel,
-                    fault.rank, reason);
+    const struct turn_fault fault = turn_peer_fault(&lane->turn, status, 0);
+    return turn_fail(&instance->turn, &fault, "channel %u: the memory of rank %u: %s",
+                     fault.channel, fault.rank, reason);
 }
 
-static int is_expected(const struct hd_transport *instance, const struct shm_lane *lane,
-                       const struct shm_rank_card *card)
+static int is_expected(const struct shm_lane *lane, const struct shm_card *card)
 {
     return lane->words->magic == SHM_MAGIC && lane->words->nonce == card->nonce &&
-           lane->words->channel == number_of(instance, lane);
+           lane->words->channel == lane->turn.number;
 }
 
 /*
@@ -225,43 +198,48 @@ static void share_home(struct hd_transport *instance, struct shm_lane *lane)
     lane->is_home = 1;
 }
 
-hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
-                         const struct shm_rank_card *card)
+/* A rank that has given up, or ended, has closed its descriptor: then it is lost, and this is none
+   of this rank's doing. */
+static hd_status refuse_path(struct hd_transport *instance, const struct shm_lane *lane,
+                             const char *path)
 {
+    const int error = errno;
     char reason[192];
+
+    if (error == ENOENT) {
+        return refuse_card(instance, lane, HD_PEER_LOST,
+                           "it is not there any more: that rank has ended, or given up its open");
+    }
+    snprintf(reason, sizeof reason, "%s: %s; shm needs all ranks to be of one user", path,
+             strerror(error));
+    return refuse_card(instance, lane, HD_UNSUPPORTED, reason);
+}
+
+hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
+                         const struct shm_card *card)
+{
     char path[64];
     struct stat found;
 
-    const uint64_t arena_bytes = instance->peers[lane->channel->target].arena_bytes;
-    if (card->arena_bytes != arena_bytes) {
-        snprintf(reason, sizeof reason,
-                 "it has %" PRIu64 " bytes, this rank expects %" PRIu64
-                 ": the ranks do not run one plan",
-                 card->arena_bytes, arena_bytes);
-        return refuse_card(instance, lane, HD_PROTOCOL, reason);
-    }
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", card->pid, card->descriptor);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", card->place.pid, card->descriptor);
     const int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0) {
-        snprintf(reason, sizeof reason,
-                 "%s: %s; shm needs all ranks in one pid namespace and of one user", path,
-                 strerror(errno));
-        return refuse_card(instance, lane, HD_UNSUPPORTED, reason);
+        return refuse_path(instance, lane, path);
     }
-    /* The same number may mean another file in another pid namespace. */
-    if (fstat(descriptor, &found) != 0 || (uint64_t)found.st_size != arena_bytes) {
+    if (fstat(descriptor, &found) != 0 ||
+        (uint64_t)found.st_size != instance->peers[lane->turn.peer_rank].arena_bytes) {
         close(descriptor);
-        return refuse_card(instance, lane, HD_UNSUPPORTED,
-                           "another file stands there: the ranks are not in one pid namespace");
+        return refuse_card(instance, lane, HD_PEER_LOST,
+                           "another file stands there: that rank has given up its open");
     }
     hd_status status = map(instance, lane, descriptor);
     close(descriptor);
-    if (status == HD_OK && !is_expected(instance, lane, card)) {
+    if (status == HD_OK && !is_expected(lane, card)) {
         shm_arena_unmap(instance, lane);
-        status = refuse_card(instance, lane, HD_UNSUPPORTED,
-                             "other content stands there: the ranks are not in one pid namespace");
+        status = refuse_card(instance, lane, HD_PEER_LOST,
+                             "other content stands there: that rank has given up its open");
     }
-    if (status == HD_OK && card->pid == (int32_t)getpid()) {
+    if (status == HD_OK && card->place.pid == (int32_t)getpid()) {
         share_home(instance, lane);
     }
     return status;
@@ -278,8 +256,8 @@ void shm_arena_close_descriptor(struct hd_transport *instance)
 void shm_arena_unmap(struct hd_transport *instance, struct shm_lane *lane)
 {
     if (lane->words != NULL) {
-        if (lane->channel->target == instance->host->rank) {
-            account(instance, -(int64_t)lane->used_bytes);
+        if (!lane->turn.is_source) {
+            turn_account(&instance->turn, -(int64_t)lane->used_bytes, "transfer");
         }
         const int is_last = !lane->is_home || atomic_fetch_sub(&lane->words->holder_count, 1) == 1;
         if (is_last) {

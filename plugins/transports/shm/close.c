@@ -7,16 +7,15 @@
 #include "shm.h"
 
 #include <inttypes.h>
-#include <unistd.h>
 
 /* Of both ends: a source writes payload, a target credits. */
 static void tell_peers(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct shm_lane *lane = &instance->lanes[i];
         if (lane->words != NULL) {
-            shm_publish(lane->is_source ? &lane->words->source_stopped
-                                        : &lane->words->target_stopped,
+            shm_publish(lane->turn.is_source ? &lane->words->source_stopped
+                                             : &lane->words->target_stopped,
                         1, shm_peer_asleep(lane));
         }
     }
@@ -26,28 +25,28 @@ static void tell_peers(struct hd_transport *instance)
 static int is_at_rest(const struct shm_lane *lane)
 {
     return atomic_load(&lane->words->source_stopped) != 0 ||
-           (lane->peer != NULL && lane->peer->pidfd >= 0 && shm_peer_is_dead(lane->peer));
+           (lane->peer != NULL && turn_has_ended(&lane->peer->turn));
 }
 
-static hd_status await_rest(struct hd_transport *instance, uint32_t channel, uint64_t deadline_ns)
+static hd_status await_rest(struct hd_transport *instance, const struct shm_lane *lane,
+                            uint64_t deadline_ns)
 {
-    const struct shm_lane *lane = &instance->lanes[channel];
     const struct shm_wait wait = {.word = &lane->words->source_stopped,
                                   .goal = 1,
                                   .asleep = shm_own_asleep(lane),
                                   .peer = lane->peer,
                                   .until_rest = 1,
                                   .deadline_ns = deadline_ns};
-    const struct shm_fault fault = {HD_TIMEOUT, lane->peer->rank, channel,
-                                    atomic_load(&lane->words->arrived)};
 
     if (shm_wait_for(instance, &wait) != HD_TIMEOUT) {
         return HD_OK; /* it has stopped, or is dead */
     }
-    shm_fail(instance, &fault,
-             "channel %u: rank %u did not come to rest by the deadline (it has sent %" PRIu64
-             " messages): its memory here is leaked",
-             channel, fault.rank, fault.sequence);
+    const struct turn_fault fault =
+        turn_peer_fault(&lane->turn, HD_TIMEOUT, atomic_load(&lane->words->arrived));
+    turn_fail(&instance->turn, &fault,
+              "channel %u: rank %u did not come to rest by the deadline (it has sent %" PRIu64
+              " messages): its memory here is leaked",
+              fault.channel, fault.rank, fault.sequence);
     return HD_TIMEOUT;
 }
 
@@ -57,10 +56,10 @@ hd_status shm_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
     hd_status status = HD_OK;
 
     tell_peers(instance);
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         const struct shm_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && !lane->is_source &&
-            await_rest(instance, i, deadline_ns) != HD_OK) {
+        if (lane->words != NULL && !lane->turn.is_source &&
+            await_rest(instance, lane, deadline_ns) != HD_OK) {
             status = HD_TIMEOUT;
         }
     }
@@ -73,20 +72,13 @@ void shm_close_all(struct hd_transport *instance, uint64_t deadline_ns)
     if (instance == NULL) {
         return;
     }
-    const struct hd_host *host = instance->host;
     tell_peers(instance);
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct shm_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && (lane->is_source || is_at_rest(lane))) {
+        if (lane->words != NULL && (lane->turn.is_source || is_at_rest(lane))) {
             shm_arena_unmap(instance, lane);
         }
     }
     shm_arena_close_descriptor(instance);
-    for (uint32_t rank = 0; rank < host->rank_count; rank++) {
-        if (instance->peers[rank].pidfd >= 0) {
-            close(instance->peers[rank].pidfd);
-        }
-    }
-    host->free(host->context, instance->peers);
-    host->free(host->context, instance);
+    turn_destroy(instance);
 }

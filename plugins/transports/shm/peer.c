@@ -1,17 +1,9 @@
-/*
- * shm/peer.c - who is at the other end, whether it lives, and how crowded the cores are.
- *
- * A pidfd becomes readable when its process ends, whoever its parent is, and never means
- * another process that was given the same number later.
- */
+/* shm/peer.c - who is at the other end, and how crowded the cores are. */
 #include "shm.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum {
     SPIN_ALONE_NS = 100000, /* a futex sleep and its wake-up cost about 35 us */
@@ -20,52 +12,47 @@ enum {
 
 _Static_assert(sizeof(cpu_set_t) <= SHM_CPU_BYTES, "a card holds glibc's whole set");
 
-void shm_peer_introduce(const struct hd_transport *instance, struct shm_rank_card *card,
-                        hd_status status)
+void shm_peer_introduce(const struct hd_transport *instance, struct shm_card *card)
 {
     cpu_set_t cpus;
 
-    *card = (struct shm_rank_card){.magic = SHM_MAGIC,
-                                   .nonce = instance->nonce,
-                                   .arena_bytes = instance->peers[instance->host->rank].arena_bytes,
-                                   .pid = (int32_t)getpid(),
-                                   .descriptor = instance->descriptor,
-                                   .status = status};
+    card->place = turn_find_place();
+    card->nonce = instance->nonce;
+    card->descriptor = instance->descriptor;
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
         memcpy(card->cpus, &cpus, sizeof cpus);
     }
 }
 
-hd_status shm_peer_hold(struct hd_transport *instance, uint32_t rank,
-                        const struct shm_rank_card *card)
+hd_status shm_peer_hold(struct hd_transport *instance, struct shm_peer *peer,
+                        const struct shm_card *cards)
 {
-    struct shm_peer *peer = &instance->peers[rank];
-    const struct shm_fault lost = {HD_PEER_LOST, rank, SHM_NONE, 0};
-    const struct shm_fault unsupported = {HD_UNSUPPORTED, rank, SHM_NONE, 0};
+    const uint32_t rank = peer->turn.rank;
+    const struct shm_card *own = &cards[instance->turn.host->rank];
+    const struct turn_fault lost = {HD_PEER_LOST, rank, TURN_NONE, 0};
+    const struct turn_fault unsupported = {HD_UNSUPPORTED, rank, TURN_NONE, 0};
 
-    peer->pidfd = (int)syscall(SYS_pidfd_open, card->pid, 0);
-    if (peer->pidfd >= 0) {
-        return HD_OK;
+    if (!turn_is_in_reach(&own->place, &cards[rank].place)) {
+        return turn_fail(&instance->turn, &unsupported,
+                         "rank %u runs on another host, or in another pid namespace: shm needs all "
+                         "ranks in one",
+                         rank);
     }
-    if (errno == ESRCH) {
-        return shm_fail(instance, &lost,
-                        "rank %u (process %d) is not there: it has ended, or lives in another pid "
-                        "namespace; shm needs all ranks in one",
-                        rank, card->pid);
+    const int error = turn_hold(&peer->turn, cards[rank].place.pid);
+    if (error == ESRCH) {
+        return turn_fail(&instance->turn, &lost, "rank %u (process %d) has ended", rank,
+                         cards[rank].place.pid);
     }
-    return shm_fail(instance, &unsupported,
-                    "no pidfd of rank %u (process %d): %s; shm sees a peer's death only through "
-                    "one, which needs Linux 5.3",
-                    rank, card->pid, strerror(errno));
+    if (error != 0) {
+        return turn_fail(&instance->turn, &unsupported,
+                         "no pidfd of rank %u (process %d): %s; shm sees a peer's death only "
+                         "through one, which needs Linux 5.3",
+                         rank, cards[rank].place.pid, strerror(error));
+    }
+    return HD_OK;
 }
 
-int shm_peer_is_dead(const struct shm_peer *peer)
-{
-    struct pollfd entry = {.fd = peer->pidfd, .events = POLLIN};
-    return poll(&entry, 1, 0) == 1;
-}
-
-uint64_t shm_peer_spin_ns(const struct shm_rank_card *cards, uint32_t rank, uint32_t rank_count)
+uint64_t shm_peer_spin_ns(const struct shm_card *cards, uint32_t rank, uint32_t rank_count)
 {
     uint32_t core_count = 0;
     uint32_t sharer_count = 0;

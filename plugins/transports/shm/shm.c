@@ -20,173 +20,45 @@
  */
 #include "shm.h"
 
-#include <inttypes.h>
-#include <string.h>
-
-/* --- whose turn it is -------------------------------------------------------------------- */
-
-enum side { SOURCE = 1, TARGET = 2, EITHER = 3 };
-
-/* The lane of `message`, if this rank is at that end of it and nothing has failed. */
-static hd_status enter(struct hd_transport *instance, const struct hd_message *message,
-                       enum side side, struct shm_lane **lane)
-{
-    const hd_status failed = atomic_load(&instance->failed);
-    const struct shm_fault fault = {HD_INVALID, SHM_NONE, message->channel, message->sequence};
-
-    if (failed < 0) {
-        return failed;
-    }
-    if (message->channel < instance->channel_count) {
-        *lane = &instance->lanes[message->channel];
-        if ((*lane)->words != NULL && (side & ((*lane)->is_source ? SOURCE : TARGET)) != 0) {
-            return HD_OK;
-        }
-    }
-    return shm_fail(instance, &fault, "channel %u: this rank is not at that end of it",
-                    message->channel);
-}
-
-/* One call in its turn: `next` is the only sequence it may have now, and only if `allowed`. */
-static hd_status take_turn(struct hd_transport *instance, const struct hd_message *message,
-                           const char *call, uint64_t next, int allowed)
-{
-    const struct shm_fault fault = {HD_INVALID, SHM_NONE, message->channel, message->sequence};
-
-    if (message->sequence == next && allowed) {
-        return HD_OK;
-    }
-    return shm_fail(instance, &fault,
-                    "channel %u: %s of message %" PRIu64 " out of turn: %" PRIu64 " is next%s",
-                    message->channel, call, message->sequence, next,
-                    allowed ? "" : ", and not yet allowed");
-}
-
-static hd_status check_stream(struct hd_transport *instance, const struct hd_message *message,
-                              const void *stream)
-{
-    const struct shm_fault fault = {HD_INVALID, SHM_NONE, message->channel, message->sequence};
-
-    if (stream == NULL) {
-        return HD_OK;
-    }
-    return shm_fail(instance, &fault, "channel %u: a stream was given, but shm moves host memory",
-                    message->channel);
-}
-
 /* --- what the peer has done -------------------------------------------------------------- */
-
-/* Is there anything to wait for?  At the source: the next message to reserve, or an older. */
-static int is_askable(const struct shm_lane *lane, uint64_t sequence)
-{
-    if (lane->is_source) {
-        return sequence <= lane->reserved_count;
-    }
-    return sequence >= lane->released_count && sequence < lane->posted_count &&
-           sequence <= lane->readable_count;
-}
-
-/* The count that ends a wait for `sequence`. */
-static uint64_t goal_of(const struct shm_lane *lane, uint64_t sequence)
-{
-    const uint64_t depth = lane->channel->depth;
-
-    if (!lane->is_source || sequence < lane->posted_count) {
-        return sequence + 1; /* it has arrived; or the slot is free of this very message */
-    }
-    return sequence < depth ? 0 : sequence - depth + 1; /* free of the message before it */
-}
-
-/* The peer's word may say neither less than before nor more than this rank has let it. */
-static hd_status check_news(struct hd_transport *instance, const struct hd_message *message,
-                            uint64_t news)
-{
-    const struct shm_lane *lane = &instance->lanes[message->channel];
-    const uint64_t least = lane->known_count;
-    const uint64_t most =
-        lane->is_source ? lane->posted_count : lane->released_count + lane->channel->depth;
-    const struct shm_fault fault = {HD_PROTOCOL, lane->peer->rank, message->channel,
-                                    message->sequence};
-
-    if (news >= least && news <= most) {
-        return HD_OK;
-    }
-    return shm_fail(instance, &fault,
-                    "channel %u: rank %u has %s %" PRIu64 " messages, which can only be %" PRIu64
-                    " to %" PRIu64,
-                    message->channel, fault.rank, lane->is_source ? "released" : "sent", news,
-                    least, most);
-}
 
 /*
  * HD_OK once the peer's word has come to the goal of `message`, else HD_IN_PROGRESS.  What was
  * known before is not asked again: the word's line stays with the peer, who is writing it.
  */
-static hd_status look(struct hd_transport *instance, const struct hd_message *message)
+static inline hd_status look(struct hd_transport *instance, struct shm_lane *lane,
+                             uint64_t sequence)
 {
-    struct shm_lane *lane = &instance->lanes[message->channel];
-    const uint64_t goal = goal_of(lane, message->sequence);
-
-    if (lane->known_count < goal) {
+    if (lane->known_count < turn_goal(&lane->turn, sequence)) {
         const uint64_t news = atomic_load_explicit(shm_news(lane), memory_order_acquire);
-        const hd_status status = check_news(instance, message, news);
+        const hd_status status =
+            turn_check_news(&instance->turn, &lane->turn, news,
+                            (struct turn_range){lane->known_count, turn_most(&lane->turn)});
         if (status != HD_OK) {
             return status;
         }
         lane->known_count = news;
     }
-    if (lane->known_count < goal) {
-        return HD_IN_PROGRESS;
-    }
-    if (!lane->is_source && message->sequence == lane->readable_count) {
-        lane->readable_count = message->sequence + 1;
-    }
-    return HD_OK;
-}
-
-static hd_status report_wait(struct hd_transport *instance, const struct hd_message *message,
-                             hd_status status)
-{
-    const struct shm_lane *lane = &instance->lanes[message->channel];
-    const struct shm_fault fault = {status, lane->peer->rank, message->channel, message->sequence};
-    const char *boundary = lane->channel->direction == HD_FORWARD ? "forward" : "backward";
-
-    return shm_fail(instance, &fault,
-                    "channel %u (%s over boundary %u): rank %u %s: message %" PRIu64
-                    " waits for its %s, %" PRIu64 " of which are known",
-                    message->channel, boundary, lane->channel->boundary, fault.rank,
-                    status == HD_PEER_LOST ? "has ended" : "has not answered by the deadline",
-                    message->sequence, lane->is_source ? "releases" : "messages",
-                    atomic_load(shm_news(lane)));
+    return turn_answer(&lane->turn, sequence, lane->known_count);
 }
 
 /* --- the contract ------------------------------------------------------------------------ */
 
 static void *slot(struct hd_transport *instance, const struct hd_message *message)
 {
-    const struct shm_lane *lane = &instance->lanes[message->channel];
-    return lane->slots + message->sequence % lane->channel->depth * lane->stride_bytes;
+    const struct shm_lane *lane = shm_lane_of(instance, message->channel);
+    return lane->slots + message->sequence % lane->turn.slot_count * lane->stride_bytes;
 }
 
 static hd_status reserve(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct shm_lane *lane = NULL;
-    hd_status status = enter(instance, message, SOURCE, &lane);
+    struct turn_lane *lane = NULL;
+    hd_status status = turn_to_reserve(&instance->turn, message, &lane);
 
     if (status == HD_OK) {
-        status = take_turn(instance, message, "reserve", lane->reserved_count, 1);
+        status = look(instance, (struct shm_lane *)lane, message->sequence);
     }
-    if (status == HD_OK) {
-        status = look(instance, message);
-    }
-    if (status == HD_IN_PROGRESS) {
-        atomic_fetch_add_explicit(&lane->busy_count, 1, memory_order_relaxed);
-        return HD_BUSY;
-    }
-    if (status == HD_OK) {
-        lane->reserved_count++;
-    }
-    return status;
+    return turn_reserved(lane, status);
 }
 
 /* In place, all bytes are there already when the signal goes, at `now_ns`: a transfer takes no
@@ -194,50 +66,39 @@ static hd_status reserve(struct hd_transport *instance, const struct hd_message 
 static void report(const struct hd_transport *instance, const struct hd_message *message,
                    uint64_t now_ns)
 {
-    const struct hd_host *host = instance->host;
-    const struct hd_transfer transfer = {.size = sizeof transfer,
-                                         .channel = message->channel,
-                                         .sequence = message->sequence,
-                                         .begin_ns = now_ns,
-                                         .end_ns = now_ns};
-
-    host->trace_transfer(host->context, &transfer);
+    turn_report(&instance->turn, (struct hd_transfer){.channel = message->channel,
+                                                      .sequence = message->sequence,
+                                                      .begin_ns = now_ns,
+                                                      .end_ns = now_ns});
 }
 
 static hd_status post_send(struct hd_transport *instance, const struct hd_message *message,
                            void *stream)
 {
-    struct shm_lane *lane = NULL;
-    hd_status status = enter(instance, message, SOURCE, &lane);
+    struct turn_lane *turn = NULL;
+    const hd_status status = turn_to_post(&instance->turn, message, TURN_SOURCE, &turn);
 
-    if (status == HD_OK) {
-        status = check_stream(instance, message, stream);
+    if (status != HD_OK) {
+        return status;
     }
-    if (status == HD_OK) {
-        const int is_reserved = lane->posted_count < lane->reserved_count;
-        status = take_turn(instance, message, "post_send", lane->posted_count, is_reserved);
+    if (stream != NULL) {
+        return turn_refuse_stream(&instance->turn, message);
     }
-    if (status == HD_OK) {
-        const struct hd_host *host = instance->host;
-        const uint64_t now_ns = instance->is_traced ? host->now_ns(host->context) : 0;
-        lane->posted_count++;
-        shm_publish(&lane->words->arrived, lane->posted_count, shm_peer_asleep(lane));
-        if (instance->is_traced) {
-            report(instance, message, now_ns); /* the peer need not wait for it */
-        }
+    struct shm_lane *lane = (struct shm_lane *)turn;
+    const uint64_t now_ns = instance->turn.is_traced ? turn_now_ns(&instance->turn) : 0;
+    turn->posted_count++;
+    shm_publish(&lane->words->arrived, turn->posted_count, shm_peer_asleep(lane));
+    if (instance->turn.is_traced) {
+        report(instance, message, now_ns); /* the peer need not wait for it */
     }
-    return status;
+    return HD_OK;
 }
 
 static hd_status post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct shm_lane *lane = NULL;
-    hd_status status = enter(instance, message, TARGET, &lane);
+    struct turn_lane *lane = NULL;
+    const hd_status status = turn_to_post(&instance->turn, message, TURN_TARGET, &lane);
 
-    if (status == HD_OK) {
-        const int is_free = lane->posted_count < lane->released_count + lane->channel->depth;
-        status = take_turn(instance, message, "post_recv", lane->posted_count, is_free);
-    }
     if (status == HD_OK) {
         lane->posted_count++;
     }
@@ -246,71 +107,70 @@ static hd_status post_recv(struct hd_transport *instance, const struct hd_messag
 
 static hd_status test(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct shm_lane *lane = NULL;
-    hd_status status = enter(instance, message, EITHER, &lane);
+    struct turn_lane *lane = NULL;
+    const hd_status status = turn_to_ask(&instance->turn, message, TURN_EITHER, &lane);
 
-    if (status == HD_OK && !is_askable(lane, message->sequence)) {
-        const uint64_t next = lane->is_source ? lane->reserved_count : lane->readable_count;
-        status = take_turn(instance, message, "test or wait", next, 0);
+    return status == HD_OK ? look(instance, (struct shm_lane *)lane, message->sequence) : status;
+}
+
+/* Sleeps until the peer's word has come to the goal of `message`. */
+static hd_status await(struct hd_transport *instance, struct shm_lane *lane, uint64_t sequence,
+                       uint64_t deadline_ns)
+{
+    const struct shm_wait wanted = {.word = shm_news(lane),
+                                    .goal = turn_goal(&lane->turn, sequence),
+                                    .asleep = shm_own_asleep(lane),
+                                    .peer = lane->peer,
+                                    .deadline_ns = deadline_ns};
+    const hd_status status = shm_wait_for(instance, &wanted);
+    const struct turn_fault fault = turn_peer_fault(&lane->turn, status, sequence);
+
+    if (status == HD_PEER_LOST || status == HD_TIMEOUT) {
+        return turn_report_wait(&instance->turn, &lane->turn, &fault, atomic_load(shm_news(lane)));
     }
-    return status == HD_OK ? look(instance, message) : status;
+    return status == HD_OK ? look(instance, lane, sequence) : status;
 }
 
 static hd_status wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
                       uint64_t deadline_ns)
 {
-    struct shm_lane *lane = NULL;
-    hd_status status = enter(instance, message, EITHER, &lane);
+    struct turn_lane *turn = NULL;
+    hd_status status = turn_to_ask(&instance->turn, message, TURN_EITHER, &turn);
 
+    if (status == HD_OK && stream != NULL) {
+        return turn_refuse_stream(&instance->turn, message);
+    }
+    struct shm_lane *lane = (struct shm_lane *)turn;
     if (status == HD_OK) {
-        status = check_stream(instance, message, stream);
+        status = look(instance, lane, message->sequence);
     }
-    if (status == HD_OK) {
-        status = test(instance, message);
-    }
-    if (status != HD_IN_PROGRESS) {
-        return status;
-    }
-    const struct shm_wait wanted = {.word = shm_news(lane),
-                                    .goal = goal_of(lane, message->sequence),
-                                    .asleep = shm_own_asleep(lane),
-                                    .peer = lane->peer,
-                                    .deadline_ns = deadline_ns};
-    status = shm_wait_for(instance, &wanted);
-    if (status == HD_PEER_LOST || status == HD_TIMEOUT) {
-        return report_wait(instance, message, status);
-    }
-    return status == HD_OK ? look(instance, message) : status;
+    return status == HD_IN_PROGRESS ? await(instance, lane, message->sequence, deadline_ns)
+                                    : status;
 }
 
 static hd_status release(struct hd_transport *instance, const struct hd_message *message,
                          void *stream)
 {
-    struct shm_lane *lane = NULL;
-    hd_status status = enter(instance, message, TARGET, &lane);
+    struct turn_lane *turn = NULL;
+    const hd_status status = turn_to_release(&instance->turn, message, &turn);
 
-    if (status == HD_OK) {
-        status = check_stream(instance, message, stream);
+    if (status != HD_OK) {
+        return status;
     }
-    if (status == HD_OK) {
-        const int is_leased = lane->released_count < lane->readable_count;
-        status = take_turn(instance, message, "release", lane->released_count, is_leased);
+    if (stream != NULL) {
+        return turn_refuse_stream(&instance->turn, message);
     }
-    if (status == HD_OK) {
-        lane->released_count++;
-        shm_publish(&lane->words->credit, lane->released_count, shm_peer_asleep(lane));
-    }
-    return status;
+    struct shm_lane *lane = (struct shm_lane *)turn;
+    turn->released_count++;
+    shm_publish(&lane->words->credit, turn->released_count, shm_peer_asleep(lane));
+    return HD_OK;
 }
 
-/* The reason is the core's own, which it has told the user already. */
 static void abort_waits(struct hd_transport *instance, const char *reason)
 {
-    int none = HD_OK;
-
     (void)reason;
-    atomic_compare_exchange_strong(&instance->failed, &none, HD_ABORTED);
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    turn_abort(&instance->turn);
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         if (instance->lanes[i].words != NULL) {
             shm_wake(shm_own_asleep(&instance->lanes[i]));
         }
@@ -319,15 +179,10 @@ static void abort_waits(struct hd_transport *instance, const char *reason)
 
 static void stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out)
 {
-    const struct shm_lane *lane = &instance->lanes[channel];
-    struct hd_channel_stats all = {.lane = "shm"};
+    const struct shm_lane *lane = shm_lane_of(instance, channel);
 
-    if (lane->words != NULL) {
-        all.finished_count = atomic_load(shm_news(lane));
-        all.busy_count = atomic_load_explicit(&lane->busy_count, memory_order_relaxed);
-    }
-    all.size = out->size;
-    memcpy(out, &all, out->size < sizeof all ? out->size : sizeof all);
+    turn_stats(lane != NULL ? &lane->turn : NULL, lane != NULL ? atomic_load(shm_news(lane)) : 0,
+               out);
 }
 
 static const struct hd_transport_ops ops = {

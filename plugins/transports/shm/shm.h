@@ -16,15 +16,11 @@
 #ifndef SHM_H
 #define SHM_H
 
-#include <heddle/transport.h>
-
-#include <stdatomic.h>
-#include <stddef.h>
+#include "turn_open.h"
 
 #define SHM_MAGIC      0x316d6873656c6464ull
 #define SHM_LINE_BYTES 128 /* two lines of x86: its prefetcher fetches them in pairs */
 #define SHM_CPU_BYTES  128 /* a set of 1024 processors */
-#define SHM_NONE       UINT32_MAX
 
 /*
  * The head of a channel's memory.  `asleep` is announcement and futex in one: 1 from a waiter
@@ -50,72 +46,44 @@ struct shm_words {
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t target_asleep;
 };
 
-/* What every rank publishes of itself, under "shm.rank.N.GENERATION". */
-struct shm_rank_card {
-    uint64_t magic;
+/* What every rank publishes of itself. */
+struct shm_card {
+    struct turn_card head;
+    struct turn_place place;
     uint64_t nonce;
-    uint64_t arena_bytes; /* of its memfd; 0: no channel ends here */
-    int32_t pid;
     int32_t descriptor;
-    hd_status status; /* of its arena: all ranks learn here who has none */
     uint32_t reserved;
     unsigned char cpus[SHM_CPU_BYTES]; /* where it may run; all zero: not known */
 };
 
 struct shm_peer {
-    uint32_t rank;
-    int pidfd;            /* -1: no channel to this rank */
+    struct turn_peer turn;
     uint64_t arena_bytes; /* of the channels that end there */
 };
 
-/* This rank's end of one channel; words is NULL when the channel is not on this rank. */
+/* This rank's end of one channel. */
 struct shm_lane {
-    const struct hd_channel *channel; /* borrowed */
-    struct shm_words *words;          /* owned mapping */
-    unsigned char *slots;             /* slot 0 */
-    const struct shm_peer *peer;
+    struct turn_lane turn;
+    struct shm_words *words; /* owned mapping; NULL before it is made or opened */
+    unsigned char *slots;    /* slot 0 */
+    struct shm_peer *peer;
     uint64_t offset_bytes; /* in the memfd of the target */
     uint64_t used_bytes;   /* head and slots: what is accounted */
     uint64_t mapped_bytes; /* whole pages */
     uint64_t stride_bytes;
-    int is_source;
-    int is_home;             /* words is words->home: other ranks may use it too */
-    uint64_t reserved_count; /* source: the sequence of the next reserve */
-    uint64_t posted_count;   /* the sequence of the next post */
-    uint64_t readable_count; /* target: those before have been found readable */
-    uint64_t released_count; /* target: the sequence of the next release */
-    uint64_t known_count;    /* the peer's word when it was last read; the warm-up apart */
-    _Atomic uint64_t busy_count;
+    int is_home;          /* words is words->home: other ranks may use it too */
+    uint64_t known_count; /* the peer's word when it was last read; the warm-up apart */
 };
 
 struct hd_transport {
-    const struct hd_host *host;               /* borrowed */
-    const struct hd_channel *const *channels; /* borrowed */
-    atomic_int failed; /* the first negative status: the abort word of this rank */
-    uint32_t channel_count;
-    uint32_t generation; /* of its cards: 0 for the first instance of these processes */
-    uint64_t alignment_bytes;
+    struct turn turn;
+    struct shm_peer *peers; /* [rank_count] */
+    struct shm_lane *lanes; /* [turn.lane_count] */
     uint64_t page_bytes;
     uint64_t nonce; /* of this rank's arena */
     uint64_t spin_ns;
-    int is_traced;           /* somebody keeps what transfers took */
-    int descriptor;          /* of this rank's arena, until every source has it mapped; else -1 */
-    struct shm_peer *peers;  /* [host->rank_count] */
-    struct shm_lane lanes[]; /* [channel_count] */
+    int descriptor; /* of this rank's arena, until every source has it mapped; else -1 */
 };
-
-/* Who and what an error is about; SHM_NONE where nobody and nothing. */
-struct shm_fault {
-    hd_status status;
-    uint32_t rank;
-    uint32_t channel;
-    uint64_t sequence;
-};
-
-/* Keeps the first failure, reports it if it is the first, and returns what now holds.
-   [any-thread] */
-hd_status shm_fail(struct hd_transport *instance, const struct shm_fault *fault, const char *format,
-                   ...) __attribute__((format(printf, 3, 4)));
 
 /* --- arena.c [setup] --- */
 
@@ -125,22 +93,19 @@ hd_status shm_arena_measure(struct hd_transport *instance);
 hd_status shm_arena_make(struct hd_transport *instance);
 /* Source: maps the lane's part of the memory of `card`.  HD_UNSUPPORTED, HD_PROTOCOL. */
 hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
-                         const struct shm_rank_card *card);
+                         const struct shm_card *card);
 void shm_arena_close_descriptor(struct hd_transport *instance);
 void shm_arena_unmap(struct hd_transport *instance, struct shm_lane *lane);
 
 /* --- peer.c --- */
 
 /* What this rank says of itself. [setup] */
-void shm_peer_introduce(const struct hd_transport *instance, struct shm_rank_card *card,
-                        hd_status status);
+void shm_peer_introduce(const struct hd_transport *instance, struct shm_card *card);
 /* Takes hold of the process of `card`.  HD_PEER_LOST, HD_UNSUPPORTED. [setup] */
-hd_status shm_peer_hold(struct hd_transport *instance, uint32_t rank,
-                        const struct shm_rank_card *card);
-/* Has it ended?  A stopped process has not. */
-int shm_peer_is_dead(const struct shm_peer *peer);
+hd_status shm_peer_hold(struct hd_transport *instance, struct shm_peer *peer,
+                        const struct shm_card *cards);
 /* How many of this rank's processors `cards` leave to it: the default of spin_us. [setup] */
-uint64_t shm_peer_spin_ns(const struct shm_rank_card *cards, uint32_t rank, uint32_t rank_count);
+uint64_t shm_peer_spin_ns(const struct shm_card *cards, uint32_t rank, uint32_t rank_count);
 
 /* --- wait.c --- */
 
@@ -166,21 +131,26 @@ hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transpo
 hd_status shm_quiesce(struct hd_transport *instance, uint64_t deadline_ns);
 void shm_close_all(struct hd_transport *instance, uint64_t deadline_ns);
 
+static inline struct shm_lane *shm_lane_of(const struct hd_transport *instance, uint32_t channel)
+{
+    return (struct shm_lane *)instance->turn.lane_of[channel];
+}
+
 /* This rank's own sleeping word of a channel, and the peer's. */
 static inline _Atomic uint32_t *shm_own_asleep(const struct shm_lane *lane)
 {
-    return lane->is_source ? &lane->words->source_asleep : &lane->words->target_asleep;
+    return lane->turn.is_source ? &lane->words->source_asleep : &lane->words->target_asleep;
 }
 
 static inline _Atomic uint32_t *shm_peer_asleep(const struct shm_lane *lane)
 {
-    return lane->is_source ? &lane->words->target_asleep : &lane->words->source_asleep;
+    return lane->turn.is_source ? &lane->words->target_asleep : &lane->words->source_asleep;
 }
 
 /* The word that this rank reads: what has arrived here, or what the target has released. */
 static inline const _Atomic uint64_t *shm_news(const struct shm_lane *lane)
 {
-    return lane->is_source ? &lane->words->credit : &lane->words->arrived;
+    return lane->turn.is_source ? &lane->words->credit : &lane->words->arrived;
 }
 
 #endif /* SHM_H */

@@ -83,7 +83,7 @@ void shm_publish(_Atomic uint64_t *word, uint64_t value, _Atomic uint32_t *aslee
 /* HD_IN_PROGRESS while nothing ends the wait that this process can see without the kernel. */
 static hd_status look(struct hd_transport *instance, const struct shm_wait *wait)
 {
-    const hd_status failed = atomic_load(&instance->failed);
+    const hd_status failed = turn_failed(&instance->turn);
 
     if (failed < 0 && !wait->until_rest) {
         return failed;
@@ -98,7 +98,7 @@ static hd_status look(struct hd_transport *instance, const struct shm_wait *wait
 
 static hd_status spin(struct hd_transport *instance, const struct shm_wait *wait)
 {
-    const struct hd_host *host = instance->host;
+    const struct turn *turn = &instance->turn;
     hd_status status = HD_IN_PROGRESS;
     uint64_t end_ns = 0;
 
@@ -110,12 +110,12 @@ static hd_status spin(struct hd_transport *instance, const struct shm_wait *wait
             }
         }
         if (end_ns == 0 && instance->spin_ns > 0) {
-            end_ns = host->now_ns(host->context) + instance->spin_ns;
+            end_ns = turn_now_ns(turn) + instance->spin_ns;
         }
         if (status == HD_IN_PROGRESS && end_ns != 0) {
             sched_yield(); /* the peer may share this core, whatever the affinity masks say */
         }
-    } while (status == HD_IN_PROGRESS && end_ns != 0 && host->now_ns(host->context) < end_ns);
+    } while (status == HD_IN_PROGRESS && end_ns != 0 && turn_now_ns(turn) < end_ns);
     return status;
 }
 
@@ -123,7 +123,7 @@ static hd_status spin(struct hd_transport *instance, const struct shm_wait *wait
 static hd_status sleep_once(struct hd_transport *instance, const struct shm_wait *wait,
                             uint64_t slice_ns)
 {
-    const uint64_t now_ns = instance->host->now_ns(instance->host->context);
+    const uint64_t now_ns = turn_now_ns(&instance->turn);
 
     if (now_ns >= wait->deadline_ns) {
         return HD_TIMEOUT;
@@ -135,7 +135,7 @@ static hd_status sleep_once(struct hd_transport *instance, const struct shm_wait
         futex_sleep(wait->asleep, left_ns < slice_ns ? left_ns : slice_ns);
     }
     atomic_store(wait->asleep, 0);
-    if (status == HD_IN_PROGRESS && shm_peer_is_dead(wait->peer)) {
+    if (status == HD_IN_PROGRESS && turn_has_ended(&wait->peer->turn)) {
         status = look(instance, wait); /* its last signal may have come before its end */
         return status == HD_IN_PROGRESS ? HD_PEER_LOST : status;
     }

@@ -1,0 +1,137 @@
+/* turn/turn.c - the first failure, the sentences that all share, and what the core is told. */
+#include "turn.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 768 };
+
+/* --- the first failure ------------------------------------------------------------------- */
+
+struct turn_fault turn_own_fault(hd_status status)
+{
+    return (struct turn_fault){status, TURN_NONE, TURN_NONE, 0};
+}
+
+struct turn_fault turn_peer_fault(const struct turn_lane *lane, hd_status status, uint64_t sequence)
+{
+    return (struct turn_fault){status, lane->peer_rank, lane->number, sequence};
+}
+
+hd_status turn_fail(struct turn *turn, const struct turn_fault *fault, const char *format, ...)
+{
+    const struct hd_host *host = turn->host;
+    int first = HD_OK;
+    char text[TEXT_BYTES];
+    va_list arguments;
+
+    if (!atomic_compare_exchange_strong(&turn->failed, &first, fault->status)) {
+        return first;
+    }
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = fault->status,
+                                   .rank = fault->rank,
+                                   .channel = fault->channel,
+                                   .sequence = fault->sequence,
+                                   .text = text};
+    host->fail(host->context, &error);
+    return fault->status;
+}
+
+void turn_abort(struct turn *turn)
+{
+    int none = HD_OK;
+
+    atomic_compare_exchange_strong(&turn->failed, &none, HD_ABORTED);
+}
+
+/* --- sentences --------------------------------------------------------------------------- */
+
+static struct turn_fault invalid(const struct hd_message *message)
+{
+    return (struct turn_fault){HD_INVALID, TURN_NONE, message->channel, message->sequence};
+}
+
+hd_status turn_refuse_side(struct turn *turn, const struct hd_message *message)
+{
+    const struct turn_fault fault = invalid(message);
+
+    return turn_fail(turn, &fault, "channel %u: this rank is not at that end of it",
+                     message->channel);
+}
+
+hd_status turn_refuse_turn(struct turn *turn, const struct hd_message *message, const char *call,
+                           uint64_t next)
+{
+    const struct turn_fault fault = invalid(message);
+
+    return turn_fail(turn, &fault,
+                     "channel %u: %s of message %" PRIu64 " out of turn: %" PRIu64 " is next%s",
+                     message->channel, call, message->sequence, next,
+                     message->sequence == next ? ", and not yet allowed" : "");
+}
+
+hd_status turn_refuse_stream(struct turn *turn, const struct hd_message *message)
+{
+    const struct turn_fault fault = invalid(message);
+
+    return turn_fail(turn, &fault, "channel %u: a stream was given, but %s moves host memory",
+                     message->channel, turn->name);
+}
+
+hd_status turn_report_wait(struct turn *turn, const struct turn_lane *lane,
+                           const struct turn_fault *fault, uint64_t done_count)
+{
+    const struct hd_channel *channel = lane->channel;
+    const char *end =
+        fault->status == HD_PEER_LOST ? "has ended" : "has not answered by the deadline";
+
+    return turn_fail(turn, fault,
+                     "channel %u (%s over boundary %u, by %s): rank %u %s: message %" PRIu64
+                     " %s %" PRIu64 " before it",
+                     lane->number, channel->direction == HD_FORWARD ? "forward" : "backward",
+                     channel->boundary, lane->carrier, lane->peer_rank, end, fault->sequence,
+                     lane->is_source ? "waits for a free slot, left by" : "has not arrived, but",
+                     done_count);
+}
+
+hd_status turn_refuse_news(struct turn *turn, const struct turn_lane *lane, uint64_t news,
+                           struct turn_range range)
+{
+    const struct turn_fault fault = turn_peer_fault(lane, HD_PROTOCOL, news);
+
+    return turn_fail(turn, &fault,
+                     "channel %u: rank %u has %s %" PRIu64 " messages, which can only be %" PRIu64
+                     " to %" PRIu64,
+                     lane->number, lane->peer_rank, lane->is_source ? "released" : "sent", news,
+                     range.least_count, range.most_count);
+}
+
+/* --- what the core is told --------------------------------------------------------------- */
+
+void turn_stats(const struct turn_lane *lane, uint64_t finished_count, struct hd_channel_stats *out)
+{
+    struct hd_channel_stats all = {.size = out->size};
+
+    if (lane != NULL) {
+        memcpy(all.lane, lane->carrier, sizeof all.lane);
+        all.finished_count = finished_count;
+        all.busy_count = atomic_load_explicit(&lane->busy_count, memory_order_relaxed);
+    }
+    memcpy(out, &all, out->size < sizeof all ? out->size : sizeof all);
+}
+
+void turn_report(const struct turn *turn, struct hd_transfer transfer)
+{
+    const struct hd_host *host = turn->host;
+
+    if (turn->is_traced) {
+        transfer.size = sizeof transfer;
+        host->trace_transfer(host->context, &transfer);
+    }
+}

@@ -1,0 +1,248 @@
+/*
+ * turn/turn.h - the contract of heddle/transport.h as code: whose turn it is, and what is so for
+ * good.
+ *
+ * A transport moves bytes and signals.  What it must answer to the core is the same for all, and is
+ * kept here once: which sequence each call may have, what a call out of turn is told, when there is
+ * something to wait for, the first failure.  Five counts a lane decide it all (a lane is this
+ * rank's end of one channel); each is the sequence of the next message to come so far, and none
+ * ever falls:
+ *
+ *   source, 3 slots     sequence  0 1 2 3 4 5 6
+ *     done      3                 x x x                left their slots: 3 + 3 = 6, so 5 is the
+ * last posted    5                 x x x x x            3 and 4 are on their way reserved  6 x x x
+ * x x x          5 is being written; 6 is told HD_BUSY
+ *
+ *   target, depth 4     sequence  0 1 2 3 4 5 6
+ *     released  2                 x x                  2 + 4 = 6, so 5 is the last that may be
+ * posted readable  4                 x x x x              2 and 3 are leased posted    6 x x x x x
+ * x          4 is what a wait may ask for
+ *
+ *   reserve    sequence = reserved           HD_BUSY until done > sequence - slots
+ *   post_send  sequence = posted < reserved
+ *   post_recv  sequence = posted < released + depth
+ *   test, wait source: sequence <= reserved  over when done > sequence - slots, or, once the
+ * message is posted, when done > sequence target: released <= sequence < posted, sequence <=
+ * readable over when done > sequence release    sequence = released < readable
+ *
+ * `done` is the transport's own: at the target, messages that have arrived; at the source, messages
+ * that have left their send slots or, in place, that the target has released.
+ *
+ * struct hd_transport begins with a struct turn and every lane with a struct turn_lane, which
+ * turn_create (turn_open.h) fills.  A call of the contract is then
+ *
+ *     struct turn_lane *lane = NULL;
+ *     hd_status status = turn_to_post(&instance->turn, message, TURN_SOURCE, &lane);
+ *     ... if HD_OK, what this transport does ...
+ *     lane->posted_count++;
+ *
+ * What every message passes through is inline: a transport that takes 200 ns for one cannot see it.
+ */
+#ifndef TURN_H
+#define TURN_H
+
+#include "turn_fault.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+/* This rank's end of one channel; the first member of the transport's own. */
+struct turn_lane {
+    const struct hd_channel *channel; /* borrowed */
+    uint32_t number;                  /* of the channel */
+    uint32_t peer_rank;               /* at the other end */
+    uint32_t slot_count;              /* here: depth, or send_depth at a source not in place */
+    int is_source;
+    uint64_t reserved_count; /* source: the sequence of the next reserve */
+    uint64_t posted_count;   /* the sequence of the next post */
+    uint64_t readable_count; /* target: those before are readable, or a stream waits for them */
+    uint64_t released_count; /* target: the sequence of the next release */
+    _Atomic uint64_t busy_count;
+    char carrier[36]; /* what carries it in truth, from open on: "shm", "tcp/eth0" */
+};
+
+/* The books of an instance; the first member of struct hd_transport. */
+struct turn {
+    atomic_int failed;                        /* the first negative status: the abort word */
+    uint32_t channel_count;                   /* of the whole job */
+    struct turn_lane **lane_of;               /* [channel_count]; NULL: not of this rank */
+    const struct hd_channel *const *channels; /* borrowed */
+    const struct hd_host *host;               /* borrowed */
+    const char *name;                         /* of the transport, for sentences and keys; static */
+    uint32_t lane_count;                      /* channels of this rank */
+    uint32_t alignment_bytes;                 /* of slots */
+    uint32_t generation;                      /* of its cards: 0 for the first instance here */
+    int is_traced;                            /* somebody keeps what transfers took */
+    int is_in_place;                          /* slots lie at the target only */
+    void *lanes;         /* [lane_count], the transport's own, in channel order */
+    void *peers;         /* [rank_count, peer_bytes], likewise */
+    uint64_t peer_bytes; /* 0: it keeps none */
+};
+
+enum turn_side { TURN_SOURCE = 1, TURN_TARGET = 2, TURN_EITHER = 3 };
+
+/* HD_OK, or the first failure. [any-thread] */
+static inline hd_status turn_failed(const struct turn *turn)
+{
+    return atomic_load(&turn->failed);
+}
+
+static inline uint64_t turn_now_ns(const struct turn *turn)
+{
+    return turn->host->now_ns(turn->host->context);
+}
+
+/* Of a lane, or of NULL: a channel of other ranks.  Fills at most out->size bytes. [any-thread] */
+void turn_stats(const struct turn_lane *lane, uint64_t finished_count,
+                struct hd_channel_stats *out);
+/* Tells the core of a transfer, whose size is set here, if somebody keeps it. [data] */
+void turn_report(const struct turn *turn, struct hd_transfer transfer);
+
+/* --- whose turn it is -------------------------------------------------------------------- */
+
+/* The lane of `message`, if nothing has failed and this rank is at that end of it. */
+static inline hd_status turn_enter(struct turn *turn, const struct hd_message *message,
+                                   enum turn_side side, struct turn_lane **lane)
+{
+    const hd_status failed = turn_failed(turn);
+
+    if (failed < 0) {
+        return failed;
+    }
+    if (message->channel < turn->channel_count) {
+        *lane = turn->lane_of[message->channel];
+        if (*lane != NULL && (side & ((*lane)->is_source ? TURN_SOURCE : TURN_TARGET)) != 0) {
+            return HD_OK;
+        }
+    }
+    return turn_refuse_side(turn, message);
+}
+
+/* Source: its turn is checked; turn_reserved counts it once the slot is free. */
+static inline hd_status turn_to_reserve(struct turn *turn, const struct hd_message *message,
+                                        struct turn_lane **lane)
+{
+    const hd_status status = turn_enter(turn, message, TURN_SOURCE, lane);
+
+    if (status == HD_OK && message->sequence != (*lane)->reserved_count) {
+        return turn_refuse_turn(turn, message, "reserve", (*lane)->reserved_count);
+    }
+    return status;
+}
+
+/* What reserve answers, `status` being HD_OK if the slot is free, HD_IN_PROGRESS if not yet. */
+static inline hd_status turn_reserved(struct turn_lane *lane, hd_status status)
+{
+    if (status == HD_IN_PROGRESS) {
+        atomic_fetch_add_explicit(&lane->busy_count, 1, memory_order_relaxed);
+        return HD_BUSY;
+    }
+    if (status == HD_OK) {
+        lane->reserved_count++;
+    }
+    return status;
+}
+
+/* post_send (TURN_SOURCE) or post_recv (TURN_TARGET); the transport counts it, when it is begun. */
+static inline hd_status turn_to_post(struct turn *turn, const struct hd_message *message,
+                                     enum turn_side side, struct turn_lane **lane)
+{
+    const hd_status status = turn_enter(turn, message, side, lane);
+
+    if (status == HD_OK) {
+        const uint64_t next = (*lane)->posted_count;
+        const uint64_t end = side == TURN_SOURCE
+                                 ? (*lane)->reserved_count
+                                 : (*lane)->released_count + (*lane)->channel->depth;
+        if (message->sequence != next || next >= end) {
+            return turn_refuse_turn(turn, message, side == TURN_SOURCE ? "post_send" : "post_recv",
+                                    next);
+        }
+    }
+    return status;
+}
+
+/* test and wait: is there anything to ask for? */
+static inline hd_status turn_to_ask(struct turn *turn, const struct hd_message *message,
+                                    enum turn_side side, struct turn_lane **lane)
+{
+    const hd_status status = turn_enter(turn, message, side, lane);
+    const uint64_t sequence = message->sequence;
+
+    if (status == HD_OK && (*lane)->is_source) {
+        return sequence <= (*lane)->reserved_count
+                   ? HD_OK
+                   : turn_refuse_turn(turn, message, "test or wait", (*lane)->reserved_count);
+    }
+    if (status == HD_OK &&
+        (sequence < (*lane)->released_count || sequence >= (*lane)->posted_count ||
+         sequence > (*lane)->readable_count)) {
+        return turn_refuse_turn(turn, message, "test or wait", (*lane)->readable_count);
+    }
+    return status;
+}
+
+/* Target; the transport counts it. */
+static inline hd_status turn_to_release(struct turn *turn, const struct hd_message *message,
+                                        struct turn_lane **lane)
+{
+    const hd_status status = turn_enter(turn, message, TURN_TARGET, lane);
+
+    if (status == HD_OK) {
+        const uint64_t next = (*lane)->released_count;
+        if (message->sequence != next || next >= (*lane)->readable_count) {
+            return turn_refuse_turn(turn, message, "release", next);
+        }
+    }
+    return status;
+}
+
+/* --- what is over ------------------------------------------------------------------------ */
+
+/* The count of done messages that answers for `sequence`. */
+static inline uint64_t turn_goal(const struct turn_lane *lane, uint64_t sequence)
+{
+    if (!lane->is_source || sequence < lane->posted_count) {
+        return sequence + 1; /* it has arrived; or the slot is free of this very message */
+    }
+    /* Free of the one before it. */
+    return sequence < lane->slot_count ? 0 : sequence - lane->slot_count + 1;
+}
+
+/* Target: found readable, or a stream waits for it: it may be released. */
+static inline void turn_readable(struct turn_lane *lane, uint64_t sequence)
+{
+    if (sequence == lane->readable_count) {
+        lane->readable_count = sequence + 1;
+    }
+}
+
+/* What test answers, `done_count` messages being done: HD_OK or HD_IN_PROGRESS. */
+static inline hd_status turn_answer(struct turn_lane *lane, uint64_t sequence, uint64_t done_count)
+{
+    if (done_count < turn_goal(lane, sequence)) {
+        return HD_IN_PROGRESS;
+    }
+    if (!lane->is_source) {
+        turn_readable(lane, sequence);
+    }
+    return HD_OK;
+}
+
+/* A word of the peer's, which counts what it has released or sent, cannot say more. */
+static inline uint64_t turn_most(const struct turn_lane *lane)
+{
+    return lane->is_source ? lane->posted_count : lane->released_count + lane->channel->depth;
+}
+
+/* HD_OK if it says `news` and that is in the range: from what it said before to turn_most. */
+static inline hd_status turn_check_news(struct turn *turn, const struct turn_lane *lane,
+                                        uint64_t news, struct turn_range range)
+{
+    if (news >= range.least_count && news <= range.most_count) {
+        return HD_OK;
+    }
+    return turn_refuse_news(turn, lane, news, range);
+}
+
+#endif /* TURN_H */
