@@ -10,6 +10,7 @@
 
 #include "base/table.h"
 #include "cli/cli.h"
+#include "cli/lender.h"
 #include "run/bench.h"
 #include "run/bench_line.h"
 #include "run/job.h"
@@ -42,6 +43,9 @@ int hd_cli_bench_is_asked(const struct hd_config *asked, const char *key);
 
 /* {"median", "min", "p90", "count"} under `key`. */
 void hd_cli_bench_json(struct cJSON *parent, const char *key, const struct hd_bench_spread *spread);
+
+/* One cell of a number; "-" where there is none. */
+void hd_cli_bench_cell(struct hd_table *table, const char *format, double value);
 
 /* One part of `heddle bench step`, being measured. */
 struct hd_cli_bench_part {
@@ -80,12 +84,14 @@ struct hd_cli_bench_line {
 /*
  * What the two ranks of `bench p2p` and `bench skew` measure: transport.name and bench.against;
  * where neither file nor command line says transport.name, those of `usual` (ends with NULL) that
- * are there.  At most `count_max`; *count is also right on failure.
+ * are there.  At most `count_max`; *count is also right on failure.  Of transports between devices
+ * kernels.name lends the device, or synthetic where nobody names a kernel.
  */
 struct hd_cli_bench_lines {
     const char *const *usual;
     uint32_t count_max, count;
     struct hd_cli_bench_line *lines; /* [count_max] */
+    struct hd_cli_lender lender;     /* kernel NULL: all slots are the host's */
 };
 hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
                              struct hd_cli_bench_lines *lines);
@@ -112,6 +118,9 @@ hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config,
 
 /* As the measurement takes them, borrowed. */
 struct hd_line_plugin hd_cli_bench_plugin(const struct hd_cli_bench_line *line);
+
+/* Likewise, who lends the device; kernel NULL: nobody. */
+struct hd_bench_lender hd_cli_bench_lender(const struct hd_cli_bench_lines *lines);
 
 /* "shm", or "hook_fault(shm)". */
 void hd_cli_bench_line_name(const struct hd_cli_bench_line *line,

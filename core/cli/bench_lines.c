@@ -41,11 +41,22 @@ hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config,
     return refuse(cli, config, "bench", key);
 }
 
-/* Both ends are in host memory, and a hook has something to wrap. */
+static const struct hd_plugin *carrier_of(const struct hd_cli_bench_line *line)
+{
+    return line->inner != NULL ? &line->inner->plugin : &line->transport->plugin;
+}
+
+/* What moves both is measured on the host. */
+static int is_of_device(const struct hd_cli_bench_line *line)
+{
+    return (carrier_of(line)->capabilities & HD_TRANSPORT_HOST) == 0;
+}
+
+/* It moves something, and a hook has something to wrap. */
 static hd_status check(struct hd_cli *cli, const struct hd_cli_bench_line *line)
 {
     const struct hd_plugin *plugin = &line->transport->plugin;
-    const struct hd_plugin *carrier = line->inner != NULL ? &line->inner->plugin : plugin;
+    const struct hd_plugin *carrier = carrier_of(line);
     const int is_hook = (plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
 
     if (is_hook != (line->inner != NULL)) {
@@ -54,10 +65,9 @@ static hd_status check(struct hd_cli *cli, const struct hd_cli_bench_line *line)
         return hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE, "%s wraps %s", plugin->name,
                               is_hook ? "another transport" : "no other transport");
     }
-    if ((carrier->capabilities & HD_TRANSPORT_HOST) == 0) {
+    if ((carrier->capabilities & (HD_TRANSPORT_HOST | HD_TRANSPORT_CUDA)) == 0) {
         return hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
-                              "the ranks of this bench are in host memory, and %s moves none",
-                              carrier->name);
+                              "%s moves neither host memory nor a device's", carrier->name);
     }
     if (strcmp(carrier->name, "null") == 0) {
         hd_problem_remedy(&cli->problem, "`heddle list transport` shows those that do");
@@ -126,6 +136,70 @@ static hd_status add_usual(struct hd_cli *cli, struct hd_config *config,
     return status;
 }
 
+static hd_status add_against(struct hd_cli *cli, struct hd_config *config,
+                             struct hd_cli_bench_lines *lines)
+{
+    hd_status status = add(cli, config, config->bench.against, lines);
+
+    if (status == HD_OK) {
+        status = check(cli, &lines->lines[lines->count - 1]);
+    }
+    if (status == HD_OK &&
+        is_of_device(&lines->lines[0]) != is_of_device(&lines->lines[lines->count - 1])) {
+        hd_problem_remedy(&cli->problem, "measure them one after the other");
+        status = hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                                "of %s and %s one moves host memory and the other a device's",
+                                lines->lines[0].transport->plugin.name,
+                                lines->lines[lines->count - 1].transport->plugin.name);
+    }
+    return status == HD_OK ? HD_OK : refuse(cli, config, "bench", "against");
+}
+
+/* The kernel has a device, as far as can be said without opening it. */
+static hd_status check_lender(struct hd_cli *cli, const struct hd_config *config,
+                              const struct hd_cli_bench_lines *lines)
+{
+    const struct hd_plugin *kernel = &lines->lender.kernel->plugin;
+    const char *transport = lines->lines[0].transport->plugin.name;
+    char section[64];
+
+    snprintf(section, sizeof section, "kernel.%.50s", kernel->name);
+    for (uint32_t i = 0; i < kernel->option_count; i++) {
+        if (strcmp(kernel->options[i].name, "memory") == 0 &&
+            strcmp(lines->lender.options[i].text, "cuda") != 0) {
+            hd_problem_remedy(&cli->problem, "set %s.memory=cuda", section);
+            hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                           "kernel %s computes in host memory, and transport %s cannot move that",
+                           kernel->name, transport);
+            return refuse(cli, config, section, "memory");
+        }
+    }
+    if ((kernel->capabilities & HD_KERNEL_STREAM) != 0) {
+        return HD_OK;
+    }
+    hd_problem_remedy(&cli->problem, "set kernels.name=synthetic or kernels.name=cuda");
+    hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                   "kernel %s computes in host memory, and transport %s cannot move that",
+                   kernel->name, transport);
+    return refuse(cli, config, "kernels", "name");
+}
+
+static hd_status find_lender(struct hd_cli *cli, struct hd_config *config,
+                             struct hd_cli_bench_lines *lines)
+{
+    const int is_asked = hd_cli_bench_is_asked(config, "kernels.name");
+
+    if (lines->count == 0 || !is_of_device(&lines->lines[0])) {
+        return HD_OK;
+    }
+    const hd_status status = hd_cli_lender_find(
+        cli, config, is_asked ? config->kernels.name : "synthetic", &lines->lender);
+    if (status != HD_OK) {
+        return refuse(cli, config, "kernels", "name");
+    }
+    return check_lender(cli, config, lines);
+}
+
 hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
                              struct hd_cli_bench_lines *lines)
 {
@@ -135,13 +209,10 @@ hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
     lines->count = 0;
     status = is_asked ? add_asked(cli, config, lines) : add_usual(cli, config, lines);
     if (status == HD_OK && strcmp(config->bench.against, "none") != 0) {
-        status = add(cli, config, config->bench.against, lines);
-        if (status == HD_OK) {
-            status = check(cli, &lines->lines[lines->count - 1]);
-        }
-        if (status != HD_OK) {
-            return refuse(cli, config, "bench", "against");
-        }
+        status = add_against(cli, config, lines);
+    }
+    if (status == HD_OK) {
+        status = find_lender(cli, config, lines);
     }
     if (status == HD_OK) {
         status = hd_config_check_sections(config, is_known, cli->registry, &cli->problem);
@@ -156,6 +227,15 @@ void hd_cli_bench_lines_finish(struct hd_cli_bench_lines *lines)
         free(lines->lines[i].inner_options);
     }
     lines->count = 0;
+    hd_cli_lender_finish(&lines->lender);
+}
+
+struct hd_bench_lender hd_cli_bench_lender(const struct hd_cli_bench_lines *lines)
+{
+    return (struct hd_bench_lender){
+        .kernel = lines->lender.kernel != NULL ? &lines->lender.kernel->plugin : NULL,
+        .options = lines->lender.options,
+    };
 }
 
 struct hd_line_plugin hd_cli_bench_plugin(const struct hd_cli_bench_line *line)
@@ -201,6 +281,9 @@ static void hash_world(const struct hd_cli_bench_world *world, char text[HD_HASH
     for (uint32_t i = 0; i < world->lines->count; i++) {
         hd_cli_bench_line_name(&world->lines->lines[i], name);
         hd_hash_add_text(&hash, name);
+    }
+    if (world->lines->lender.kernel != NULL) {
+        hd_hash_add_text(&hash, world->lines->lender.kernel->plugin.name);
     }
     for (uint32_t i = 0; i < world->count; i++) {
         hd_hash_add_u64(&hash, world->numbers[i]);

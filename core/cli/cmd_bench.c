@@ -3,6 +3,7 @@
 #include "launch/identity.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -106,6 +107,21 @@ void hd_cli_bench_json(struct cJSON *parent, const char *key, const struct hd_be
     hd_json_number(object, "min", spread->min);
     hd_json_number(object, "p90", spread->p90);
     hd_json_u64(object, "count", spread->count);
+}
+
+void hd_cli_bench_cell(struct hd_table *table, const char *format, double value)
+{
+    char text[64];
+
+    if (isnan(value)) {
+        hd_table_cell(table, "-");
+        return;
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(text, sizeof text, format, value);
+#pragma GCC diagnostic pop
+    hd_table_cell(table, "%s", text);
 }
 
 hd_status hd_cli_bench_no_figure(struct hd_cli *cli)

@@ -58,6 +58,7 @@ static hd_status read_request(struct bench *bench)
         .window = config->bench.window,
         .is_both = config->bench.both,
         .has_thread = config->transport.progress_thread,
+        .lender = hd_cli_bench_lender(&bench->list),
         .timeout_s = config->transport.timeout_s,
         .address = "127.0.0.1",
     };
@@ -83,30 +84,25 @@ static double bare_gbytes(const struct hd_p2p_side *side)
     return side->is_in_place ? NAN : side->bare_gbytes.median;
 }
 
-static void add_side(struct cJSON *list, const struct bench *bench, const struct hd_p2p_row *row,
-                     uint32_t index)
+/* Slots lie on a device, and its own copy is the yardstick. */
+static int has_device(const struct bench *bench)
 {
-    const struct hd_p2p_side *side = &row->sides[index];
-    struct cJSON *object = hd_json_object(list, NULL);
-    char name[HD_CLI_LINE_NAME_BYTES];
+    return bench->request.lender.kernel != NULL;
+}
 
-    hd_cli_bench_line_name(&bench->lines[index], name);
-    hd_json_text(object, "transport", name);
-    hd_json_text(object, "lane", side->lane);
-    hd_cli_bench_tail(object, "latency_us", &side->whole_us);
+static void add_bare(struct cJSON *object, const struct hd_p2p_row *row,
+                     const struct hd_p2p_side *side)
+{
     hd_cli_bench_tail(object, "bare_latency_us", &side->bare_us);
-    hd_cli_bench_json(object, "gbytes", &side->whole_gbytes);
     hd_json_number(object, "bare_gbytes", bare_gbytes(side));
     hd_json_number(object, "bare_messages_per_second",
                    side->bare_gbytes.median * 1e9 / (double)row->bytes);
-    hd_json_number(object, "latency_ratio",
-                   hd_bench_ratio(side->whole_us.p50, row->raw.whole_us.p50));
-    hd_json_number(object, "gbytes_ratio",
-                   hd_bench_ratio(side->whole_gbytes.median, row->raw.whole_gbytes.median));
-    hd_json_u64(object, "copied_bytes", side->is_in_place ? 0 : row->bytes);
-    hd_json_u64(object, "messages", side->message_count);
-    hd_json_u64(object, "wrong", side->wrong_count);
+}
+
+static void add_perftest(struct cJSON *object, const struct hd_p2p_side *side)
+{
     struct cJSON *perftest = hd_json_object(object, "ucx_perftest");
+
     hd_json_text(perftest, "test", side->perftest.test);
     hd_json_number(perftest, "latency_us", side->perftest.latency_us);
     hd_json_number(perftest, "gbytes", side->perftest.gbytes);
@@ -118,12 +114,61 @@ static void add_side(struct cJSON *list, const struct bench *bench, const struct
                  side->perftest.missing[0] != '\0' ? side->perftest.missing : NULL);
 }
 
+static void add_side(struct cJSON *list, const struct bench *bench, const struct hd_p2p_row *row,
+                     uint32_t index)
+{
+    const struct hd_p2p_side *side = &row->sides[index];
+    struct cJSON *object = hd_json_object(list, NULL);
+    char name[HD_CLI_LINE_NAME_BYTES];
+
+    hd_cli_bench_line_name(&bench->lines[index], name);
+    hd_json_text(object, "transport", name);
+    hd_json_text(object, "lane", side->lane);
+    hd_cli_bench_tail(object, "latency_us", &side->whole_us);
+    hd_cli_bench_json(object, "gbytes", &side->whole_gbytes);
+    hd_json_number(object, "latency_ratio",
+                   hd_bench_ratio(side->whole_us.p50, row->raw.whole_us.p50));
+    hd_json_number(object, "gbytes_ratio",
+                   hd_bench_ratio(side->whole_gbytes.median, row->raw.whole_gbytes.median));
+    hd_json_u64(object, "copied_bytes", side->is_in_place ? 0 : row->bytes);
+    hd_json_u64(object, "messages", side->message_count);
+    hd_json_u64(object, "wrong", side->wrong_count);
+    if (!has_device(bench)) {
+        add_bare(object, row, side);
+        add_perftest(object, side);
+    }
+}
+
+static void add_yardstick(struct cJSON *object, const struct bench *bench,
+                          const struct hd_p2p_row *row)
+{
+    const char *key = has_device(bench) ? "copy" : "raw";
+    const struct hd_p2p_side *side = &row->raw;
+
+    if (!bench->result.has_raw) {
+        hd_json_null(object, key);
+        return;
+    }
+    struct cJSON *yardstick = hd_json_object(object, key);
+    hd_cli_bench_tail(yardstick, "latency_us", &side->whole_us);
+    hd_cli_bench_json(yardstick, "gbytes", &side->whole_gbytes);
+    if (!has_device(bench)) {
+        hd_cli_bench_tail(yardstick, "bare_latency_us", &side->bare_us);
+        hd_json_number(yardstick, "bare_messages_per_second",
+                       side->bare_gbytes.median * 1e9 / (double)row->bytes);
+        hd_json_u64(yardstick, "wrong", side->wrong_count);
+    }
+}
+
 static void add_json(const struct bench *bench)
 {
     struct cJSON *json = bench->cli->json;
 
     hd_json_text(json, "direction", bench->request.is_both ? "both" : "one");
     hd_json_flag(json, "progress_thread", (int)bench->request.has_thread);
+    if (has_device(bench)) {
+        hd_json_text(json, "device", bench->result.device);
+    }
     struct cJSON *rows = hd_json_array(json, "rows");
     for (uint32_t i = 0; i < bench->result.row_count; i++) {
         const struct hd_p2p_row *row = &bench->result.rows[i];
@@ -139,34 +184,8 @@ static void add_json(const struct bench *bench)
         for (uint32_t side = 0; side < bench->list.count; side++) {
             add_side(sides, bench, row, side);
         }
-        if (bench->result.has_raw) {
-            struct cJSON *raw = hd_json_object(object, "raw");
-            hd_cli_bench_tail(raw, "latency_us", &row->raw.whole_us);
-            hd_cli_bench_tail(raw, "bare_latency_us", &row->raw.bare_us);
-            hd_cli_bench_json(raw, "gbytes", &row->raw.whole_gbytes);
-            hd_json_number(raw, "bare_messages_per_second",
-                           row->raw.bare_gbytes.median * 1e9 / (double)row->bytes);
-            hd_json_u64(raw, "wrong", row->raw.wrong_count);
-        } else {
-            hd_json_null(object, "raw");
-        }
+        add_yardstick(object, bench, row);
     }
-}
-
-/* "-" where there is no number. */
-static void cell(struct hd_table *table, const char *format, double value)
-{
-    char text[64];
-
-    if (isnan(value)) {
-        hd_table_cell(table, "-");
-        return;
-    }
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(text, sizeof text, format, value);
-#pragma GCC diagnostic pop
-    hd_table_cell(table, "%s", text);
 }
 
 static void add_latency(struct hd_table *table, const struct bench *bench,
@@ -179,14 +198,17 @@ static void add_latency(struct hd_table *table, const struct bench *bench,
     hd_cli_bench_line_name(&bench->lines[index], name);
     hd_table_cell(table, "%" PRIu64, row->bytes);
     hd_table_cell(table, "%s", name);
-    cell(table, "%.3f", side->whole_us.p50);
-    cell(table, "%.3f", side->whole_us.p99);
-    cell(table, "%.1f", side->whole_us.max);
-    cell(table, "%.3f", raw);
-    cell(table, "%.2f", hd_bench_ratio(side->whole_us.p50, raw));
-    cell(table, "%.3f", side->bare_us.p50);
-    cell(table, "%.3f", side->perftest.latency_us);
-    cell(table, "%.2f", hd_bench_ratio(side->bare_us.p50, side->perftest.latency_us));
+    hd_cli_bench_cell(table, "%.3f", side->whole_us.p50);
+    hd_cli_bench_cell(table, "%.3f", side->whole_us.p99);
+    hd_cli_bench_cell(table, "%.1f", side->whole_us.max);
+    hd_cli_bench_cell(table, "%.3f", raw);
+    hd_cli_bench_cell(table, "%.2f", hd_bench_ratio(side->whole_us.p50, raw));
+    if (has_device(bench)) {
+        return;
+    }
+    hd_cli_bench_cell(table, "%.3f", side->bare_us.p50);
+    hd_cli_bench_cell(table, "%.3f", side->perftest.latency_us);
+    hd_cli_bench_cell(table, "%.2f", hd_bench_ratio(side->bare_us.p50, side->perftest.latency_us));
 }
 
 static void add_stream(struct hd_table *table, const struct bench *bench,
@@ -200,12 +222,14 @@ static void add_stream(struct hd_table *table, const struct bench *bench,
     hd_table_cell(table, "%" PRIu64, row->bytes);
     hd_table_cell(table, "%s", name);
     hd_table_cell(table, "%u", row->window);
-    cell(table, "%.3f", side->whole_gbytes.median);
-    cell(table, "%.3f", raw);
-    cell(table, "%.2f", hd_bench_ratio(side->whole_gbytes.median, raw));
-    cell(table, "%.3f", bare_gbytes(side));
-    cell(table, "%.3f", side->perftest.gbytes);
-    cell(table, "%.2f", hd_bench_ratio(bare_gbytes(side), side->perftest.gbytes));
+    hd_cli_bench_cell(table, "%.3f", side->whole_gbytes.median);
+    hd_cli_bench_cell(table, "%.3f", raw);
+    hd_cli_bench_cell(table, "%.2f", hd_bench_ratio(side->whole_gbytes.median, raw));
+    if (!has_device(bench)) {
+        hd_cli_bench_cell(table, "%.3f", bare_gbytes(side));
+        hd_cli_bench_cell(table, "%.3f", side->perftest.gbytes);
+        hd_cli_bench_cell(table, "%.2f", hd_bench_ratio(bare_gbytes(side), side->perftest.gbytes));
+    }
     hd_table_cell(table, "%" PRIu64, side->is_in_place ? (uint64_t)0 : row->bytes);
     hd_table_cell(table, "%" PRIu64 " of %" PRIu64, side->wrong_count, side->message_count);
     hd_table_cell(table, "%s", side->lane);
@@ -237,6 +261,13 @@ static const char *missing_perftest(const struct bench *bench)
     return NULL;
 }
 
+static void print_streams(const struct bench *bench, const char *const *titles, uint32_t count)
+{
+    printf("\nbandwidth, %s: 1e9 bytes a second, median of the rounds\n",
+           bench->request.is_both ? "both ways at once" : "one way");
+    print_rows(bench, titles, count, add_stream);
+}
+
 static void print_tables(const struct bench *bench)
 {
     static const char *const latency[] = {"bytes", "transport", "p50",  "p99",      "max",
@@ -247,9 +278,7 @@ static void print_tables(const struct bench *bench)
 
     printf("\nlatency: half a round trip, microseconds\n");
     print_rows(bench, latency, 10, add_latency);
-    printf("\nbandwidth, %s: 1e9 bytes a second, median of the rounds\n",
-           bench->request.is_both ? "both ways at once" : "one way");
-    print_rows(bench, stream, 12, add_stream);
+    print_streams(bench, stream, 12);
     printf("every byte is written and compared within the time, which raw does as well: two "
            "processes that spin on a memfd;\nbare: only the transport's calls, beside ucx_perftest "
            "in its own test; ratio: to the column before it;\ncopied: bytes of a message that are "
@@ -260,6 +289,24 @@ static void print_tables(const struct bench *bench)
     if (missing != NULL) {
         printf("no ucx_perftest: %s\n", missing);
     }
+}
+
+static void print_device_tables(const struct bench *bench)
+{
+    static const char *const latency[] = {"bytes", "transport", "p50",  "p99",
+                                          "max",   "copy",      "ratio"};
+    static const char *const stream[] = {"bytes", "transport", "window", "GB/s", "copy",
+                                         "ratio", "copied",    "wrong",  "lane"};
+
+    printf("\ndevice: %s\nlatency: half a round trip between streams, microseconds by the device's "
+           "marks\n",
+           bench->result.device);
+    print_rows(bench, latency, 7, add_latency);
+    print_streams(bench, stream, 9);
+    printf("copy: the yardstick, as many bytes from one place to another of rank 0's device, by "
+           "its kernel's copy; ratio: to the\ncolumn before it; the first 8 bytes of a stream's "
+           "message are written and looked at within the time, all bytes of a\nlatency's outside "
+           "of it; copied: as far as they are moved from where the source writes them\n");
 }
 
 /* --- the command ----------------------------------------------------------------------------- */
@@ -307,7 +354,11 @@ static void measure(struct bench *bench)
     if (hd_cli_bench_speaks(request->link) && cli->is_json) {
         add_json(bench);
     } else if (hd_cli_bench_speaks(request->link) && bench->result.rows[0].is_measured) {
-        print_tables(bench);
+        if (has_device(bench)) {
+            print_device_tables(bench);
+        } else {
+            print_tables(bench);
+        }
     }
     hd_cli_bench_leave(cli, request->link);
 }

@@ -2,6 +2,7 @@
 #include "base/option.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/lender.h"
 #include "cli/conform_output.h"
 #include "conform/host.h"
 
@@ -16,7 +17,8 @@ struct session {
     struct hd_conform_subject subject;
     struct hd_conform_summary summary;
     struct hd_config config;
-    struct hd_option_value *options, *inner_options, *lender_options; /* owned */
+    struct hd_option_value *options, *inner_options; /* owned */
+    struct hd_cli_lender lender;
     uint32_t level;
     struct hd_conform_result *results; /* owned */
     char left_host[256];
@@ -148,15 +150,12 @@ static int find_inner(struct hd_cli *cli, struct session *session)
     return read_options(cli, session, &found->plugin, &session->inner_options);
 }
 
-/*
- * Whose device the slots of a transport are to lie on: --with, or synthetic where they can lie on a
- * device only.  Of that one an option `memory` that nobody has set is set to cuda: it lends nothing
- * else.
- */
+/* Whose device the slots of a transport are to lie on: --with, or synthetic where they can lie on a
+   device only. */
 static int find_lender(struct hd_cli *cli, struct session *session, uint64_t capabilities)
 {
     const char *name = hd_cli_option(cli, "--with", 0);
-    const struct hd_candidate *found;
+    struct hd_cli_lender *lender = &session->lender;
 
     if (name == NULL && (capabilities & HD_TRANSPORT_HOST) != 0) {
         return 0;
@@ -164,23 +163,13 @@ static int find_lender(struct hd_cli *cli, struct session *session, uint64_t cap
     if ((capabilities & HD_TRANSPORT_CUDA) == 0) {
         return hd_cli_refuse(cli, "--with lends a device, and this transport moves host memory");
     }
-    if (hd_registry_find(cli->registry, HD_KIND_KERNEL, name != NULL ? name : "synthetic", &found,
-                         &cli->problem) != HD_OK) {
+    if (hd_cli_lender_find(cli, &session->config, name != NULL ? name : "synthetic", lender) !=
+        HD_OK) {
         return cli->problem.exit_code;
     }
-    const struct hd_plugin *lender = &found->plugin;
-    const int code = read_options(cli, session, lender, &session->lender_options);
-    char section[64];
-    snprintf(section, sizeof section, "kernel.%s", lender->name);
-    for (uint32_t i = 0; code == 0 && i < lender->option_count; i++) {
-        if (strcmp(lender->options[i].name, "memory") == 0 &&
-            strcmp(hd_config_place(&session->config, section, "memory"), "default") == 0) {
-            session->lender_options[i].text = "cuda";
-        }
-    }
-    session->subject.lender = lender;
-    session->subject.lender_options = session->lender_options;
-    return code;
+    session->subject.lender = &lender->kernel->plugin;
+    session->subject.lender_options = lender->options;
+    return 0;
 }
 
 static int find_subject(struct hd_cli *cli, struct session *session)
@@ -289,7 +278,7 @@ static int judge(struct hd_cli *cli, struct session *session)
     free(session->results);
     free(session->options);
     free(session->inner_options);
-    free(session->lender_options);
+    hd_cli_lender_finish(&session->lender);
     return code;
 }
 

@@ -60,7 +60,7 @@ hd_status hd_port_fill(const struct hd_port *port, struct hd_message message)
     }
     return port->device == NULL
                ? HD_OK
-               : hd_slot_write(port->device, port->ops->slot(port->transport, &message), slot,
+               : hd_lent_write(port->device, port->ops->slot(port->transport, &message), slot,
                                limit_bytes);
 }
 
@@ -85,7 +85,7 @@ int hd_port_is_whole(const struct hd_port *port, struct hd_message message)
     int holds = 1;
 
     if (port->device != NULL) {
-        holds = hd_slot_read(port->device, slot, port->ops->slot(port->transport, &message),
+        holds = hd_lent_read(port->device, slot, port->ops->slot(port->transport, &message),
                              whole_bytes) == HD_OK;
     }
     holds = holds && (!sealed || has_seal(slot, message));
@@ -117,24 +117,24 @@ hd_status hd_port_wait(const struct hd_port *port, struct hd_message message, ui
 /* A slot may be told busy for longer than it is: so it is asked for again, as the core does. */
 hd_status hd_port_post(const struct hd_port *port, struct hd_message message)
 {
-    return port->ops->post_send(port->transport, &message, hd_conform_stream(port->device));
+    return port->ops->post_send(port->transport, &message, hd_lent_stream(port->device));
 }
 
 hd_status hd_port_give(const struct hd_port *port, struct hd_message message)
 {
-    return port->ops->release(port->transport, &message, hd_conform_stream(port->device));
+    return port->ops->release(port->transport, &message, hd_lent_stream(port->device));
 }
 
 /* On a device the stream may wait, and then the host for what is behind it. */
 static hd_status wait_to_read(const struct hd_port *port, struct hd_message message)
 {
-    void *stream = hd_conform_stream(port->device);
+    void *stream = hd_lent_stream(port->device);
 
     if (stream == NULL || port->ops->wait == NULL || message.sequence % 2 == 0) {
         return hd_port_wait(port, message, limit_of(port));
     }
     const hd_status status = port->ops->wait(port->transport, &message, stream, limit_of(port));
-    return status == HD_OK ? hd_conform_device_rest(port->device) : status;
+    return status == HD_OK ? hd_lent_rest(port->device) : status;
 }
 
 hd_status hd_port_send(const struct hd_port *port, struct hd_message message)
@@ -167,7 +167,7 @@ hd_status hd_port_receive(const struct hd_port *port, struct hd_message message)
 
 hd_status hd_port_release(const struct hd_port *port, struct hd_message message)
 {
-    const hd_status status = hd_slot_fill(port->device, port->ops->slot(port->transport, &message),
+    const hd_status status = hd_lent_fill(port->device, port->ops->slot(port->transport, &message),
                                           0xFF, channel_of(port, message)->bytes);
     return status == HD_OK ? hd_port_give(port, message) : status;
 }

@@ -15,7 +15,9 @@
 #ifndef HEDDLE_CONFORM_PORT_H
 #define HEDDLE_CONFORM_PORT_H
 
-#include "conform/device.h"
+#include "engine/lent.h"
+
+#include <heddle/transport.h>
 
 #define HD_PORT_CHANNEL_MAX 128u
 
@@ -26,7 +28,7 @@ struct hd_port {
     const struct hd_channel *const *channels; /* [channel_count] */
     uint32_t channel_count, rank;
     uint64_t limit_ms;
-    const struct hd_conform_device *device; /* of the slots; NULL: the host's memory */
+    const struct hd_lent *device; /* of the slots; NULL: the host's memory */
 };
 
 /* In turn: reserve (waiting for the credit), fill, post. */

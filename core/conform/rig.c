@@ -267,16 +267,24 @@ static uint64_t largest_message(const struct hd_rig_job *job)
 /* Slots on a device want one here, before anything of the transport's. */
 static hd_status open_device(struct hd_rig *rig)
 {
-    const hd_status status =
-        hd_conform_device_open(rig->check, rig->rank, largest_message(rig->job), &rig->device);
+    struct hd_conform_case *check = rig->check;
+    const struct hd_lent_request request = {.kernel = check->subject->lender,
+                                            .options = check->subject->lender_options,
+                                            .host = &check->host,
+                                            .ordinal = rig->rank,
+                                            .staging_bytes = largest_message(rig->job),
+                                            .limit_ms = hd_rig_limit_ms(rig)};
+    const char *reason;
+    const hd_status status = hd_lent_open(&rig->device, &request, &reason);
 
     if (status == HD_OK) {
-        const uint64_t alignment = rig->device.about.alignment;
         rig->port.device = &rig->device;
         rig->lent_bytes = hd_conform_held_bytes();
         rig->setup.memory = rig->device.about.memory;
         rig->setup.device = rig->rank;
-        rig->setup.alignment_bytes = alignment > 64 ? (uint32_t)alignment : 64;
+        rig->setup.alignment_bytes = hd_lent_alignment(&rig->device);
+    } else if (reason != NULL) {
+        snprintf(check->report.text, sizeof check->report.text, "%s", reason);
     }
     return status;
 }
@@ -302,7 +310,7 @@ static void run_with_memory(struct hd_rig *rig)
                 "close leaves %llu bytes of the host's",
                 (unsigned long long)hd_rig_held_bytes(rig));
     if (rig->port.device != NULL && !rig->may_leak) {
-        hd_conform_device_close(&rig->device);
+        hd_lent_close(&rig->device);
     }
 }
 

@@ -12,6 +12,7 @@
 #ifndef HEDDLE_CONFORM_RIG_H
 #define HEDDLE_CONFORM_RIG_H
 
+#include "conform/check.h"
 #include "conform/port.h"
 #include "conform/suites.h"
 
@@ -47,9 +48,9 @@ struct hd_rig {
     struct hd_port port;            /* its transport follows this one's at hd_rig_port */
     struct hd_transport_setup setup;
     struct hd_host host, inner_host;
-    struct hd_conform_device device; /* of its slots; in use where port.device points to it */
-    uint64_t lent_bytes;             /* of host->alloc, that the lender of the device holds */
-    uint32_t may_leak;               /* what could not come to rest must not be freed */
+    struct hd_lent device; /* of its slots; in use where port.device points to it */
+    uint64_t lent_bytes;   /* of host->alloc, that the lender of the device holds */
+    uint32_t may_leak;     /* what could not come to rest must not be freed */
     struct hd_bootstrap *bootstrap;
     struct hd_rig_shared *shared;
     const struct hd_channel *list[HD_PORT_CHANNEL_MAX]; /* what setup points to */

@@ -82,12 +82,12 @@ static void send_slowly(struct hd_rig *rig, struct hd_message message)
     }
     HD_RIG_EXPECT(rig, "reserve", message, status, HD_OK);
     HD_RIG_EXPECT(rig, "filling", message, hd_port_fill(port, message), HD_OK);
-    status = hd_slot_fill(port->device, end, 0xFF, sizeof last);
+    status = hd_lent_fill(port->device, end, 0xFF, sizeof last);
     HD_RIG_EXPECT(rig, "poisoning", message, status, HD_OK);
     for (uint32_t look = 0; look < LOOKS; look++) {
         sched_yield();
     }
-    status = hd_slot_write(port->device, end, &last, sizeof last);
+    status = hd_lent_write(port->device, end, &last, sizeof last);
     HD_RIG_EXPECT(rig, "writing", message, status, HD_OK);
     HD_RIG_EXPECT(rig, "post_send", message, hd_port_post(port, message), HD_OK);
 }
@@ -113,7 +113,7 @@ static void look_at_the_end(struct hd_rig *rig)
         HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
         HD_RIG_EXPECT(
             rig, "reading", message,
-            hd_slot_read(port->device, &last, slot + LARGE_BYTES - sizeof last, sizeof last),
+            hd_lent_read(port->device, &last, slot + LARGE_BYTES - sizeof last, sizeof last),
             HD_OK);
         HD_RIG_HOLD(rig, last == wanted,
                     "message %llu is said to be there, and its last word is %016llx, not %016llx",

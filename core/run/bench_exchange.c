@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <sched.h>
 
-enum { RENEW_COUNT = 64 };
+enum { RENEW_COUNT = 64, BURST_MAX = 64 };
 
 hd_status hd_exchange_take(struct hd_exchange_sample *sample, uint32_t capacity)
 {
@@ -40,27 +40,22 @@ static hd_status prepare(struct hd_line *line, uint32_t count, uint32_t is_whole
         status = hd_line_expect(line, line->received + count);
     }
     for (uint32_t i = 0; status == HD_OK && !is_whole && i < count; i++) {
-        hd_line_fill(line, line->sent + i);
+        status = hd_line_fill(line, line->sent + i);
     }
-    return status;
+    return status == HD_OK ? hd_line_settle(line) : status;
 }
 
 static hd_status send_one(struct hd_line *line, uint32_t is_whole)
 {
-    if (is_whole) {
-        hd_line_fill(line, line->sent);
-    }
-    return hd_line_post(line);
+    const hd_status status = is_whole ? hd_line_fill(line, line->sent) : HD_OK;
+    return status == HD_OK ? hd_line_post(line) : status;
 }
 
 static hd_status receive_one(struct hd_line *line, uint32_t is_whole)
 {
     const hd_status status = hd_line_receive(line);
 
-    if (status == HD_OK && is_whole) {
-        hd_line_check(line, line->received - 1);
-    }
-    return status;
+    return status == HD_OK && is_whole ? hd_line_check(line, line->received - 1) : status;
 }
 
 static hd_status trip(struct hd_line *line, uint32_t is_whole)
@@ -80,10 +75,10 @@ static hd_status finish(struct hd_line *line, uint32_t count, uint32_t is_whole)
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < count; i++) {
-        if (!is_whole) {
-            hd_line_check(line, line->released);
+        status = is_whole ? HD_OK : hd_line_check(line, line->released);
+        if (status == HD_OK) {
+            status = hd_line_release(line);
         }
-        status = hd_line_release(line);
     }
     return status;
 }
@@ -105,15 +100,59 @@ static hd_status burst(struct hd_line *line, uint32_t count, uint32_t is_whole,
     return status == HD_OK ? finish(line, count, is_whole) : status;
 }
 
+/* --- latency on a device --------------------------------------------------------------------- */
+
+/* Into the stream: what rank 0 sends, and what comes back; rank 1 the other way round. */
+static hd_status enqueue_trips(struct hd_line *line, uint32_t count, uint64_t *marks)
+{
+    const struct hd_lent *lent = &line->shape.device->lent;
+    hd_status status = lent->ops->mark(lent->kernel, &marks[0]);
+
+    for (uint32_t i = 0; status == HD_OK && i < count; i++) {
+        status = trip(line, 0);
+        if (status == HD_OK) {
+            status = lent->ops->mark(lent->kernel, &marks[i + 1]);
+        }
+    }
+    return status;
+}
+
+/* The whole burst stands in the stream before it runs; the times are those of the device. */
+static hd_status burst_on_device(struct hd_line *line, uint32_t count,
+                                 struct hd_exchange_sample *sample)
+{
+    uint64_t marks[BURST_MAX + 1], passed_ns = 0, before_ns = 0;
+
+    assert(count <= BURST_MAX);
+    hd_line_renew(line);
+    hd_status status = prepare(line, count, 0);
+    if (status == HD_OK) {
+        status = enqueue_trips(line, count, marks);
+    }
+    if (status == HD_OK) {
+        status = hd_line_reach(line, marks[count], &passed_ns);
+    }
+    for (uint32_t i = 0; status == HD_OK && i <= count; i++) {
+        status = hd_line_reach(line, marks[i], &passed_ns);
+        if (status == HD_OK && i > 1) {
+            keep(sample, passed_ns - before_ns);
+        }
+        before_ns = passed_ns;
+    }
+    return status == HD_OK ? finish(line, count, 0) : status;
+}
+
 hd_status hd_exchange_latency(struct hd_line *line, const struct hd_exchange *exchange,
                               struct hd_exchange_sample *sample)
 {
-    const uint32_t most = line->shape.depth - 1;
+    const uint32_t depth = line->shape.depth < BURST_MAX ? line->shape.depth : BURST_MAX;
+    const uint32_t most = line->shape.device != NULL ? depth - 1 : line->shape.depth - 1;
     hd_status status = HD_OK;
 
     for (uint32_t left = exchange->count; status == HD_OK && left > 0;) {
         const uint32_t counted = left < most ? left : most;
-        status = burst(line, counted + 1, exchange->is_whole, sample);
+        status = line->shape.device != NULL ? burst_on_device(line, counted + 1, sample)
+                                            : burst(line, counted + 1, exchange->is_whole, sample);
         left -= counted;
     }
     return status == HD_OK ? hd_line_fence(line) : status;
@@ -133,22 +172,16 @@ static hd_status keep_window(struct hd_line *line, uint64_t first, uint32_t wind
 
 static hd_status push(struct hd_line *line, uint32_t is_whole)
 {
-    if (is_whole) {
-        hd_line_fill(line, line->sent);
-    } else {
-        hd_line_stamp(line, line->sent);
-    }
-    return hd_line_post(line);
+    const hd_status status =
+        is_whole ? hd_line_fill(line, line->sent) : hd_line_stamp(line, line->sent);
+    return status == HD_OK ? hd_line_post(line) : status;
 }
 
 static hd_status pull(struct hd_line *line, uint32_t is_whole)
 {
-    if (is_whole) {
-        hd_line_check(line, line->released);
-    } else {
-        hd_line_glance(line, line->released);
-    }
-    return hd_line_release(line);
+    const hd_status status =
+        is_whole ? hd_line_check(line, line->released) : hd_line_glance(line, line->released);
+    return status == HD_OK ? hd_line_release(line) : status;
 }
 
 static void renew(struct hd_line *line, uint64_t turn)
@@ -309,6 +342,9 @@ hd_status hd_exchange_stream(struct hd_line *line, const struct hd_exchange *exc
         status = hd_line_meet(line);
     }
     const double seconds = (double)(hd_now_ns() - begin_ns) * 1e-9;
+    if (status == HD_OK) {
+        status = hd_line_look(line);
+    }
     *gbytes = ways * exchange->count * (double)line->shape.bytes * 1e-9 / seconds;
     return status == HD_OK ? hd_line_fence(line) : status;
 }

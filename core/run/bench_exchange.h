@@ -25,6 +25,8 @@ struct hd_exchange_sample {
 hd_status hd_exchange_take(struct hd_exchange_sample *sample, uint32_t capacity);
 void hd_exchange_give(struct hd_exchange_sample *sample);
 
+/* On a device the bytes are always written before and compared after the time, whatever `is_whole`
+   says, and a trip is from where the stream posts to where it may read. */
 hd_status hd_exchange_latency(struct hd_line *line, const struct hd_exchange *exchange,
                               struct hd_exchange_sample *sample);
 

@@ -130,6 +130,7 @@ static hd_status start_pulse(struct hd_line *line, struct hd_problem *problem)
         .ops = line->ops,
         .capabilities = line->shape.has_engine_pulse ? carrier->capabilities : 0,
         .is_hooked = line->shape.has_engine_pulse && line->plugin.inner != NULL,
+        .is_device = line->shape.has_engine_pulse && line->shape.device != NULL,
         .is_asked = line->shape.has_thread,
     };
 
@@ -187,6 +188,12 @@ hd_status hd_line_open(struct hd_line *line, const struct hd_bench_rank *rank, u
         .memory = HD_MEMORY_HOST,
         .alignment_bytes = ALIGNMENT_BYTES,
     };
+    if (shape.device != NULL) {
+        const struct hd_lent *lent = &shape.device->lent;
+        line->setup.memory = lent->about.memory;
+        line->setup.device = rank->ordinal;
+        line->setup.alignment_bytes = hd_lent_alignment(lent);
+    }
     line->is_serial = (carrier_of(&plugin)->capabilities & HD_TRANSPORT_SERIAL) != 0;
     line->ops = plugin.plugin->ops;
     const hd_status status = line->ops->open(&line->setup, &line->transport);
@@ -194,6 +201,9 @@ hd_status hd_line_open(struct hd_line *line, const struct hd_bench_rank *rank, u
         return hd_line_blame(line, status, problem);
     }
     hd_line_renew(line);
+    if (hd_line_take_stamps(line) != HD_OK) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for stamps");
+    }
     return start_pulse(line, problem);
 }
 
@@ -203,7 +213,10 @@ hd_status hd_line_close(struct hd_line *line, struct hd_problem *problem)
         return HD_OK;
     }
     hd_line_renew(line);
-    hd_status status = hd_line_fence(line); /* all rests before anybody says so */
+    hd_status status = hd_line_settle(line); /* all rests before anybody says so */
+    if (status == HD_OK) {
+        status = hd_line_fence(line);
+    }
     if (status == HD_OK && line->ops->quiesce != NULL) {
         status = line->ops->quiesce(line->transport, line->deadline_ns);
     }
@@ -212,6 +225,8 @@ hd_status hd_line_close(struct hd_line *line, struct hd_problem *problem)
     }
     line->ops->close(line->transport, line->deadline_ns);
     line->transport = NULL;
+    hd_memory_give(line->stamps_out);
+    line->stamps_out = NULL;
     return status == HD_OK ? HD_OK : hd_line_blame(line, status, problem);
 }
 
@@ -220,6 +235,10 @@ hd_status hd_line_blame(struct hd_line *line, hd_status status, struct hd_proble
     assert(status < 0);
     if (line->failure.exit_code != 0 && problem->exit_code == 0) {
         *problem = line->failure;
+    }
+    if (line->shape.device != NULL && problem->exit_code == 0 &&
+        line->shape.device->failure.exit_code != 0) {
+        *problem = line->shape.device->failure;
     }
     return hd_problem_set(problem, status, hd_exit_of(status), "%s returned %s",
                           line->plugin.plugin->name, hd_status_name(status));

@@ -6,6 +6,10 @@
  * what is beside it is what the engine has as well: a wait where the plugin has none of its own, a
  * thread that moves it where it needs one or is asked to have one, and a host.
  *
+ * Where the slots lie on a device, what is posted, awaited and released stands in its stream, and
+ * so do the bytes that are written and looked at; the host waits for the stream only where it says
+ * so.
+ *
  * A message is a body that is the same for every `depth`th message of a slot and differs from that
  * of the message before it in the same slot, with the pattern word of channel and sequence over its
  * first 8 bytes: so neither a byte that is not written anew nor a message in another's place goes
@@ -14,12 +18,14 @@
 #ifndef HEDDLE_RUN_BENCH_LINE_H
 #define HEDDLE_RUN_BENCH_LINE_H
 
+#include "run/bench_device.h"
 #include "run/bench_ranks.h"
 
 #include <heddle/transport.h>
 
 #define HD_LINE_CHANNEL_COUNT 4u
 #define HD_LINE_STAMP_BYTES   8u
+#define HD_LINE_UNREAD_MAX    128u /* stamps of a device, on their way to the host */
 
 /* What is opened. */
 struct hd_line_plugin {
@@ -34,6 +40,7 @@ struct hd_line_shape {
     uint32_t has_engine_pulse; /* 1: the thread that the engine would have; else only if asked */
     uint32_t is_untraced;      /* what the plugin would tell of its transfers is not asked for */
     const unsigned char *bodies[2]; /* hd_line_bodies */
+    struct hd_bench_device *device; /* of the slots; NULL: they are the host's */
 };
 
 /* A host of this rank, for the hook or for what it wraps. */
@@ -64,6 +71,10 @@ struct hd_line {
     uint64_t reserved, sent, posted, received, released; /* the next sequence of each */
     uint64_t meeting_count;
     uint64_t wrong_count, checked_count;
+
+    uint64_t *stamps_out, *stamps_in; /* host sides of copies: [depth], [HD_LINE_UNREAD_MAX] */
+    uint64_t unread_first;            /* the sequence that stamps_in begins with */
+    uint32_t unread_count;
 };
 
 /* The two bodies of messages of `bytes`, freed by hd_memory_give of the first. */
@@ -102,19 +113,39 @@ hd_status hd_line_post(struct hd_line *line);
 /* Target: posts the receives up to `end` that have a slot; of a serial transport hd_line_receive
    posts, and this does nothing. */
 hd_status hd_line_expect(struct hd_line *line, uint64_t end);
-/* Waits for message `received`; and gives back `released`. */
+/* Waits for message `received`, or lets the stream; and gives back `released`. */
 hd_status hd_line_receive(struct hd_line *line);
 hd_status hd_line_release(struct hd_line *line);
 
+/* --- bench_slot.c: bytes; on a device an error of its kernel's --------------------------------
+ */
+
 /* Writes message `sequence` of channel `out` into its slot, or only its first 8 bytes. */
-void hd_line_fill(const struct hd_line *line, uint64_t sequence);
-void hd_line_stamp(const struct hd_line *line, uint64_t sequence);
-/* Reads message `sequence` of channel `in`, or only its first 8 bytes, and counts. */
-void hd_line_check(struct hd_line *line, uint64_t sequence);
-void hd_line_glance(struct hd_line *line, uint64_t sequence);
+hd_status hd_line_fill(struct hd_line *line, uint64_t sequence);
+hd_status hd_line_stamp(struct hd_line *line, uint64_t sequence);
+/* Reads message `sequence` of channel `in`, or only its first 8 bytes, and counts.  What glance
+   reads on a device is counted at the next look, of which there is one before it would be too much.
+ */
+hd_status hd_line_check(struct hd_line *line, uint64_t sequence);
+hd_status hd_line_glance(struct hd_line *line, uint64_t sequence);
+hd_status hd_line_look(struct hd_line *line);
 
 /* 1: what the source writes stands in the target's slot before anything is sent.  Collective; only
    before the first message. */
 hd_status hd_line_is_in_place(struct hd_line *line, uint32_t *is_in_place);
+
+/* NULL: slots of the host. */
+void *hd_line_stream(const struct hd_line *line);
+/* The host waits for all of the stream, or for a mark in it and has its time; the transport moves
+   meanwhile.  On the host settle does nothing. */
+hd_status hd_line_settle(struct hd_line *line);
+hd_status hd_line_reach(struct hd_line *line, uint64_t mark, uint64_t *passed_ns);
+
+/* What the files of a line share. */
+hd_status hd_line_take_stamps(struct hd_line *line);
+unsigned char *hd_line_slot(const struct hd_line *line, uint32_t channel, uint64_t sequence);
+uint64_t hd_line_stamp_of(uint32_t channel, uint64_t sequence);
+hd_status hd_line_put(struct hd_line *line, void *slot, const void *bytes, uint64_t count);
+hd_status hd_line_get(struct hd_line *line, void *bytes, const void *slot, uint64_t count);
 
 #endif /* HEDDLE_RUN_BENCH_LINE_H */

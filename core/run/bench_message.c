@@ -1,14 +1,11 @@
-/* run/bench_message.c - messages over a line: the calls of the contract, and the bytes. */
+/* run/bench_message.c - messages over a line: the calls of the contract. */
 #include "base/clock.h"
 #include "run/bench_line.h"
 
-#include <assert.h>
 #include <sched.h>
-#include <string.h>
 #include <time.h>
 
 enum { POLL_COUNT = 64, NAP_NS = 50000 };
-enum { STAMP_WORD = 1 << 20 }; /* of no body, and never 0 */
 
 /* --- messages -------------------------------------------------------------------------------- */
 
@@ -64,7 +61,7 @@ hd_status hd_line_reserve(struct hd_line *line, uint64_t end)
 hd_status hd_line_post(struct hd_line *line)
 {
     const struct hd_message message = {.sequence = line->sent, .channel = line->out};
-    const hd_status status = line->ops->post_send(line->transport, &message, NULL);
+    const hd_status status = line->ops->post_send(line->transport, &message, hd_line_stream(line));
 
     line->sent += status == HD_OK;
     return status;
@@ -88,13 +85,23 @@ hd_status hd_line_expect(struct hd_line *line, uint64_t end)
     return line->is_serial ? HD_OK : expect(line, end);
 }
 
+/* On a device the stream waits, and the host goes on. */
+static hd_status wait_to_read(struct hd_line *line, const struct hd_message *message)
+{
+    void *stream = hd_line_stream(line);
+
+    return stream != NULL && line->ops->wait != NULL
+               ? line->ops->wait(line->transport, message, stream, line->deadline_ns)
+               : hd_line_wait(line, message);
+}
+
 hd_status hd_line_receive(struct hd_line *line)
 {
     const struct hd_message message = {.sequence = line->received, .channel = line->in};
     hd_status status = line->is_serial ? expect(line, line->received + 1) : HD_OK;
 
     if (status == HD_OK) {
-        status = hd_line_wait(line, &message);
+        status = wait_to_read(line, &message);
     }
     line->received += status == HD_OK;
     return status;
@@ -103,102 +110,51 @@ hd_status hd_line_receive(struct hd_line *line)
 hd_status hd_line_release(struct hd_line *line)
 {
     const struct hd_message message = {.sequence = line->released, .channel = line->in};
-    const hd_status status = line->ops->release(line->transport, &message, NULL);
+    const hd_status status = line->ops->release(line->transport, &message, hd_line_stream(line));
 
     line->released += status == HD_OK;
     return status;
 }
 
-/* --- bytes ----------------------------------------------------------------------------------- */
-
-static unsigned char *slot_of(const struct hd_line *line, uint32_t channel, uint64_t sequence)
-{
-    const struct hd_message message = {.sequence = sequence, .channel = channel};
-    return line->ops->slot(line->transport, &message);
-}
-
-static const unsigned char *body_of(const struct hd_line *line, uint64_t sequence)
-{
-    return line->shape.bodies[sequence / line->shape.depth % 2];
-}
-
-static uint64_t stamp_of(uint32_t channel, uint64_t sequence)
-{
-    return hd_pattern_word(channel, sequence, STAMP_WORD);
-}
-
-static uint64_t stamp_bytes(const struct hd_line *line)
-{
-    return line->shape.bytes < HD_LINE_STAMP_BYTES ? line->shape.bytes : HD_LINE_STAMP_BYTES;
-}
-
-void hd_line_stamp(const struct hd_line *line, uint64_t sequence)
-{
-    const uint64_t stamp = stamp_of(line->out, sequence);
-    memcpy(slot_of(line, line->out, sequence), &stamp, stamp_bytes(line));
-}
-
-void hd_line_fill(const struct hd_line *line, uint64_t sequence)
-{
-    const uint64_t head_bytes = stamp_bytes(line);
-
-    memcpy(slot_of(line, line->out, sequence) + head_bytes, body_of(line, sequence) + head_bytes,
-           line->shape.bytes - head_bytes);
-    hd_line_stamp(line, sequence);
-}
-
-void hd_line_glance(struct hd_line *line, uint64_t sequence)
-{
-    const uint64_t stamp = stamp_of(line->in, sequence);
-
-    line->checked_count++;
-    line->wrong_count += memcmp(slot_of(line, line->in, sequence), &stamp, stamp_bytes(line)) != 0;
-}
-
-void hd_line_check(struct hd_line *line, uint64_t sequence)
-{
-    const uint64_t stamp = stamp_of(line->in, sequence);
-    const uint64_t head_bytes = stamp_bytes(line);
-    const unsigned char *slot = slot_of(line, line->in, sequence);
-
-    line->checked_count++;
-    line->wrong_count += memcmp(slot, &stamp, head_bytes) != 0 ||
-                         memcmp(slot + head_bytes, body_of(line, sequence) + head_bytes,
-                                line->shape.bytes - head_bytes) != 0;
-}
+/* --- meeting --------------------------------------------------------------------------------- */
 
 static hd_status ring(struct hd_line *line)
 {
     const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->out + 2};
-    const uint64_t stamp = stamp_of(bell.channel, bell.sequence);
-    const hd_status status = reserve_one(line, &bell);
+    const uint64_t stamp = hd_line_stamp_of(bell.channel, bell.sequence);
+    hd_status status = reserve_one(line, &bell);
 
-    if (status != HD_OK) {
-        return status;
+    if (status == HD_OK) {
+        status = hd_line_put(line, hd_line_slot(line, bell.channel, bell.sequence), &stamp,
+                             sizeof stamp);
     }
-    memcpy(slot_of(line, bell.channel, bell.sequence), &stamp, sizeof stamp);
-    return line->ops->post_send(line->transport, &bell, NULL);
+    return status == HD_OK ? line->ops->post_send(line->transport, &bell, hd_line_stream(line))
+                           : status;
 }
 
 static hd_status hear(struct hd_line *line)
 {
     const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->in + 2};
-    const uint64_t stamp = stamp_of(bell.channel, bell.sequence);
+    const uint64_t stamp = hd_line_stamp_of(bell.channel, bell.sequence);
+    uint64_t heard = 0;
     hd_status status = HD_OK;
 
     if (line->is_serial) {
         status = line->ops->post_recv(line->transport, &bell);
     }
     if (status == HD_OK) {
-        status = hd_line_wait(line, &bell);
+        status = wait_to_read(line, &bell);
+    }
+    if (status == HD_OK) {
+        status = hd_line_get(line, &heard, hd_line_slot(line, bell.channel, bell.sequence),
+                             sizeof heard);
     }
     if (status != HD_OK) {
         return status;
     }
     line->checked_count++;
-    line->wrong_count +=
-        memcmp(slot_of(line, bell.channel, bell.sequence), &stamp, sizeof stamp) != 0;
-    return line->ops->release(line->transport, &bell, NULL);
+    line->wrong_count += heard != stamp;
+    return line->ops->release(line->transport, &bell, hd_line_stream(line));
 }
 
 hd_status hd_line_meet(struct hd_line *line)
@@ -217,29 +173,5 @@ hd_status hd_line_meet(struct hd_line *line)
         status = is_first ? hear(line) : ring(line);
     }
     line->meeting_count++;
-    return status;
-}
-
-hd_status hd_line_is_in_place(struct hd_line *line, uint32_t *is_in_place)
-{
-    const uint64_t token = 0xa5a5a5a5a5a5a5a5ull; /* no message begins so */
-    uint32_t seen = 0, other = 0;
-    hd_status status = HD_OK;
-
-    assert(line->sent == 0 && line->received == 0);
-    if (line->rank->rank == 0) {
-        status = hd_line_reserve(line, 1);
-        if (status == HD_OK) {
-            memcpy(slot_of(line, 0, 0), &token, stamp_bytes(line));
-        }
-    }
-    if (status == HD_OK) {
-        status = hd_line_fence(line);
-    }
-    if (status == HD_OK) {
-        seen = line->rank->rank == 1 && memcmp(slot_of(line, 0, 0), &token, stamp_bytes(line)) == 0;
-        status = hd_line_swap(line, &seen, &other, sizeof seen);
-    }
-    *is_in_place = seen | other;
     return status;
 }

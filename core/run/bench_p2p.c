@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define MIB ((uint64_t)1 << 20)
+/* Of a stream: a device moves so much in some milliseconds, beside which a meeting is nothing. */
+#define DEVICE_ROUND_BYTES (8192 * MIB)
 
 enum {
     LINE_MAX_COUNT = HD_P2P_CANDIDATE_MAX + 1,
@@ -36,6 +38,9 @@ struct trial {
     struct hd_line lines[LINE_MAX_COUNT];
     struct series series[LINE_MAX_COUNT];
     const unsigned char *bodies[2];
+    struct hd_bench_device *device;   /* NULL: the host */
+    struct hd_exchange_sample copies; /* the yardstick's, of a device; rank 0 */
+    double copy_gbytes[HD_P2P_ROUND_COUNT];
 };
 
 /* --- how often ------------------------------------------------------------------------------- */
@@ -63,11 +68,12 @@ static void choose(const struct hd_p2p_request *request, struct hd_p2p_row *row)
 {
     const uint32_t rounds = round_count(request);
     const uint32_t share = (request->iterations + rounds - 1) / rounds;
+    const uint64_t round_bytes = request->lender.kernel != NULL ? DEVICE_ROUND_BYTES : 64 * MIB;
 
     row->window = hd_p2p_window(request, row->bytes);
     row->depth = row->window > 1 ? row->window : 2;
     row->latency_count = share > 0 ? share : (uint32_t)clamp(32 * MIB / row->bytes, 2, 512);
-    row->stream_count = share > 0 ? share : (uint32_t)clamp(64 * MIB / row->bytes, 4, 2048);
+    row->stream_count = share > 0 ? share : (uint32_t)clamp(round_bytes / row->bytes, 4, 2048);
 }
 
 /* --- one size -------------------------------------------------------------------------------- */
@@ -85,7 +91,8 @@ static hd_status open_line(struct trial *trial, const struct hd_line_plugin *plu
                   .is_untraced = 1,
                   .depth = trial->row->depth,
                   .has_thread = trial->request->has_thread && plugin->plugin != &hd_bench_raw,
-                  .bodies = {trial->bodies[0], trial->bodies[1]}},
+                  .bodies = {trial->bodies[0], trial->bodies[1]},
+                  .device = trial->device},
     };
     hd_status status = hd_line_open(line, trial->rank, trial->instance++, problem);
     if (status != HD_OK) {
@@ -123,7 +130,9 @@ static hd_status open_all(struct trial *trial, struct hd_problem *problem)
     for (uint32_t i = 0; status == HD_OK && i < request->candidate_count; i++) {
         status = open_line(trial, &request->candidates[i], &trial->row->sides[i], problem);
     }
-    if (status == HD_OK && trial->has_raw) {
+    if (status == HD_OK && trial->device != NULL) {
+        status = hd_exchange_take(&trial->copies, trial->round_count * trial->row->latency_count);
+    } else if (status == HD_OK && trial->has_raw) {
         status = open_line(trial, &raw, &trial->row->raw, problem);
     }
     return status;
@@ -140,14 +149,55 @@ static hd_status close_all(struct trial *trial, struct hd_problem *problem)
             status = hd_line_close(&trial->lines[i], problem);
         }
     }
+    hd_exchange_give(&trial->copies);
     hd_memory_give((void *)trial->bodies[0]);
     return status;
+}
+
+/* One turn of one line on a device. */
+static hd_status take_device_turn(struct trial *trial, struct series *series, uint32_t round)
+{
+    const struct hd_exchange latency = {.count = trial->row->latency_count};
+    const struct hd_exchange stream = {.count = trial->row->stream_count,
+                                       .window = trial->row->window,
+                                       .is_both = trial->request->is_both};
+    const hd_status status = hd_exchange_latency(series->line, &latency, &series->whole);
+
+    return status == HD_OK ? hd_exchange_stream(series->line, &stream, &series->whole_gbytes[round])
+                           : status;
+}
+
+/* The yardstick's turn: rank 1 leaves the device alone meanwhile. */
+static hd_status take_copy_turn(struct trial *trial, uint32_t round, struct hd_problem *problem)
+{
+    struct hd_exchange_sample *sample = &trial->copies;
+    const struct hd_bench_copies copies = {.bytes = trial->row->bytes,
+                                           .count = trial->row->stream_count,
+                                           .each_us = sample->half_us + sample->count,
+                                           .each_count = trial->row->latency_count};
+    struct hd_line *line = &trial->lines[0];
+    hd_status status = HD_OK;
+
+    if (trial->rank->rank == 0) {
+        status = hd_bench_device_copy(trial->device, &copies, &trial->copy_gbytes[round]);
+        sample->count += copies.each_count;
+    }
+    if (status != HD_OK) {
+        return hd_bench_device_blame(trial->device, status, problem);
+    }
+    hd_line_renew(line);
+    status = hd_line_fence(line);
+    return status == HD_OK ? HD_OK : hd_line_blame(line, status, problem);
 }
 
 /* One turn of one line: latency and stream, whole and bare. */
 static hd_status take_turn(struct trial *trial, struct series *series, uint32_t round)
 {
     struct hd_exchange latency = {.count = trial->row->latency_count, .is_whole = 1};
+
+    if (trial->device != NULL) {
+        return take_device_turn(trial, series, round);
+    }
     struct hd_exchange stream = {.count = trial->row->stream_count,
                                  .window = trial->row->window,
                                  .is_whole = 1,
@@ -205,6 +255,16 @@ static hd_status run_perftest(struct trial *trial, uint32_t candidate)
     return hd_perftest_run(trial->rank, &request, &trial->row->sides[candidate].perftest);
 }
 
+static hd_status run_perftests(struct trial *trial)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < trial->request->candidate_count; i++) {
+        status = wants_perftest(trial->request, i) ? run_perftest(trial, i) : HD_OK;
+    }
+    return status;
+}
+
 /* What comes before the first round counts for nothing but its wrong messages. */
 static hd_status warm_up(struct trial *trial, struct series *series)
 {
@@ -237,13 +297,14 @@ static hd_status measure(struct trial *trial, struct hd_problem *problem)
                 return hd_line_blame(&trial->lines[i], status, problem);
             }
         }
-        const uint32_t has_perftest = round < PERFTEST_ROUNDS;
-        for (uint32_t i = 0; has_perftest && i < trial->request->candidate_count; i++) {
-            const hd_status status =
-                wants_perftest(trial->request, i) ? run_perftest(trial, i) : HD_OK;
-            if (status != HD_OK) {
-                return hd_line_blame(&trial->lines[i], status, problem);
-            }
+        const uint32_t has_perftest = trial->device == NULL && round < PERFTEST_ROUNDS;
+        hd_status status = has_perftest ? run_perftests(trial) : HD_OK;
+        if (status != HD_OK) {
+            return hd_line_blame(&trial->lines[0], status, problem);
+        }
+        status = trial->device != NULL ? take_copy_turn(trial, round, problem) : HD_OK;
+        if (status != HD_OK) {
+            return status;
         }
     }
     return HD_OK;
@@ -266,7 +327,8 @@ static hd_status conclude(struct trial *trial, struct series *series)
     hd_bench_tail(series->whole.half_us, series->whole.count, &series->side->whole_us);
     hd_bench_tail(series->bare.half_us, series->bare.count, &series->side->bare_us);
     hd_bench_spread(series->whole_gbytes, trial->round_count, &series->side->whole_gbytes);
-    hd_bench_spread(series->bare_gbytes, trial->round_count, &series->side->bare_gbytes);
+    hd_bench_spread(series->bare_gbytes, trial->device == NULL ? trial->round_count : 0,
+                    &series->side->bare_gbytes);
     return HD_OK;
 }
 
@@ -287,6 +349,11 @@ static hd_status measure_size(struct trial *trial, struct hd_problem *problem)
     if (status != HD_OK) {
         return status; /* the process ends, and all that it holds with it */
     }
+    if (trial->device != NULL && trial->rank->rank == 0) {
+        struct hd_p2p_side *copy = &trial->row->raw;
+        hd_bench_tail(trial->copies.half_us, trial->copies.count, &copy->whole_us);
+        hd_bench_spread(trial->copy_gbytes, trial->round_count, &copy->whole_gbytes);
+    }
     trial->row->is_measured = 1;
     return close_all(trial, &ending) == HD_OK
                ? HD_OK
@@ -295,19 +362,14 @@ static hd_status measure_size(struct trial *trial, struct hd_problem *problem)
 
 /* --- both ranks ------------------------------------------------------------------------------ */
 
-/* Rank 1 measures too, and nobody reads it. */
-static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
+static hd_status measure_sizes(struct hd_bench_rank *rank, struct hd_p2p_result *result,
+                               struct hd_bench_device *device, struct hd_problem *problem)
 {
-    static struct hd_p2p_result unread;
     static struct trial trial;
     const struct hd_p2p_request *request = rank->context;
-    struct hd_p2p_result *result = rank->rank == 0 ? rank->results : &unread;
     uint32_t instance = 0;
     hd_status status = HD_OK;
 
-    result->has_raw = request->link == NULL || strcmp(hd_link_peer(request->link, 0)->boot,
-                                                      hd_link_peer(request->link, 1)->boot) == 0;
-    result->row_count = request->size_count;
     for (uint32_t i = 0; status == HD_OK && i < request->size_count; i++) {
         struct hd_p2p_row *row = &result->rows[i];
         row->bytes = request->sizes[i];
@@ -318,11 +380,40 @@ static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
         trial = (struct trial){.rank = rank,
                                .request = request,
                                .row = row,
+                               .device = device,
                                .has_raw = result->has_raw,
                                .round_count = round_count(request),
                                .instance = instance};
         status = measure_size(&trial, problem);
         instance = trial.instance;
+    }
+    return status;
+}
+
+/* Rank 1 measures too, and nobody reads it. */
+static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
+{
+    static struct hd_p2p_result unread;
+    static struct hd_bench_device device;
+    const struct hd_p2p_request *request = rank->context;
+    const uint32_t has_device = request->lender.kernel != NULL;
+    struct hd_p2p_result *result = rank->rank == 0 ? rank->results : &unread;
+    hd_status status = HD_OK;
+
+    result->has_raw = has_device || hd_bench_share_host(request->link);
+    result->row_count = request->size_count;
+    if (has_device) {
+        status = hd_bench_device_open(&device, rank, &request->lender,
+                                      request->sizes[request->size_count - 1], problem);
+    }
+    if (status == HD_OK && has_device) {
+        snprintf(result->device, sizeof result->device, "%s", device.lent.about.effective);
+    }
+    if (status == HD_OK) {
+        status = measure_sizes(rank, result, has_device ? &device : NULL, problem);
+    }
+    if (status == HD_OK) {
+        hd_bench_device_close(&device);
     }
     return status;
 }

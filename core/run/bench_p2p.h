@@ -11,8 +11,14 @@
  * compares every byte, within the measured time.  `bare`: only the transport's calls; of a latency
  * the bytes are written before and compared afterwards, of a stream only the first 8 of a message.
  *
- * Yardsticks: a raw exchange through a memfd (run/bench_raw.h), measured by the same code, and
- * ucx_perftest (run/bench_perftest.h), which neither writes nor reads and so stands beside `bare`.
+ * Where the slots lie on a device (a kernel lends it), there is one measurement of each, and no
+ * byte but the first 8 of a stream's message is written or read within the time: a latency is from
+ * where the source's stream posts to where the target's may read, and half of it; its yardstick is
+ * a copy within rank 0's device.
+ *
+ * Yardsticks of the host: a raw exchange through a memfd (run/bench_raw.h), measured by the same
+ * code, and ucx_perftest (run/bench_perftest.h), which neither writes nor reads and so stands
+ * beside `bare`.
  */
 #ifndef HEDDLE_RUN_BENCH_P2P_H
 #define HEDDLE_RUN_BENCH_P2P_H
@@ -32,10 +38,11 @@ struct hd_p2p_request {
     uint32_t candidate_count;
     uint32_t size_count;
     uint64_t sizes[HD_P2P_SIZE_MAX];
-    uint32_t iterations, warmup; /* 0: by the size */
-    uint32_t window;             /* 0: the depth, by the size */
-    uint32_t is_both;            /* the stream goes both ways at once */
-    uint32_t has_thread;         /* transport.progress_thread */
+    uint32_t iterations, warmup;   /* 0: by the size */
+    uint32_t window;               /* 0: the depth, by the size */
+    uint32_t is_both;              /* the stream goes both ways at once */
+    uint32_t has_thread;           /* transport.progress_thread */
+    struct hd_bench_lender lender; /* of the device that all slots lie on; kernel NULL: the host */
     double timeout_s;
     struct hd_link *link; /* NULL: the ranks are forked here */
     char address[64];     /* of rank 0, for ucx_perftest */
@@ -60,7 +67,9 @@ struct hd_p2p_row {
 };
 
 struct hd_p2p_result {
-    uint32_t row_count, has_raw;
+    uint32_t row_count;
+    uint32_t has_raw; /* the yardstick is there; of a device it is the copy */
+    char device[HD_BENCH_DEVICE_TEXT_BYTES]; /* rank 0's; empty: the host */
     struct hd_p2p_row rows[HD_P2P_SIZE_MAX];
 };
 

@@ -159,6 +159,11 @@ static uint32_t is_settled(void *context, void *shared)
 
 /* --- a rank ---------------------------------------------------------------------------------- */
 
+uint32_t hd_bench_share_host(const struct hd_link *link)
+{
+    return link == NULL || strcmp(hd_link_peer(link, 0)->boot, hd_link_peer(link, 1)->boot) == 0;
+}
+
 static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)
 {
     const struct pair *pair = context;
@@ -168,6 +173,7 @@ static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *sh
         .context = pair->ranks->context,
         .bootstrap = bootstrap,
         .rank = hd_bootstrap_rank(bootstrap),
+        .ordinal = hd_bench_share_host(pair->ranks->link) ? hd_bootstrap_rank(bootstrap) : 0,
         .timeout_ns = pair->ranks->timeout_ns,
         .results = region->results,
     };

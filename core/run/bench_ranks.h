@@ -20,6 +20,7 @@ struct hd_bench_rank {
     const void *context;            /* the caller's */
     struct hd_bootstrap *bootstrap; /* borrowed */
     uint32_t rank;
+    uint32_t ordinal;    /* among the ranks of its host: whose device it takes */
     uint64_t timeout_ns; /* of whatever waits for the peer */
     void *results;       /* zeroed, [result_bytes]; rank 0's are what on_end gets */
 };
@@ -37,6 +38,9 @@ struct hd_bench_ranks {
    rank 0 is another process.  The verdict of a launched pair is the hub's to give. */
 hd_status hd_bench_ranks_run(const struct hd_bench_ranks *ranks, void *results,
                              struct hd_problem *problem);
+
+/* 1: both are on one host; `link` NULL: forked here. */
+uint32_t hd_bench_share_host(const struct hd_link *link);
 
 /* Both give `bytes` and get the other's.  Collective; in a rank. */
 hd_status hd_bench_swap(const struct hd_bench_rank *rank, const void *mine, void *theirs,

@@ -174,7 +174,9 @@ static hd_status run_source(const struct trial *trial, struct times *times)
     hd_status status = hd_line_reserve(line, line->sent + 1);
 
     if (status == HD_OK) {
-        hd_line_fill(line, line->sent);
+        status = hd_line_fill(line, line->sent);
+    }
+    if (status == HD_OK) {
         status = begin(trial, times);
     }
     if (status == HD_OK) {
@@ -216,7 +218,9 @@ static hd_status run_target(const struct trial *trial, uint64_t late_ns, struct 
         keep_transfer(line, times, line->received - 1);
     }
     if (status == HD_OK) {
-        hd_line_check(line, line->received - 1);
+        status = hd_line_check(line, line->received - 1);
+    }
+    if (status == HD_OK) {
         status = hd_line_release(line);
     }
     return status;
@@ -367,12 +371,6 @@ static hd_status measure_line(struct trial *trial, struct hd_skew_line *found,
     return status;
 }
 
-static uint32_t has_one_clock(const struct hd_skew_request *request)
-{
-    return request->link == NULL ||
-           strcmp(hd_link_peer(request->link, 0)->boot, hd_link_peer(request->link, 1)->boot) == 0;
-}
-
 /* Rank 1 keeps what nobody reads. */
 static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
 {
@@ -381,7 +379,7 @@ static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
     static struct hd_line line;
     const struct hd_skew_request *request = rank->context;
     struct hd_skew *result = rank->rank == 0 ? rank->results : &unread;
-    struct trial trial = {rank, request, &work, &line, has_one_clock(request)};
+    struct trial trial = {rank, request, &work, &line, hd_bench_share_host(request->link)};
     const unsigned char *bodies[2];
     hd_status status = hd_line_bodies(request->bytes, bodies);
 

@@ -76,6 +76,7 @@ static hd_status open_file(struct cuda_library *library, const char *path, void 
                       dlerror(), CUDART_VERSION / 1000);
     }
     snprintf(library->path, sizeof library->path, "%s", path);
+    library->is_standin = dlsym(*handle, "standin_enqueue") != NULL;
     symbol = dlsym(*handle, "cudaRuntimeGetVersion");
     if (symbol != NULL && dladdr(symbol, &where) != 0 && where.dli_fname != NULL) {
         snprintf(library->path, sizeof library->path, "%s", where.dli_fname);

@@ -59,11 +59,19 @@ struct cuda_library {
     int runtime_version;            /* 13000 is 13.0 */
     int driver_version;             /* the newest runtime that the driver serves; 0: no driver */
     int device_count;
+    int is_standin; /* 1: it is no CUDA, but simulates its calls (tests/standin), and says so */
 #define CUDA_MEMBER(name) __typeof__(name) *name;
     CUDA_RUNTIME_CALLS(CUDA_MEMBER)
     CUDA_DRIVER_CALLS(CUDA_MEMBER)
 #undef CUDA_MEMBER
 };
+
+/* What stands behind a device's name in all that a user reads: no figure of a stand-in may pass for
+   a GPU's. */
+static inline const char *cuda_standin_text(const struct cuda_library *library)
+{
+    return library->is_standin ? " (a stand-in, no GPU)" : "";
+}
 
 /* The row that every such plugin has among its options: what cuda_load is given. */
 #define CUDA_RUNTIME_OPTION                                                                   \

@@ -95,9 +95,10 @@ static void describe(struct hd_cuda *driver)
                  driver->blas.version / 100 % 100, driver->blas.version % 100);
     }
     snprintf(driver->effective, sizeof driver->effective,
-             "cuda:%d sm_%u, runtime %d.%d, %s, MXFP8 emulated in BF16", driver->ordinal,
-             driver->capability, driver->cuda.runtime_version / 1000,
-             driver->cuda.runtime_version % 1000 / 10, products);
+             "cuda:%d%s sm_%u, runtime %d.%d, %s, MXFP8 emulated in BF16", driver->ordinal,
+             cuda_standin_text(&driver->cuda), driver->capability,
+             driver->cuda.runtime_version / 1000, driver->cuda.runtime_version % 1000 / 10,
+             products);
 }
 
 static void log_paths(const struct hd_cuda *driver)

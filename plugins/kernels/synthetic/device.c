@@ -20,7 +20,7 @@
 
 enum { SLICE_NS = 500000 };
 
-static char effective[CUDA_PATH_BYTES + 64];
+static char effective[CUDA_PATH_BYTES + 96];
 
 static uint64_t now_of(const struct synthetic_device *device)
 {
@@ -96,8 +96,8 @@ hd_status synthetic_device_open(struct hd_kernel *kernel, uint32_t ordinal, stru
         host->free(host->context, device);
         return status;
     }
-    snprintf(effective, sizeof effective, "synthetic: sleeps and fills patterns, cuda:%d by %s",
-             device->index, device->cuda.path);
+    snprintf(effective, sizeof effective, "synthetic: sleeps and fills patterns, cuda:%d%s by %s",
+             device->index, cuda_standin_text(&device->cuda), device->cuda.path);
     device->is_pinned = out->memory == HD_MEMORY_HOST_PINNED;
     out->capabilities = HD_KERNEL_STREAM;
     out->alignment = DEVICE_ALIGNMENT;

@@ -1,0 +1,22 @@
+/*
+ * cli/lender.h - the kernel plugin whose device a transport's slots are to lie on (engine/lent.h).
+ */
+#ifndef HEDDLE_CLI_LENDER_H
+#define HEDDLE_CLI_LENDER_H
+
+#include "cli/cli.h"
+
+#include <heddle/kernel.h>
+
+struct hd_cli_lender {
+    const struct hd_candidate *kernel; /* NULL: none; slots are the host's */
+    struct hd_option_value *options;   /* owned; in the order of its table */
+};
+
+/* Kernel `name` with its options; of one that has an option `memory` that nobody has set it is set
+   to cuda, for it lends nothing else.  On failure the lender is finished already. */
+hd_status hd_cli_lender_find(struct hd_cli *cli, struct hd_config *config, const char *name,
+                             struct hd_cli_lender *lender);
+void hd_cli_lender_finish(struct hd_cli_lender *lender);
+
+#endif /* HEDDLE_CLI_LENDER_H */

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# `heddle bench` on device memory, over the stand-ins for CUDA and its libraries: words, rows, fields,
+# what must hold between the numbers, and every refusal.  Never how fast: no figure here is a GPU's.
+set -uo pipefail
+heddle=$HD_BUILD_DIR/bin/heddle
+json=$HD_BUILD_DIR/tests/json_check
+cuda=$HD_BUILD_DIR/tests/standin/libheddle_standin_cuda.so
+nccl=$HD_BUILD_DIR/tests/standin/libheddle_standin_nccl.so
+broken=$HD_BUILD_DIR/tests/fault/ipc/heddle_transport_cuda_ipc.so
+[ -e "$HD_PLUGIN_DIR/heddle_transport_cuda_ipc.so" ] || {
+    echo "skipped: CUDA's headers are not installed, so nothing of CUDA is built"
+    exit 77
+}
+world=$(mktemp -d)
+trap 'rm -rf "$world"' EXIT
+unset HEDDLE_PLUGIN_PATH HEDDLE_LOG NO_COLOR COLUMNS STANDIN_CUDA_FAULT STANDIN_NCCL_FAULT
+cd "$world" || exit 1
+export STANDIN_CUDA="devices=4" STANDIN_NCCL="serial=on" CUDA_DEVICE_MAX_CONNECTIONS=32
+failed=0
+
+say() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# bench CODE WORDS...: runs, keeps stdout in out and stderr in err, checks the exit code.
+bench() {
+    local code=$1 got
+    shift
+    timeout 100 "$heddle" bench "$@" >out 2>err
+    got=$?
+    [ $got -eq "$code" ] || say "heddle bench $*: exit $got, not $code: $(head -n 2 err)"
+}
+
+has() { # NAME FILE FRAGMENT
+    grep -qF -- "$3" "$2" || say "$1: no '$3' in: $(head -c 1200 "$2")"
+}
+
+number() { # KEY [WHICH]: the value of a scalar member, in order of appearance
+    grep -oE "\"$1\": (null|-?[0-9][-+.0-9e]*)" out | sed -n "${2:-1}p" | sed 's/.*: //'
+}
+
+holds() { # NAME EXPRESSION: awk says that it is true
+    awk "BEGIN { exit !($2) }" || say "$1: $2"
+}
+
+of() { # TRANSPORT: its words
+    echo "transport.name=$1 transport.$1.cuda_runtime=$cuda kernel.synthetic.cuda_runtime=$cuda transport.timeout_s=60"
+    [ "$1" = cuda_ipc ] || echo "transport.$1.library=$nccl"
+}
+
+transports=cuda_ipc
+[ -e "$HD_PLUGIN_DIR/heddle_transport_nccl.so" ] && transports="cuda_ipc nccl nccl_rma"
+
+# --- p2p -----------------------------------------------------------------------------------------
+# shellcheck disable=SC2046,SC2086 # lists of words
+for name in $transports; do
+    bench 0 p2p $(of $name) bench.sizes=1000:64000:x64 bench.iterations=15 --json
+    "$json" out || say "p2p --json is not one object"
+    has "the device is named, and what it is" out '"device": "synthetic: sleeps and fills patterns, cuda:0 (a stand-in, no GPU) by '
+    has "its shape" out '"rows": [{"bytes": 1000, "window": 16, "round_trips_a_round": 3, "messages_a_round": 3'
+    # Five rounds of three trips (bursts of 4, of each rank) and of 3 messages between two meetings of 2;
+    # before them 16 trips (bursts of 16 and 2, of each rank), and 16 messages: 75 + 36 + 20.
+    has "every message is counted, and is right" out '"copied_bytes": 1000, "messages": 131, "wrong": 0'
+    has "of both sizes" out '"copied_bytes": 64000, "messages": 131, "wrong": 0'
+    [ "$(grep -o '"latency_us": {[^}]*"count": 15}' out | wc -l)" -eq 4 ] || say "$name: latencies: $(cat out)"
+    [ "$(grep -o '"gbytes": {[^}]*"count": 5}' out | wc -l)" -eq 4 ] || say "$name: rates: $(cat out)"
+    grep -q '"raw"\|perftest\|bare' out && say "$name: yardsticks of the host stand beside a device"
+    for which in 1 2; do
+        at=$((2 * which))
+        holds "the ratio is to the copy's" "$(number gbytes_ratio $which) * $(number median $at) / $(number median $((at - 1))) > 0.999 &&
+            $(number gbytes_ratio $which) * $(number median $at) / $(number median $((at - 1))) < 1.001"
+    done
+    bench 0 p2p $(of $name) bench.sizes=8 bench.window=1 bench.direction=both bench.iterations=5
+    has "text, both ways" out "bandwidth, both ways at once"
+    has "the yardstick is named" out "copy: the yardstick"
+    grep -qE "^ +8  $name +1 .* 0 of " out || say "$name: no row of 8 bytes: $(cat out)"
+done
+
+# shellcheck disable=SC2046,SC2086
+{
+    # Both ranks on one GPU; two transports in the same rounds.
+    STANDIN_CUDA=devices=1 bench 0 p2p $(of cuda_ipc) bench.sizes=4K bench.iterations=5
+    has "one GPU" out "cuda_ipc/dev0"
+    if [ "$transports" != cuda_ipc ]; then
+        bench 0 p2p $(of cuda_ipc) $(of nccl) transport.name=cuda_ipc bench.against=nccl bench.sizes=4K bench.iterations=5
+        has "both" out " 4096  nccl "
+    fi
+    # A signal that overtakes its copy: counted, after the tables.
+    IPC_BROKEN=signal_first bench 1 p2p $(of cuda_ipc) transport.name="$broken" bench.sizes=256K bench.iterations=20
+    has "wrong messages" err "messages of 262144 bytes arrived wrong"
+    # What fails on the device ends it, and says what.
+    STANDIN_CUDA_FAULT=cudaMemcpyAsync:60:async:700 bench 3 p2p $(of cuda_ipc) bench.sizes=4K bench.iterations=20
+    has "the device's error" err "illegal memory access"
+    STANDIN_CUDA_FAULT=cuStreamWriteValue64:20:hang bench 5 p2p $(of cuda_ipc) bench.sizes=4K bench.iterations=20 transport.timeout_s=1
+
+    # --- refusals --------------------------------------------------------------------------------
+    bench 3 p2p transport.name=cuda_ipc kernel.synthetic.cuda_runtime=./absent.so
+    has "no runtime" err "the CUDA runtime is not here (./absent.so"
+    bench 3 p2p $(of cuda_ipc) transport.cuda_ipc.cuda_runtime=./absent.so bench.sizes=8
+    has "no runtime for the transport" err "cuda_ipc: the CUDA runtime is not here (./absent.so"
+    STANDIN_CUDA=devices=0 bench 3 p2p $(of cuda_ipc) bench.sizes=8
+    bench 2 p2p $(of cuda_ipc) kernels.name=reference
+    has "a kernel without a device" err "kernels.name: kernel reference computes in host memory, and transport cuda_ipc cannot move that: set kernels.name=synthetic or kernels.name=cuda"
+    bench 2 p2p $(of cuda_ipc) kernel.synthetic.memory=host
+    has "its memory is the host's" err "kernel.synthetic.memory: kernel synthetic computes in host memory, and transport cuda_ipc cannot move that: set kernel.synthetic.memory=cuda"
+    bench 2 p2p $(of cuda_ipc) bench.against=shm
+    has "two kinds of memory" err "bench.against: of cuda_ipc and shm one moves host memory and the other a device's"
+    if [ ! -e /proc/driver/nvidia/version ]; then
+        bench 3 p2p transport.name=cuda_ipc bench.sizes=8
+        grep -q 'NVIDIA driver\|the CUDA runtime is not here' err || say "without a driver: $(cat err)"
+    fi
+}
+exit $failed

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# What `heddle bench` says on a real GPU, held against the floors of docs/gpu.md: puts of cuda_ipc bring 80 % of
+# a copy within the device.
+# STANDIN=1 runs the same lines over the stand-ins, small, and judges the script and no speed.
+set -uo pipefail
+heddle=$HD_BUILD_DIR/bin/heddle
+standin=$HD_BUILD_DIR/tests/standin
+[ -e "$HD_PLUGIN_DIR/heddle_transport_cuda_ipc.so" ] || {
+    echo "skipped: CUDA's headers are not installed, so nothing of CUDA is built"
+    exit 77
+}
+if [ "${STANDIN:-}" = 1 ]; then
+    runtime=$standin/libheddle_standin_cuda.so library=$standin/libheddle_standin_nccl.so gpus=2
+    export STANDIN_CUDA="devices=2" STANDIN_NCCL="serial=on"
+    message=256K few="bench.iterations=10"
+else
+    gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+    [ "$gpus" -gt 0 ] || { echo "skipped: there is no NVIDIA driver on this machine, or no GPU (nvidia-smi)"; exit 77; }
+    runtime=libcudart.so.13 library=libnccl.so.2
+    message=64M few=""
+fi
+export CUDA_DEVICE_MAX_CONNECTIONS=32
+world=$(mktemp -d)
+trap 'rm -rf "$world"' EXIT
+cd "$world" || exit 1
+failed=0
+
+say() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+bench() { # WORDS...: the tables are shown; what is judged comes of the same run's object
+    # shellcheck disable=SC2086 # a list of words
+    "$heddle" bench "$@" $few kernel.synthetic.cuda_runtime="$runtime" --json >out 2>err || say "bench $*: exit $?: $(cat err)"
+}
+
+# floor NAME KEY PERCENT [WHICH]: a ratio of `out` is at least that; of a stand-in none is judged.
+floor() {
+    local ratio
+    ratio=$(grep -oE "\"$2\": (null|[0-9][-+.0-9e]*)" out | sed -n "${4:-1}p" | sed 's/.*: //')
+    echo "$1: $(awk "BEGIN { print 100 * \"$ratio\" }") %, at least $3 wanted"
+    [ -n "$ratio" ] && [ "$ratio" != null ] || say "$1: no number"
+    grep -q 'a stand-in, no GPU' out && return
+    awk "BEGIN { exit !(100 * \"$ratio\" >= $3) }" || say "$1: below $3 %"
+}
+
+over() { # TRANSPORT: its words
+    echo "transport.name=$1 transport.$1.cuda_runtime=$runtime"
+    [ "$1" = cuda_ipc ] || echo "transport.$1.library=$library"
+}
+
+# Ranks take the GPUs in turn: with one visible both share it, and a put is a copy within it.
+# shellcheck disable=SC2046
+{
+    CUDA_VISIBLE_DEVICES=0 bench p2p $(over cuda_ipc) bench.sizes=$message
+    floor "puts of cuda_ipc over a copy" gbytes_ratio 80
+    if [ "$gpus" -ge 2 ] && [ -e "$HD_PLUGIN_DIR/heddle_transport_nccl.so" ]; then
+        for name in cuda_ipc nccl nccl_rma; do
+            bench p2p $(over $name) bench.sizes=64:$message:x64
+            echo "$name between two GPUs: $(cat out)"
+        done
+    fi
+}
+exit $failed
