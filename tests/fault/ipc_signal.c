@@ -24,9 +24,9 @@ hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_
                    uint64_t signal)
 {
     const struct cuda_library *cuda = &instance->cuda;
-    const struct hd_channel *channel = lane->channel;
+    const struct hd_channel *channel = lane->turn.channel;
     struct ipc_send *send = &lane->sends[sequence % channel->send_depth];
-    const int is_early = is_broken("signal_first") && sequence != IPC_WARM_UP;
+    const int is_early = is_broken("signal_first") && sequence != TURN_WARM_UP;
 
     if (is_early) {
         atomic_store(&lane->words->arrived, signal);
@@ -59,8 +59,8 @@ hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_lane *lane,
 
 hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream)
 {
-    const int has_next = lane->awaited_count > lane->released_count;
-    const uint64_t credit = lane->released_count + (is_broken("early_credit") && has_next);
+    const int has_next = lane->turn.readable_count > lane->turn.released_count;
+    const uint64_t credit = lane->turn.released_count + (is_broken("early_credit") && has_next);
 
     if (stream == NULL) {
         atomic_store(&lane->words->credit, credit);

@@ -26,38 +26,43 @@ static uint64_t round_up(uint64_t bytes, uint64_t alignment_bytes)
 
 /* --- where everything lies --------------------------------------------------------------- */
 
-static hd_status measure(struct hd_transport *instance, struct ipc_lane *lane)
+/* Every rank reckons where each channel lies, also those between others. */
+static hd_status measure(struct hd_transport *instance, uint32_t number)
 {
-    const struct hd_channel *channel = lane->channel;
+    const struct hd_channel *channel = instance->turn.channels[number];
+    struct ipc_lane *lane = (struct ipc_lane *)instance->turn.lane_of[number];
     struct ipc_peer *target = &instance->peers[channel->target];
     const uint64_t bytes_max = (uint64_t)1 << 46;
+    uint64_t stride_bytes = 0;
 
     if (channel->bytes <= bytes_max) {
-        lane->stride_bytes = round_up(channel->bytes, instance->alignment_bytes);
+        stride_bytes = round_up(channel->bytes, instance->turn.alignment_bytes);
     }
-    if (lane->stride_bytes == 0 || channel->depth > bytes_max / lane->stride_bytes ||
+    if (stride_bytes == 0 || channel->depth > bytes_max / stride_bytes ||
         target->arena_bytes > bytes_max) {
-        const struct ipc_fault fault = {HD_NO_MEMORY, IPC_NONE, ipc_number(instance, lane), 0};
-        return ipc_fail(instance, &fault,
-                        "channel %u: %u slots of %" PRIu64 " bytes are more than a GPU has",
-                        fault.channel, channel->depth, channel->bytes);
+        const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, number, 0};
+        return turn_fail(&instance->turn, &fault,
+                         "channel %u: %u slots of %" PRIu64 " bytes are more than a GPU has",
+                         number, channel->depth, channel->bytes);
     }
-    lane->offset_bytes = target->arena_bytes;
-    target->arena_bytes += channel->depth * lane->stride_bytes;
-    if (lane->is_source) {
-        instance->sends_bytes += channel->send_depth * lane->stride_bytes;
+    if (lane != NULL) {
+        lane->stride_bytes = stride_bytes;
+        lane->offset_bytes = target->arena_bytes;
+        instance->sends_bytes += lane->turn.is_source ? lane->turn.slot_count * stride_bytes : 0;
     }
+    target->arena_bytes += channel->depth * stride_bytes;
     return HD_OK;
 }
 
 hd_status ipc_arena_measure(struct hd_transport *instance)
 {
+    const uint32_t channel_count = instance->turn.channel_count;
     hd_status status = HD_OK;
 
     instance->words_bytes =
-        round_up(HEAD_BYTES + instance->channel_count * sizeof(struct ipc_words), HEAD_BYTES);
-    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
-        status = measure(instance, &instance->lanes[i]);
+        round_up(HEAD_BYTES + channel_count * sizeof(struct ipc_words), HEAD_BYTES);
+    for (uint32_t i = 0; status == HD_OK && i < channel_count; i++) {
+        status = measure(instance, i);
     }
     return status;
 }
@@ -67,9 +72,9 @@ hd_status ipc_arena_measure(struct hd_transport *instance)
 static hd_status refuse_words(struct hd_transport *instance, uint32_t rank, hd_status status,
                               const char *reason)
 {
-    const struct ipc_fault fault = {status, rank, IPC_NONE, 0};
+    const struct turn_fault fault = {status, rank, TURN_NONE, 0};
 
-    return ipc_fail(instance, &fault, "the words of rank %u: %s", rank, reason);
+    return turn_fail(&instance->turn, &fault, "the words of rank %u: %s", rank, reason);
 }
 
 static hd_status map_words(struct hd_transport *instance, struct ipc_peer *peer, int descriptor)
@@ -78,7 +83,7 @@ static hd_status map_words(struct hd_transport *instance, struct ipc_peer *peer,
         mmap(NULL, instance->words_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
 
     if (words == MAP_FAILED) {
-        return refuse_words(instance, peer->rank, HD_NO_MEMORY, strerror(errno));
+        return refuse_words(instance, peer->turn.rank, HD_NO_MEMORY, strerror(errno));
     }
     peer->words = words;
     return HD_OK;
@@ -104,13 +109,13 @@ static hd_status register_words(struct hd_transport *instance, struct ipc_peer *
 
 static hd_status make_words(struct hd_transport *instance)
 {
-    struct ipc_peer *self = &instance->peers[instance->host->rank];
+    struct ipc_peer *self = &instance->peers[instance->turn.host->rank];
 
     instance->descriptor = memfd_create("heddle-cuda-ipc", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (instance->descriptor < 0 ||
         ftruncate(instance->descriptor, (off_t)instance->words_bytes) != 0 ||
         getrandom(&instance->nonce, sizeof instance->nonce, 0) != sizeof instance->nonce) {
-        return refuse_words(instance, self->rank, HD_NO_MEMORY, strerror(errno));
+        return refuse_words(instance, self->turn.rank, HD_NO_MEMORY, strerror(errno));
     }
     (void)fcntl(instance->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     hd_status status = map_words(instance, self, instance->descriptor);
@@ -127,10 +132,10 @@ static hd_status open_words(struct hd_transport *instance, struct ipc_peer *peer
     char path[64];
     struct stat found;
 
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", card->pid, card->descriptor);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", card->place.pid, card->descriptor);
     const int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0) {
-        return refuse_words(instance, peer->rank, HD_UNSUPPORTED,
+        return refuse_words(instance, peer->turn.rank, HD_UNSUPPORTED,
                             "they cannot be opened: cuda_ipc needs all ranks in one pid namespace "
                             "and of one user");
     }
@@ -142,57 +147,49 @@ static hd_status open_words(struct hd_transport *instance, struct ipc_peer *peer
     if (status == HD_OK && memcmp(peer->words, &card->nonce, sizeof card->nonce) == 0) {
         return register_words(instance, peer);
     }
-    return refuse_words(instance, peer->rank, HD_UNSUPPORTED,
+    return refuse_words(instance, peer->turn.rank, HD_UNSUPPORTED,
                         "another file stands there: the ranks are not in one pid namespace");
 }
 
 /* --- device memory ----------------------------------------------------------------------- */
 
-static void account(const struct hd_transport *instance, uint64_t bytes, const char *tag)
-{
-    const struct hd_host *host = instance->host;
-
-    if (host->size >= sizeof *host && host->account != NULL) {
-        host->account(host->context, (int64_t)bytes, tag);
-    }
-}
-
 /* `bytes` and room to begin at an aligned address, which *aligned is. */
 static hd_status allocate(struct hd_transport *instance, uint64_t bytes, const char *tag,
                           void **memory, unsigned char **aligned)
 {
-    const uint64_t room_bytes = bytes + instance->alignment_bytes;
-    const struct ipc_fault fault = {HD_NO_MEMORY, IPC_NONE, IPC_NONE, 0};
+    const uint64_t room_bytes = bytes + instance->turn.alignment_bytes;
+    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
     char text[CUDA_REASON_BYTES];
 
     const cudaError_t error = instance->cuda.cudaMalloc(memory, room_bytes);
     if (error != cudaSuccess) {
-        return ipc_fail(instance, &fault,
-                        "GPU %d has no %" PRIu64
-                        " bytes for the slots of rank %u (%s): plan fewer slots or smaller "
-                        "microbatches",
-                        instance->device, room_bytes, instance->host->rank,
-                        cuda_explain(&instance->cuda, "cudaMalloc", error, text));
+        return turn_fail(&instance->turn, &fault,
+                         "GPU %d has no %" PRIu64
+                         " bytes for the slots of rank %u (%s): plan fewer slots or smaller "
+                         "microbatches",
+                         instance->device, room_bytes, instance->turn.host->rank,
+                         cuda_explain(&instance->cuda, "cudaMalloc", error, text));
     }
-    account(instance, bytes, tag);
-    *aligned = (unsigned char *)(uintptr_t)round_up((uintptr_t)*memory, instance->alignment_bytes);
+    turn_account(&instance->turn, (int64_t)bytes, tag);
+    *aligned =
+        (unsigned char *)(uintptr_t)round_up((uintptr_t)*memory, instance->turn.alignment_bytes);
     return HD_OK;
 }
 
 static void place_sends(struct hd_transport *instance, unsigned char *slots)
 {
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->is_source) {
+        if (lane->turn.is_source) {
             lane->own_slots = slots;
-            slots += lane->channel->send_depth * lane->stride_bytes;
+            slots += lane->turn.slot_count * lane->stride_bytes;
         }
     }
 }
 
 hd_status ipc_arena_make(struct hd_transport *instance)
 {
-    struct ipc_peer *self = &instance->peers[instance->host->rank];
+    struct ipc_peer *self = &instance->peers[instance->turn.host->rank];
     unsigned char *aligned = NULL;
     hd_status status = make_words(instance);
 
@@ -213,7 +210,7 @@ hd_status ipc_arena_make(struct hd_transport *instance)
 hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
                           const struct ipc_card *card)
 {
-    const struct ipc_fault fault = {HD_UNSUPPORTED, peer->rank, IPC_NONE, 0};
+    const struct turn_fault fault = {HD_UNSUPPORTED, peer->turn.rank, TURN_NONE, 0};
     char bus_id[sizeof card->bus_id] = "";
     int other = 0;
     int can = 0;
@@ -225,10 +222,10 @@ hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
         }
     }
     if (other == instance->cuda.device_count) {
-        return ipc_fail(instance, &fault,
-                        "rank %u computes on GPU %.19s, which this process does not see: cuda_ipc "
-                        "needs every GPU visible to every rank (CUDA_VISIBLE_DEVICES)",
-                        peer->rank, card->bus_id);
+        return turn_fail(&instance->turn, &fault,
+                         "rank %u computes on GPU %.19s, which this process does not see: cuda_ipc "
+                         "needs every GPU visible to every rank (CUDA_VISIBLE_DEVICES)",
+                         peer->turn.rank, card->bus_id);
     }
     peer->device = other;
     if (other == instance->device) {
@@ -236,11 +233,11 @@ hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
     }
     (void)instance->cuda.cudaDeviceCanAccessPeer(&can, instance->device, other);
     if (!can) {
-        return ipc_fail(instance, &fault,
-                        "GPU %d cannot reach GPU %d of rank %u (cudaDeviceCanAccessPeer says 0): "
-                        "place neighbours on one GPU, or take a transport that needs no peer "
-                        "access",
-                        instance->device, other, peer->rank);
+        return turn_fail(&instance->turn, &fault,
+                         "GPU %d cannot reach GPU %d of rank %u (cudaDeviceCanAccessPeer says 0): "
+                         "place neighbours on one GPU, or take a transport that needs no peer "
+                         "access",
+                         instance->device, other, peer->turn.rank);
     }
     return HD_OK;
 }
@@ -248,15 +245,16 @@ hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
 static hd_status open_arena(struct hd_transport *instance, struct ipc_peer *peer,
                             const struct ipc_card *card)
 {
-    const struct ipc_fault fault = {HD_UNSUPPORTED, peer->rank, IPC_NONE, 0};
+    const struct turn_fault fault = {HD_UNSUPPORTED, peer->turn.rank, TURN_NONE, 0};
     char text[CUDA_REASON_BYTES];
 
     const cudaError_t error = instance->cuda.cudaIpcOpenMemHandle(&peer->import, card->handle,
                                                                   cudaIpcMemLazyEnablePeerAccess);
     if (error != cudaSuccess) {
         peer->import = NULL;
-        return ipc_fail(instance, &fault, "the arena of rank %u cannot be mapped: %s", peer->rank,
-                        cuda_explain(&instance->cuda, "cudaIpcOpenMemHandle", error, text));
+        return turn_fail(&instance->turn, &fault, "the arena of rank %u cannot be mapped: %s",
+                         peer->turn.rank,
+                         cuda_explain(&instance->cuda, "cudaIpcOpenMemHandle", error, text));
     }
     peer->arena = (unsigned char *)peer->import + card->shift_bytes;
     return HD_OK;
@@ -265,15 +263,7 @@ static hd_status open_arena(struct hd_transport *instance, struct ipc_peer *peer
 hd_status ipc_arena_open(struct hd_transport *instance, struct ipc_peer *peer,
                          const struct ipc_card *card)
 {
-    const struct ipc_fault fault = {HD_PROTOCOL, peer->rank, IPC_NONE, 0};
-
-    if (card->arena_bytes != peer->arena_bytes) {
-        return ipc_fail(instance, &fault,
-                        "the arena of rank %u has %" PRIu64 " bytes, this rank expects %" PRIu64
-                        ": the ranks do not run one plan",
-                        peer->rank, card->arena_bytes, peer->arena_bytes);
-    }
-    if (card->pid == (int32_t)getpid()) {
+    if (card->place.pid == (int32_t)getpid()) {
         peer->words = (unsigned char *)(uintptr_t)card->words;
         peer->words_gpu = peer->words; /* registered by its owner, at the same address */
         peer->arena = (unsigned char *)(uintptr_t)card->arena;
@@ -294,7 +284,7 @@ void ipc_arena_close(struct hd_transport *instance, struct ipc_peer *peer)
 /* Words of a GPU that may still write them stay mapped as long as the process. */
 static void free_words(struct hd_transport *instance, struct ipc_peer *peer)
 {
-    const int is_own = peer->rank == instance->host->rank;
+    const int is_own = peer->turn.rank == instance->turn.host->rank;
 
     if (peer->is_registered) {
         (void)instance->cuda.cudaHostUnregister(peer->words);
@@ -312,7 +302,7 @@ void ipc_arena_free(struct hd_transport *instance, int frees_device)
     }
     (void)instance->cuda.cudaFree(instance->sends);
     (void)instance->cuda.cudaFree(instance->arena);
-    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
         free_words(instance, &instance->peers[rank]);
     }
     if (instance->descriptor >= 0) {

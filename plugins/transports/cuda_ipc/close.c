@@ -14,9 +14,9 @@
 /* Lets this rank's streams go; the arrived words of its incoming channels are its own memory. */
 void ipc_poison(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && !lane->is_source) {
+        if (lane->words != NULL && !lane->turn.is_source) {
             atomic_store(&lane->words->arrived, IPC_POISON);
         }
     }
@@ -25,9 +25,9 @@ void ipc_poison(struct hd_transport *instance)
 /* This rank writes no more on the channels where it is at that end. */
 static void tell_peers(struct hd_transport *instance, int is_source)
 {
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && lane->is_source == is_source) {
+        if (lane->words != NULL && lane->turn.is_source == is_source) {
             atomic_store(is_source ? &lane->words->source_stopped : &lane->words->target_stopped,
                          1);
         }
@@ -37,12 +37,12 @@ static void tell_peers(struct hd_transport *instance, int is_source)
 /* Can the source of this incoming channel copy no more? */
 static int has_stopped(const struct ipc_lane *lane)
 {
-    return atomic_load(&lane->words->source_stopped) != 0 || ipc_peer_is_dead(lane->peer);
+    return atomic_load(&lane->words->source_stopped) != 0 || turn_has_ended(&lane->peer->turn);
 }
 
 static int has_closed(const struct ipc_lane *lane)
 {
-    return atomic_load(&lane->words->source_closed) != 0 || ipc_peer_is_dead(lane->peer);
+    return atomic_load(&lane->words->source_closed) != 0 || turn_has_ended(&lane->peer->turn);
 }
 
 /* Until `is_so` of all incoming channels; the first of which it is not, or NULL. */
@@ -52,10 +52,10 @@ static const struct ipc_lane *await_all(struct hd_transport *instance,
 {
     uint64_t pause_ns = 0;
 
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         const struct ipc_lane *lane = &instance->lanes[i];
-        while (lane->words != NULL && !lane->is_source && !is_so(lane)) {
-            if (ipc_now_ns(instance) >= deadline_ns) {
+        while (lane->words != NULL && !lane->turn.is_source && !is_so(lane)) {
+            if (turn_now_ns(&instance->turn) >= deadline_ns) {
                 return lane;
             }
             ipc_nap(&pause_ns);
@@ -69,12 +69,12 @@ static int has_copies_left(struct hd_transport *instance)
 {
     int has = 0;
 
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->is_source && lane->started_count < lane->posted_count) {
+        if (lane->turn.is_source && lane->started_count < lane->turn.posted_count) {
             /* What the target gave before it stopped still counts: so first that, then a move. */
             const int is_hopeless =
-                atomic_load(&lane->words->target_stopped) != 0 || ipc_peer_is_dead(lane->peer);
+                atomic_load(&lane->words->target_stopped) != 0 || turn_has_ended(&lane->peer->turn);
             int moved = 0;
             const hd_status status = ipc_move(instance, &moved);
             has = has || (status == HD_OK && (moved || !is_hopeless));
@@ -89,7 +89,7 @@ static int await_copies(struct hd_transport *instance, uint64_t deadline_ns)
     uint64_t pause_ns = 0;
 
     while (has_copies_left(instance) || !ipc_is_idle(instance)) {
-        if (ipc_now_ns(instance) >= deadline_ns) {
+        if (turn_now_ns(&instance->turn) >= deadline_ns) {
             return 0;
         }
         ipc_nap(&pause_ns);
@@ -103,11 +103,11 @@ hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
     (void)instance->cuda.cudaSetDevice(instance->device);
     tell_peers(instance, 0);
     if (!await_copies(instance, deadline_ns)) {
-        const struct ipc_fault fault = {HD_TIMEOUT, IPC_NONE, IPC_NONE, 0};
-        (void)ipc_fail(instance, &fault,
-                       "the copies of rank %u did not come to rest by the deadline: its memory is "
-                       "leaked",
-                       instance->host->rank);
+        const struct turn_fault fault = turn_own_fault(HD_TIMEOUT);
+        (void)turn_fail(&instance->turn, &fault,
+                        "the copies of rank %u did not come to rest by the deadline: its memory is "
+                        "leaked",
+                        instance->turn.host->rank);
         return HD_TIMEOUT;
     }
     tell_peers(instance, 1);
@@ -116,24 +116,23 @@ hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
         instance->is_at_rest = 1;
         return HD_OK;
     }
-    const struct ipc_fault fault = {HD_TIMEOUT, lane->peer->rank, ipc_number(instance, lane),
-                                    ipc_news(lane)};
-    (void)ipc_fail(instance, &fault,
-                   "channel %u: rank %u did not come to rest by the deadline: its receive slots "
-                   "are leaked",
-                   fault.channel, fault.rank);
+    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_TIMEOUT, ipc_news(lane));
+    (void)turn_fail(&instance->turn, &fault,
+                    "channel %u: rank %u did not come to rest by the deadline: its receive slots "
+                    "are leaked",
+                    fault.channel, fault.rank);
     return HD_TIMEOUT;
 }
 
 /* This rank's sends are over, and their targets may free what they went to. */
 static void leave_peers(struct hd_transport *instance)
 {
-    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
         ipc_arena_close(instance, &instance->peers[rank]);
     }
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && lane->is_source) {
+        if (lane->words != NULL && lane->turn.is_source) {
             atomic_store(&lane->words->source_closed, 1);
         }
     }
@@ -144,7 +143,6 @@ void ipc_close_all(struct hd_transport *instance, uint64_t deadline_ns)
     if (instance == NULL) {
         return;
     }
-    const struct hd_host *host = instance->host;
     const int has_cuda = instance->cuda.cudaSetDevice != NULL &&
                          instance->cuda.cudaSetDevice(instance->device) == cudaSuccess;
     /* Of a clean end, or of an open that got nowhere: else there may be work of somebody's. */
@@ -155,11 +153,5 @@ void ipc_close_all(struct hd_transport *instance, uint64_t deadline_ns)
     }
     ipc_streams_free(instance);
     ipc_arena_free(instance, may_free && await_all(instance, has_closed, deadline_ns) == NULL);
-    for (uint32_t rank = 0; rank < host->rank_count; rank++) {
-        if (instance->peers[rank].pidfd >= 0) {
-            close(instance->peers[rank].pidfd);
-        }
-    }
-    host->free(host->context, instance->peers);
-    host->free(host->context, instance);
+    turn_destroy(instance);
 }

@@ -15,18 +15,12 @@
 #ifndef CUDA_IPC_H
 #define CUDA_IPC_H
 
-#include <heddle/transport.h>
-
 #include "cuda_library.h"
-
-#include <stdatomic.h>
-#include <stddef.h>
+#include "turn_open.h"
 
 #define IPC_MAGIC      0x636970616475636full
 #define IPC_LINE_BYTES 128
-#define IPC_NONE       UINT32_MAX
 #define IPC_POISON     ((uint64_t)1 << 62) /* above every sequence */
-#define IPC_WARM_UP    UINT64_MAX          /* the sequence of the warm-up message */
 
 /* The words of a channel lie in its target's memory.  A stream writes `arrived` and `credit`. */
 struct ipc_words {
@@ -40,27 +34,24 @@ struct ipc_words {
 
 /* What every rank publishes of itself. */
 struct ipc_card {
-    uint64_t magic;
-    uint64_t nonce; /* as in its words' header: it is this rank's memory */
-    uint64_t arena_bytes;
+    struct turn_card head;
+    struct turn_place place;
+    uint64_t nonce;       /* as in its words' header: it is this rank's memory */
     uint64_t shift_bytes; /* of slot 0 from the begin of the allocation */
     uint64_t arena;       /* the address, for a rank of the same process */
     uint64_t words;       /* likewise */
-    int32_t pid;
-    int32_t descriptor; /* of its words */
-    hd_status status;   /* of its memory: all learn here who has none */
-    char bus_id[20];    /* of its GPU: ordinals differ between processes */
+    int32_t descriptor;   /* of its words */
+    char bus_id[20];      /* of its GPU: ordinals differ between processes */
     cudaIpcMemHandle_t handle;
 };
 
 struct ipc_peer {
-    uint32_t rank;
-    int pidfd;                /* -1: no channel with this rank */
+    struct turn_peer turn;
     int device;               /* its GPU, by the ordinal that it has here */
+    int is_registered;        /* its words, by this instance */
     uint64_t arena_bytes;     /* of the channels that end there */
     unsigned char *words;     /* of its channels: a page with the nonce, then ipc_words */
     unsigned char *words_gpu; /* the same, for streams */
-    int is_registered;        /* by this instance */
     unsigned char *arena;     /* slot 0 there, or of this rank; NULL where none is used */
     void *import;             /* what cudaIpcOpenMemHandle gave; NULL in one process */
 };
@@ -72,38 +63,29 @@ struct ipc_send {
     int is_ordered;      /* `written` holds: the message was posted with a stream */
 };
 
-/* This rank's end of a channel; words is NULL when the channel is not on this rank. */
+/* This rank's end of a channel; turn.readable_count: a stream may wait for the last of them. */
 struct ipc_lane {
-    const struct hd_channel *channel; /* borrowed */
-    struct ipc_words *words;
+    struct turn_lane turn;
+    struct ipc_words *words; /* NULL before the peer is known */
     CUdeviceptr words_gpu;
     struct ipc_peer *peer;
     unsigned char *own_slots;  /* source: send slots; target: receive slots */
     unsigned char *peer_slots; /* source: the receive slots */
     uint64_t stride_bytes;
-    uint64_t offset_bytes;  /* of slot 0 in the target's arena */
-    cudaStream_t stream;    /* source: of its copies; borrowed from the instance */
-    struct ipc_send *sends; /* source: [send_depth] */
-    int is_source;
-    uint64_t reserved_count;     /* source: the sequence of the next reserve */
-    uint64_t posted_count;       /* the sequence of the next post */
+    uint64_t offset_bytes;       /* of slot 0 in the target's arena */
+    cudaStream_t stream;         /* source: of its copies; borrowed from the instance */
+    struct ipc_send *sends;      /* source: [send_depth] */
     uint64_t started_count;      /* source: those before have their copy in the stream */
     uint64_t sent_count;         /* source: those before have been seen sent */
-    uint64_t awaited_count;      /* target: those before are readable, or a stream waits for them */
-    uint64_t released_count;     /* target: the sequence of the next release */
     uint64_t known_count;        /* the peer's word when it was last read */
     cudaStream_t release_stream; /* target: of the last release; NULL: the host */
-    _Atomic uint64_t busy_count;
 };
 
 struct hd_transport {
-    const struct hd_host *host;
-    const struct hd_channel *const *channels;
+    struct turn turn;
+    struct ipc_peer *peers; /* [rank_count] */
+    struct ipc_lane *lanes; /* [turn.lane_count] */
     struct cuda_library cuda;
-    atomic_int failed; /* the first negative status: the abort word of this rank */
-    uint32_t channel_count;
-    uint32_t generation; /* of its cards */
-    uint64_t alignment_bytes;
     uint64_t nonce;
     int device;
     uint32_t queue_count;  /* hardware queues: CUDA_DEVICE_MAX_CONNECTIONS */
@@ -117,29 +99,14 @@ struct hd_transport {
     void *sends;           /* likewise */
     uint64_t sends_bytes;  /* of the second */
     uint64_t shift_bytes;
-    cudaStream_t *streams;   /* [stream_count], and one for the warm-up behind them */
-    struct ipc_peer *peers;  /* [host->rank_count] */
-    struct ipc_lane lanes[]; /* [channel_count] */
+    cudaStream_t *streams; /* [stream_count], and one for the warm-up behind them */
 };
 
-/* Who and what an error is about; IPC_NONE where nobody and nothing. */
-struct ipc_fault {
-    hd_status status;
-    uint32_t rank;
-    uint32_t channel;
-    uint64_t sequence;
-};
-
-/* Keeps the first failure, reports it if it is the first, returns what now holds. [any-thread] */
-hd_status ipc_fail(struct hd_transport *instance, const struct ipc_fault *fault, const char *format,
-                   ...) __attribute__((format(printf, 3, 4)));
 /* HD_OK, or the failure of a call of CUDA: HD_DEVICE. */
 hd_status ipc_runtime(struct hd_transport *instance, const struct ipc_lane *lane, const char *call,
                       cudaError_t error);
 hd_status ipc_driver(struct hd_transport *instance, const struct ipc_lane *lane, const char *call,
                      CUresult error);
-uint32_t ipc_number(const struct hd_transport *instance, const struct ipc_lane *lane);
-uint64_t ipc_now_ns(const struct hd_transport *instance);
 
 /* --- arena.c [setup] --- */
 
@@ -182,9 +149,9 @@ hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, 
 
 /* --- peer.c --- */
 
+/* Takes hold of the process of the peer's card.  HD_PEER_LOST, HD_UNSUPPORTED. [setup] */
 hd_status ipc_peer_hold(struct hd_transport *instance, struct ipc_peer *peer,
-                        const struct ipc_card *card);
-int ipc_peer_is_dead(const struct ipc_peer *peer);
+                        const struct ipc_card *cards);
 /* Fails the instance if the peer of a lane has ended on which a stream or a copy waits, or the
    caller does (`asked`, or NULL).  Looks every few milliseconds. [data] */
 hd_status ipc_look_for_deaths(struct hd_transport *instance, const struct ipc_lane *asked);
@@ -204,7 +171,7 @@ hd_status ipc_open_all(const struct hd_transport_setup *setup, struct hd_transpo
 /* The word that this rank reads: what has arrived here, or what the target has released. */
 static inline uint64_t ipc_news(const struct ipc_lane *lane)
 {
-    return atomic_load(lane->is_source ? &lane->words->credit : &lane->words->arrived);
+    return atomic_load(lane->turn.is_source ? &lane->words->credit : &lane->words->arrived);
 }
 
 static inline CUdeviceptr ipc_gpu_word(const struct ipc_lane *lane, size_t offset)

@@ -12,7 +12,7 @@ hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_
                    uint64_t signal)
 {
     const struct cuda_library *cuda = &instance->cuda;
-    const struct hd_channel *channel = lane->channel;
+    const struct hd_channel *channel = lane->turn.channel;
     const uint64_t send_slot = sequence % channel->send_depth;
     struct ipc_send *send = &lane->sends[send_slot];
     hd_status status = HD_OK;
@@ -57,14 +57,14 @@ hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_lane *lane,
  */
 hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream)
 {
-    const uint64_t credit = lane->released_count;
-    const struct ipc_fault fault = {HD_INVALID, IPC_NONE, ipc_number(instance, lane), credit - 1};
+    const uint64_t credit = lane->turn.released_count;
+    const struct turn_fault fault = {HD_INVALID, TURN_NONE, lane->turn.number, credit - 1};
     const int is_behind = atomic_load(&lane->words->credit) + 1 < credit;
 
     if (stream != NULL && lane->release_stream != NULL && is_behind &&
         stream != lane->release_stream) {
-        return ipc_fail(instance, &fault, "channel %u: messages are released in two streams",
-                        fault.channel);
+        return turn_fail(&instance->turn, &fault,
+                         "channel %u: messages are released in two streams", fault.channel);
     }
     cudaStream_t through = stream != NULL ? stream : is_behind ? lane->release_stream : NULL;
     lane->release_stream = through;

@@ -27,28 +27,29 @@ static uint32_t hardware_queues(void)
 
 static hd_status check_queues(struct hd_transport *instance)
 {
-    const struct ipc_fault fault = {HD_UNSUPPORTED, IPC_NONE, IPC_NONE, 0};
+    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
 
     instance->queue_count = hardware_queues();
     if (instance->queue_count > FOREIGN_STREAM_COUNT) {
         return HD_OK;
     }
-    return ipc_fail(instance, &fault,
-                    "CUDA_DEVICE_MAX_CONNECTIONS=%u puts copies behind the kernels that wait for "
-                    "them: unset it, or set it to %u or more",
-                    instance->queue_count, FOREIGN_STREAM_COUNT + 1);
+    return turn_fail(&instance->turn, &fault,
+                     "CUDA_DEVICE_MAX_CONNECTIONS=%u puts copies behind the kernels that wait for "
+                     "them: unset it, or set it to %u or more",
+                     instance->queue_count, FOREIGN_STREAM_COUNT + 1);
 }
 
 static hd_status make_events(struct hd_transport *instance, struct ipc_lane *lane)
 {
-    const struct hd_host *host = instance->host;
-    const uint32_t count = lane->channel->send_depth;
-    const struct ipc_fault fault = {HD_NO_MEMORY, IPC_NONE, ipc_number(instance, lane), 0};
+    const struct hd_host *host = instance->turn.host;
+    const uint32_t count = lane->turn.channel->send_depth;
+    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
     hd_status status = HD_OK;
 
     lane->sends = host->alloc(host->context, count * sizeof *lane->sends, 64, "cuda_ipc");
     if (lane->sends == NULL) {
-        return ipc_fail(instance, &fault, "no memory for the books of %u send slots", count);
+        return turn_fail(&instance->turn, &fault, "no memory for the books of %u send slots",
+                         count);
     }
     for (uint32_t i = 0; status == HD_OK && i < 2 * count; i++) {
         struct ipc_send *send = &lane->sends[i / 2];
@@ -62,14 +63,14 @@ static hd_status make_events(struct hd_transport *instance, struct ipc_lane *lan
 
 static hd_status make_streams(struct hd_transport *instance)
 {
-    const struct hd_host *host = instance->host;
-    const struct ipc_fault fault = {HD_NO_MEMORY, IPC_NONE, IPC_NONE, 0};
+    const struct hd_host *host = instance->turn.host;
+    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
     hd_status status = HD_OK;
 
     instance->streams = host->alloc(
         host->context, (instance->stream_count + 1) * sizeof *instance->streams, 64, "cuda_ipc");
     if (instance->streams == NULL) {
-        return ipc_fail(instance, &fault, "no memory for the streams of the channels");
+        return turn_fail(&instance->turn, &fault, "no memory for the streams of the channels");
     }
     for (uint32_t i = 0; status == HD_OK && i <= instance->stream_count; i++) {
         status = ipc_runtime(instance, NULL, "cudaStreamCreateWithPriority",
@@ -88,16 +89,16 @@ hd_status ipc_streams_make(struct hd_transport *instance)
     if (status != HD_OK) {
         return status;
     }
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
-        source_count += instance->lanes[i].is_source != 0;
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+        source_count += instance->lanes[i].turn.is_source != 0;
     }
     const uint32_t room_count = instance->queue_count - FOREIGN_STREAM_COUNT;
     instance->is_paced = source_count > room_count;
     instance->stream_count = source_count > room_count ? room_count : source_count;
     status = make_streams(instance);
-    for (uint32_t i = 0; status == HD_OK && i < instance->channel_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->is_source) {
+        if (lane->turn.is_source) {
             lane->stream = instance->streams[next++ % instance->stream_count];
             status = make_events(instance, lane);
         }
@@ -108,11 +109,12 @@ hd_status ipc_streams_make(struct hd_transport *instance)
 void ipc_streams_free(struct hd_transport *instance)
 {
     const struct cuda_library *cuda = &instance->cuda;
-    const struct hd_host *host = instance->host;
+    const struct hd_host *host = instance->turn.host;
 
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        for (uint32_t slot = 0; lane->sends != NULL && slot < lane->channel->send_depth; slot++) {
+        for (uint32_t slot = 0; lane->sends != NULL && slot < lane->turn.channel->send_depth;
+             slot++) {
             if (lane->sends[slot].written != NULL) {
                 (void)cuda->cudaEventDestroy(lane->sends[slot].written);
             }
@@ -138,7 +140,7 @@ void ipc_streams_free(struct hd_transport *instance)
 static hd_status look_written(struct hd_transport *instance, const struct ipc_lane *lane,
                               uint64_t sequence)
 {
-    const struct ipc_send *send = &lane->sends[sequence % lane->channel->send_depth];
+    const struct ipc_send *send = &lane->sends[sequence % lane->turn.channel->send_depth];
 
     if (!instance->is_paced || !send->is_ordered) {
         return HD_OK;
@@ -150,9 +152,10 @@ static hd_status look_written(struct hd_transport *instance, const struct ipc_la
 
 hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_lane *lane, int *moved)
 {
-    while (lane->started_count < lane->posted_count) { /* at most send_depth */
+    while (lane->started_count < lane->turn.posted_count) { /* at most send_depth */
         const uint64_t sequence = lane->started_count;
-        if (sequence >= lane->channel->depth && ipc_news(lane) <= sequence - lane->channel->depth) {
+        if (sequence >= lane->turn.channel->depth &&
+            ipc_news(lane) <= sequence - lane->turn.channel->depth) {
             return HD_OK; /* no credit yet */
         }
         hd_status status = look_written(instance, lane, sequence);
@@ -178,7 +181,7 @@ hd_status ipc_look_sent(struct hd_transport *instance, struct ipc_lane *lane, ui
             return HD_IN_PROGRESS;
         }
         const cudaError_t error = instance->cuda.cudaEventQuery(
-            lane->sends[lane->sent_count % lane->channel->send_depth].sent);
+            lane->sends[lane->sent_count % lane->turn.channel->send_depth].sent);
         if (error == cudaErrorNotReady) {
             return HD_IN_PROGRESS;
         }

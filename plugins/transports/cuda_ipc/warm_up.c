@@ -8,46 +8,32 @@
  */
 #include "ipc.h"
 
-#include <inttypes.h>
-#include <string.h>
-
 /* This rank's part in it. */
 struct trial {
     struct hd_transport *instance;
-    unsigned char *staging; /* pinned: of the largest message, in whole words */
+    unsigned char *staging; /* pinned: of the largest message */
     uint64_t deadline_ns;
 };
 
-static hd_status time_out(const struct trial *trial, const struct ipc_lane *lane, const char *what)
+/* HD_IN_PROGRESS until the deadline, or the end of the peer. */
+static hd_status look_at_peer(const struct trial *trial, const struct ipc_lane *lane)
 {
-    const struct ipc_fault fault = {HD_TIMEOUT, lane->peer->rank, ipc_number(trial->instance, lane),
-                                    IPC_WARM_UP};
-
-    return ipc_fail(trial->instance, &fault, "channel %u: %s rank %u during warm-up", fault.channel,
-                    what, fault.rank);
-}
-
-static int is_over(const struct trial *trial)
-{
-    return ipc_now_ns(trial->instance) >= trial->deadline_ns;
+    if (turn_has_ended(&lane->peer->turn)) {
+        return HD_PEER_LOST;
+    }
+    return turn_now_ns(&trial->instance->turn) < trial->deadline_ns ? HD_IN_PROGRESS : HD_TIMEOUT;
 }
 
 /* The host waits for a stream of this instance. */
-static hd_status drain(const struct trial *trial, const struct ipc_lane *lane, cudaStream_t stream,
-                       const char *what)
+static hd_status drain(const struct trial *trial, const struct ipc_lane *lane, cudaStream_t stream)
 {
     uint64_t pause_ns = 0;
     cudaError_t error = trial->instance->cuda.cudaStreamQuery(stream);
 
     while (error == cudaErrorNotReady) {
-        if (is_over(trial)) {
-            return time_out(trial, lane, what);
-        }
-        if (ipc_peer_is_dead(lane->peer)) {
-            const struct ipc_fault fault = {HD_PEER_LOST, lane->peer->rank,
-                                            ipc_number(trial->instance, lane), IPC_WARM_UP};
-            return ipc_fail(trial->instance, &fault, "channel %u: rank %u ended during warm-up",
-                            fault.channel, fault.rank);
+        const hd_status status = look_at_peer(trial, lane);
+        if (status != HD_IN_PROGRESS) {
+            return turn_report_warm_up(&trial->instance->turn, &lane->turn, status);
         }
         ipc_nap(&pause_ns);
         error = trial->instance->cuda.cudaStreamQuery(stream);
@@ -55,51 +41,22 @@ static hd_status drain(const struct trial *trial, const struct ipc_lane *lane, c
     return ipc_runtime(trial->instance, lane, "a stream of the warm-up", error);
 }
 
-static void write_pattern(const struct trial *trial, const struct ipc_lane *lane)
-{
-    const uint32_t channel = ipc_number(trial->instance, lane);
-
-    for (uint64_t offset = 0; offset < lane->channel->bytes; offset += 8) {
-        const uint64_t word = hd_pattern_word(channel, IPC_WARM_UP, offset / 8);
-        memcpy(trial->staging + offset, &word, 8);
-    }
-}
-
 static hd_status send(const struct trial *trial, struct ipc_lane *lane)
 {
     struct hd_transport *instance = trial->instance;
-    const uint64_t send_slot = IPC_WARM_UP % lane->channel->send_depth;
+    const uint64_t send_slot = TURN_WARM_UP % lane->turn.channel->send_depth;
 
-    write_pattern(trial, lane);
+    turn_fill_pattern(&lane->turn, trial->staging);
     hd_status status =
         ipc_runtime(instance, lane, "cudaMemcpyAsync",
                     instance->cuda.cudaMemcpyAsync(lane->own_slots + send_slot * lane->stride_bytes,
-                                                   trial->staging, lane->channel->bytes,
+                                                   trial->staging, lane->turn.channel->bytes,
                                                    cudaMemcpyHostToDevice, lane->stream));
     if (status == HD_OK) {
-        status = ipc_copy(instance, lane, IPC_WARM_UP, 1);
+        status = ipc_copy(instance, lane, TURN_WARM_UP, 1);
     }
     /* The staging is the next channel's. */
-    return status == HD_OK ? drain(trial, lane, lane->stream, "no copy reached") : status;
-}
-
-static hd_status compare(const struct trial *trial, const struct ipc_lane *lane)
-{
-    const uint64_t bytes = lane->channel->bytes;
-    const struct ipc_fault fault = {HD_PROTOCOL, lane->peer->rank,
-                                    ipc_number(trial->instance, lane), IPC_WARM_UP};
-
-    for (uint64_t offset = 0; offset < bytes; offset += 8) {
-        const uint64_t word = hd_pattern_word(fault.channel, IPC_WARM_UP, offset / 8);
-        const uint64_t count = bytes - offset < 8 ? bytes - offset : 8;
-        if (memcmp(trial->staging + offset, &word, count) != 0) {
-            return ipc_fail(trial->instance, &fault,
-                            "channel %u: the warm-up message of rank %u differs at byte %" PRIu64
-                            ": copies between these GPUs do not arrive as they were sent",
-                            fault.channel, fault.rank, offset);
-        }
-    }
-    return HD_OK;
+    return status == HD_OK ? drain(trial, lane, lane->stream) : status;
 }
 
 /* As a consumer does it: a stream waits for the signal, reads, and gives the credit. */
@@ -108,7 +65,7 @@ static hd_status receive(const struct trial *trial, struct ipc_lane *lane)
     struct hd_transport *instance = trial->instance;
     const struct cuda_library *cuda = &instance->cuda;
     cudaStream_t stream = instance->streams[instance->stream_count];
-    const uint64_t receive_slot = IPC_WARM_UP % lane->channel->depth;
+    const uint64_t receive_slot = TURN_WARM_UP % lane->turn.channel->depth;
 
     hd_status status = ipc_driver(
         instance, lane, "cuStreamWaitValue64",
@@ -119,7 +76,7 @@ static hd_status receive(const struct trial *trial, struct ipc_lane *lane)
             ipc_runtime(instance, lane, "cudaMemcpyAsync",
                         cuda->cudaMemcpyAsync(
                             trial->staging, lane->own_slots + receive_slot * lane->stride_bytes,
-                            lane->channel->bytes, cudaMemcpyDeviceToHost, stream));
+                            lane->turn.channel->bytes, cudaMemcpyDeviceToHost, stream));
     }
     if (status == HD_OK) {
         status = ipc_driver(instance, lane, "cuStreamWriteValue64",
@@ -128,28 +85,25 @@ static hd_status receive(const struct trial *trial, struct ipc_lane *lane)
                                 CU_STREAM_WRITE_VALUE_DEFAULT));
     }
     if (status == HD_OK) {
-        status = drain(trial, lane, stream, "nothing came of");
+        status = drain(trial, lane, stream);
     }
-    return status == HD_OK ? compare(trial, lane) : status;
+    return status == HD_OK ? turn_check_pattern(&instance->turn, &lane->turn, trial->staging)
+                           : status;
 }
 
 static hd_status await_credit(const struct trial *trial, struct ipc_lane *lane)
 {
+    hd_status status = HD_IN_PROGRESS;
     uint64_t pause_ns = 0;
 
-    while (ipc_news(lane) < 1) {
-        if (is_over(trial)) {
-            return time_out(trial, lane, "no release came of");
-        }
-        if (ipc_peer_is_dead(lane->peer) && ipc_news(lane) < 1) {
-            const struct ipc_fault fault = {HD_PEER_LOST, lane->peer->rank,
-                                            ipc_number(trial->instance, lane), IPC_WARM_UP};
-            return ipc_fail(trial->instance, &fault, "channel %u: rank %u ended during warm-up",
-                            fault.channel, fault.rank);
-        }
+    while (status == HD_IN_PROGRESS && ipc_news(lane) < 1) {
         ipc_nap(&pause_ns);
+        status = look_at_peer(trial, lane);
     }
-    return HD_OK;
+    if (ipc_news(lane) >= 1) { /* it may have come before its end */
+        return HD_OK;
+    }
+    return turn_report_warm_up(&trial->instance->turn, &lane->turn, status);
 }
 
 /* One part of it, on every channel that has this rank at that end. */
@@ -158,9 +112,9 @@ static hd_status on_all(const struct trial *trial, int is_source,
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < trial->instance->channel_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < trial->instance->turn.lane_count; i++) {
         struct ipc_lane *lane = &trial->instance->lanes[i];
-        if (lane->words != NULL && lane->is_source == is_source) {
+        if (lane->words != NULL && lane->turn.is_source == is_source) {
             status = part(trial, lane);
         }
     }
@@ -171,9 +125,9 @@ static uint64_t largest_message(const struct hd_transport *instance)
 {
     uint64_t bytes = 8;
 
-    for (uint32_t i = 0; i < instance->channel_count; i++) {
-        const uint64_t own = (instance->lanes[i].channel->bytes + 7) / 8 * 8;
-        bytes = instance->lanes[i].words != NULL && own > bytes ? own : bytes;
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+        const uint64_t own = instance->lanes[i].turn.channel->bytes;
+        bytes = own > bytes ? own : bytes;
     }
     return bytes;
 }
