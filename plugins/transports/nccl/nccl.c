@@ -22,7 +22,7 @@ static hd_status check(struct hd_transport *instance, char reason[NCCL_REASON_BY
 
 static uint64_t arena_bytes(const struct nccl_lane *lane)
 {
-    return lane->slot_count * lane->stride_bytes;
+    return lane->turn.slot_count * lane->stride_bytes;
 }
 
 static hd_status prepare(struct hd_transport *instance, struct nccl_lane *lane)
@@ -32,7 +32,7 @@ static hd_status prepare(struct hd_transport *instance, struct nccl_lane *lane)
         "cudaMalloc");
 
     if (status == HD_OK) {
-        nccl_account(instance, (int64_t)arena_bytes(lane));
+        turn_account(&instance->turn, (int64_t)arena_bytes(lane), "transfer");
     }
     return status;
 }
@@ -40,19 +40,19 @@ static hd_status prepare(struct hd_transport *instance, struct nccl_lane *lane)
 static void finish(struct hd_transport *instance, struct nccl_lane *lane)
 {
     instance->cuda.cudaFree(lane->slots);
-    nccl_account(instance, -(int64_t)arena_bytes(lane));
+    turn_account(&instance->turn, -(int64_t)arena_bytes(lane), "transfer");
     lane->slots = NULL;
 }
 
 static void *slot_of(const struct nccl_lane *lane, uint64_t sequence)
 {
-    return lane->slots + sequence % lane->slot_count * lane->stride_bytes;
+    return lane->slots + sequence % lane->turn.slot_count * lane->stride_bytes;
 }
 
 static hd_status send_one(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence)
 {
     return nccl_begun(instance, lane,
-                      instance->nccl.ncclSend(slot_of(lane, sequence), lane->channel->bytes,
+                      instance->nccl.ncclSend(slot_of(lane, sequence), lane->turn.channel->bytes,
                                               ncclUint8, NCCL_TARGET, lane->comm, lane->stream),
                       "ncclSend");
 }
@@ -60,10 +60,10 @@ static hd_status send_one(struct hd_transport *instance, struct nccl_lane *lane,
 static hd_status receive_one(struct hd_transport *instance, struct nccl_lane *lane,
                              uint64_t sequence)
 {
-    const uint64_t slot = sequence % lane->slot_count;
+    const uint64_t slot = sequence % lane->turn.slot_count;
     hd_status status = HD_OK;
 
-    if (sequence >= lane->slot_count && lane->is_freed[slot]) {
+    if (sequence >= lane->turn.slot_count && lane->is_freed[slot]) {
         status = nccl_cuda(instance, lane,
                            instance->cuda.cudaStreamWaitEvent(lane->stream, lane->freed[slot], 0),
                            "cudaStreamWaitEvent");
@@ -72,7 +72,7 @@ static hd_status receive_one(struct hd_transport *instance, struct nccl_lane *la
         return status;
     }
     return nccl_begun(instance, lane,
-                      instance->nccl.ncclRecv(slot_of(lane, sequence), lane->channel->bytes,
+                      instance->nccl.ncclRecv(slot_of(lane, sequence), lane->turn.channel->bytes,
                                               ncclUint8, NCCL_SOURCE, lane->comm, lane->stream),
                       "ncclRecv");
 }

@@ -1,5 +1,5 @@
 if(TARGET hd_nccl)
-  target_link_libraries(${target} PRIVATE hd_nccl hd_cuda)
+  target_link_libraries(${target} PRIVATE hd_nccl hd_cuda hd_turn)
 else()
   set(HD_PLUGIN_SKIP "the headers of CUDA or of NCCL are not installed")
 endif()

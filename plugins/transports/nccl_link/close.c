@@ -32,19 +32,19 @@ static int take_lock(struct hd_transport *instance)
 static void tear_down(struct hd_transport *instance)
 {
     if (!take_lock(instance)) {
-        instance->host->log(
-            instance->host->context, 1,
+        instance->turn.host->log(
+            instance->turn.host->context, 1,
             "NCCL has not come back from a call: its communicators are not aborted");
         return;
     }
     instance->cuda.cudaSetDevice((int)instance->device);
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct nccl_lane *lane = &instance->lanes[i];
         if (lane->comm != NULL && instance->nccl.revoke != NULL) {
             (void)instance->nccl.revoke(lane->comm, 0);
         }
     }
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct nccl_lane *lane = &instance->lanes[i];
         if (lane->comm != NULL) {
             (void)instance->nccl.ncclCommAbort(lane->comm);
@@ -62,7 +62,7 @@ static void *help(void *argument)
     while (sem_wait(&instance->wake) != 0 && errno == EINTR) {
         continue;
     }
-    if (!atomic_load(&instance->is_ending) || atomic_load(&instance->failed) < 0) {
+    if (!atomic_load(&instance->is_ending) || turn_failed(&instance->turn) < 0) {
         tear_down(instance);
     }
     return NULL;
@@ -70,11 +70,12 @@ static void *help(void *argument)
 
 hd_status nccl_start_helper(struct hd_transport *instance)
 {
-    const struct nccl_fault fault = {HD_SYSTEM, NCCL_NONE, NCCL_NONE, 0};
+    const struct turn_fault fault = turn_own_fault(HD_SYSTEM);
     const int error = pthread_create(&instance->helper, NULL, help, instance);
 
     if (error != 0) {
-        return nccl_fail(instance, &fault, "no thread that would abort NCCL: %s", strerror(error));
+        return turn_fail(&instance->turn, &fault, "no thread that would abort NCCL: %s",
+                         strerror(error));
     }
     instance->has_helper = 1;
     return HD_OK;
@@ -82,10 +83,8 @@ hd_status nccl_start_helper(struct hd_transport *instance)
 
 void nccl_abort(struct hd_transport *instance, const char *reason)
 {
-    int none = HD_OK;
-
-    (void)reason; /* the core's own, which it has told the user already */
-    atomic_compare_exchange_strong(&instance->failed, &none, HD_ABORTED);
+    (void)reason;
+    turn_abort(&instance->turn);
     if (!atomic_load(&instance->is_torn_down)) {
         sem_post(&instance->wake);
     }
@@ -113,12 +112,12 @@ static void end_helper(struct hd_transport *instance)
 
 static hd_status report_restless(struct hd_transport *instance, const struct nccl_lane *lane)
 {
-    const struct nccl_fault fault = {HD_TIMEOUT, lane->peer, lane->number, lane->done_count};
+    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_TIMEOUT, lane->done_count);
 
-    nccl_fail(instance, &fault,
+    turn_fail(&instance->turn, &fault,
               "channel %u to rank %u did not come to rest by the deadline: this rank's memory is "
               "leaked",
-              lane->number, lane->peer);
+              lane->turn.number, lane->turn.peer_rank);
     return HD_TIMEOUT;
 }
 
@@ -146,7 +145,7 @@ hd_status nccl_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = nccl_use_device(instance);
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
         status = rest_lane(instance, &instance->lanes[i], deadline_ns);
         if (status == HD_TIMEOUT) {
             return report_restless(instance, &instance->lanes[i]);
@@ -168,7 +167,7 @@ static void end_communicators(struct hd_transport *instance, uint64_t deadline_n
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
         struct nccl_lane *lane = &instance->lanes[i];
         if (lane->comm == NULL) {
             continue;
@@ -185,10 +184,10 @@ static void end_communicators(struct hd_transport *instance, uint64_t deadline_n
 
 static void free_lane(struct hd_transport *instance, struct nccl_lane *lane)
 {
-    const struct hd_host *host = instance->host;
+    const struct hd_host *host = instance->turn.host;
     const struct cuda_library *cuda = &instance->cuda;
 
-    for (uint32_t i = 0; lane->moved != NULL && i < 2 * lane->slot_count; i++) {
+    for (uint32_t i = 0; lane->moved != NULL && i < 2 * lane->turn.slot_count; i++) {
         if (lane->moved[i] != NULL) {
             cuda->cudaEventDestroy(lane->moved[i]);
         }
@@ -206,21 +205,20 @@ static void free_lane(struct hd_transport *instance, struct nccl_lane *lane)
     host->free(host->context, lane->is_freed);
 }
 
-void nccl_destroy(struct hd_transport *instance, uint64_t deadline_ns)
+void nccl_close(struct hd_transport *instance, uint64_t deadline_ns)
 {
     if (instance == NULL) {
         return;
     }
-    const struct hd_host *host = instance->host;
     if (instance->may_be_written) {
         end_helper(instance);
         return; /* memory, communicators and all: a late write must find what it was sent to */
     }
-    if (instance->has_helper && atomic_load(&instance->failed) == HD_OK) {
+    if (instance->has_helper && turn_failed(&instance->turn) == HD_OK) {
         end_communicators(instance, deadline_ns);
     }
     end_helper(instance);
-    for (uint32_t i = 0; instance->lanes != NULL && i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         free_lane(instance, &instance->lanes[i]);
     }
     if (instance->base != NULL) {
@@ -231,12 +229,5 @@ void nccl_destroy(struct hd_transport *instance, uint64_t deadline_ns)
     }
     pthread_mutex_destroy(&instance->lock);
     sem_destroy(&instance->wake);
-    host->free(host->context, instance->lanes);
-    host->free(host->context, instance->lane_of);
-    host->free(host->context, instance);
-}
-
-void nccl_close(struct hd_transport *instance, uint64_t deadline_ns)
-{
-    nccl_destroy(instance, deadline_ns);
+    turn_destroy(instance);
 }

@@ -8,47 +8,18 @@
  */
 #include "nccl_link.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
-enum { TEXT_BYTES = 512, NAP_NS = 20000, SPIN_COUNT = 200 };
+enum { NAP_NS = 20000, SPIN_COUNT = 200 };
 
 /* Posts get no deadline from the core; the watchdog's abort ends them, and this if all else fails.
  */
 #define LAUNCH_NS UINT64_C(60000000000)
 
-hd_status nccl_fail(struct hd_transport *instance, const struct nccl_fault *fault,
-                    const char *format, ...)
+static struct turn_fault fault_of(const struct nccl_lane *lane, hd_status status)
 {
-    const struct hd_host *host = instance->host;
-    int first = HD_OK;
-    char text[TEXT_BYTES];
-    va_list arguments;
-
-    if (!atomic_compare_exchange_strong(&instance->failed, &first, fault->status)) {
-        return first;
-    }
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    const struct hd_error error = {.size = sizeof error,
-                                   .status = fault->status,
-                                   .rank = fault->rank,
-                                   .channel = fault->channel,
-                                   .sequence = fault->sequence,
-                                   .text = text};
-    host->fail(host->context, &error);
-    return fault->status;
-}
-
-static struct nccl_fault fault_of(const struct nccl_lane *lane, hd_status status)
-{
-    if (lane == NULL) {
-        return (struct nccl_fault){status, NCCL_NONE, NCCL_NONE, 0};
-    }
-    return (struct nccl_fault){status, lane->peer, lane->number, lane->done_count};
+    return lane == NULL ? turn_own_fault(status)
+                        : turn_peer_fault(&lane->turn, status, lane->done_count);
 }
 
 void nccl_nap(void)
@@ -60,19 +31,19 @@ void nccl_nap(void)
 hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_lane *lane, cudaError_t error,
                     const char *call)
 {
-    const struct nccl_fault fault = fault_of(lane, HD_DEVICE);
+    const struct turn_fault fault = fault_of(lane, HD_DEVICE);
     char text[CUDA_REASON_BYTES];
 
     if (error == cudaSuccess) {
         return HD_OK;
     }
-    return nccl_fail(instance, &fault, "%s: %s", instance->mode->name,
+    return turn_fail(&instance->turn, &fault, "%s: %s", instance->turn.name,
                      cuda_explain(&instance->cuda, call, error, text));
 }
 
 hd_status nccl_use_device(struct hd_transport *instance)
 {
-    const hd_status failed = atomic_load(&instance->failed);
+    const hd_status failed = turn_failed(&instance->turn);
 
     if (failed < 0) {
         return failed;
@@ -99,11 +70,11 @@ static hd_status status_of(ncclResult_t result)
 static hd_status explain(struct hd_transport *instance, const struct nccl_lane *lane,
                          ncclResult_t result, const char *call)
 {
-    const struct nccl_fault fault = fault_of(lane, status_of(result));
+    const struct turn_fault fault = fault_of(lane, status_of(result));
     const char *last = instance->nccl.ncclGetLastError(lane != NULL ? lane->comm : NULL);
 
-    return nccl_fail(instance, &fault, "%s: %s with rank %u: %s%s%s", instance->mode->name, call,
-                     lane != NULL ? lane->peer : instance->host->rank,
+    return turn_fail(&instance->turn, &fault, "%s: %s with rank %u: %s%s%s", instance->turn.name,
+                     call, lane != NULL ? lane->turn.peer_rank : instance->turn.host->rank,
                      instance->nccl.ncclGetErrorString(result),
                      last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
 }
@@ -111,17 +82,17 @@ static hd_status explain(struct hd_transport *instance, const struct nccl_lane *
 hd_status nccl_settle(struct hd_transport *instance, const struct nccl_lane *lane,
                       ncclResult_t result, const char *call, uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->host;
-    const struct nccl_fault late = fault_of(lane, HD_TIMEOUT);
+    const struct turn_fault late = fault_of(lane, HD_TIMEOUT);
 
     for (uint32_t turn = 0; result == ncclInProgress; turn++) {
-        const hd_status failed = atomic_load(&instance->failed);
+        const hd_status failed = turn_failed(&instance->turn);
         if (failed < 0) {
             return failed;
         }
-        if (host->now_ns(host->context) > deadline_ns) {
-            return nccl_fail(instance, &late, "%s: %s with rank %u was not over by the deadline",
-                             instance->mode->name, call, lane->peer);
+        if (turn_now_ns(&instance->turn) > deadline_ns) {
+            return turn_fail(&instance->turn, &late,
+                             "%s: %s with rank %u was not over by the deadline",
+                             instance->turn.name, call, lane->turn.peer_rank);
         }
         if (turn >= SPIN_COUNT) {
             nccl_nap();
@@ -173,15 +144,14 @@ hd_status nccl_follow(struct hd_transport *instance, struct nccl_lane *lane, cud
 hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_lane *lane,
                            cudaEvent_t event, uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->host;
     hd_status status = nccl_query(instance, lane, event);
 
     while (status == HD_IN_PROGRESS) {
-        const hd_status failed = atomic_load(&instance->failed);
+        const hd_status failed = turn_failed(&instance->turn);
         if (failed < 0) {
             return failed;
         }
-        if (host->now_ns(host->context) > deadline_ns) {
+        if (turn_now_ns(&instance->turn) > deadline_ns) {
             return HD_TIMEOUT;
         }
         nccl_nap();
@@ -197,7 +167,7 @@ static hd_status record_moved(struct hd_transport *instance, struct nccl_lane *l
 {
     return nccl_cuda(
         instance, lane,
-        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->slot_count], lane->stream),
+        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->turn.slot_count], lane->stream),
         "cudaEventRecord");
 }
 
@@ -230,11 +200,12 @@ static hd_status end_group(struct hd_transport *instance, uint64_t deadline_ns)
 static hd_status open_group(struct hd_transport *instance, const struct nccl_lane *lane,
                             const struct hd_message *message)
 {
-    const struct nccl_fault fault = {HD_UNSUPPORTED, NCCL_NONE, lane->number, message->sequence};
+    const struct turn_fault fault = {HD_UNSUPPORTED, TURN_NONE, lane->turn.number,
+                                     message->sequence};
 
     if (instance->group_count == NCCL_GROUP_MAX) {
-        return nccl_fail(instance, &fault, "%s: a group of more than %d posts",
-                         instance->mode->name, NCCL_GROUP_MAX);
+        return turn_fail(&instance->turn, &fault, "%s: a group of more than %d posts",
+                         instance->turn.name, NCCL_GROUP_MAX);
     }
     if (message->group_left == 0 || instance->is_group_open) {
         return HD_OK;
@@ -248,8 +219,7 @@ hd_status nccl_launch(struct hd_transport *instance, struct nccl_lane *lane,
                       const struct hd_message *message,
                       hd_status (*enqueue)(struct hd_transport *, struct nccl_lane *, uint64_t))
 {
-    const struct hd_host *host = instance->host;
-    const uint64_t deadline_ns = host->now_ns(host->context) + LAUNCH_NS;
+    const uint64_t deadline_ns = turn_now_ns(&instance->turn) + LAUNCH_NS;
 
     pthread_mutex_lock(&instance->lock);
     hd_status status = open_group(instance, lane, message);

@@ -26,38 +26,31 @@
 #include "cuda_library.h"
 #include "nccl_library.h"
 
-#include <heddle/transport.h>
+#include "turn_open.h"
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
-#include <stddef.h>
 
 #define NCCL_MAGIC 0x316c636e6c646468ull
-#define NCCL_NONE  UINT32_MAX
 
 enum { NCCL_SOURCE = 0, NCCL_TARGET = 1 }; /* ranks of every communicator */
 
 /* This rank's end of one channel. */
 struct nccl_lane {
-    const struct hd_channel *channel; /* borrowed */
-    uint32_t number;                  /* of the channel */
-    uint32_t peer;                    /* rank of the world at the other end */
-    int is_source;
-    uint32_t slot_count; /* depth, or send_depth */
+    struct turn_lane turn;
     uint64_t stride_bytes;
     unsigned char *slots; /* on the device */
     ncclComm_t comm;
-    ncclWindow_t window;   /* nccl_rma */
-    cudaStream_t stream;   /* of the channel */
-    cudaStream_t arrivals; /* nccl_rma, target: waits that no caller's stream makes */
-    cudaEvent_t ready;     /* the caller's stream, when it posted or released */
-    cudaEvent_t *moved;    /* [slot_count]: the message in the slot has left, or has arrived */
-    cudaEvent_t *freed;    /* [slot_count], target: the last reader of the slot has ended */
-    uint8_t *is_freed;     /* [slot_count]: freed is recorded; else the host said so itself */
-    uint64_t reserved_count, posted_count, done_count, readable_count, released_count;
+    ncclWindow_t window;    /* nccl_rma */
+    cudaStream_t stream;    /* of the channel */
+    cudaStream_t arrivals;  /* nccl_rma, target: waits that no caller's stream makes */
+    cudaEvent_t ready;      /* the caller's stream, when it posted or released */
+    cudaEvent_t *moved;     /* [slot_count]: the message in the slot has left, or has arrived */
+    cudaEvent_t *freed;     /* [slot_count], target: the last reader of the slot has ended */
+    uint8_t *is_freed;      /* [slot_count]: freed is recorded; else the host said so itself */
+    uint64_t done_count;    /* events that the device has passed */
     uint64_t awaited_count; /* nccl_rma: waits for signals that are enqueued */
-    _Atomic uint64_t finished_count, busy_count;
+    _Atomic uint64_t finished_count;
 };
 
 /* How a message crosses.  [data], but prepare and finish, which are [setup]. */
@@ -83,19 +76,13 @@ struct nccl_mode {
 enum { NCCL_GROUP_MAX = 64 };
 
 struct hd_transport {
-    const struct hd_host *host; /* borrowed */
+    struct turn turn;
     const struct nccl_mode *mode;
-    const struct hd_channel *const *channels; /* borrowed */
-    uint32_t channel_count, lane_count;
-    uint32_t generation; /* of its cards */
-    uint32_t alignment_bytes;
+    struct nccl_lane *lanes; /* [turn.lane_count] */
     uint32_t device;
     uint32_t max_ctas;
     struct cuda_library cuda;
     struct nccl_library nccl;
-    atomic_int failed; /* the first negative status: the abort word of this rank */
-    uint32_t *lane_of; /* [channel_count]; NCCL_NONE: not of this rank */
-    struct nccl_lane *lanes;
     unsigned char *staging; /* host, pinned: for the warm-up */
     cudaEvent_t base;       /* recorded at base_ns: event times count from it */
     uint64_t base_ns;
@@ -113,17 +100,6 @@ struct hd_transport {
     atomic_int is_ending, is_torn_down;
     int may_be_written; /* by a peer, so that memory must stay; quiesce decides */
 };
-
-struct nccl_fault {
-    hd_status status;
-    uint32_t rank, channel; /* NCCL_NONE where nobody and nothing */
-    uint64_t sequence;
-};
-
-/* Keeps the first failure, reports it if it is the first, and returns what now holds.
-   [any-thread] */
-hd_status nccl_fail(struct hd_transport *instance, const struct nccl_fault *fault,
-                    const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* --- launch.c: HD_OK, or a failure that is reported; `call` names it --------------------- */
 
@@ -157,23 +133,17 @@ void nccl_nap(void);
 /* --- check.c ----------------------------------------------------------------------------- */
 
 struct nccl_card {
-    uint64_t magic;
-    uint64_t digest; /* of all channels: the ranks must run one plan */
-    uint64_t boot[2];
+    struct turn_card head;
+    struct turn_place place;
     int32_t nccl_version, device;
-    hd_status status; /* of its preparation: all ranks learn here who could not */
     char pci[32];
 };
 
-/* Loads the libraries and chooses the device; then, with the lanes known, asks the mode. */
-hd_status nccl_check(struct hd_transport *instance, const struct hd_transport_setup *setup);
-hd_status nccl_check_mode(struct hd_transport *instance);
-/* Tells the core of memory that the mode takes, or gives back. */
-void nccl_account(const struct hd_transport *instance, int64_t bytes);
-void nccl_introduce(struct hd_transport *instance, struct nccl_card *card);
-/* Does `card`, of `rank`, go with this rank's? */
-hd_status nccl_meet(struct hd_transport *instance, const struct nccl_card *own,
-                    const struct nccl_card *card, uint32_t rank);
+/* Loads the libraries, chooses the device, and asks the mode; fills the card. */
+hd_status nccl_check(struct hd_transport *instance, const struct hd_transport_setup *setup,
+                     struct nccl_card *card);
+/* Does the card of `rank` go with this rank's? */
+hd_status nccl_meet(struct hd_transport *instance, const struct nccl_card *cards, uint32_t rank);
 
 /* --- lane.c: the calls of the contract --------------------------------------------------- */
 
@@ -199,9 +169,8 @@ hd_status nccl_open(const struct hd_transport_setup *setup, const struct nccl_mo
 hd_status nccl_start_helper(struct hd_transport *instance);
 void nccl_abort(struct hd_transport *instance, const char *reason);
 hd_status nccl_quiesce(struct hd_transport *instance, uint64_t deadline_ns);
+/* In whatever state open has left it. */
 void nccl_close(struct hd_transport *instance, uint64_t deadline_ns);
-/* Frees all of it, in whatever state open has left it. */
-void nccl_destroy(struct hd_transport *instance, uint64_t deadline_ns);
 
 /* --- descriptors ------------------------------------------------------------------------- */
 

@@ -54,16 +54,16 @@ static hd_status check(struct hd_transport *instance, char reason[NCCL_REASON_BY
 static uint64_t window_bytes(const struct nccl_lane *lane)
 {
     const uint64_t page = NCCL_WIN_REQUIRED_ALIGNMENT;
-    const uint64_t bytes = lane->channel->depth * lane->stride_bytes;
+    const uint64_t bytes = lane->turn.channel->depth * lane->stride_bytes;
     return (bytes + page - 1) / page * page;
 }
 
 /* Both ends register as much: a symmetric window is one size. */
 static hd_status prepare(struct hd_transport *instance, struct nccl_lane *lane)
 {
-    const struct hd_host *host = instance->host;
-    const struct nccl_fault missing = {HD_UNSUPPORTED, lane->peer, lane->number, 0};
-    const uint64_t deadline_ns = host->now_ns(host->context) + 60000000000u;
+    const struct hd_host *host = instance->turn.host;
+    const struct turn_fault missing = turn_peer_fault(&lane->turn, HD_UNSUPPORTED, 0);
+    const uint64_t deadline_ns = turn_now_ns(&instance->turn) + 60000000000u;
     void *memory = NULL;
     hd_status status =
         nccl_settle(instance, lane, instance->nccl.ncclMemAlloc(&memory, window_bytes(lane)),
@@ -73,17 +73,17 @@ static hd_status prepare(struct hd_transport *instance, struct nccl_lane *lane)
         return status;
     }
     lane->slots = memory;
-    nccl_account(instance, (int64_t)window_bytes(lane));
+    turn_account(&instance->turn, (int64_t)window_bytes(lane), "transfer");
     status = nccl_settle(instance, lane,
                          instance->nccl.ncclCommWindowRegister(lane->comm, lane->slots,
                                                                window_bytes(lane), &lane->window,
                                                                NCCL_WIN_COLL_SYMMETRIC),
                          "ncclCommWindowRegister", deadline_ns);
     if (status == HD_OK && lane->window == NULL) {
-        return nccl_fail(instance, &missing,
+        return turn_fail(&instance->turn, &missing,
                          "symmetric window: NCCL makes none between ranks %u and %u; their GPUs "
                          "must reach each other (P2P, cuMem): use transport nccl",
-                         host->rank, lane->peer);
+                         host->rank, lane->turn.peer_rank);
     }
     return status;
 }
@@ -96,7 +96,7 @@ static void finish(struct hd_transport *instance, struct nccl_lane *lane)
     }
     if (lane->slots != NULL) {
         (void)instance->nccl.ncclMemFree(lane->slots);
-        nccl_account(instance, -(int64_t)window_bytes(lane));
+        turn_account(&instance->turn, -(int64_t)window_bytes(lane), "transfer");
         lane->slots = NULL;
     }
 }
@@ -108,7 +108,7 @@ static hd_status await_signals(struct hd_transport *instance, struct nccl_lane *
                                cudaStream_t stream)
 {
     struct nccl_wait_signal signals = {.signal_count = count,
-                                       .peer = lane->is_source ? NCCL_TARGET : NCCL_SOURCE};
+                                       .peer = lane->turn.is_source ? NCCL_TARGET : NCCL_SOURCE};
 
     const hd_status status =
         nccl_begun(instance, lane, instance->nccl.wait_signal(1, &signals, lane->comm, stream),
@@ -119,12 +119,11 @@ static hd_status await_signals(struct hd_transport *instance, struct nccl_lane *
 /* The library's own work on this host: until an event may stand behind it. */
 static hd_status enqueued(struct hd_transport *instance, const struct nccl_lane *lane)
 {
-    const struct hd_host *host = instance->host;
     ncclResult_t result = ncclSuccess;
     const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
 
     return nccl_settle(instance, lane, asked != ncclSuccess ? asked : result, "a transfer",
-                       host->now_ns(host->context) + 60000000000u);
+                       turn_now_ns(&instance->turn) + 60000000000u);
 }
 
 static hd_status record(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence,
@@ -132,25 +131,26 @@ static hd_status record(struct hd_transport *instance, struct nccl_lane *lane, u
 {
     return nccl_cuda(
         instance, lane,
-        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->slot_count], stream),
+        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->turn.slot_count], stream),
         "cudaEventRecord");
 }
 
 static hd_status send_one(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence)
 {
-    const uint64_t offset = sequence % lane->slot_count * lane->stride_bytes;
+    const uint64_t offset = sequence % lane->turn.slot_count * lane->stride_bytes;
     hd_status status = HD_OK;
 
-    if (sequence >= lane->slot_count) {
+    if (sequence >= lane->turn.slot_count) {
         status = await_signals(instance, lane, 1, lane->stream);
         status = status == HD_OK ? enqueued(instance, lane) : status;
     }
     if (status == HD_OK) {
-        status = nccl_begun(instance, lane,
-                            instance->nccl.put_signal(lane->slots + offset, lane->channel->bytes,
-                                                      ncclUint8, NCCL_TARGET, lane->window, offset,
-                                                      0, 0, 0, lane->comm, lane->stream),
-                            "ncclPutSignal");
+        status =
+            nccl_begun(instance, lane,
+                       instance->nccl.put_signal(lane->slots + offset, lane->turn.channel->bytes,
+                                                 ncclUint8, NCCL_TARGET, lane->window, offset, 0, 0,
+                                                 0, lane->comm, lane->stream),
+                       "ncclPutSignal");
     }
     if (status == HD_OK) {
         status = enqueued(instance, lane);
@@ -190,7 +190,7 @@ static hd_status await(struct hd_transport *instance, struct nccl_lane *lane, ui
 static hd_status release_one(struct hd_transport *instance, struct nccl_lane *lane,
                              uint64_t sequence)
 {
-    const uint64_t slot = sequence % lane->slot_count;
+    const uint64_t slot = sequence % lane->turn.slot_count;
     hd_status status = HD_OK;
 
     if (lane->is_freed[slot]) {
