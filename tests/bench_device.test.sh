@@ -77,6 +77,48 @@ for name in $transports; do
     grep -qE "^ +8  $name +1 .* 0 of " out || say "$name: no row of 8 bytes: $(cat out)"
 done
 
+# --- skew ----------------------------------------------------------------------------------------
+tiny="cost.tick_us=1000 bench.sizes=64K bench.iterations=1"
+# shellcheck disable=SC2046,SC2086
+for name in $transports; do
+    bench 0 skew $(of $name) $tiny transport.progress_thread=on --json --svg late.svg
+    "$json" out || say "skew --json is not one object"
+    has "its shape" out '"stage_ms": 1, "bytes": 65536, "iterations": 1, "posted_early": false, "device": "synthetic: sleeps'
+    has "one pass lasts a stage" out '(a stand-in, no GPU)'
+    has "its compute" out '"passes": 1, "transports": [{"transport": "'$name'"'
+    for ((point = 1; point <= 5; point++)); do
+        # A pass of the synthetic kernel lasts what it is told to, or longer; nothing is stolen from a device.
+        holds "a pass takes its time" "$(number alone_ms $point) >= 1 && $(number compute_ms $point) >= 1"
+        holds "the target reads after it has come" "$(number readable_ms $point) >= $(number arrival_ms $point)"
+        holds "no wait is below nothing" "$(number source_wait_ms $point) >= 0 && $(number target_wait_ms $point) >= 0"
+        [ "$(number stolen_ms $point)" = null ] || say "$name: $(number stolen_ms $point) ms are stolen from a device"
+        has "the figure" late.svg "$(printf 'compute %.3f ms, alone %.3f' "$(number compute_ms $point)" "$(number alone_ms $point)")"
+    done
+    has "the figure says where" late.svg "(a stand-in, no GPU)"
+done
+# shellcheck disable=SC2046,SC2086
+{
+    bench 0 skew $(of cuda_ipc) $tiny pipeline.overlap=on
+    has "the engine's thread" out "1000 us"
+    has "early" out "posts its receive early"
+    has "what computes" out "compute: 1 forward pass of one block, by its marks"
+    IPC_BROKEN=signal_first bench 1 skew $(of cuda_ipc) transport.name="$broken" $tiny bench.sizes=4M
+    has "a wrong message ends it" err "messages arrived wrong"
+    bench 2 skew $(of cuda_ipc) $tiny kernels.name=reference
+    has "a kernel without a device" err "kernels.name: kernel reference computes in host memory"
+}
+# A stage of the kernel cuda, emulated.
+# shellcheck disable=SC2046,SC2086
+if [ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ]; then
+    model="model.width=32 model.heads=2 model.experts=2 model.experts_per_token=1 model.expert_width=32
+        model.sequence=8 model.vocabulary=64 data.microbatch_size=1"
+    stages="kernels.name=cuda kernel.cuda.cuda_runtime=$cuda kernel.cuda.cublaslt=$HD_BUILD_DIR/tests/standin/libheddle_standin_cublaslt.so"
+    bench 0 skew $(of cuda_ipc) $tiny $stages $model transport.progress_thread=off --json
+    has "the kernel cuda" out '"device": "cuda:0 (a stand-in, no GPU) sm_90'
+    bench 3 skew $(of cuda_ipc) $tiny $stages kernel.cuda.cublaslt=./absent.so
+    has "without cuBLASLt" err "./absent.so"
+fi
+
 # shellcheck disable=SC2046,SC2086
 {
     # Both ranks on one GPU; two transports in the same rounds.

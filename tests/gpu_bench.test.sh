@@ -12,12 +12,17 @@ standin=$HD_BUILD_DIR/tests/standin
 if [ "${STANDIN:-}" = 1 ]; then
     runtime=$standin/libheddle_standin_cuda.so library=$standin/libheddle_standin_nccl.so gpus=2
     export STANDIN_CUDA="devices=2" STANDIN_NCCL="serial=on"
+    products=$standin/libheddle_standin_cublaslt.so
     message=256K few="bench.iterations=10"
+    block="model.width=32 model.heads=2 model.experts=2 model.experts_per_token=1 model.expert_width=32 model.sequence=8
+        model.vocabulary=64 data.microbatch_size=1 bench.iterations=1 bench.sizes=64K cost.tick_us=1000"
 else
     gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
     [ "$gpus" -gt 0 ] || { echo "skipped: there is no NVIDIA driver on this machine, or no GPU (nvidia-smi)"; exit 77; }
-    runtime=libcudart.so.13 library=libnccl.so.2
+    runtime=libcudart.so.13 library=libnccl.so.2 products=libcublasLt.so.13
     message=64M few=""
+    block="model.width=2048 model.heads=16 model.experts=32 model.experts_per_token=4 model.expert_width=1024
+        model.sequence=2048 model.vocabulary=50304 data.microbatch_size=2 bench.sizes=16M"
 fi
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 world=$(mktemp -d)
@@ -62,4 +67,16 @@ over() { # TRANSPORT: its words
         done
     fi
 }
+
+# Figure 27: what a late peer costs the other's compute, two-sided and one-sided.  Shown, not judged.
+kernel="kernels.name=cuda kernel.cuda.cuda_runtime=$runtime kernel.cuda.cublaslt=$products"
+[ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || { echo "the kernel cuda is not built: nvcc is not installed"; exit $failed; }
+names=cuda_ipc
+[ "$gpus" -ge 2 ] && [ -e "$HD_PLUGIN_DIR/heddle_transport_nccl.so" ] && names="cuda_ipc nccl nccl_rma"
+# shellcheck disable=SC2046,SC2086
+for name in $names; do
+    "$heddle" bench skew $(over $name) $kernel $block transport.progress_thread=off --svg $name.svg >out 2>err ||
+        say "bench skew of $name: exit $?: $(cat err)"
+    cat out
+done
 exit $failed

@@ -2,6 +2,7 @@
 #include "cli/bench.h"
 #include "cli/join.h"
 #include "cli/output.h"
+#include "engine/model.h"
 #include "report/svg.h"
 #include "run/bench_skew.h"
 
@@ -76,6 +77,11 @@ static hd_status read_bytes(struct bench *bench)
     return HD_OK;
 }
 
+static int has_device(const struct bench *bench)
+{
+    return bench->request.lender.kernel != NULL;
+}
+
 static hd_status read_request(struct bench *bench)
 {
     const struct hd_config *config = &bench->config;
@@ -87,8 +93,11 @@ static hd_status read_request(struct bench *bench)
         .iterations = asked > 0 ? asked : (uint32_t)ITERATIONS_USUAL,
         .warmup = config->bench.warmup > 0 ? config->bench.warmup : 1,
         .is_posted_early = config->pipeline.overlap,
+        .lender = hd_cli_bench_lender(&bench->list),
+        .seed = config->train.seed,
         .timeout_s = config->transport.timeout_s,
     };
+    hd_model_block(config, config->cost.tick_us, &request->block);
     if (request->iterations > HD_SKEW_ITERATIONS_MAX || request->warmup > HD_SKEW_ITERATIONS_MAX) {
         hd_problem_set(&bench->cli->problem, HD_INVALID, HD_EXIT_USAGE,
                        "bench skew repeats at most %u times", HD_SKEW_ITERATIONS_MAX);
@@ -145,6 +154,10 @@ static void add_json(const struct bench *bench)
     hd_json_u64(json, "bytes", skew->bytes);
     hd_json_u64(json, "iterations", skew->iterations);
     hd_json_flag(json, "posted_early", (int)skew->is_posted_early);
+    if (has_device(bench)) {
+        hd_json_text(json, "device", skew->device);
+        hd_json_u64(json, "passes", skew->pass_count);
+    }
     struct cJSON *lines = hd_json_array(json, "transports");
     for (uint32_t i = 0; i < skew->line_count; i++) {
         const struct hd_skew_line *line = &skew->lines[i];
@@ -177,7 +190,7 @@ static void add_cells(struct hd_table *table, const struct hd_skew_line *line,
     hd_table_cell(table, "%.3f", point->solo_ms);
     hd_table_cell(table, "%.3f", point->compute_ms);
     hd_table_cell(table, "%+.1f", stretch_of(point));
-    hd_table_cell(table, "%.3f", point->stolen_ms);
+    hd_cli_bench_cell(table, "%.3f", point->stolen_ms);
     hd_table_cell(table, "%.3f", point->thread_ms);
     hd_table_cell(table, "%.3f", point->resident_ms);
     hd_table_cell(table, "%.3f", point->source_wait_ms);
@@ -195,6 +208,10 @@ static void print_table(const struct hd_skew *skew)
                                          "readable",  "free",     "lane"};
     struct hd_table *table = hd_table_create(sizeof titles / sizeof titles[0], titles);
 
+    if (skew->device[0] != '\0') {
+        printf("\ndevice: %s; compute: %u forward pass%s of one block, by its marks\n",
+               skew->device, skew->pass_count, hd_cli_es(skew->pass_count));
+    }
     printf("\n%llu bytes to a peer that comes late and posts its receive %s; milliseconds, medians "
            "of %u\n",
            (unsigned long long)skew->bytes, skew->is_posted_early ? "early" : "then",

@@ -94,40 +94,57 @@ static hd_status check_costs(const struct hd_config *config, uint32_t stage_coun
     return HD_OK;
 }
 
+/* What all stages share. */
+static struct hd_stage_spec spec_of(const struct hd_config *config)
+{
+    return (struct hd_stage_spec){
+        .size = sizeof(struct hd_stage_spec),
+        .width = config->model.width,
+        .heads = config->model.heads,
+        .key_value_heads = config->model.key_value_heads,
+        .experts = config->model.experts,
+        .experts_per_token = config->model.experts_per_token,
+        .expert_width = config->model.expert_width,
+        .vocabulary = config->model.vocabulary,
+        .sequence = config->model.sequence,
+        .batch = config->data.microbatch_size,
+        .normalize_gates = config->model.normalize_gates,
+        .rope_theta = config->model.rope_theta,
+        .norm_epsilon = config->model.norm_epsilon,
+        .init_std = config->model.initial_deviation,
+        .balance_weight = config->model.balance_loss,
+        .z_weight = config->model.z_loss,
+        .precision = config->kernels.precision,
+        .recompute = config->kernels.recompute,
+        .expert_count = config->model.experts,
+        .scale_rule = config->kernels.scale_rule,
+        .half_batches = config->model.half_batches,
+    };
+}
+
 static void fill_spec(const struct hd_config *config, const struct hd_pipeline *pipeline,
                       uint32_t stage, struct hd_stage_spec *spec)
 {
     const double tick_us = config->cost.tick_us;
 
-    spec->size = sizeof *spec;
-    spec->width = config->model.width;
-    spec->heads = config->model.heads;
-    spec->key_value_heads = config->model.key_value_heads;
-    spec->experts = config->model.experts;
-    spec->experts_per_token = config->model.experts_per_token;
-    spec->expert_width = config->model.expert_width;
-    spec->vocabulary = config->model.vocabulary;
-    spec->sequence = config->model.sequence;
-    spec->batch = config->data.microbatch_size;
-    spec->normalize_gates = config->model.normalize_gates;
-    spec->rope_theta = config->model.rope_theta;
-    spec->norm_epsilon = config->model.norm_epsilon;
-    spec->init_std = config->model.initial_deviation;
-    spec->balance_weight = config->model.balance_loss;
-    spec->z_weight = config->model.z_loss;
-    spec->precision = config->kernels.precision;
-    spec->recompute = config->kernels.recompute;
+    *spec = spec_of(config);
     spec->stage = stage;
     spec->has_embedding = stage == 0;
     spec->has_head = stage == pipeline->stage_count - 1;
     spec->split_backward = pipeline->is_split;
-    spec->expert_count = config->model.experts;
-    spec->scale_rule = config->kernels.scale_rule;
-    spec->half_batches = config->model.half_batches;
     spec->forward_us = tick_us * cost_of(&config->cost.forward, stage);
     spec->backward_us = tick_us * cost_of(&config->cost.backward, stage);
     spec->input_gradient_us = tick_us * cost_of(&config->cost.input_gradient, stage);
     spec->weight_gradient_us = tick_us * cost_of(&config->cost.weight_gradient, stage);
+}
+
+void hd_model_block(const struct hd_config *config, double forward_us, struct hd_stage_spec *spec)
+{
+    *spec = spec_of(config);
+    spec->layers = 1;
+    spec->block_count = 1;
+    spec->has_embedding = 1;
+    spec->forward_us = forward_us;
 }
 
 hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pipeline,

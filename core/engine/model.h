@@ -29,6 +29,10 @@ hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pi
                           struct hd_model *model, struct hd_problem *problem);
 void hd_model_finish(struct hd_model *model);
 
+/* One block of the model, alone: the first stage of many, with the embedding and without a head.  A
+   pass lasts forward_us where a kernel only lasts. */
+void hd_model_block(const struct hd_config *config, double forward_us, struct hd_stage_spec *spec);
+
 /* Refuses a model with fewer layers than stages: HD_EXIT_USAGE. */
 hd_status hd_model_check(const struct hd_model *model, const struct hd_config *config,
                          struct hd_problem *problem);

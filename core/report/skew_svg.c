@@ -5,7 +5,7 @@
 #include <math.h>
 
 static const double head_mm = 6.0, row_mm = 7.4, bar_mm = 2.4, left_mm = 13.0, right_mm = 62.0;
-static const double text_mm = 2.3, small_mm = 2.0, foot_mm = 11.0, axis_mm = 5.0;
+static const double text_mm = 2.3, small_mm = 2.0, foot_mm = 11.0, axis_mm = 5.0, device_mm = 3.0;
 
 /* What stands for what, in the legend too; the darker is read first. */
 enum { BUSY, WAITED, COMPUTE, STRETCHED, EXPOSED, LOOK_COUNT };
@@ -149,10 +149,22 @@ static void put_legend(const struct figure *figure, double top_mm)
             118.0, top_mm - 0.2, 119.4, top_mm + 1.85);
 }
 
+/* Where it was: a stand-in is told apart from a GPU. */
+static void put_device(const struct figure *figure, double top_mm)
+{
+    if (figure->skew->device[0] == '\0') {
+        return;
+    }
+    fprintf(figure->stream, "<text x=\"0\" y=\"%.3f\" font-size=\"2.1\" fill=\"#444\">",
+            top_mm + 1.85);
+    hd_svg_text(figure->skew->device, figure->stream);
+    fputs("</text>\n", figure->stream);
+}
+
 void hd_skew_svg_write(const struct hd_skew *skew, double width_mm, FILE *stream)
 {
     const double end_ms = end_of(skew);
-    double height_mm = axis_mm + foot_mm, top_mm = 0;
+    double height_mm = axis_mm + foot_mm + (skew->device[0] != '\0' ? device_mm : 0), top_mm = 0;
 
     for (uint32_t i = 0; i < skew->line_count; i++) {
         height_mm += height_of(&skew->lines[i]);
@@ -170,5 +182,6 @@ void hd_skew_svg_write(const struct hd_skew *skew, double width_mm, FILE *stream
     }
     put_axis(&figure, end_ms, top_mm);
     put_legend(&figure, top_mm + axis_mm + 1);
+    put_device(&figure, top_mm + axis_mm + foot_mm);
     fputs("</svg>\n", stream);
 }

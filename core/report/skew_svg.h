@@ -20,7 +20,7 @@ struct hd_skew_point {
     double solo_ms;              /* the source's compute, with nothing under way */
     double compute_ms;           /* the same with the message under way */
     double begin_ms;             /* of that compute */
-    double stolen_ms;            /* of it: the source's thread was not running */
+    double stolen_ms;            /* of it: the source's thread was not running; NaN on a device */
     double thread_ms;            /* CPU time of the source's other threads in it */
     double source_wait_ms;       /* after its compute, until its slot is free */
     double target_wait_ms;       /* after its arrival, until the message is readable */
@@ -42,6 +42,8 @@ struct hd_skew {
     uint64_t bytes;
     uint32_t iterations;
     uint32_t is_posted_early; /* the target's receive stands before its lateness */
+    char device[256];         /* of the source, which computes there; empty: on the host */
+    uint32_t pass_count;      /* forward passes that its compute consists of; 0: on the host */
     uint32_t line_count;
     struct hd_skew_line lines[HD_SKEW_LINE_MAX];
 };

@@ -3,159 +3,49 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "run/bench.h"
+#include "run/bench_skew_work.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-enum { GATHER_BYTES = 256, DEPTH = 2, WORK_FLOATS = 8192, CALIBRATION_COUNT = 50, WORK_TRIAL = 64 };
-enum { LOOK_UNITS = 16 };
+enum { GATHER_BYTES = 256, DEPTH = 2 };
 
 /* In stages. */
 static const double lateness[HD_SKEW_POINT_MAX] = {0, 0.25, 0.5, 1, 2};
 
 #define NS_A_MS 1e6
 
-/* --- work ------------------------------------------------------------------------------------ */
-
-/* So much of it fits into a core's own cache, and none of it into its registers. */
-struct work {
-    float left[WORK_FLOATS], right[WORK_FLOATS];
-    uint64_t stage_units; /* what lasts a stage */
-};
-
-static void work_unit(struct work *work)
-{
-    for (uint32_t i = 0; i < WORK_FLOATS; i++) {
-        work->left[i] = work->left[i] * 0.999f + work->right[i];
-    }
-}
-
-/* Looks now and then whether the slot of the message under way is free: when it was, or 0. */
-struct watch {
-    struct hd_line *line;
-    uint64_t finished_goal, seen_ns;
-};
-
-static struct hd_channel_stats stats_of(const struct hd_line *line)
-{
-    struct hd_channel_stats stats = {.size = sizeof stats};
-
-    if (line->ops->stats != NULL) {
-        line->ops->stats(line->transport, line->out, &stats);
-    }
-    return stats;
-}
-
-static void look(struct watch *watch)
-{
-    if (watch->seen_ns == 0 && stats_of(watch->line).finished_count >= watch->finished_goal) {
-        watch->seen_ns = hd_now_ns();
-    }
-}
-
-static void work_stage(struct work *work, struct watch *watch)
-{
-    for (uint64_t unit = 0; unit < work->stage_units; unit++) {
-        work_unit(work);
-        if (watch != NULL && unit % LOOK_UNITS == 0) {
-            look(watch);
-        }
-    }
-}
-
-/* The fastest of several trials: neighbours only slow down. */
-static void calibrate(struct work *work, uint64_t stage_ns)
-{
-    uint64_t best_ns = UINT64_MAX;
-
-    for (uint32_t i = 0; i < WORK_FLOATS; i++) {
-        work->left[i] = 1;
-        work->right[i] = 1e-3f;
-    }
-    work->stage_units = WORK_TRIAL;
-    for (uint32_t trial = 0; trial < CALIBRATION_COUNT; trial++) {
-        const uint64_t begin_ns = hd_now_ns();
-        work_stage(work, NULL);
-        const uint64_t spent_ns = hd_now_ns() - begin_ns;
-        best_ns = spent_ns < best_ns ? spent_ns : best_ns;
-    }
-    work->stage_units = stage_ns * WORK_TRIAL / (best_ns > 0 ? best_ns : 1);
-    work->stage_units += work->stage_units == 0;
-}
-
-static uint64_t process_cpu_ns(void)
-{
-    struct timespec spent;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
-    return (uint64_t)spent.tv_sec * HD_S_NS + (uint64_t)spent.tv_nsec;
-}
-
 /* --- one repetition -------------------------------------------------------------------------- */
-
-/* Times of one rank, counted from its own begin. */
-struct times {
-    uint64_t origin_ns;                            /* when it left the fence */
-    double compute_begin, compute, stolen, thread; /* source */
-    double arrival, readable;                      /* target */
-    double free, source_wait;                      /* source */
-    double transfer_begin, transfer_end, resident; /* as told; resident: source */
-};
 
 struct trial {
     struct hd_bench_rank *rank;
     const struct hd_skew_request *request;
-    struct work *work;
+    struct hd_skew_work *work;
     struct hd_line *line;
     uint32_t has_one_clock;
 };
 
-static double since(uint64_t begin_ns, uint64_t now_ns)
-{
-    return (double)((int64_t)now_ns - (int64_t)begin_ns) / NS_A_MS;
-}
-
-static void compute(const struct trial *trial, struct times *times, struct watch *watch)
-{
-    const uint64_t all_ns = process_cpu_ns(), own_ns = hd_thread_cpu_ns();
-    const uint64_t begin_ns = hd_now_ns();
-
-    work_stage(trial->work, watch);
-    const uint64_t end_ns = hd_now_ns();
-    const uint64_t own = hd_thread_cpu_ns() - own_ns, all = process_cpu_ns() - all_ns;
-    times->compute_begin = since(times->origin_ns, begin_ns);
-    times->compute = since(begin_ns, end_ns);
-    times->stolen = fmax(0, times->compute - (double)own / NS_A_MS);
-    times->thread = fmax(0, ((double)all - (double)own) / NS_A_MS);
-}
-
-/* The target is busy elsewhere. */
-static void be_late(const struct trial *trial, const struct times *times, uint64_t late_ns)
-{
-    while (hd_now_ns() - times->origin_ns < late_ns) {
-        work_unit(trial->work);
-    }
-}
-
 /* Both at once. */
-static hd_status begin(const struct trial *trial, struct times *times)
+static hd_status begin(const struct trial *trial, struct hd_skew_times *times)
 {
     hd_line_renew(trial->line);
     const hd_status status = hd_line_fence(trial->line);
 
-    *times = (struct times){
+    *times = (struct hd_skew_times){
         .origin_ns = hd_now_ns(), .transfer_begin = NAN, .transfer_end = NAN, .resident = NAN};
     return status;
 }
 
 /* What the transport has told of this message; times that it does not know are 0. */
-static double told(const struct times *times, uint64_t time_ns)
+static double told(const struct hd_skew_times *times, uint64_t time_ns)
 {
-    return time_ns > 0 ? since(times->origin_ns, time_ns) : NAN;
+    return time_ns > 0 ? hd_skew_since(times->origin_ns, time_ns) : NAN;
 }
 
-static void keep_transfer(const struct hd_line *line, struct times *times, uint64_t sequence)
+static void keep_transfer(const struct hd_line *line, struct hd_skew_times *times,
+                          uint64_t sequence)
 {
     const struct hd_transfer *transfer = &line->transfer;
 
@@ -165,16 +55,25 @@ static void keep_transfer(const struct hd_line *line, struct times *times, uint6
     }
 }
 
-static hd_status run_source(const struct trial *trial, struct times *times)
+static uint64_t later(uint64_t one_ns, uint64_t other_ns)
+{
+    return one_ns > other_ns ? one_ns : other_ns;
+}
+
+static hd_status run_source(const struct trial *trial, struct hd_skew_times *times)
 {
     struct hd_line *line = trial->line;
     const struct hd_message message = {.sequence = line->sent, .channel = line->out};
-    const struct hd_channel_stats before = stats_of(line);
-    struct watch watch = {line, before.finished_count + 1, 0};
+    const struct hd_channel_stats before = hd_skew_stats(line);
+    struct hd_skew_watch watch = {line, before.finished_count + 1, 0};
+    uint64_t end_ns = 0;
     hd_status status = hd_line_reserve(line, line->sent + 1);
 
     if (status == HD_OK) {
         status = hd_line_fill(line, line->sent);
+    }
+    if (status == HD_OK) {
+        status = hd_line_settle(line);
     }
     if (status == HD_OK) {
         status = begin(trial, times);
@@ -185,36 +84,59 @@ static hd_status run_source(const struct trial *trial, struct times *times)
     if (status != HD_OK) {
         return status;
     }
-    compute(trial, times, &watch);
-    const uint64_t end_ns = hd_now_ns();
-    status = hd_line_wait(line, &message);
+    status = hd_skew_compute(trial->work, &watch, times, &end_ns);
+    if (status == HD_OK) {
+        status = hd_line_wait(line, &message);
+    }
     const uint64_t free_ns = hd_now_ns();
-    times->source_wait = since(end_ns, free_ns);
-    times->free = since(times->origin_ns, watch.seen_ns != 0 ? watch.seen_ns : free_ns);
+    /* A device ends before the host learns of it. */
+    times->source_wait = hd_skew_since(end_ns, watch.seen_ns != 0 && line->shape.device != NULL
+                                                   ? later(watch.seen_ns, end_ns)
+                                                   : free_ns);
+    times->free = hd_skew_since(times->origin_ns, watch.seen_ns != 0 ? watch.seen_ns : free_ns);
     keep_transfer(line, times, message.sequence);
-    times->resident = (double)(stats_of(line).resident_ns - before.resident_ns) / NS_A_MS;
+    times->resident = (double)(hd_skew_stats(line).resident_ns - before.resident_ns) / NS_A_MS;
     return status;
 }
 
-static hd_status run_target(const struct trial *trial, uint64_t late_ns, struct times *times)
+/* When the message is readable: for the host, or for what stands next in the stream. */
+static hd_status receive(struct hd_line *line, uint64_t *readable_ns)
+{
+    const struct hd_lent *lent = line->shape.device != NULL ? &line->shape.device->lent : NULL;
+    uint64_t mark;
+    hd_status status = hd_line_receive(line);
+
+    if (lent != NULL && status == HD_OK) {
+        status = lent->ops->mark(lent->kernel, &mark);
+    }
+    if (lent != NULL && status == HD_OK) {
+        return hd_line_reach(line, mark, readable_ns);
+    }
+    *readable_ns = hd_now_ns();
+    return status;
+}
+
+static hd_status run_target(const struct trial *trial, uint64_t late_ns,
+                            struct hd_skew_times *times)
 {
     struct hd_line *line = trial->line;
     const uint64_t end = line->received + 1;
+    uint64_t readable_ns = 0;
     hd_status status = trial->request->is_posted_early ? hd_line_expect(line, end) : HD_OK;
 
     if (status == HD_OK) {
         status = begin(trial, times);
     }
     if (status == HD_OK) {
-        be_late(trial, times, late_ns);
+        hd_skew_be_late(trial->work, times->origin_ns, late_ns);
     }
-    times->arrival = since(times->origin_ns, hd_now_ns());
+    times->arrival = hd_skew_since(times->origin_ns, hd_now_ns());
     if (status == HD_OK) {
         status = hd_line_expect(line, end);
     }
     if (status == HD_OK) {
-        status = hd_line_receive(line);
-        times->readable = since(times->origin_ns, hd_now_ns());
+        status = receive(line, &readable_ns);
+        times->readable = hd_skew_since(times->origin_ns, readable_ns);
         keep_transfer(line, times, line->received - 1);
     }
     if (status == HD_OK) {
@@ -227,20 +149,18 @@ static hd_status run_target(const struct trial *trial, uint64_t late_ns, struct 
 }
 
 /* The same with nothing under way. */
-static hd_status run_alone(const struct trial *trial, uint64_t late_ns, struct times *times)
+static hd_status run_alone(const struct trial *trial, uint64_t late_ns, struct hd_skew_times *times)
 {
-    const hd_status status = begin(trial, times);
+    hd_status status = begin(trial, times);
+    uint64_t end_ns;
 
-    if (status != HD_OK) {
-        return status;
+    if (status == HD_OK && trial->rank->rank == 0) {
+        struct hd_skew_watch none = {trial->line, UINT64_MAX, 0}; /* looks as often */
+        status = hd_skew_compute(trial->work, &none, times, &end_ns);
+    } else if (status == HD_OK) {
+        hd_skew_be_late(trial->work, times->origin_ns, late_ns);
     }
-    if (trial->rank->rank == 0) {
-        struct watch none = {trial->line, UINT64_MAX, 0}; /* looks as often */
-        compute(trial, times, &none);
-    } else {
-        be_late(trial, times, late_ns);
-    }
-    return hd_line_fence(trial->line);
+    return status == HD_OK ? hd_line_fence(trial->line) : status;
 }
 
 /* --- one lateness ---------------------------------------------------------------------------- */
@@ -250,10 +170,12 @@ enum { QUANTITY_COUNT = sizeof(struct hd_skew_point) / sizeof(double) };
 _Static_assert(sizeof(struct hd_skew_point) % sizeof(double) == 0, "a point is doubles alone");
 
 /* The target's clock is the source's, or else both begin at the same fence. */
-static void conclude(const struct trial *trial, const struct times *alone, const struct times *mine,
-                     const struct times *theirs, struct hd_skew_point *point)
+static void conclude(const struct trial *trial, const struct hd_skew_times *alone,
+                     const struct hd_skew_times *mine, const struct hd_skew_times *theirs,
+                     struct hd_skew_point *point)
 {
-    const double shift = trial->has_one_clock ? since(mine->origin_ns, theirs->origin_ns) : 0;
+    const double shift =
+        trial->has_one_clock ? hd_skew_since(mine->origin_ns, theirs->origin_ns) : 0;
 
     point->arrival_ms = theirs->arrival + shift;
     point->solo_ms = alone->compute;
@@ -276,7 +198,7 @@ static hd_status repeat(const struct trial *trial, double late_ms, struct hd_ske
 {
     const uint32_t is_source = trial->rank->rank == 0;
     const uint64_t late_ns = (uint64_t)(late_ms * NS_A_MS);
-    struct times alone, mine, theirs;
+    struct hd_skew_times alone, mine, theirs;
 
     hd_status status = run_alone(trial, late_ns, &alone);
     if (status == HD_OK) {
@@ -363,7 +285,7 @@ static hd_status measure_line(struct trial *trial, struct hd_skew_line *found,
     if (status != HD_OK) {
         return status;
     }
-    const struct hd_channel_stats stats = stats_of(line);
+    const struct hd_channel_stats stats = hd_skew_stats(line);
     memcpy(found->lane, stats.lane, sizeof found->lane);
     found->beat_us = (uint32_t)(line->period_ns / 1000);
     status = hd_line_close(line, problem);
@@ -371,39 +293,100 @@ static hd_status measure_line(struct trial *trial, struct hd_skew_line *found,
     return status;
 }
 
-/* Rank 1 keeps what nobody reads. */
-static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
+static hd_status measure_lines(struct trial *trial, struct hd_bench_device *device,
+                               struct hd_skew *result, struct hd_problem *problem)
 {
-    static struct work work;
-    static struct hd_skew unread;
-    static struct hd_line line;
-    const struct hd_skew_request *request = rank->context;
-    struct hd_skew *result = rank->rank == 0 ? rank->results : &unread;
-    struct trial trial = {rank, request, &work, &line, hd_bench_share_host(request->link)};
+    const struct hd_skew_request *request = trial->request;
     const unsigned char *bodies[2];
     hd_status status = hd_line_bodies(request->bytes, bodies);
 
     if (status != HD_OK) {
         return hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for messages");
     }
-    calibrate(&work, request->stage_ns);
     result->line_count = request->line_count;
     for (uint32_t i = 0; status == HD_OK && i < request->line_count; i++) {
         struct hd_skew_line *found = &result->lines[i];
         memcpy(found->transport, request->lines[i].name, sizeof found->transport);
         found->has_thread = request->lines[i].has_thread;
-        line = (struct hd_line){.plugin = request->lines[i].plugin,
-                                .shape = {.bytes = request->bytes,
-                                          .depth = DEPTH,
-                                          .has_thread = request->lines[i].has_thread,
-                                          .has_engine_pulse = 1,
-                                          .bodies = {bodies[0], bodies[1]}}};
-        status = hd_line_open(&line, rank, i, problem);
+        *trial->line = (struct hd_line){.plugin = request->lines[i].plugin,
+                                        .shape = {.bytes = request->bytes,
+                                                  .depth = DEPTH,
+                                                  .has_thread = request->lines[i].has_thread,
+                                                  .has_engine_pulse = 1,
+                                                  .bodies = {bodies[0], bodies[1]},
+                                                  .device = device}};
+        status = hd_line_open(trial->line, trial->rank, i, problem);
         if (status == HD_OK) {
-            status = measure_line(&trial, found, problem);
+            status = measure_line(trial, found, problem);
         }
     }
     hd_memory_give((void *)bodies[0]);
+    return status;
+}
+
+/* On a device it is rank 0's alone to compute, beside nobody: both may have the same one. */
+static hd_status calibrate(struct trial *trial, struct hd_skew *result, struct hd_problem *problem)
+{
+    struct hd_skew_work *work = trial->work;
+    hd_status status = HD_OK;
+
+    if (work->stage == NULL || trial->rank->rank == 0) {
+        status = hd_skew_calibrate(work, trial->request->stage_ns);
+    }
+    if (status != HD_OK) {
+        return hd_bench_device_blame(work->stage->device, status, problem);
+    }
+    result->pass_count = work->stage != NULL ? (uint32_t)work->stage_units : 0;
+    status = hd_bootstrap_fence(trial->rank->bootstrap, hd_now_ns() + trial->rank->timeout_ns);
+    return status == HD_OK ? HD_OK
+                           : hd_problem_set(problem, status, hd_exit_of(status),
+                                            "rank %u does not come", 1 - trial->rank->rank);
+}
+
+/* The device of this rank, and on it what it computes: rank 1 has the same, and lets it rest. */
+static hd_status open_device(const struct hd_bench_rank *rank, struct hd_bench_device *device,
+                             struct hd_bench_stage *stage, struct hd_problem *problem)
+{
+    const struct hd_skew_request *request = rank->context;
+    const hd_status status =
+        hd_bench_device_open(device, rank, &request->lender, request->bytes, problem);
+
+    return status == HD_OK
+               ? hd_bench_stage_open(stage, device, &request->block, request->seed, problem)
+               : status;
+}
+
+/* Rank 1 keeps what nobody reads. */
+static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
+{
+    static struct hd_skew_work work;
+    static struct hd_skew unread;
+    static struct hd_line line;
+    static struct hd_bench_device device;
+    static struct hd_bench_stage stage;
+    const struct hd_skew_request *request = rank->context;
+    const uint32_t has_device = request->lender.kernel != NULL;
+    struct hd_skew *result = rank->rank == 0 ? rank->results : &unread;
+    struct trial trial = {rank, request, &work, &line, hd_bench_share_host(request->link)};
+    hd_status status = HD_OK;
+
+    if (has_device) {
+        status = open_device(rank, &device, &stage, problem);
+    }
+    if (status == HD_OK && has_device) {
+        work.stage = &stage;
+        snprintf(result->device, sizeof result->device, "%s", device.lent.about.effective);
+    }
+    if (status == HD_OK) {
+        status = calibrate(&trial, result, problem);
+    }
+    if (status == HD_OK) {
+        status = measure_lines(&trial, has_device ? &device : NULL, result, problem);
+    }
+    if (status == HD_OK) {
+        hd_bench_stage_close(&stage);
+        hd_bench_device_close(&device);
+    }
     return status;
 }
 
