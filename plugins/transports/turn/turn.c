@@ -93,11 +93,11 @@ hd_status turn_report_wait(struct turn *turn, const struct turn_lane *lane,
 
     return turn_fail(turn, fault,
                      "channel %u (%s over boundary %u, by %s): rank %u %s: message %" PRIu64
-                     " %s %" PRIu64 " before it",
+                     " %s, and %" PRIu64 " have%s",
                      lane->number, channel->direction == HD_FORWARD ? "forward" : "backward",
                      channel->boundary, lane->carrier, lane->peer_rank, end, fault->sequence,
-                     lane->is_source ? "waits for a free slot, left by" : "has not arrived, but",
-                     done_count);
+                     lane->is_source ? "waits for a free slot" : "has not arrived", done_count,
+                     lane->is_source ? " left theirs" : "");
 }
 
 hd_status turn_refuse_news(struct turn *turn, const struct turn_lane *lane, uint64_t news,
