@@ -25,38 +25,13 @@
  *   bubble    (P - 1) / (V m + P - 1)   empty ticks over all ticks
  *   copies    min(V m, (V - 1) g0 + 2 (P - 1 - rank) + 1)
  *
- * Balanced groups serve every m; groups of P with a short tail would deadlock for
- * many shapes of three and more stages per rank.  The idle ticks draw the report's
- * figure, which pairs every forward with the backward after it; an engine ignores
- * them.  tests/test_schedules.c holds this file to the picture and the formulas.
+ * The idle ticks draw the report's figure, which pairs every forward with the backward
+ * after it; an engine ignores them.  The walk over the groups stands in interleaved.h.
+ * tests/test_schedules.c holds this file to the picture and the formulas.
  *
  * Source: Narayanan et al. 2021 (Megatron-LM), section 2.2; the report, figure 25.
  */
-#include <heddle/schedule.h>
-
-#include <assert.h>
-#include <stddef.h>
-#include <stdio.h>
-
-/* One rank's walk over its forwards, or over its backwards: group by group, and within a group
-   stage by stage.  A lap is one stage's turn at the group. */
-struct walk {
-    uint32_t group, first, size; /* the group, its first microbatch, its number of microbatches */
-    uint32_t lap, offset;
-};
-
-static uint32_t group_count(const struct hd_shape *shape)
-{
-    const uint32_t groups = shape->microbatch_count / shape->rank_count;
-    return groups > 0 ? groups : 1;
-}
-
-static uint32_t group_size(const struct hd_shape *shape, uint32_t group)
-{
-    const uint32_t groups = group_count(shape);
-    const uint32_t larger = shape->microbatch_count % groups;
-    return shape->microbatch_count / groups + (group < larger ? 1 : 0);
-}
+#include "interleaved.h"
 
 /* By how many forwards `rank` leads, the stages of its first group included. */
 static uint32_t warmup_of(const struct hd_shape *shape, uint32_t rank)
@@ -68,54 +43,6 @@ static uint32_t warmup_of(const struct hd_shape *shape, uint32_t rank)
     const uint32_t downstream = shape->rank_count - 1 - rank;
     const uint32_t warmup = (laps - 1) * group_size(shape, 0) + 2 * downstream;
     return warmup < total ? warmup : total;
-}
-
-static uint32_t rank_of(const struct hd_shape *shape, uint32_t stage, uint32_t replica)
-{
-    assert(stage < shape->stage_count);
-    assert(replica == 0);
-
-    return stage % shape->rank_count;
-}
-
-static struct walk walk_begin(const struct hd_shape *shape)
-{
-    return (struct walk){.size = group_size(shape, 0)};
-}
-
-static void walk_step(const struct hd_shape *shape, struct walk *walk)
-{
-    walk->offset++;
-    if (walk->offset < walk->size) {
-        return;
-    }
-    walk->offset = 0;
-    walk->lap++;
-    if (walk->lap < shape->stage_count / shape->rank_count) {
-        return;
-    }
-    walk->lap = 0;
-    walk->first += walk->size;
-    walk->group++;
-    walk->size = group_size(shape, walk->group);
-}
-
-static void push_forward(const struct hd_shape *shape, uint32_t rank, struct walk *walk,
-                         struct hd_plan *plan)
-{
-    const uint32_t stage = walk->lap * shape->rank_count + rank;
-    hd_plan_push(plan, stage, HD_FORWARD, walk->first + walk->offset);
-    walk_step(shape, walk);
-}
-
-/* The same walk, from the rank's last stage down. */
-static void push_backward(const struct hd_shape *shape, uint32_t rank, struct walk *walk,
-                          struct hd_plan *plan)
-{
-    const uint32_t lap_last = shape->stage_count / shape->rank_count - 1;
-    const uint32_t stage = (lap_last - walk->lap) * shape->rank_count + rank;
-    hd_plan_push(plan, stage, HD_BACKWARD, walk->first + walk->offset);
-    walk_step(shape, walk);
 }
 
 static void plan_rank(const struct hd_shape *shape, uint32_t rank, struct hd_plan *plan)
@@ -146,17 +73,6 @@ static void plan_rank(const struct hd_shape *shape, uint32_t rank, struct hd_pla
         hd_plan_idle(plan, step < downstream ? 1 : 0);
         push_backward(shape, rank, &backward, plan);
     }
-}
-
-static void plan_forwards(const struct hd_shape *shape, uint32_t rank, struct hd_plan *plan)
-{
-    const uint32_t total = shape->stage_count / shape->rank_count * shape->microbatch_count;
-    struct walk forward = walk_begin(shape);
-
-    for (uint32_t step = 0; step < total; step++) {
-        push_forward(shape, rank, &forward, plan);
-    }
-    assert(plan->count == total);
 }
 
 static void plan(const struct hd_shape *shape, void *scratch, struct hd_plan *const *plans)
