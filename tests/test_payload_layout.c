@@ -320,7 +320,6 @@ static const struct refusal refusals[] = {
     {"C85: width over blocks of 32", "width 136 leaves 8 over", MEMBER(width), 136, MXFP8},
     {"C85: expert_width over blocks", "expert_width 200 leaves 8", MEMBER(expert_width), 200,
      MXFP8},
-    {"a dense block in mxfp8", "use precision = bf16", MEMBER(experts), 0, MXFP8},
     {"an unknown scale rule", "use up or floor", MEMBER(scale_rule), 2, MXFP8},
 };
 
@@ -346,6 +345,12 @@ static void test_refusals(void)
     odd.batch = 3;
     odd.half_batches = 2;
     check_refused(&odd, "a microbatch of 3 samples has no 2 halves");
+    struct hd_stage_spec dense = demo(); /* C85; rows of experts are padded */
+    dense.precision = MXFP8;
+    dense.experts = 0;
+    dense.sequence = 132;
+    dense.half_batches = 2;
+    check_refused(&dense, "blocks of 32 tokens, and a microbatch without experts has 264");
 }
 
 static void test_float64_boundary(void)

@@ -24,7 +24,7 @@ static struct hd_stage_spec model_of(uint32_t precision, uint32_t experts)
     model.experts = experts;
     model.expert_width = 96;
     model.vocabulary = 64;
-    model.sequence = 24;
+    model.sequence = experts ? 24 : 32; /* a dense mxfp8 has blocks of 32 tokens */
     model.batch = 4;
     model.precision = precision;
     return model;
@@ -96,10 +96,12 @@ static const struct variant variants[] = {
     {"reference, bf16, dense", "reference", HD_PRECISION_BF16, 0},
     {"reference, f32", "reference", HD_PRECISION_F32, 4},
     {"reference, mxfp8", "reference", HD_PRECISION_MXFP8, 4},
+    {"reference, mxfp8, dense", "reference", HD_PRECISION_MXFP8, 0},
     {"cpu, bf16", "cpu", HD_PRECISION_BF16, 4},
     {"cpu, bf16, dense", "cpu", HD_PRECISION_BF16, 0},
     {"cpu, f32", "cpu", HD_PRECISION_F32, 4},
     {"cpu, mxfp8", "cpu", HD_PRECISION_MXFP8, 4},
+    {"cpu, mxfp8, dense", "cpu", HD_PRECISION_MXFP8, 0},
 };
 
 static int is_built(const char *kernel)

@@ -50,19 +50,24 @@ static hd_status check_experts(const struct hd_config *config, struct hd_problem
     return HD_OK;
 }
 
-/* An expert's matrices are quantised in blocks of 32 along both their dimensions. */
+/* The feed-forward's matrices are quantised in blocks of 32 along both their dimensions.  Experts'
+   rows are padded to 32; the tokens of a dense model are not. */
 static hd_status check_mxfp8(const struct hd_config *config, struct hd_problem *problem)
 {
     const uint32_t width = config->model.width, inner = config->model.expert_width;
+    const uint32_t samples = config->data.microbatch_size / config->model.half_batches;
 
     if (config->kernels.precision != HD_CONFIG_MXFP8) {
         return HD_OK;
     }
-    if (config->model.experts == 0) {
-        hd_problem_remedy(problem, "use bf16, or give the model experts");
+    if (config->model.experts == 0 && (uint64_t)samples * config->model.sequence % 32 != 0) {
+        hd_problem_remedy(problem, "make microbatch_size x sequence a multiple of 32");
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "mxfp8 is the precision of experts, and model.experts is 0");
-        return refuse(config, "kernels", "precision", problem);
+                       "mxfp8 has blocks of 32 tokens where there are no experts, and %u x %u "
+                       "leaves %u over",
+                       samples, config->model.sequence,
+                       (uint32_t)((uint64_t)samples * config->model.sequence % 32));
+        return refuse(config, "model", "sequence", problem);
     }
     if (width % 32 != 0 || inner % 32 != 0) {
         hd_problem_remedy(problem, "make both multiples of 32");

@@ -62,7 +62,7 @@
 extern "C" {
 #endif
 
-/* What the expert GEMMs are computed in. */
+/* What the GEMMs of the feed-forward, experts or dense, are computed in. */
 enum hd_precision { HD_PRECISION_BF16 = 0, HD_PRECISION_MXFP8 = 1, HD_PRECISION_F32 = 2 };
 struct hd_kernel; /* the plugin's own: one opened device ... */
 struct hd_stage;  /* ... and one stage on it */
@@ -108,7 +108,7 @@ struct hd_stage_spec {
     uint32_t normalize_gates;                     /* OLMoE: 0 */
     double rope_theta, norm_epsilon, init_std;    /* OLMoE: 1e4, 1e-5, 0.02 */
     double balance_weight, z_weight;              /* OLMoE: 0.01, 0.001 */
-    uint32_t precision;                           /* enum hd_precision, of the experts */
+    uint32_t precision;                           /* enum hd_precision, of the feed-forward */
     uint32_t recompute;                           /* enum hd_recompute */
     uint32_t stage, first_block, block_count;     /* blocks [first, first + count) */
     uint32_t has_embedding, has_head;             /* by stage identity, never by rank */

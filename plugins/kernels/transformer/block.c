@@ -4,6 +4,7 @@
  * One struct per op family: forward and backward fill the same addresses from the
  * same lines, so that what was saved is what is read.
  */
+#include "mxfp8.h"
 #include "stage.h"
 
 hd_status hd_norm_rows(const struct hd_frame *frame, enum hd_weight weight, const void *x, void *y,
@@ -122,7 +123,8 @@ hd_status hd_gemm_experts(const struct hd_frame *frame, struct hd_gemm_args *arg
 {
     const struct hd_stage *stage = frame->stage;
     if (stage->spec.experts == 0) {
-        return stage->ops->gemm(stage->kernel->device, args);
+        return stage->layout.is_mxfp8_dense ? hd_gemm_mxfp8(stage, args)
+                                            : stage->ops->gemm(stage->kernel->device, args);
     }
     args->expert_count = stage->spec.experts;
     args->offsets = hd_line_at(frame, HD_LINE_OFFSETS);

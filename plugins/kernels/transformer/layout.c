@@ -213,11 +213,14 @@ static void place_scratch(const struct hd_stage_spec *spec, const struct hd_ops 
     const uint64_t a = out->activation_bytes, s = out->statistic_bytes, rows = out->row_max;
     const uint64_t wide = out->tokens * spec->width * a, inner = rows * spec->expert_width * a;
     const uint64_t shared = out->tokens * out->key_value_width * a;
-    const uint64_t only_mxfp8 = out->is_mxfp8 ? 1 : 0;
+    const uint64_t only_mxfp8 = out->is_mxfp8, only_dense = out->is_mxfp8_dense;
     const uint64_t widest = most(spec->width, 2ull * spec->expert_width);
+    const uint64_t weight = 2ull * spec->expert_width * spec->width;
+    const uint64_t source = out->tokens * most(spec->width, spec->expert_width);
     const uint64_t bytes[HD_WORK_COUNT] = {
         [HD_WORK_TERMS] = out->term_count * sizeof(double),
-        [HD_WORK_SLAB] = ops->image ? 0 : only_mxfp8 * 2 * (HD_ROW_BLOCK + 1) * widest,
+        [HD_WORK_SLAB] =
+            ops->image ? 0 : (only_mxfp8 + only_dense) * 2 * (HD_ROW_BLOCK + 1) * widest,
         [HD_WORK_G] = wide,
         [HD_WORK_DX1] = wide,
         [HD_WORK_XN] = wide,
@@ -237,11 +240,13 @@ static void place_scratch(const struct hd_stage_spec *spec, const struct hd_ops 
         [HD_WORK_DGATE_UP] = 2 * inner,
         [HD_WORK_WIDE_COLUMNS] = only_mxfp8 * rows * spec->width * a,
         [HD_WORK_DGATE_UP_COLUMNS] = only_mxfp8 * 2 * inner,
+        [HD_WORK_IMAGE_A] = only_dense * out->tokens * widest * a,
+        [HD_WORK_IMAGE_B] = only_dense * most(weight, source) * a,
     };
     uint64_t begin = out->section_bytes;
     begin = place_phase(out, bytes, HD_WORK_TERMS, HD_WORK_XN, begin);
     const uint64_t attention = place_phase(out, bytes, HD_WORK_QN, HD_WORK_SUM, begin);
-    const uint64_t experts = place_phase(out, bytes, HD_WORK_DXR, HD_WORK_DGATE_UP_COLUMNS, begin);
+    const uint64_t experts = place_phase(out, bytes, HD_WORK_DXR, HD_WORK_IMAGE_B, begin);
     out->ops_scratch = most(attention, experts);
     out->ops_scratch_bytes = ops->scratch_bytes(spec);
     out->scratch_bytes = out->ops_scratch + out->ops_scratch_bytes;
@@ -250,10 +255,12 @@ static void place_scratch(const struct hd_stage_spec *spec, const struct hd_ops 
 void hd_layout_make(const struct hd_stage_spec *spec, const struct hd_ops *ops,
                     struct hd_layout *out)
 {
+    const int is_mxfp8 = spec->precision == HD_PRECISION_MXFP8;
     assert(spec->block_count > 0 && spec->heads > 0 && spec->key_value_heads > 0);
     *out = (struct hd_layout){.activation_bytes = dtype_bytes(ops->activation),
                               .statistic_bytes = dtype_bytes(ops->statistic),
-                              .is_mxfp8 = spec->precision == HD_PRECISION_MXFP8,
+                              .is_mxfp8 = is_mxfp8 && spec->experts > 0,
+                              .is_mxfp8_dense = is_mxfp8 && spec->experts == 0,
                               .term_count = hd_term_count(spec),
                               .tokens = (uint64_t)spec->batch * spec->sequence};
     out->key_value_width = (uint64_t)spec->width / spec->heads * spec->key_value_heads;

@@ -1,5 +1,5 @@
 /*
- * plugins/kernels/transformer/mxfp8.c - the experts' products in MXFP8, emulated in BF16.
+ * plugins/kernels/transformer/mxfp8.c - the feed-forward's products in MXFP8, emulated in BF16.
  *
  * An E4M3 element times a power of two is a BF16 number, so a product of two quantised operands is
  * the BF16 product of what they mean.  Blocks run along the contraction, and an operand that is
@@ -12,6 +12,10 @@
  *   WGRAD  dW_down += dz^T h        dz down rows     weighted down rows
  *          dW += dgate_up^T rows    dgate_up down    rows (of the payload, exact) down rows
  *
+ * So it is with experts.  In a dense block x takes the place of rows, from which both its images
+ * are made, and every product has its operands as they are: the device quantises them and
+ * multiplies, or their images are made here, the weights' too, for each product anew.
+ *
  * Everything else keeps its type.  Sources: the report, section 6.4; OCP Microscaling 1.0.
  */
 #include "mxfp8.h"
@@ -21,7 +25,7 @@
 
 int hd_is_mxfp8(const struct hd_stage *stage)
 {
-    return stage->spec.precision == HD_PRECISION_MXFP8;
+    return stage->layout.is_mxfp8 != 0;
 }
 
 uint64_t hd_row_count(const struct hd_frame *frame)
@@ -143,4 +147,40 @@ hd_status hd_store_rows(const struct hd_frame *frame, const void *source)
 hd_status hd_load_rows(const struct hd_frame *frame, void *target)
 {
     return dequantise(frame->stage, rows_of(frame), target);
+}
+
+/* --- a dense product -------------------------------------------------------------------------- */
+
+/* Makes `matrix` its image along the rows or down the columns, in a line of scratch. */
+static hd_status take_image(const struct hd_stage *stage, struct hd_matrix *matrix,
+                            enum hd_work line, int is_columnwise)
+{
+    void *const image = hd_work_at(stage, line);
+    const struct hd_rounding rounding = {.source = matrix->data,
+                                         .rowwise = is_columnwise ? NULL : image,
+                                         .columnwise = is_columnwise ? image : NULL,
+                                         .rows = matrix->rows,
+                                         .columns = matrix->columns};
+    matrix->data = image;
+    return hd_round(stage, &rounding);
+}
+
+hd_status hd_gemm_mxfp8(const struct hd_stage *stage, const struct hd_gemm_args *args)
+{
+    struct hd_gemm_args product = *args;
+    hd_status status = HD_BUSY;
+    if (stage->ops->native_mxfp8) {
+        product.is_mxfp8 = 1;
+        product.scale_rule = stage->spec.scale_rule;
+        status = stage->ops->gemm(stage->kernel->device, &product);
+    }
+    if (status != HD_BUSY) {
+        return status;
+    }
+    product.is_mxfp8 = 0;
+    status = take_image(stage, &product.a, HD_WORK_IMAGE_A, args->form == HD_WGRAD);
+    if (status == HD_OK) {
+        status = take_image(stage, &product.b, HD_WORK_IMAGE_B, args->form != HD_FPROP);
+    }
+    return status == HD_OK ? stage->ops->gemm(stage->kernel->device, &product) : status;
 }

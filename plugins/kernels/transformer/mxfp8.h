@@ -1,5 +1,5 @@
 /*
- * plugins/kernels/transformer/mxfp8.h - operands of the experts' products in MXFP8.
+ * plugins/kernels/transformer/mxfp8.h - operands of the feed-forward's products in MXFP8.
  *
  * All of it is called within a pass or an update, and uses [slab] of the scratch.
  */
@@ -16,6 +16,7 @@ struct hd_rounding {
     const int32_t *row_limit; /* of hd_row_limit, where they are rows of experts */
 };
 
+/* Whether experts are quantised. */
 int hd_is_mxfp8(const struct hd_stage *stage);
 hd_status hd_round(const struct hd_stage *stage, const struct hd_rounding *rounding);
 /* Rows of experts in use, a multiple of 32; where only the device knows how many they are, the most
@@ -26,5 +27,7 @@ const int32_t *hd_row_limit(const struct hd_frame *frame);
 /* [R,d] -> the payload's rows, and back (exact). */
 hd_status hd_store_rows(const struct hd_frame *frame, const void *source);
 hd_status hd_load_rows(const struct hd_frame *frame, void *target);
+/* A product of a dense block: the device's own in MXFP8, or the BF16 one of both images. */
+hd_status hd_gemm_mxfp8(const struct hd_stage *stage, const struct hd_gemm_args *args);
 
 #endif /* HD_TRANSFORMER_MXFP8_H */

@@ -84,6 +84,8 @@ struct hd_gemm_args {
     uint32_t form;          /* enum hd_gemm_form                             */
     uint32_t expert_count;  /* expert_gemm: b (WGRAD: c) is [E] matrices ... */
     const int32_t *offsets; /* ... and expert e has rows offsets[e] .. offsets[e+1]-1 */
+    uint32_t is_mxfp8;      /* gemm with native_mxfp8: quantise a and b (A) along the contraction */
+    uint32_t scale_rule;    /* first; BUSY if the device has no such product  */
 };
 
 /* Half-rotation pairs (i, i + c/2); tables [sequence, c/2] are made on the host in float64. */
@@ -208,7 +210,7 @@ struct hd_optimizer_args {
 struct hd_ops {
     uint32_t size;
     uint32_t activation, statistic; /* enum hd_dtype: A and S                */
-    uint32_t native_mxfp8;          /* 0: Q operands are dequantised to A    */
+    uint32_t native_mxfp8;          /* 1: gemm may be asked for is_mxfp8     */
     uint64_t (*scratch_bytes)(const struct hd_stage_spec *spec);
 
 #define HD_OP(name, args) hd_status (*name)(struct hd_ops_device * device, const struct args *args_)

@@ -63,16 +63,19 @@ static hd_status check_built(const struct hd_host *host, const struct hd_stage_s
     return HD_OK;
 }
 
-/* Blocks of 32 lie along both dimensions of an expert's matrices. */
+/* Blocks of 32 lie along both dimensions of a feed-forward's matrices.  Rows of experts are padded
+   to 32; the tokens of a dense block are not. */
 static hd_status check_mxfp8(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
     if (spec->precision != HD_PRECISION_MXFP8) {
         return HD_OK;
     }
-    if (spec->experts == 0) {
-        return hd_refuse(
-            host, HD_UNSUPPORTED,
-            "precision mxfp8 is that of experts, and experts = 0: use precision = bf16");
+    const uint64_t tokens = (uint64_t)spec->batch / spec->half_batches * spec->sequence;
+    if (spec->experts == 0 && tokens % HD_ROW_BLOCK) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "precision mxfp8 has blocks of 32 tokens, and a microbatch without "
+                         "experts has %llu: make microbatch_size x sequence a multiple of 32",
+                         (unsigned long long)tokens);
     }
     if (spec->width % HD_ROW_BLOCK || spec->expert_width % HD_ROW_BLOCK) {
         return hd_refuse(
@@ -149,10 +152,10 @@ hd_status hd_spec_read(const struct hd_host *host, const struct hd_stage_spec *g
         status = check_shape(host, &spec);
     }
     if (status == HD_OK) {
-        status = check_mxfp8(host, &spec);
+        status = check_halves(host, &spec);
     }
     if (status == HD_OK) {
-        status = check_halves(host, &spec);
+        status = check_mxfp8(host, &spec);
     }
     if (status == HD_OK) {
         spec.batch /= spec.half_batches;

@@ -85,6 +85,8 @@ enum hd_work {
     HD_WORK_DGATE_UP,     /* [R,2f] */
     HD_WORK_WIDE_COLUMNS, /* MXFP8, quantised down the rows: dz, then the rows */
     HD_WORK_DGATE_UP_COLUMNS,
+    HD_WORK_IMAGE_A, /* MXFP8 of a dense block: both operands of one product */
+    HD_WORK_IMAGE_B,
     HD_WORK_COUNT
 };
 
@@ -118,7 +120,8 @@ struct hd_weight_place {
 /* All arithmetic of a stage, once. */
 struct hd_layout {
     uint64_t activation_bytes, statistic_bytes; /* of one element */
-    uint32_t is_mxfp8, term_count;
+    uint32_t is_mxfp8, is_mxfp8_dense; /* experts in MXFP8; or the feed-forward of a dense block */
+    uint32_t term_count;
     uint64_t tokens, key_value_width, row_max;
     struct hd_weight_place weights[HD_WEIGHT_COUNT];
     uint64_t parameter_stride, optimizer_stride, gradient_stride[HD_GROUP_COUNT];
