@@ -55,7 +55,7 @@ has "an unknown word" err "bench does not measure speed"
 bench 2 plan step
 has "two words" err "bench does not know what to do with step"
 bench 2 step --part optimizer
-has "an unknown part" err "--part is model, engine, schedule, quantiser, overlap or recording, not optimizer"
+has "an unknown part" err "--part is model, products, engine, schedule, quantiser, overlap or recording, not optimizer"
 bench 2 plan --part engine
 has "parts of plan" err "bench plan has no parts"
 bench 2 p2p --part engine

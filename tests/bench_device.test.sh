@@ -117,6 +117,45 @@ if [ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ]; then
     has "the kernel cuda" out '"device": "cuda:0 (a stand-in, no GPU) sm_90'
     bench 3 skew $(of cuda_ipc) $tiny $stages kernel.cuda.cublaslt=./absent.so
     has "without cuBLASLt" err "./absent.so"
+
+    # --- step: the part model on a device, and the products of a stage -----------------------------
+    small="$model model.layers=2 model.key_value_heads=1 pipeline.microbatches=2 bench.iterations=1 bench.warmup=1"
+    bench 0 step $stages $small --part model --part products --json
+    "$json" out || say "step --json is not one object"
+    has "the model's shape" out '"model": [{"ranks": 1, "devices": 1, "device": "cuda:0 (a stand-in, no GPU)'
+    # 2 microbatches of 8 tokens; 2 blocks of 2 d d + 2 d 16 + d 8 + d 2 + 3 d 32, and 64 d, with d = 32; F and B.
+    holds "the operations of a step" "$(number gflop_per_step) * 1e9 == 6 * 16 * (2 * (2048 + 1024 + 256 + 64 + 3072) + 2048)"
+    ratio="$(number pass_tflops) / $(number ceiling_tflops) / $(number pass_mfu)"
+    holds "MFU is of the ceiling" "$ratio > 0.999 && $ratio < 1.001"
+    ratio="$(number step_tflops) * $(number median) * 1e3 / $(number gflop_per_step)"
+    holds "the step's rate" "$ratio > 0.999 && $ratio < 1.001"
+    ratio="$(number pass_tflops) * $(number compute_seconds) * 1e3 / $(number gflop_per_step)"
+    holds "the passes' rate" "$ratio > 0.999 && $ratio < 1.001"
+    for name in q,o k,v experts-up experts-down head; do
+        for form in fprop dgrad wgrad; do
+            has "each product in each form" out '"product": "'$name'", "form": "'$form'", "device": "cuda:0'
+        done
+    done
+    has "experts have as many rows" out '"product": "experts-up", "form": "fprop", "device": "'
+    grep -qE '"product": "experts-up", "form": "wgrad", [^}]*"experts": 2, "rows": 64, "columns": 32, "depth": 32' out ||
+        say "the experts' weight gradient: $(grep -oE '"product": "experts-up", "form": "wgrad"[^}]*' out)"
+    [ "$(grep -o '"product": "square"' out | wc -l)" -eq 2 ] || say "squares: $(cat out)"
+    ratio="$(number tflops) / $(number cublaslt_tflops) / $(number ratio)"
+    holds "the ratio is to cuBLASLt's" "$ratio > 0.999 && $ratio < 1.001"
+    bench 0 step $stages $small model.experts=0 kernels.name=cuda --part products
+    grep -qE '^up +wgrad +- +64 +32 +8 ' out || say "a dense stage: $(cat out)"
+    has "the ceiling" out "square"
+    bench 0 step $stages $small pipeline.ranks=2 $(of cuda_ipc) --part model
+    grep -qE '^ +2 .* 2 x ' out || say "two ranks, two devices: $(cat out)"
+
+    bench 2 step --part products
+    has "of which kernel" err "kernels.name: the part products is of the kernel cuda, not of cpu: set kernels.name=cuda"
+    bench 3 step $stages $small kernel.cuda.cuda_runtime=./absent.so --part products
+    has "no runtime for the products" err "cuda: the CUDA runtime is not here (./absent.so"
+    bench 3 step $stages $small kernel.cuda.products=own --part products
+    has "no yardstick" err "without cuBLASLt"
+    STANDIN_CUBLASLT=algorithms=none bench 3 step $stages $small --part products
+    has "no algorithm" err "cuBLASLt does not make the product q,o"
 fi
 
 # shellcheck disable=SC2046,SC2086

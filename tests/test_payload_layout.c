@@ -151,15 +151,28 @@ static void test_half_batches(void)
     CU_ASSERT_EQUAL(two.forward_flops, 2 * one.forward_flops);
 }
 
-/* 6 x active matrix parameters + 6 x layers x width x sequence, per token: 11.3 MF for demo. */
-static void test_flops(void)
+static double flops_a_token(struct hd_stage_spec spec)
 {
-    struct hd_stage_spec spec = demo();
     spec.block_count = spec.layers;
     spec.has_embedding = spec.has_head = 1;
     const struct hd_stage_needs needs = needs_of(&spec);
-    const double per_token = (needs.forward_flops + needs.backward_flops) / (4 * 128);
-    CU_ASSERT_DOUBLE_EQUAL(per_token, 6.0 * (1712128 + 32768) + 6.0 * 8 * 128 * 128, 1);
+    return (needs.forward_flops + needs.backward_flops) / (spec.batch * spec.sequence);
+}
+
+/* 6 x active matrix parameters + 6 x layers x width x sequence, per token
+   (docs/benchmarks.md): 11.3 MF for demo, 5053.6 MF for conf/h200_1gpu.ini. */
+static void test_flops(void)
+{
+    struct hd_stage_spec large = demo();
+    large.layers = large.heads = 16;
+    large.width = large.sequence = 2048;
+    large.experts = 32;
+    large.experts_per_token = 4;
+    large.expert_width = 1024;
+    large.vocabulary = 50304;
+    large.batch = 2;
+    CU_ASSERT_DOUBLE_EQUAL(flops_a_token(demo()), 6.0 * (1712128 + 32768) + 6.0 * 8 * 128 * 128, 1);
+    CU_ASSERT_DOUBLE_EQUAL(flops_a_token(large), 6.0 * 775159808 + 6.0 * 16 * 2048 * 2048, 1000);
 }
 
 /* A stage of the core's older, shorter structs is served; what is unset has its default. */

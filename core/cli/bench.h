@@ -75,6 +75,10 @@ hd_status hd_cli_bench_quantiser(struct hd_cli_bench_part *part);
 hd_status hd_cli_bench_overlap(struct hd_cli_bench_part *part);
 hd_status hd_cli_bench_recording(struct hd_cli_bench_part *part);
 
+/* Of the kernel cuda: its products beside cuBLASLt's alone, and the part `model`. */
+hd_status hd_cli_bench_products(struct hd_cli_bench_part *part);
+hd_status hd_cli_bench_passes(struct hd_cli_bench_part *part);
+
 /* A transport of the bench, with its options; the hook around it, if `config` asks for one. */
 struct hd_cli_bench_line {
     const struct hd_candidate *transport, *inner;    /* inner: NULL, or what the transport wraps */

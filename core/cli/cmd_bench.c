@@ -182,7 +182,7 @@ static int cmd_bench(struct hd_cli *cli)
 }
 
 static const struct hd_cli_option options[] = {
-    {"--part", "model|engine|schedule|quantiser|overlap|recording",
+    {"--part", "model|products|engine|schedule|quantiser|overlap|recording",
      "of bench step: only this part; may be repeated", NULL},
     {"--svg", "OUT", "of bench skew: what it found, as a figure", NULL},
     {NULL, NULL, NULL, NULL},

@@ -256,10 +256,14 @@ static hd_status part_schedule(struct hd_cli_bench_part *part)
     return status;
 }
 
+/* Of which kernels a part is. */
+enum part_kernel { ANY_KERNEL, NOT_CUDA, ONLY_CUDA };
+
 struct part_row {
     const char *name, *head, *foot;
     hd_status (*run)(struct hd_cli_bench_part *part);
     const char *titles[14]; /* ends with NULL */
+    enum part_kernel kernel;
 };
 
 static const struct part_row parts[] = {
@@ -270,28 +274,51 @@ static const struct part_row parts[] = {
      "fastest of all; ratio: GFLOP/s over all copies together",
      part_model,
      {"ranks", "GFLOP/step", "seconds", "min", "p90", "compute", "GFLOP/s", "oneDNN big", "ratio",
-      "oneDNN best", "ratio", NULL}},
+      "oneDNN best", "ratio", NULL},
+     NOT_CUDA},
+    {"model",
+     "model: operations of the model a second, by the kernel, beside the fastest square product "
+     "of cuBLASLt",
+     "passes: seconds in them, of all ranks, by the device's marks; ceiling: devices x TFLOP/s "
+     "(size) of a BF16 product, before and after, the\nfaster; MFU: of the ceiling, first over the "
+     "seconds in passes, then over the median step, optimizer and all",
+     hd_cli_bench_passes,
+     {"ranks", "TFLOP/step", "seconds", "min", "p90", "passes", "ceiling", "TFLOP/s", "MFU",
+      "step TFLOP/s", "MFU", NULL},
+     ONLY_CUDA},
+    {"products",
+     "products: TFLOP/s of every product of a stage by the kernel cuda, beside cuBLASLt alone",
+     "C [rows, columns] over depth, of each expert; cuBLASLt: the yardstick, the fastest of its "
+     "algorithms, experts as one batch; ratio: TFLOP/s\nover it; square: of cuBLASLt alone, the "
+     "ceiling of the device",
+     hd_cli_bench_products,
+     {"product", "form", "experts", "rows", "columns", "depth", "TFLOP/s", "cuBLASLt", "ratio",
+      NULL},
+     ONLY_CUDA},
     {"engine",
      "engine: CPU time an action outside waits, stages of no length, microseconds",
      "waits: CPU time in them, apart; yardstick: a pair of clock readings and an empty call, "
      "nanoseconds; ratio: median over their sum",
      part_engine,
      {"transport", "ranks", "actions", "median", "min", "p90", "waits", "clock ns", "call ns",
-      "ratio", NULL}},
+      "ratio", NULL},
+     ANY_KERNEL},
     {"schedule",
      "schedule: a step of stages that last what [cost] says, beside its costed plan",
      "shortest: action, ms; seconds: from the first pass to the last, median of steps; plan: the "
      "yardstick; ratio: seconds over it",
      part_schedule,
      {"schedule", "ranks", "stages", "microbatches", "shortest", "seconds", "min", "p90", "plan",
-      "ratio", NULL}},
+      "ratio", NULL},
+     ANY_KERNEL},
     {"quantiser",
      "quantiser: the kernel cpu's BF16 to MXFP8 and back, one thread, beside a copy; and the step "
      "in MXFP8 over the one in BF16",
      "blocks along rows, down columns, and back to BF16; KiB: of the BF16 side; GB/s: read and "
      "written; copy: the yardstick, memcpy of the\nsame source; ratio: GB/s over it",
      hd_cli_bench_quantiser,
-     {"quantise", "lane", "KiB", "Gelem/s", "GB/s", "copy GB/s", "ratio", NULL}},
+     {"quantise", "lane", "KiB", "Gelem/s", "GB/s", "copy GB/s", "ratio", NULL},
+     ANY_KERNEL},
     {"overlap",
      "overlap: a step whose transfers take their time, beside its costed plan",
      "seconds: from the first pass to the last, median of steps; plan: the yardstick; ratio: "
@@ -300,12 +327,14 @@ static const struct part_row parts[] = {
      "hides",
      hd_cli_bench_overlap,
      {"schedule", "ranks", "stages", "microbatches", "seconds", "min", "plan", "ratio", "moved",
-      "planned", "hidden", "of plan", "kept", NULL}},
+      "planned", "hidden", "of plan", "kept", NULL},
+     ANY_KERNEL},
     {"recording",
      "recording: steps with the trace beside steps without it, one after the other",
      "milliseconds, medians; pairs: of steps; ratio: with over without, the median over the pairs",
      hd_cli_bench_recording,
-     {"kernel", "ranks", "actions", "pairs", "with", "min", "without", "min", "ratio", NULL}},
+     {"kernel", "ranks", "actions", "pairs", "with", "min", "without", "min", "ratio", NULL},
+     ANY_KERNEL},
 };
 
 enum { PART_COUNT = sizeof parts / sizeof parts[0] };
@@ -340,29 +369,57 @@ static hd_status run_part(struct hd_cli_bench_part *part, const struct part_row 
     return status;
 }
 
-/* Without --part, all; an unknown one is refused. */
-static hd_status choose_parts(struct hd_cli *cli, uint32_t is_chosen[PART_COUNT])
+static uint32_t fits_kernel(const struct part_row *row, const struct hd_config *asked)
 {
-    const char *name = hd_cli_option(cli, "--part", 0);
+    const uint32_t is_cuda = strcmp(asked->kernels.name, "cuda") == 0;
+    return row->kernel == ANY_KERNEL || (row->kernel == ONLY_CUDA) == is_cuda;
+}
+
+/* The part of that name for this kernel; a row for another kernel where there is none. */
+static hd_status choose_part(struct hd_cli *cli, const struct hd_config *asked, const char *name,
+                             uint32_t is_chosen[PART_COUNT])
+{
+    uint32_t is_known = 0;
 
     for (unsigned i = 0; i < PART_COUNT; i++) {
-        is_chosen[i] = name == NULL;
-    }
-    for (uint32_t use = 0; name != NULL; name = hd_cli_option(cli, "--part", ++use)) {
-        unsigned i = 0;
-        while (i < PART_COUNT && strcmp(parts[i].name, name) != 0) {
-            i++;
+        if (strcmp(parts[i].name, name) == 0) {
+            is_known = 1;
+            if (fits_kernel(&parts[i], asked)) {
+                is_chosen[i] = 1;
+                return HD_OK;
+            }
         }
-        if (i == PART_COUNT) {
-            hd_cli_refuse(cli,
-                          "--part is model, engine, schedule, quantiser, overlap or "
-                          "recording, not %.100s",
-                          name);
-            return HD_INVALID;
-        }
-        is_chosen[i] = 1;
     }
-    return HD_OK;
+    if (is_known) {
+        hd_problem_place(&cli->problem, "%s", hd_config_place(asked, "kernels", "name"));
+        hd_problem_key(&cli->problem, "kernels.name");
+        hd_problem_remedy(&cli->problem, "set kernels.name=cuda");
+        return hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE,
+                              "the part %s is of the kernel cuda, not of %s", name,
+                              asked->kernels.name);
+    }
+    hd_cli_refuse(cli,
+                  "--part is model, products, engine, schedule, quantiser, overlap or recording, "
+                  "not %.100s",
+                  name);
+    return HD_INVALID;
+}
+
+/* Without --part, all of this kernel; an unknown one is refused. */
+static hd_status choose_parts(struct hd_cli *cli, const struct hd_config *asked,
+                              uint32_t is_chosen[PART_COUNT])
+{
+    const char *name = hd_cli_option(cli, "--part", 0);
+    hd_status status = HD_OK;
+
+    for (unsigned i = 0; i < PART_COUNT; i++) {
+        is_chosen[i] = name == NULL && fits_kernel(&parts[i], asked);
+    }
+    for (uint32_t use = 0; status == HD_OK && name != NULL;
+         name = hd_cli_option(cli, "--part", ++use)) {
+        status = choose_part(cli, asked, name, is_chosen);
+    }
+    return status;
 }
 
 int hd_cli_bench_step(struct hd_cli *cli)
@@ -370,19 +427,21 @@ int hd_cli_bench_step(struct hd_cli *cli)
     uint32_t is_chosen[PART_COUNT];
     struct hd_cli_bench_part part = {.cli = cli};
 
-    if (choose_parts(cli, is_chosen) != HD_OK || hd_cli_bench_no_figure(cli) != HD_OK ||
+    if (hd_cli_bench_no_figure(cli) != HD_OK ||
         hd_launch_check_environment(&cli->problem) != HD_OK ||
         hd_cli_config(cli, &part.asked) != HD_OK) {
         return cli->problem.exit_code;
     }
+    hd_status status = choose_parts(cli, &part.asked, is_chosen);
     const uint32_t iterations = part.asked.bench.iterations, warmup = part.asked.bench.warmup;
     part.iterations = iterations > 0 ? iterations : ITERATIONS_USUAL;
     part.warmup = warmup > 0 ? warmup : WARMUP_USUAL;
-    if (part.iterations > HD_BENCH_ITERATIONS_MAX || part.warmup > HD_BENCH_ITERATIONS_MAX) {
+    if (status == HD_OK &&
+        (part.iterations > HD_BENCH_ITERATIONS_MAX || part.warmup > HD_BENCH_ITERATIONS_MAX)) {
         hd_problem_key(&cli->problem, "bench.iterations");
         hd_cli_refuse(cli, "bench step repeats at most %u times", HD_BENCH_ITERATIONS_MAX);
     }
-    hd_status status = cli->problem.exit_code == 0 ? HD_OK : HD_INVALID;
+    status = cli->problem.exit_code == 0 ? HD_OK : HD_INVALID;
     for (unsigned i = 0; status == HD_OK && i < PART_COUNT; i++) {
         if (is_chosen[i]) {
             status = run_part(&part, &parts[i]);

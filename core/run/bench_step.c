@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
-static double step_flops(const struct hd_job *job)
+double hd_bench_step_flops(const struct hd_job *job)
 {
     double flops = 0;
 
@@ -24,7 +24,7 @@ hd_status hd_bench_model(struct hd_job *job, const struct hd_bench_model_request
 
     *row = (struct hd_bench_model){
         .rank_count = job->pipeline->rank_count,
-        .flops = step_flops(job),
+        .flops = hd_bench_step_flops(job),
         .big_ratio = NAN,
         .best_ratio = NAN,
     };

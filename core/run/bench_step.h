@@ -17,6 +17,9 @@
 #include "run/bench_session.h"
 #include "run/bench_yardstick.h"
 
+/* Forward and backward of all stages and microbatches, as the kernel counts them. */
+double hd_bench_step_flops(const struct hd_job *job);
+
 struct hd_bench_model {
     uint32_t rank_count;
     double flops; /* of one step, forward and backward, as the kernel counts them */

@@ -2,113 +2,33 @@
 #include "run/bench_yardstick.h"
 #include "base/clock.h"
 #include "run/bench.h"
+#include "run/bench_program.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-enum { BIG_SIZE = 1024, EXIT_UNSUPPORTED = 3, EXIT_MISSING = 127, CALL_SAMPLES = 101 };
+enum { BIG_SIZE = 1024, EXIT_UNSUPPORTED = 3, CALL_SAMPLES = 101 };
 enum { CALLS = 2000 };
 
-/* One child: its output is a pipe that holds far more than it writes. */
-struct copy {
-    pid_t child;
-    int output; /* -1: none */
-    int exit_code;
-};
-
-/* <exe>/../libexec/heddle/NAME, in a build tree and in a prefix. */
-static int find_program(const char *name, char path[PATH_MAX])
+static void take_row(void *context, const char *line)
 {
-    char exe[PATH_MAX];
-    const ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
-
-    if (length <= 0) {
-        return 0;
-    }
-    exe[length] = '\0';
-    char *slash = strrchr(exe, '/');
-    if (slash == NULL) {
-        return 0;
-    }
-    *slash = '\0';
-    const int written = snprintf(path, PATH_MAX, "%s/../libexec/heddle/%s", exe, name);
-    return written > 0 && written < PATH_MAX && access(path, X_OK) == 0;
-}
-
-/* What a child does after fork: exec, or leave. */
-static void become(const char *path, const char *type, double seconds, int output)
-{
-    char text[32];
-    char *words[] = {(char *)path, type != NULL ? (char *)type : text, text, NULL};
-
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    snprintf(text, sizeof text, "%.3f", seconds);
-    if (type == NULL) {
-        words[2] = NULL;
-    }
-    setenv("OMP_NUM_THREADS", "1", 1);
-    dup2(output, STDOUT_FILENO);
-    execv(path, words);
-    _exit(EXIT_MISSING);
-}
-
-static hd_status start(struct copy *copy, const char *path, const char *type, double seconds)
-{
-    int ends[2];
-
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return HD_SYSTEM;
-    }
-    copy->child = fork();
-    if (copy->child == 0) {
-        become(path, type, seconds, ends[1]);
-    }
-    close(ends[1]);
-    if (copy->child < 0) {
-        close(ends[0]);
-        return HD_SYSTEM;
-    }
-    copy->output = ends[0];
-    return HD_OK;
-}
-
-/* Reads all that a child says, then reaps it. */
-static void collect(struct copy *copy, struct hd_gemm_rate *rate)
-{
+    struct hd_gemm_rate *rate = context;
     char type[8], layout[8];
     unsigned size = 0, samples = 0;
     double median = 0, best = 0;
-    FILE *const stream = fdopen(copy->output, "r");
-    int state = 0;
 
-    *rate = (struct hd_gemm_rate){.copies = 1};
-    while (stream != NULL && rate->row_count < HD_GEMM_ROWS_MAX &&
-           fscanf(stream, "%7s %7s %u %lf %lf %u", type, layout, &size, &median, &best, &samples) ==
-               6) {
-        struct hd_gemm_row *row = &rate->rows[rate->row_count++];
-        memcpy(row->type, type, sizeof type);
-        memcpy(row->layout, layout, sizeof layout);
-        row->size = size;
-        row->sample_count = samples;
-        row->gflops = median;
+    if (rate->row_count == HD_GEMM_ROWS_MAX ||
+        sscanf(line, "%7s %7s %u %lf %lf %u", type, layout, &size, &median, &best, &samples) != 6) {
+        return;
     }
-    if (stream != NULL) {
-        fclose(stream);
-    } else {
-        close(copy->output);
-    }
-    while (waitpid(copy->child, &state, 0) < 0 && errno == EINTR) {
-    }
-    copy->exit_code = WIFEXITED(state) ? WEXITSTATUS(state) : EXIT_MISSING;
+    struct hd_gemm_row *row = &rate->rows[rate->row_count++];
+    memcpy(row->type, type, sizeof type);
+    memcpy(row->layout, layout, sizeof layout);
+    row->size = size;
+    row->sample_count = samples;
+    row->gflops = median;
 }
 
 /* Rates of copies that ran at once are added, product by product. */
@@ -157,20 +77,28 @@ struct round {
 static hd_status run_round(const struct round *round, uint32_t copies, struct hd_gemm_rate *rate,
                            int *exit_code)
 {
-    struct copy rows[HD_GEMM_COPIES_MAX];
+    struct hd_bench_child rows[HD_GEMM_COPIES_MAX];
     struct hd_gemm_rate one;
+    char seconds[32];
+    char *words[] = {(char *)round->path, (char *)round->type, seconds, NULL};
     hd_status status = HD_OK;
     uint32_t started = 0;
 
+    snprintf(seconds, sizeof seconds, "%.3f", round->seconds);
+    if (round->type == NULL) {
+        words[1] = seconds;
+        words[2] = NULL;
+    }
     *rate = (struct hd_gemm_rate){0};
     *exit_code = 0;
     while (status == HD_OK && started < copies) {
-        rows[started] = (struct copy){.output = -1};
-        status = start(&rows[started], round->path, round->type, round->seconds);
+        rows[started] = (struct hd_bench_child){.output = -1};
+        status = hd_bench_child_start(&rows[started], round->path, words);
         started += status == HD_OK;
     }
     for (uint32_t i = 0; i < started; i++) {
-        collect(&rows[i], &one);
+        one = (struct hd_gemm_rate){.copies = 1};
+        hd_bench_child_read(&rows[i], take_row, &one);
         add(rate, &one);
         *exit_code = *exit_code == 0 ? rows[i].exit_code : *exit_code;
     }
@@ -186,7 +114,7 @@ hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct
 
     assert(copies > 0 && copies <= HD_GEMM_COPIES_MAX);
     *rate = (struct hd_gemm_rate){0};
-    if (!find_program("heddle-gemm-rate", path)) {
+    if (!hd_bench_program_find("heddle-gemm-rate", path)) {
         snprintf(rate->missing, sizeof rate->missing,
                  "libexec/heddle/heddle-gemm-rate is not there; it is built where oneDNN is "
                  "installed");
@@ -257,7 +185,7 @@ hd_status hd_quantiser_rate(double seconds, struct hd_quantiser_rate *rate,
     int exit_code = 0;
 
     *rate = (struct hd_quantiser_rate){0};
-    if (!find_program("heddle-quantiser-rate", path)) {
+    if (!hd_bench_program_find("heddle-quantiser-rate", path)) {
         snprintf(rate->missing, sizeof rate->missing,
                  "libexec/heddle/heddle-quantiser-rate is not there; it is built where oneDNN is "
                  "installed");

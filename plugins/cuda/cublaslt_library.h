@@ -11,14 +11,15 @@
 
 #include <cublasLt.h>
 
-#define CUBLASLT_CALLS(call)                                                               \
-    call(cublasLtCreate) call(cublasLtDestroy) call(cublasLtGetStatusString)               \
-        call(cublasLtGetVersion) call(cublasLtMatmul) call(cublasLtMatmulAlgoGetHeuristic) \
-            call(cublasLtMatmulDescCreate) call(cublasLtMatmulDescDestroy)                 \
-                call(cublasLtMatmulDescSetAttribute) call(cublasLtMatmulPreferenceCreate)  \
-                    call(cublasLtMatmulPreferenceDestroy)                                  \
-                        call(cublasLtMatmulPreferenceSetAttribute)                         \
-                            call(cublasLtMatrixLayoutCreate) call(cublasLtMatrixLayoutDestroy)
+#define CUBLASLT_CALLS(call)                                                                   \
+    call(cublasLtCreate) call(cublasLtDestroy) call(cublasLtGetStatusString)                   \
+        call(cublasLtGetVersion) call(cublasLtMatmul) call(cublasLtMatmulAlgoGetHeuristic)     \
+            call(cublasLtMatmulDescCreate) call(cublasLtMatmulDescDestroy)                     \
+                call(cublasLtMatmulDescSetAttribute) call(cublasLtMatmulPreferenceCreate)      \
+                    call(cublasLtMatmulPreferenceDestroy)                                      \
+                        call(cublasLtMatmulPreferenceSetAttribute)                             \
+                            call(cublasLtMatrixLayoutCreate) call(cublasLtMatrixLayoutDestroy) \
+                                call(cublasLtMatrixLayoutSetAttribute)
 
 enum { CUBLASLT_PATH_BYTES = 256, CUBLASLT_REASON_BYTES = 512 };
 

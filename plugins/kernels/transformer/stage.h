@@ -169,7 +169,8 @@ hd_status hd_spec_read(const struct hd_host *host, const struct hd_stage_spec *g
 uint64_t hd_spec_hash(const struct hd_stage_spec *spec, const struct hd_ops *ops);
 /* Addends of the loss: two a routed block, one with the head. */
 uint32_t hd_term_count(const struct hd_stage_spec *spec);
-/* Multiply-adds of a forward, times two; a backward has twice as many. */
+/* Multiply-adds of a forward, times two; a backward has twice as many.  The formula, and what it
+   leaves out: docs/benchmarks.md. */
 double hd_spec_forward_flops(const struct hd_stage_spec *spec);
 /* What the payload of a pass begins with. */
 struct hd_stamp hd_stamp_of(const struct hd_stage *stage, const struct hd_pass *pass, uint32_t half,

@@ -25,6 +25,8 @@ struct layout {
     uint64_t rows, cols;
     int64_t ld;
     cudaDataType_t type;
+    int32_t batch_count;
+    int64_t batch_stride; /* elements */
 };
 
 struct product {
@@ -79,7 +81,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
     if (layout == NULL) {
         return CUBLAS_STATUS_ALLOC_FAILED;
     }
-    *layout = (struct layout){rows, cols, ld, type};
+    *layout = (struct layout){rows, cols, ld, type, 1, 0};
     *out = (cublasLtMatrixLayout_t)(void *)layout;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -87,6 +89,22 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
 cublasStatus_t cublasLtMatrixLayoutDestroy(const cublasLtMatrixLayout_t layout)
 {
     free(layout);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void *value, size_t bytes)
+{
+    struct layout *layout = (struct layout *)(void *)handle;
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof layout->batch_count) {
+        memcpy(&layout->batch_count, value, bytes);
+    } else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET &&
+               bytes == sizeof layout->batch_stride) {
+        memcpy(&layout->batch_stride, value, bytes);
+    } else {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -165,8 +183,9 @@ static int fits(const struct job *job)
 {
     return rows_of(&job->a, job->product.turn_a) == job->c.rows &&
            cols_of(&job->a, job->product.turn_a) == rows_of(&job->b, job->product.turn_b) &&
-           cols_of(&job->b, job->product.turn_b) == job->c.cols && job->a.type == CUDA_R_16BF &&
-           job->b.type == CUDA_R_16BF;
+           cols_of(&job->b, job->product.turn_b) == job->c.cols &&
+           job->a.batch_count == job->b.batch_count && job->a.batch_count == job->c.batch_count &&
+           job->c.batch_count > 0 && job->a.type == CUDA_R_16BF && job->b.type == CUDA_R_16BF;
 }
 
 static struct job job_of(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
@@ -232,9 +251,16 @@ static uint64_t at_of(const struct layout *layout, cublasOperation_t turn, uint6
     return turn == CUBLAS_OP_N ? row + col * ld : col + row * ld;
 }
 
+/* From the first element to the last, of all matrices of a batch. */
+static uint64_t count_of(const struct layout *layout)
+{
+    const uint64_t others = (uint64_t)(layout->batch_count - 1) * (uint64_t)layout->batch_stride;
+    return others + (layout->cols - 1) * (uint64_t)layout->ld + layout->rows;
+}
+
 static float *widened(const void *data, const struct layout *layout)
 {
-    const uint64_t count = (layout->cols - 1) * (uint64_t)layout->ld + layout->rows;
+    const uint64_t count = count_of(layout);
     float *values = malloc(count * sizeof *values);
     for (uint64_t at = 0; values != NULL && at < count; at++) {
         values[at] = load(data, at, layout->type);
@@ -244,18 +270,18 @@ static float *widened(const void *data, const struct layout *layout)
 
 static uint64_t bytes_of(const struct layout *layout)
 {
-    const uint64_t count = (layout->cols - 1) * (uint64_t)layout->ld + layout->rows;
-    return count * (layout->type == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t));
+    return count_of(layout) * (layout->type == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t));
 }
 
-static void multiply(const struct job *job, const float *a, const float *b)
+/* One of a batch. */
+static void multiply(const struct job *job, const float *a, const float *b, uint64_t first)
 {
     const uint64_t depth = cols_of(&job->a, job->product.turn_a);
     const void *c = standin_view(job->c_data, bytes_of(&job->c));
     void *d = standin_view(job->d_data, bytes_of(&job->c));
     for (uint64_t col = 0; col < job->c.cols; col++) {
         for (uint64_t row = 0; row < job->c.rows; row++) {
-            const uint64_t at = at_of(&job->c, CUBLAS_OP_N, row, col);
+            const uint64_t at = first + at_of(&job->c, CUBLAS_OP_N, row, col);
             float sum = 0;
             for (uint64_t l = 0; l < depth; l++) {
                 sum += a[at_of(&job->a, job->product.turn_a, row, l)] *
@@ -273,8 +299,9 @@ static int run_job(void *argument)
     const struct job *job = argument;
     float *a = widened(standin_view(job->a_data, bytes_of(&job->a)), &job->a);
     float *b = widened(standin_view(job->b_data, bytes_of(&job->b)), &job->b);
-    if (a != NULL && b != NULL) {
-        multiply(job, a, b);
+    for (int64_t i = 0; a != NULL && b != NULL && i < job->c.batch_count; i++) {
+        multiply(job, a + i * job->a.batch_stride, b + i * job->b.batch_stride,
+                 (uint64_t)(i * job->c.batch_stride));
     }
     free(a);
     free(b);
