@@ -64,7 +64,12 @@ report 0 killed
 items killed/report.html 1
 grep -q '"trace": null' killed/report.html || say "a killed run has no steps"
 grep -q '"loss": \[[^]]' killed/report.html || say "its losses are lost"
-rm killed/run.json killed/metrics.jsonl killed/report.html
+# One whose page is gone: its steps went with it, which is said.
+cp run/trace.json killed
+rm killed/report.html
+report 0 killed
+grep -q 'killed has no report.html any more' out || say "nothing is said of lost steps: $(cat out)"
+rm killed/run.json killed/metrics.jsonl killed/report.html killed/trace.json
 report 0 killed
 items killed/report.html 1
 

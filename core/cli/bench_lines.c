@@ -298,6 +298,7 @@ hd_status hd_cli_bench_join(struct hd_cli *cli, const struct hd_cli_bench_world 
     char hash[HD_HASH_TEXT_BYTES];
     const struct hd_cli_world wanted = {.rank_count = HD_BENCH_RANK_COUNT,
                                         .replica_count = 1,
+                                        .is_fixed = 1,
                                         .hash = hash,
                                         .patience_s = world->patience_s};
 

@@ -1,4 +1,5 @@
 /* heddle report - the page of a run again, or of several runs and plans side by side. */
+#include "base/log.h"
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "run/page.h"
@@ -26,16 +27,27 @@ static hd_status path_in(struct hd_cli *cli, const char *directory, const char *
     return HD_OK;
 }
 
+/* The rows behind the Measured view are in the run's own page and nowhere else. */
+static void tell_of_steps(const char *directory, const char *trace)
+{
+    if (access(trace, R_OK) == 0) {
+        hd_log(HD_LOG_WARN,
+               "%s has no report.html any more, which held the recorded steps: the new one is "
+               "without the view Measured; trace.json still shows them in Perfetto",
+               directory);
+    }
+}
+
 /* A run that was killed has no page: its plan is made again from its own configuration. */
 static hd_status plan_again(struct hd_cli *cli, const char *directory, struct hd_page_items *items)
 {
-    char file[HD_CLI_PATH_BYTES];
+    char file[HD_CLI_PATH_BYTES], trace[HD_CLI_PATH_BYTES];
     struct hd_cli_plan plan;
     char *item = NULL;
     hd_status status = path_in(cli, directory, "config.ini", file);
 
-    if (status != HD_OK) {
-        return status;
+    if (status != HD_OK || path_in(cli, directory, "trace.json", trace) != HD_OK) {
+        return HD_INVALID;
     }
     if (access(file, R_OK) != 0) {
         hd_problem_place(&cli->problem, "%s", directory);
@@ -52,6 +64,7 @@ static hd_status plan_again(struct hd_cli *cli, const char *directory, struct hd
     cli->file = NULL;
     if (status == HD_OK) {
         hd_page_items_add(items, item);
+        tell_of_steps(directory, trace);
     }
     return status;
 }

@@ -10,6 +10,20 @@ void hd_cli_be_member(struct hd_cli *cli)
     }
 }
 
+/* What no key of the configuration could change has a remedy of its own. */
+static hd_status check_world(const struct hd_identity *identity, const struct hd_cli_world *world,
+                             struct hd_problem *problem)
+{
+    if (!world->is_fixed || identity->rank_count == world->rank_count) {
+        return hd_identity_check_world(identity, world->rank_count, world->replica_count, problem);
+    }
+    hd_problem_place(problem, "environment");
+    hd_problem_remedy(problem, "start %u processes", world->rank_count);
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                          "this command is of %u processes, got %u", world->rank_count,
+                          identity->rank_count);
+}
+
 hd_status hd_cli_join(struct hd_cli *cli, const struct hd_cli_world *world, struct hd_link **link,
                       char *address)
 {
@@ -20,8 +34,7 @@ hd_status hd_cli_join(struct hd_cli *cli, const struct hd_cli_world *world, stru
         return status;
     }
     const struct hd_link_request request = {&identity, world->hash, world->patience_s};
-    status =
-        hd_identity_check_world(&identity, world->rank_count, world->replica_count, &cli->problem);
+    status = check_world(&identity, world, &cli->problem);
     if (status == HD_OK) {
         status = hd_link_open(&request, link, &cli->problem);
     }

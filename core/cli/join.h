@@ -9,6 +9,7 @@
 
 struct hd_cli_world {
     uint32_t rank_count, replica_count;
+    uint32_t is_fixed; /* the command always takes so many, whatever [pipeline] says */
     const char *hash;  /* what all must agree on */
     double patience_s; /* until all have come */
 };

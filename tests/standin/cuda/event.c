@@ -259,7 +259,8 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin_handle,
         error = is_complete(begin) && is_complete(end) ? cudaSuccess : cudaErrorNotReady;
     }
     if (error == cudaSuccess) {
-        *milliseconds = (float)((double)(end->completed_ns - begin->completed_ns) / 1e6);
+        /* Less than 0 where the end came first, as with CUDA. */
+        *milliseconds = (float)((double)(int64_t)(end->completed_ns - begin->completed_ns) / 1e6);
     }
     standin_unlock();
     return standin_leave(error);
