@@ -12,11 +12,10 @@
 #include "ucx.h"
 
 #include <inttypes.h>
-#include <unistd.h>
 
 static int is_gone(const struct ucx_peer *peer)
 {
-    return ucx_peer_is_dead(peer) || (peer->pidfd < 0 && atomic_load(&peer->is_lost));
+    return ucx_peer_is_dead(peer) || (peer->turn.pidfd < 0 && atomic_load(&peer->is_lost));
 }
 
 static int has_stopped(const struct ucx_peer *peer)
@@ -30,7 +29,7 @@ static int has_stopped(const struct ucx_peer *peer)
 static int have_all_left(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         const struct ucx_lane *lane = &instance->lanes[i];
         if (!instance->mode->is_settled(lane) && !atomic_load(&lane->peer->is_lost) &&
             !has_stopped(lane->peer)) {
@@ -48,14 +47,14 @@ static int is_flushed(struct hd_transport *instance, const struct ucx_wait *wait
 
 static void flush_all(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
         struct ucx_peer *peer = &instance->peers[rank];
         if (peer->ep != NULL && !has_stopped(peer) && !atomic_load(&peer->is_lost)) {
             const ucp_request_param_t sending = ucx_sending(&peer->stop_sent);
             ucx_launch(&peer->stop_sent, ucp_ep_flush_nbx(peer->ep, &sending));
         }
     }
-    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
         const struct ucx_wait wait = {.is_over = is_flushed,
                                       .peer = &instance->peers[rank],
                                       .goal = rank,
@@ -70,9 +69,9 @@ static void flush_all(struct hd_transport *instance, uint64_t deadline_ns)
 
 static void say_stop(struct hd_transport *instance)
 {
-    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, instance->host->rank);
+    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, instance->turn.host->rank);
 
-    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
         struct ucx_peer *peer = &instance->peers[rank];
         if (peer->ep != NULL && peer->stop_sent.state != UCX_FLYING && !is_gone(peer)) {
             const ucp_request_param_t sending = ucx_sending(&peer->stop_sent);
@@ -85,7 +84,7 @@ static void say_stop(struct hd_transport *instance)
 static int have_all_stopped(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
-    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
         const struct ucx_peer *peer = &instance->peers[rank];
         const int has_heard = peer->stop_sent.state != UCX_FLYING || is_gone(peer);
         if (!has_stopped(peer) || !has_heard) {
@@ -100,9 +99,9 @@ static int have_all_stopped(struct hd_transport *instance, const struct ucx_wait
 static int is_nothing_flying(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         const struct ucx_lane *lane = &instance->lanes[i];
-        for (uint32_t slot = 0; !lane->is_source && slot < lane->slot_count; slot++) {
+        for (uint32_t slot = 0; !lane->turn.is_source && slot < lane->turn.slot_count; slot++) {
             if (lane->flights[slot].state == UCX_FLYING) {
                 return 0;
             }
@@ -113,15 +112,14 @@ static int is_nothing_flying(struct hd_transport *instance, const struct ucx_wai
 
 static hd_status cancel_receives(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->host;
-    const uint64_t grace_ns = host->now_ns(host->context) + 100000000u;
+    const uint64_t grace_ns = turn_now_ns(&instance->turn) + 100000000u;
     const struct ucx_wait wait = {.is_over = is_nothing_flying,
                                   .until_rest = 1,
                                   .deadline_ns = deadline_ns > grace_ns ? deadline_ns : grace_ns};
 
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         const struct ucx_lane *lane = &instance->lanes[i];
-        for (uint32_t slot = 0; !lane->is_source && slot < lane->slot_count; slot++) {
+        for (uint32_t slot = 0; !lane->turn.is_source && slot < lane->turn.slot_count; slot++) {
             if (lane->flights[slot].state == UCX_FLYING) {
                 ucp_request_cancel(instance->worker, lane->flights[slot].request);
             }
@@ -134,19 +132,19 @@ static hd_status report_restless(struct hd_transport *instance)
 {
     uint32_t rank = 0;
 
-    while (rank + 1 < instance->host->rank_count && has_stopped(&instance->peers[rank])) {
+    while (rank + 1 < instance->turn.host->rank_count && has_stopped(&instance->peers[rank])) {
         rank++;
     }
-    const struct ucx_fault fault = {HD_TIMEOUT, rank, UCX_NONE, 0};
-    ucx_fail(instance, &fault, "rank %u did not come to rest by the deadline%s", rank,
-             instance->may_be_written ? ": this rank's memory is leaked" : "");
+    const struct turn_fault fault = {HD_TIMEOUT, rank, TURN_NONE, 0};
+    turn_fail(&instance->turn, &fault, "rank %u did not come to rest by the deadline%s", rank,
+              instance->may_be_written ? ": this rank's memory is leaked" : "");
     return HD_TIMEOUT;
 }
 
 /* Can a peer that has not stopped still write here? */
 static int can_be_written(const struct hd_transport *instance)
 {
-    for (uint32_t rank = 0; rank < instance->host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
         const struct ucx_peer *peer = &instance->peers[rank];
         if (instance->mode->writes_remotely && !peer->is_messaged && !has_stopped(peer)) {
             return 1;
@@ -162,30 +160,25 @@ hd_status ucx_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
     const struct ucx_wait rest = {
         .is_over = have_all_stopped, .until_rest = 1, .deadline_ns = deadline_ns};
 
-    if (atomic_load(&instance->failed) >= 0 && ucx_wait_for(instance, &leave) == HD_OK) {
+    if (turn_failed(&instance->turn) >= 0 && ucx_wait_for(instance, &leave) == HD_OK) {
         flush_all(instance, deadline_ns);
     }
     say_stop(instance);
     const hd_status rested = ucx_wait_for(instance, &rest);
     const hd_status landed = cancel_receives(instance, deadline_ns);
     instance->may_be_written = landed != HD_OK || (rested != HD_OK && can_be_written(instance));
-    if (instance->may_be_written || (rested != HD_OK && atomic_load(&instance->failed) >= 0)) {
+    if (instance->may_be_written || (rested != HD_OK && turn_failed(&instance->turn) >= 0)) {
         return report_restless(instance);
     }
     return HD_OK;
 }
 
-void ucx_destroy(struct hd_transport *instance, uint64_t deadline_ns)
+void ucx_close(struct hd_transport *instance, uint64_t deadline_ns)
 {
     if (instance == NULL) {
         return;
     }
-    const struct hd_host *host = instance->host;
-    for (uint32_t rank = 0; rank < host->rank_count; rank++) {
-        if (instance->peers[rank].pidfd >= 0) {
-            close(instance->peers[rank].pidfd);
-        }
-    }
+    turn_let_go(&instance->turn);
     if (instance->may_be_written) {
         return; /* memory, worker and all: a late write must find what it was sent to */
     }
@@ -193,14 +186,6 @@ void ucx_destroy(struct hd_transport *instance, uint64_t deadline_ns)
         (void)cancel_receives(instance, 0);
     }
     ucx_worker_close(instance, deadline_ns);
-    host->free(host->context, instance->flights);
-    host->free(host->context, instance->lanes);
-    host->free(host->context, instance->peers);
-    host->free(host->context, instance->lane_of);
-    host->free(host->context, instance);
-}
-
-void ucx_close(struct hd_transport *instance, uint64_t deadline_ns)
-{
-    ucx_destroy(instance, deadline_ns);
+    instance->turn.host->free(instance->turn.host->context, instance->flights);
+    turn_destroy(instance);
 }

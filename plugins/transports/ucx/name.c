@@ -92,13 +92,13 @@ void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer)
     way = peer->is_mapped ? ", stored in place" : way;
     way = peer->is_messaged ? ", by messages" : way;
     const int has_bulk = choice.bulk[0] != '\0' && strcmp(choice.bulk, choice.eager) != 0;
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         if (lane->peer == peer && instance->mode->writes_remotely) {
-            snprintf(lane->name, sizeof lane->name, "%s%s", choice.eager, way);
+            snprintf(lane->turn.carrier, sizeof lane->turn.carrier, "%s%s", choice.eager, way);
         } else if (lane->peer == peer) {
-            snprintf(lane->name, sizeof lane->name, "%s%s%s", choice.eager, has_bulk ? "+" : "",
-                     has_bulk ? choice.bulk : "");
+            snprintf(lane->turn.carrier, sizeof lane->turn.carrier, "%s%s%s", choice.eager,
+                     has_bulk ? "+" : "", has_bulk ? choice.bulk : "");
         }
     }
 }

@@ -5,7 +5,6 @@
  *   lane.c                 the calls of the contract: whose turn it is, what is free, what arrived
  *   wait.c                 the only place that blocks
  *   worker.c               UCX itself: context, worker, endpoints, its log
- *   peer.c                 who is at the other end, and whether it lives
  *   name.c                 which of UCX's lanes really carries a channel
  *   open.c, close.c        cards, warm-up; rest
  *
@@ -19,17 +18,13 @@
 #ifndef UCX_H
 #define UCX_H
 
-#include <heddle/transport.h>
+#include "turn_open.h"
 
-#include <stdatomic.h>
-#include <stddef.h>
 #include <ucp/api/ucp.h>
 
 #define UCX_MAGIC         0x317863756c646468ull
-#define UCX_NONE          UINT32_MAX
 #define UCX_ADDRESS_BYTES 2048u
 #define UCX_RKEY_BYTES    512u
-#define UCX_LANE_BYTES    36u
 
 /* Of the tag's 64 bits the upper 20 are the channel: one number is kept for what is no message. */
 #define UCX_SEQUENCE_BITS 44
@@ -47,38 +42,28 @@ struct ucx_flight {
 };
 
 struct ucx_peer {
-    struct hd_transport *instance;
-    uint32_t rank;
-    int is_mine;        /* a channel leads to or from it */
-    int pidfd;          /* -1: on another host */
-    atomic_int is_lost; /* UCX says that the connection is broken */
-    ucp_ep_h ep;        /* NULL: none */
-    ucp_rkey_h rkey;    /* of its region; ucx_put */
-    uint64_t region;    /* its address there */
-    int is_mapped;      /* its region is memory of this process too */
-    int is_messaged;    /* nobody may write the other's memory: ucx_put sends messages */
+    struct turn_peer turn; /* not held: on another host */
+    int is_mine;           /* a channel leads to or from it */
+    atomic_int is_lost;    /* UCX says that the connection is broken */
+    ucp_ep_h ep;           /* NULL: none */
+    ucp_rkey_h rkey;       /* of its region; ucx_put */
+    uint64_t region;       /* its address there */
+    int is_mapped;         /* its region is memory of this process too */
+    int is_messaged;       /* nobody may write the other's memory: ucx_put sends messages */
     uint64_t stop_out, stop_in;
     struct ucx_flight stop_sent, stop_received; /* "this rank sends no more" */
 };
 
 /* This rank's end of one channel. */
 struct ucx_lane {
-    const struct hd_channel *channel; /* borrowed */
+    struct turn_lane turn;
     struct ucx_peer *peer;
-    uint32_t number; /* of the channel */
-    int is_source;
-    uint32_t slot_count; /* depth, or send_depth */
     uint64_t stride_bytes;
-    unsigned char *slots;                        /* slot 0; its seal stands before it */
-    struct ucx_flight *flights;                  /* [slot_count], of the message in each slot */
-    uint64_t reserved_count;                     /* source: the sequence of the next reserve */
-    uint64_t posted_count;                       /* the sequence of the next post */
-    uint64_t done_count;                         /* messages before it have left, or are readable */
-    uint64_t readable_count;                     /* target: those before have been asked for */
-    uint64_t released_count;                     /* target: the sequence of the next release */
-    _Atomic uint64_t finished_count, busy_count; /* for stats */
-    void *own;                                   /* of the mode */
-    char name[UCX_LANE_BYTES];
+    unsigned char *slots;       /* slot 0; its seal stands before it */
+    struct ucx_flight *flights; /* [slot_count], of the message in each slot */
+    uint64_t done_count;        /* messages before it have left, or are readable */
+    _Atomic uint64_t finished_count;
+    void *own; /* of the mode */
 };
 
 struct ucx_card;
@@ -109,53 +94,31 @@ struct ucx_mode {
     void (*reset)(struct ucx_lane *lane);
 };
 
-/* Every rank publishes it under "NAME.rank.N.GENERATION". */
+/* What every rank publishes of itself. */
 struct ucx_card {
-    uint64_t magic;
-    uint64_t digest; /* of all channels: the ranks must run one plan */
-    uint64_t boot[2], pid_space;
+    struct turn_card head;
+    struct turn_place place;
     uint64_t region;
-    int32_t pid;
-    hd_status status; /* of its memory: all ranks learn here who has none */
     uint32_t address_bytes, rkey_bytes;
     unsigned char address[UCX_ADDRESS_BYTES];
     unsigned char rkey[UCX_RKEY_BYTES];
 };
 
 struct hd_transport {
-    const struct hd_host *host; /* borrowed */
+    struct turn turn;
     const struct ucx_mode *mode;
-    const struct hd_channel *const *channels; /* borrowed */
-    uint32_t channel_count, lane_count;
-    uint32_t generation; /* of its cards */
-    uint32_t alignment_bytes;
-    atomic_int failed; /* the first negative status: the abort word of this rank */
     uint64_t spin_ns;
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_mem_h memory;           /* ucx_put: words, arenas, send slots */
     unsigned char *region;      /* its first byte */
-    uint32_t *lane_of;          /* [channel_count]; UCX_NONE: not of this rank */
-    struct ucx_peer *peers;     /* [host->rank_count] */
-    struct ucx_lane *lanes;     /* [lane_count] */
+    struct ucx_peer *peers;     /* [rank_count] */
+    struct ucx_lane *lanes;     /* [turn.lane_count] */
     struct ucx_flight *flights; /* of all lanes */
-    int is_traced;              /* somebody keeps what transfers took */
     int is_open;                /* the warm-up is over: transfers are reported */
     int may_be_written;         /* by a peer, so that the memory must stay; quiesce decides */
 };
 
-/* Who and what an error is about; UCX_NONE where nobody and nothing. */
-struct ucx_fault {
-    hd_status status;
-    uint32_t rank;
-    uint32_t channel;
-    uint64_t sequence;
-};
-
-/* Keeps the first failure, reports it if it is the first, and returns what now holds.
-   [any-thread] */
-hd_status ucx_fail(struct hd_transport *instance, const struct ucx_fault *fault, const char *format,
-                   ...) __attribute__((format(printf, 3, 4)));
 /* A UCX call of this lane failed: a broken connection loses the peer, silently; the rest fails. */
 hd_status ucx_fail_lane(struct hd_transport *instance, struct ucx_lane *lane, ucs_status_t status);
 
@@ -177,15 +140,15 @@ ucp_request_param_t ucx_receiving(struct ucx_flight *flight);
 void ucx_launch(struct ucx_flight *flight, ucs_status_ptr_t result);
 uint64_t ucx_tag(uint32_t channel, uint64_t sequence);
 
-/* --- peer.c --- */
+static inline struct ucx_lane *ucx_lane_of(const struct hd_transport *instance, uint32_t channel)
+{
+    return (struct ucx_lane *)instance->turn.lane_of[channel];
+}
 
-void ucx_peer_introduce(struct ucx_card *card);
-/* Takes hold of the process of `card`, if it is on this host. */
-hd_status ucx_peer_hold(struct hd_transport *instance, struct ucx_peer *peer,
-                        const struct ucx_card *card);
-int ucx_peer_is_here(const struct ucx_card *card, const struct ucx_card *other);
-int ucx_peer_is_dead(const struct ucx_peer *peer);
-uint32_t ucx_peer_core_count(void);
+static inline int ucx_peer_is_dead(const struct ucx_peer *peer)
+{
+    return turn_has_ended(&peer->turn);
+}
 
 /* --- wait.c --- */
 
@@ -238,8 +201,7 @@ void ucx_stats(struct hd_transport *instance, uint32_t channel, struct hd_channe
 hd_status ucx_open(const struct hd_transport_setup *setup, const struct ucx_mode *mode,
                    struct hd_transport **out);
 hd_status ucx_quiesce(struct hd_transport *instance, uint64_t deadline_ns);
+/* In whatever state open has left it. */
 void ucx_close(struct hd_transport *instance, uint64_t deadline_ns);
-/* Frees all of it, in whatever state open has left it. */
-void ucx_destroy(struct hd_transport *instance, uint64_t deadline_ns);
 
 #endif /* UCX_H */

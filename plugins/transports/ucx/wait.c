@@ -19,7 +19,7 @@ enum {
 
 hd_status ucx_move(struct hd_transport *instance)
 {
-    const hd_status failed = atomic_load(&instance->failed);
+    const hd_status failed = turn_failed(&instance->turn);
     hd_status moved = HD_IN_PROGRESS;
 
     for (uint32_t turn = 0; turn < TURN_MAX && ucp_worker_progress(instance->worker) != 0; turn++) {
@@ -28,7 +28,7 @@ hd_status ucx_move(struct hd_transport *instance)
     if (failed < 0) {
         return failed;
     }
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         const hd_status status = instance->mode->advance(instance, lane);
         if (status < 0) {
@@ -86,7 +86,7 @@ static hd_status look_at_peer(struct hd_transport *instance, const struct ucx_wa
 
 hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wait)
 {
-    const struct hd_host *host = instance->host;
+    const struct hd_host *host = instance->turn.host;
     uint64_t idle_since_ns = host->now_ns(host->context);
     uint64_t nap_ns = NAP_FIRST_NS;
     hd_status moved = HD_IN_PROGRESS;

@@ -58,10 +58,11 @@ static hd_status refuse(struct hd_transport *instance, uint32_t rank, const char
                         ucs_status_t status)
 {
     const hd_status reason = status == UCS_ERR_NO_MEMORY ? HD_NO_MEMORY : HD_UNSUPPORTED;
-    const struct ucx_fault fault = {reason, rank, UCX_NONE, 0};
+    const struct turn_fault fault = {reason, rank, TURN_NONE, 0};
 
-    return ucx_fail(instance, &fault, "%s: UCX: %s%s%s; the option tls says what it may use", call,
-                    ucs_status_string(status), last_words[0] != '\0' ? ": " : "", last_words);
+    return turn_fail(&instance->turn, &fault,
+                     "%s: UCX: %s%s%s; the option tls says what it may use", call,
+                     ucs_status_string(status), last_words[0] != '\0' ? ": " : "", last_words);
 }
 
 /* --- flights ----------------------------------------------------------------------------- */
@@ -127,7 +128,7 @@ uint64_t ucx_tag(uint32_t channel, uint64_t sequence)
 
 static const struct hd_option_value *option(const struct hd_transport *instance, uint32_t index)
 {
-    const struct hd_host *host = instance->host;
+    const struct hd_host *host = instance->turn.host;
     return index < host->option_count ? &host->options[index] : NULL;
 }
 
@@ -160,20 +161,20 @@ hd_status ucx_worker_open(struct hd_transport *instance)
     tame();
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK) {
-        return refuse(instance, UCX_NONE, "ucp_config_read", status);
+        return refuse(instance, TURN_NONE, "ucp_config_read", status);
     }
     configure(instance, config);
     status = ucp_init(&wanted, config, &instance->context);
     ucp_config_release(config);
     if (status != UCS_OK) {
         instance->context = NULL;
-        return refuse(instance, UCX_NONE, "ucp_init", status);
+        return refuse(instance, TURN_NONE, "ucp_init", status);
     }
     last_words[0] = '\0'; /* it warns of MM_ERROR_HANDLING where no shared memory is in use */
     status = ucp_worker_create(instance->context, &threads, &instance->worker);
     if (status != UCS_OK) {
         instance->worker = NULL;
-        return refuse(instance, UCX_NONE, "ucp_worker_create", status);
+        return refuse(instance, TURN_NONE, "ucp_worker_create", status);
     }
     last_words[0] = '\0';
     return HD_OK;
@@ -181,13 +182,13 @@ hd_status ucx_worker_open(struct hd_transport *instance)
 
 hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *card)
 {
-    const struct ucx_fault fault = {HD_UNSUPPORTED, UCX_NONE, UCX_NONE, 0};
+    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
     ucp_address_t *address = NULL;
     size_t bytes = 0;
 
     const ucs_status_t status = ucp_worker_get_address(instance->worker, &address, &bytes);
     if (status != UCS_OK) {
-        return refuse(instance, UCX_NONE, "ucp_worker_get_address", status);
+        return refuse(instance, TURN_NONE, "ucp_worker_get_address", status);
     }
     const int fits = bytes <= sizeof card->address;
     if (fits) {
@@ -196,10 +197,10 @@ hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *c
     }
     ucp_worker_release_address(instance->worker, address);
     if (!fits) {
-        return ucx_fail(instance, &fault,
-                        "the address of this worker takes %zu bytes, and a card holds %zu; name "
-                        "fewer transports in the option tls",
-                        bytes, sizeof card->address);
+        return turn_fail(&instance->turn, &fault,
+                         "the address of this worker takes %zu bytes, and a card holds %zu; name "
+                         "fewer transports in the option tls",
+                         bytes, sizeof card->address);
     }
     return HD_OK;
 }
@@ -226,9 +227,9 @@ hd_status ucx_worker_connect(struct hd_transport *instance, struct ucx_peer *pee
     const ucs_status_t status = ucp_ep_create(instance->worker, &params, &peer->ep);
     if (status != UCS_OK) {
         peer->ep = NULL;
-        return refuse(instance, peer->rank, "ucp_ep_create", status);
+        return refuse(instance, peer->turn.rank, "ucp_ep_create", status);
     }
-    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, peer->rank);
+    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, peer->turn.rank);
     const ucp_request_param_t receiving = ucx_receiving(&peer->stop_received);
     ucx_launch(&peer->stop_received,
                ucp_tag_recv_nbx(instance->worker, &peer->stop_in, sizeof peer->stop_in, tag,
@@ -247,8 +248,10 @@ static int has_landed(struct hd_transport *instance, const struct ucx_wait *wait
 /* What nobody sends any more. */
 static void cancel_stop(struct hd_transport *instance, struct ucx_peer *peer, uint64_t deadline_ns)
 {
-    const struct ucx_wait wait = {
-        .is_over = has_landed, .goal = peer->rank, .until_rest = 1, .deadline_ns = deadline_ns};
+    const struct ucx_wait wait = {.is_over = has_landed,
+                                  .goal = peer->turn.rank,
+                                  .until_rest = 1,
+                                  .deadline_ns = deadline_ns};
 
     if (peer->stop_received.state == UCX_FLYING) {
         ucp_request_cancel(instance->worker, peer->stop_received.request);
@@ -260,7 +263,7 @@ static void cancel_stop(struct hd_transport *instance, struct ucx_peer *peer, ui
 static void close_endpoint(struct hd_transport *instance, struct ucx_peer *peer,
                            uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->host;
+    const struct hd_host *host = instance->turn.host;
     const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                        .flags = UCP_EP_CLOSE_FLAG_FORCE};
     const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->ep, &force);
@@ -278,7 +281,8 @@ static void close_endpoint(struct hd_transport *instance, struct ucx_peer *peer,
 
 void ucx_worker_close(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    for (uint32_t rank = 0; instance->worker != NULL && rank < instance->host->rank_count; rank++) {
+    for (uint32_t rank = 0; instance->worker != NULL && rank < instance->turn.host->rank_count;
+         rank++) {
         struct ucx_peer *peer = &instance->peers[rank];
         if (peer->ep != NULL) {
             cancel_stop(instance, peer, deadline_ns);

@@ -26,18 +26,18 @@ enum { ID_PAYLOAD = 0, ID_CREDIT = 1 };
 static struct ucx_lane *lane_of(struct hd_transport *instance, const void *bytes, size_t count,
                                 int is_source, struct put_header *header)
 {
-    const struct ucx_fault fault = {HD_PROTOCOL, UCX_NONE, UCX_NONE, 0};
+    const struct turn_fault fault = turn_own_fault(HD_PROTOCOL);
     struct ucx_lane *lane = NULL;
 
     if (count == sizeof *header) {
         memcpy(header, bytes, sizeof *header);
-        if (header->channel < instance->channel_count &&
-            instance->lane_of[header->channel] != UCX_NONE) {
-            lane = &instance->lanes[instance->lane_of[header->channel]];
+        if (header->channel < instance->turn.channel_count) {
+            lane = ucx_lane_of(instance, (uint32_t)header->channel);
         }
     }
-    if (lane == NULL || lane->is_source != is_source) {
-        ucx_fail(instance, &fault, "a message came that belongs to no channel of this rank");
+    if (lane == NULL || lane->turn.is_source != is_source) {
+        turn_fail(&instance->turn, &fault,
+                  "a message came that belongs to no channel of this rank");
         return NULL;
     }
     return lane;
@@ -58,7 +58,7 @@ static void on_received(void *request, ucs_status_t status, size_t length, void 
 static void fetch(struct hd_transport *instance, struct ucx_lane *lane, uint64_t sequence,
                   void *announcement)
 {
-    struct ucx_flight *flight = &lane->flights[sequence % lane->slot_count];
+    struct ucx_flight *flight = &lane->flights[sequence % lane->turn.slot_count];
     const ucp_request_param_t receiving = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                                                            UCP_OP_ATTR_FIELD_USER_DATA,
                                            .cb.recv_am = on_received,
@@ -67,7 +67,7 @@ static void fetch(struct hd_transport *instance, struct ucx_lane *lane, uint64_t
     flight->state = UCX_FLYING;
     ucx_launch(flight,
                ucp_am_recv_data_nbx(instance->worker, announcement, put_message_at(lane, sequence),
-                                    lane->channel->bytes + HD_SEAL_BYTES, &receiving));
+                                    lane->turn.channel->bytes + HD_SEAL_BYTES, &receiving));
 }
 
 static ucs_status_t on_payload(void *argument, const void *header, size_t header_bytes, void *data,
@@ -81,14 +81,15 @@ static ucs_status_t on_payload(void *argument, const void *header, size_t header
         return UCS_OK;
     }
     struct put_lane *put = lane->own;
-    const uint64_t wanted_bytes = lane->channel->bytes + HD_SEAL_BYTES;
-    const struct ucx_fault fault = {HD_PROTOCOL, lane->peer->rank, lane->number, said.number};
+    const uint64_t wanted_bytes = lane->turn.channel->bytes + HD_SEAL_BYTES;
+    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_PROTOCOL, said.number);
     if (said.number != put->started_count || bytes != wanted_bytes ||
-        said.number >= lane->released_count + lane->channel->depth) {
-        ucx_fail(instance, &fault,
-                 "channel %u: rank %u sent message %" PRIu64 " of %zu bytes, where only %" PRIu64
-                 " of %" PRIu64 " bytes can come",
-                 lane->number, fault.rank, said.number, bytes, put->started_count, wanted_bytes);
+        said.number >= lane->turn.released_count + lane->turn.channel->depth) {
+        turn_fail(&instance->turn, &fault,
+                  "channel %u: rank %u sent message %" PRIu64 " of %zu bytes, where only %" PRIu64
+                  " of %" PRIu64 " bytes can come",
+                  lane->turn.number, fault.rank, said.number, bytes, put->started_count,
+                  wanted_bytes);
         return UCS_OK;
     }
     put->started_count++;
@@ -96,7 +97,8 @@ static ucs_status_t on_payload(void *argument, const void *header, size_t header
         fetch(instance, lane, said.number, data);
     } else {
         memcpy(put_message_at(lane, said.number), data, bytes);
-        lane->flights[said.number % lane->slot_count] = (struct ucx_flight){.state = UCX_LANDED};
+        lane->flights[said.number % lane->turn.slot_count] =
+            (struct ucx_flight){.state = UCX_LANDED};
     }
     return UCS_OK;
 }
@@ -123,7 +125,7 @@ hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane
     uint64_t count = atomic_load_explicit(put->news, memory_order_relaxed);
 
     while (count < put->started_count) {
-        struct ucx_flight *flight = &lane->flights[count % lane->slot_count];
+        struct ucx_flight *flight = &lane->flights[count % lane->turn.slot_count];
         if (flight->state != UCX_LANDED) {
             break;
         }
@@ -139,7 +141,7 @@ hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane
 
 hd_status put_message_open(struct hd_transport *instance)
 {
-    const struct ucx_fault fault = {HD_UNSUPPORTED, UCX_NONE, UCX_NONE, 0};
+    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
     const ucp_am_recv_callback_t handlers[] = {[ID_PAYLOAD] = on_payload, [ID_CREDIT] = on_credit};
 
     for (unsigned id = 0; id < sizeof handlers / sizeof handlers[0]; id++) {
@@ -151,8 +153,8 @@ hd_status put_message_open(struct hd_transport *instance)
                                               .arg = instance};
         const ucs_status_t status = ucp_worker_set_am_recv_handler(instance->worker, &param);
         if (status != UCS_OK) {
-            return ucx_fail(instance, &fault, "ucp_worker_set_am_recv_handler: UCX: %s",
-                            ucs_status_string(status));
+            return turn_fail(&instance->turn, &fault, "ucp_worker_set_am_recv_handler: UCX: %s",
+                             ucs_status_string(status));
         }
     }
     return HD_OK;
@@ -162,22 +164,22 @@ hd_status put_message_open(struct hd_transport *instance)
 
 void put_message_payload(struct ucx_lane *lane, struct put_lane *put, uint64_t sequence)
 {
-    const uint64_t index = sequence % lane->slot_count;
+    const uint64_t index = sequence % lane->turn.slot_count;
     struct put_header *header = &put->headers[index];
     const ucp_request_param_t sending = ucx_sending(&lane->flights[index]);
 
-    *header = (struct put_header){.number = sequence, .channel = lane->number};
+    *header = (struct put_header){.number = sequence, .channel = lane->turn.number};
     ucx_launch(&lane->flights[index],
                ucp_am_send_nbx(lane->peer->ep, ID_PAYLOAD, header, sizeof *header,
-                               put_message_at(lane, sequence), lane->channel->bytes + HD_SEAL_BYTES,
-                               &sending));
+                               put_message_at(lane, sequence),
+                               lane->turn.channel->bytes + HD_SEAL_BYTES, &sending));
 }
 
 void put_message_credit(struct ucx_lane *lane, struct put_lane *put, uint64_t count)
 {
     const ucp_request_param_t sending = ucx_sending(&put->word);
 
-    put->word_header = (struct put_header){.number = count, .channel = lane->number};
+    put->word_header = (struct put_header){.number = count, .channel = lane->turn.number};
     ucx_launch(&put->word, ucp_am_send_nbx(lane->peer->ep, ID_CREDIT, &put->word_header,
                                            sizeof put->word_header, NULL, 0, &sending));
 }

@@ -49,7 +49,7 @@ hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane
 /* The message in its slot, seal and all; `slot_count` is that of this end. */
 static inline unsigned char *put_message_at(const struct ucx_lane *lane, uint64_t sequence)
 {
-    return lane->slots + sequence % lane->slot_count * lane->stride_bytes - HD_SEAL_BYTES;
+    return lane->slots + sequence % lane->turn.slot_count * lane->stride_bytes - HD_SEAL_BYTES;
 }
 
 #endif /* PUT_H */

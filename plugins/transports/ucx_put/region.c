@@ -17,14 +17,14 @@
 
 static uint64_t stride_of(const struct hd_transport *instance, const struct hd_channel *channel)
 {
-    const uint64_t align = instance->alignment_bytes;
+    const uint64_t align = instance->turn.alignment_bytes;
     return (channel->bytes + HD_SEAL_BYTES + align - 1) / align * align;
 }
 
 static uint64_t head_bytes(const struct hd_transport *instance)
 {
-    const uint64_t align = instance->alignment_bytes;
-    const uint64_t words = (uint64_t)instance->channel_count * PUT_LINE_BYTES + HD_SEAL_BYTES;
+    const uint64_t align = instance->turn.alignment_bytes;
+    const uint64_t words = (uint64_t)instance->turn.channel_count * PUT_LINE_BYTES + HD_SEAL_BYTES;
     return (words + align - 1) / align * align;
 }
 
@@ -34,7 +34,7 @@ static uint64_t offset_of(const struct hd_transport *instance, uint32_t rank, ui
     uint64_t offset = head_bytes(instance);
 
     for (uint32_t i = 0; i < channel; i++) {
-        const struct hd_channel *before = instance->channels[i];
+        const struct hd_channel *before = instance->turn.channels[i];
         if (before->target == rank) {
             offset += before->depth * stride_of(instance, before);
         } else if (before->source == rank) {
@@ -44,31 +44,13 @@ static uint64_t offset_of(const struct hd_transport *instance, uint32_t rank, ui
     return offset;
 }
 
-/* What the machine can still give, or UINT64_MAX. */
-static uint64_t available_bytes(void)
-{
-    char line[128];
-    uint64_t available_kib = UINT64_MAX / 1024;
-    FILE *file = fopen("/proc/meminfo", "re");
-
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "MemAvailable: %" SCNu64, &available_kib) == 1) {
-            break;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return available_kib * 1024;
-}
-
 static hd_status refuse(struct hd_transport *instance, uint64_t bytes, const char *reason)
 {
-    const struct ucx_fault fault = {HD_NO_MEMORY, UCX_NONE, UCX_NONE, 0};
-    return ucx_fail(instance, &fault,
-                    "this rank's slots need %" PRIu64
-                    " bytes of memory of UCX's: %s; plan fewer slots or smaller microbatches",
-                    bytes, reason);
+    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
+    return turn_fail(&instance->turn, &fault,
+                     "this rank's slots need %" PRIu64
+                     " bytes of memory of UCX's: %s; plan fewer slots or smaller microbatches",
+                     bytes, reason);
 }
 
 /* Can the sizes be added up, and does a process have so many addresses? */
@@ -76,25 +58,26 @@ static hd_status check_sizes(struct hd_transport *instance)
 {
     uint64_t left_bytes = (uint64_t)1 << 46; /* half of what a process can address */
 
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         const struct ucx_lane *lane = &instance->lanes[i];
-        const struct ucx_fault fault = {HD_NO_MEMORY, UCX_NONE, lane->number, 0};
-        if (lane->channel->bytes > left_bytes ||
-            lane->slot_count > left_bytes / stride_of(instance, lane->channel)) {
-            return ucx_fail(instance, &fault,
-                            "channel %u: %u slots of %" PRIu64
-                            " bytes are more memory than a process can map",
-                            lane->number, lane->slot_count, lane->channel->bytes);
+        const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
+        if (lane->turn.channel->bytes > left_bytes ||
+            lane->turn.slot_count > left_bytes / stride_of(instance, lane->turn.channel)) {
+            return turn_fail(&instance->turn, &fault,
+                             "channel %u: %u slots of %" PRIu64
+                             " bytes are more memory than a process can map",
+                             lane->turn.number, lane->turn.slot_count, lane->turn.channel->bytes);
         }
-        left_bytes -= lane->slot_count * stride_of(instance, lane->channel);
+        left_bytes -= lane->turn.slot_count * stride_of(instance, lane->turn.channel);
     }
     return HD_OK;
 }
 
 static hd_status take_region(struct hd_transport *instance)
 {
-    const uint64_t bytes = offset_of(instance, instance->host->rank, instance->channel_count);
-    const uint64_t left_bytes = available_bytes();
+    const uint64_t bytes =
+        offset_of(instance, instance->turn.host->rank, instance->turn.channel_count);
+    const uint64_t left_bytes = turn_available_bytes();
     const ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                                                        UCP_MEM_MAP_PARAM_FIELD_FLAGS,
                                          .length = bytes,
@@ -112,7 +95,7 @@ static hd_status take_region(struct hd_transport *instance)
         return refuse(instance, bytes, ucs_status_string(status));
     }
     status = ucp_mem_query(instance->memory, &found);
-    if (status != UCS_OK || (uintptr_t)found.address % instance->alignment_bytes != 0) {
+    if (status != UCS_OK || (uintptr_t)found.address % instance->turn.alignment_bytes != 0) {
         return refuse(instance, bytes, "it is not aligned");
     }
     instance->region = found.address;
@@ -122,36 +105,39 @@ static hd_status take_region(struct hd_transport *instance)
 
 static hd_status take_lane(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const struct hd_host *host = instance->host;
-    const uint64_t bytes = sizeof(struct put_lane) + lane->slot_count * (sizeof(struct ucx_flight) +
-                                                                         sizeof(struct put_header));
-    const struct ucx_fault fault = {HD_NO_MEMORY, UCX_NONE, lane->number, 0};
+    const struct hd_host *host = instance->turn.host;
+    const uint64_t bytes =
+        sizeof(struct put_lane) +
+        lane->turn.slot_count * (sizeof(struct ucx_flight) + sizeof(struct put_header));
+    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
     struct put_lane *put = host->alloc(host->context, bytes, 64, "ucx_put");
 
     if (put == NULL) {
-        return ucx_fail(instance, &fault, "channel %u: no memory for its books", lane->number);
+        return turn_fail(&instance->turn, &fault, "channel %u: no memory for its books",
+                         lane->turn.number);
     }
     put->flushes = (struct ucx_flight *)(put + 1);
-    put->headers = (struct put_header *)(put->flushes + lane->slot_count);
-    put->news =
-        (_Atomic uint64_t *)(void *)(instance->region + (uint64_t)lane->number * PUT_LINE_BYTES);
+    put->headers = (struct put_header *)(put->flushes + lane->turn.slot_count);
+    put->news = (_Atomic uint64_t *)(void *)(instance->region +
+                                             (uint64_t)lane->turn.number * PUT_LINE_BYTES);
     put->is_warming = 1;
     lane->own = put;
-    lane->stride_bytes = stride_of(instance, lane->channel);
-    lane->slots = instance->region + offset_of(instance, host->rank, lane->number);
+    lane->stride_bytes = stride_of(instance, lane->turn.channel);
+    lane->slots = instance->region + offset_of(instance, host->rank, lane->turn.number);
     return HD_OK;
 }
 
 static hd_status pack_key(struct hd_transport *instance, struct ucx_card *card)
 {
-    const struct ucx_fault fault = {HD_UNSUPPORTED, UCX_NONE, UCX_NONE, 0};
+    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
     void *key = NULL;
     size_t bytes = 0;
 
     const ucs_status_t status = ucp_rkey_pack(instance->context, instance->memory, &key, &bytes);
     if (status != UCS_OK || bytes > sizeof card->rkey) {
-        return ucx_fail(instance, &fault, "no key for this rank's memory: UCX: %s, %zu bytes",
-                        ucs_status_string(status), bytes);
+        return turn_fail(&instance->turn, &fault,
+                         "no key for this rank's memory: UCX: %s, %zu bytes",
+                         ucs_status_string(status), bytes);
     }
     memcpy(card->rkey, key, bytes);
     card->rkey_bytes = (uint32_t)bytes;
@@ -167,7 +153,7 @@ hd_status put_prepare(struct hd_transport *instance, struct ucx_card *card)
     if (status == HD_OK) {
         status = take_region(instance);
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
         status = take_lane(instance, &instance->lanes[i]);
     }
     if (status == HD_OK) {
@@ -179,7 +165,7 @@ hd_status put_prepare(struct hd_transport *instance, struct ucx_card *card)
 /* Messages, unless a lane has puts of its own, or the user asks for UCX's emulation. */
 static int is_messaged(const struct hd_transport *instance, const struct ucx_peer *peer)
 {
-    const struct hd_host *host = instance->host;
+    const struct hd_host *host = instance->turn.host;
     const char *puts =
         host->option_count > PUT_OPTION_PUTS ? host->options[PUT_OPTION_PUTS].text : "auto";
     return !peer->is_mapped && strcmp(puts, "always") != 0 && !ucx_has_puts(peer->ep);
@@ -188,24 +174,25 @@ static int is_messaged(const struct hd_transport *instance, const struct ucx_pee
 hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
                       const struct ucx_card *card)
 {
-    const struct ucx_fault fault = {HD_UNSUPPORTED, peer->rank, UCX_NONE, 0};
+    const struct turn_fault fault = {HD_UNSUPPORTED, peer->turn.rank, TURN_NONE, 0};
     void *here = NULL;
 
     const ucs_status_t status = ucp_ep_rkey_unpack(peer->ep, card->rkey, &peer->rkey);
     if (status != UCS_OK) {
         peer->rkey = NULL;
-        return ucx_fail(instance, &fault, "the key to the memory of rank %u: UCX: %s", peer->rank,
-                        ucs_status_string(status));
+        return turn_fail(&instance->turn, &fault, "the key to the memory of rank %u: UCX: %s",
+                         peer->turn.rank, ucs_status_string(status));
     }
     peer->region = card->region;
     peer->is_mapped = ucp_rkey_ptr(peer->rkey, peer->region, &here) == UCS_OK;
     peer->is_messaged = is_messaged(instance, peer);
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         struct put_lane *put = lane->own;
         if (lane->peer == peer) {
-            put->remote_word = peer->region + (uint64_t)lane->number * PUT_LINE_BYTES;
-            put->remote_slots = peer->region + offset_of(instance, peer->rank, lane->number);
+            put->remote_word = peer->region + (uint64_t)lane->turn.number * PUT_LINE_BYTES;
+            put->remote_slots =
+                peer->region + offset_of(instance, peer->turn.rank, lane->turn.number);
         }
     }
     return HD_OK;
@@ -213,8 +200,8 @@ hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
 
 void put_finish(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
-        instance->host->free(instance->host->context, instance->lanes[i].own);
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+        instance->turn.host->free(instance->turn.host->context, instance->lanes[i].own);
     }
     if (instance->memory != NULL) {
         ucp_mem_unmap(instance->context, instance->memory);

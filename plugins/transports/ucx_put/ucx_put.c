@@ -24,19 +24,16 @@
 #include "put.h"
 #include "table.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
 /* --- the source -------------------------------------------------------------------------- */
 
 static void put_payload(const struct hd_transport *instance, struct ucx_lane *lane,
                         struct put_lane *put)
 {
     const uint64_t sequence = put->started_count++;
-    const uint64_t index = sequence % lane->slot_count;
-    const uint64_t place =
-        put->remote_slots + sequence % lane->channel->depth * lane->stride_bytes - HD_SEAL_BYTES;
+    const uint64_t index = sequence % lane->turn.slot_count;
+    const uint64_t place = put->remote_slots +
+                           sequence % lane->turn.channel->depth * lane->stride_bytes -
+                           HD_SEAL_BYTES;
 
     ucx_report(instance, lane, sequence, ucx_now_ns(instance), 0);
     if (lane->peer->is_messaged) {
@@ -45,7 +42,7 @@ static void put_payload(const struct hd_transport *instance, struct ucx_lane *la
     }
     const ucp_request_param_t sending = ucx_sending(&lane->flights[index]);
     ucx_launch(&lane->flights[index], ucp_put_nbx(lane->peer->ep, put_message_at(lane, sequence),
-                                                  lane->channel->bytes + HD_SEAL_BYTES, place,
+                                                  lane->turn.channel->bytes + HD_SEAL_BYTES, place,
                                                   lane->peer->rkey, &sending));
     if (lane->peer->is_mapped) {
         put->flushes[index].state = UCX_LANDED;
@@ -70,7 +67,7 @@ static void put_word(struct ucx_lane *lane, struct put_lane *put, uint64_t count
 static hd_status check_payload(struct hd_transport *instance, struct ucx_lane *lane,
                                const struct put_lane *put)
 {
-    const uint64_t index = put->ready_count % lane->slot_count;
+    const uint64_t index = put->ready_count % lane->turn.slot_count;
     const struct ucx_flight *flights[] = {&lane->flights[index], &put->flushes[index]};
     const size_t flight_count = lane->peer->is_messaged ? 1 : 2;
 
@@ -85,25 +82,21 @@ static hd_status check_payload(struct hd_transport *instance, struct ucx_lane *l
     return HD_OK;
 }
 
-/* The peer's word may say neither less than before nor more than this rank has let it. */
-static hd_status read_news(struct hd_transport *instance, struct ucx_lane *lane,
-                           struct put_lane *put, uint64_t most)
+static hd_status read_news(struct hd_transport *instance, const struct ucx_lane *lane,
+                           struct put_lane *put)
 {
     const uint64_t news = atomic_load_explicit(put->news, memory_order_acquire);
-    const struct ucx_fault fault = {HD_PROTOCOL, lane->peer->rank, lane->number, lane->done_count};
 
     if (news == put->known_count) {
         return HD_IN_PROGRESS;
     }
-    if (news < put->known_count || news > most) {
-        return ucx_fail(instance, &fault,
-                        "channel %u: rank %u has %s %" PRIu64
-                        " messages, which can only be %" PRIu64 " to %" PRIu64,
-                        lane->number, fault.rank, lane->is_source ? "released" : "sent", news,
-                        put->known_count, most);
+    const hd_status status =
+        turn_check_news(&instance->turn, &lane->turn, news,
+                        (struct turn_range){put->known_count, turn_most(&lane->turn)});
+    if (status == HD_OK) {
+        put->known_count = news;
     }
-    put->known_count = news;
-    return HD_OK;
+    return status;
 }
 
 /* A word that did not land has lost its peer. */
@@ -117,10 +110,10 @@ static hd_status check_word(struct hd_transport *instance, struct ucx_lane *lane
 static hd_status advance_source(struct hd_transport *instance, struct ucx_lane *lane,
                                 struct put_lane *put)
 {
-    hd_status moved = read_news(instance, lane, put, lane->posted_count);
+    hd_status moved = read_news(instance, lane, put);
 
-    while (moved >= 0 && put->started_count < lane->posted_count &&
-           put->started_count < put->known_count + lane->channel->depth) {
+    while (moved >= 0 && put->started_count < lane->turn.posted_count &&
+           put->started_count < put->known_count + lane->turn.channel->depth) {
         put_payload(instance, lane, put);
         moved = HD_OK;
     }
@@ -154,17 +147,16 @@ static hd_status advance_source(struct hd_transport *instance, struct ucx_lane *
 static hd_status advance_target(struct hd_transport *instance, struct ucx_lane *lane,
                                 struct put_lane *put)
 {
-    const uint64_t most = lane->released_count + lane->channel->depth;
     const hd_status counted =
         lane->peer->is_messaged ? put_message_count(instance, lane, put) : HD_OK;
-    hd_status moved = counted < 0 ? counted : read_news(instance, lane, put, most);
+    hd_status moved = counted < 0 ? counted : read_news(instance, lane, put);
 
     while (lane->done_count < put->known_count) {
         ucx_report(instance, lane, lane->done_count++, 0, ucx_now_ns(instance));
     }
     if (moved >= 0 && !atomic_load(&lane->peer->is_lost) &&
-        lane->released_count > put->said_count && put->word.state != UCX_FLYING) {
-        put->said_count = lane->released_count;
+        lane->turn.released_count > put->said_count && put->word.state != UCX_FLYING) {
+        put->said_count = lane->turn.released_count;
         if (lane->peer->is_messaged) {
             put_message_credit(lane, put, put->said_count);
         } else {
@@ -183,7 +175,7 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
     if (status < 0) {
         return status;
     }
-    if (!lane->is_source) {
+    if (!lane->turn.is_source) {
         return advance_target(instance, lane, put);
     }
     return atomic_load(&lane->peer->is_lost) ? HD_IN_PROGRESS : advance_source(instance, lane, put);
@@ -206,9 +198,10 @@ static hd_status receive(struct hd_transport *instance, struct ucx_lane *lane)
 static int is_settled(const struct ucx_lane *lane)
 {
     const struct put_lane *put = lane->own;
-    const uint64_t wanted = lane->is_source ? lane->posted_count : lane->released_count;
+    const uint64_t wanted =
+        lane->turn.is_source ? lane->turn.posted_count : lane->turn.released_count;
     return put->said_count == wanted && put->word.state != UCX_FLYING &&
-           (!lane->is_source || !put->is_warming || put->known_count == wanted);
+           (!lane->turn.is_source || !put->is_warming || put->known_count == wanted);
 }
 
 static void reset(struct ucx_lane *lane)

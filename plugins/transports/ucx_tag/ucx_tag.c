@@ -20,29 +20,29 @@
 
 static uint64_t head_bytes(const struct hd_transport *instance)
 {
-    return instance->alignment_bytes; /* of the first slot; the seal stands at its end */
+    return instance->turn.alignment_bytes; /* of the first slot; the seal stands at its end */
 }
 
 static hd_status take_slots(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const struct hd_host *host = instance->host;
-    const uint64_t align = instance->alignment_bytes;
+    const struct hd_host *host = instance->turn.host;
+    const uint64_t align = instance->turn.alignment_bytes;
     const uint64_t bytes_max = (uint64_t)1 << 46; /* half of what a process can address */
-    const uint64_t bytes = lane->channel->bytes;
-    const struct ucx_fault fault = {HD_NO_MEMORY, UCX_NONE, lane->number, 0};
+    const uint64_t bytes = lane->turn.channel->bytes;
+    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
 
-    if (bytes <= bytes_max && lane->slot_count <= bytes_max / (bytes + 2 * align)) {
+    if (bytes <= bytes_max && lane->turn.slot_count <= bytes_max / (bytes + 2 * align)) {
         lane->stride_bytes = (bytes + HD_SEAL_BYTES + align - 1) / align * align;
-        lane->own =
-            host->alloc(host->context, head_bytes(instance) + lane->slot_count * lane->stride_bytes,
-                        align, "ucx_tag");
+        lane->own = host->alloc(host->context,
+                                head_bytes(instance) + lane->turn.slot_count * lane->stride_bytes,
+                                align, "ucx_tag");
     }
     if (lane->own == NULL) {
-        return ucx_fail(
-            instance, &fault,
+        return turn_fail(
+            &instance->turn, &fault,
             "channel %u needs %u slots of %" PRIu64
             " bytes, more memory than there is; plan fewer slots or smaller microbatches",
-            lane->number, lane->slot_count, bytes);
+            lane->turn.number, lane->turn.slot_count, bytes);
     }
     lane->slots = (unsigned char *)lane->own + head_bytes(instance);
     return HD_OK;
@@ -53,7 +53,7 @@ static hd_status prepare(struct hd_transport *instance, struct ucx_card *card)
     hd_status status = HD_OK;
 
     (void)card;
-    for (uint32_t i = 0; status == HD_OK && i < instance->lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
         status = take_slots(instance, &instance->lanes[i]);
     }
     return status;
@@ -70,40 +70,41 @@ static hd_status connect_peer(struct hd_transport *instance, struct ucx_peer *pe
 
 static void finish(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->lane_count; i++) {
-        instance->host->free(instance->host->context, instance->lanes[i].own);
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+        instance->turn.host->free(instance->turn.host->context, instance->lanes[i].own);
     }
 }
 
 static unsigned char *message_of(const struct ucx_lane *lane, uint64_t sequence)
 {
-    return lane->slots + sequence % lane->slot_count * lane->stride_bytes - HD_SEAL_BYTES;
+    return lane->slots + sequence % lane->turn.slot_count * lane->stride_bytes - HD_SEAL_BYTES;
 }
 
 static hd_status send_one(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const uint64_t sequence = lane->posted_count - 1;
-    struct ucx_flight *flight = &lane->flights[sequence % lane->slot_count];
+    const uint64_t sequence = lane->turn.posted_count - 1;
+    struct ucx_flight *flight = &lane->flights[sequence % lane->turn.slot_count];
     const ucp_request_param_t sending = ucx_sending(flight);
 
     const uint64_t begin_ns = ucx_now_ns(instance);
     ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, message_of(lane, sequence),
-                                        lane->channel->bytes + HD_SEAL_BYTES,
-                                        ucx_tag(lane->number, sequence), &sending));
+                                        lane->turn.channel->bytes + HD_SEAL_BYTES,
+                                        ucx_tag(lane->turn.number, sequence), &sending));
     ucx_report(instance, lane, sequence, begin_ns, 0); /* while it is under way */
     return HD_OK;
 }
 
 static hd_status receive_one(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const uint64_t sequence = lane->posted_count - 1;
-    struct ucx_flight *flight = &lane->flights[sequence % lane->slot_count];
+    const uint64_t sequence = lane->turn.posted_count - 1;
+    struct ucx_flight *flight = &lane->flights[sequence % lane->turn.slot_count];
     const ucp_request_param_t receiving = ucx_receiving(flight);
 
     flight->posted_ns = ucx_now_ns(instance);
-    ucx_launch(flight, ucp_tag_recv_nbx(instance->worker, message_of(lane, sequence),
-                                        lane->channel->bytes + HD_SEAL_BYTES,
-                                        ucx_tag(lane->number, sequence), UINT64_MAX, &receiving));
+    ucx_launch(flight,
+               ucp_tag_recv_nbx(instance->worker, message_of(lane, sequence),
+                                lane->turn.channel->bytes + HD_SEAL_BYTES,
+                                ucx_tag(lane->turn.number, sequence), UINT64_MAX, &receiving));
     return HD_OK;
 }
 
@@ -117,15 +118,15 @@ static hd_status release_one(struct hd_transport *instance, struct ucx_lane *lan
 static hd_status check_length(struct hd_transport *instance, const struct ucx_lane *lane,
                               const struct ucx_flight *flight)
 {
-    const struct ucx_fault fault = {HD_PROTOCOL, lane->peer->rank, lane->number, lane->done_count};
-    const uint64_t bytes = lane->channel->bytes + HD_SEAL_BYTES;
+    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_PROTOCOL, lane->done_count);
+    const uint64_t bytes = lane->turn.channel->bytes + HD_SEAL_BYTES;
 
-    if (lane->is_source || flight->got.length == bytes) {
+    if (lane->turn.is_source || flight->got.length == bytes) {
         return HD_OK;
     }
-    return ucx_fail(instance, &fault,
-                    "channel %u: message %" PRIu64 " of rank %u has %zu bytes instead of %" PRIu64,
-                    lane->number, lane->done_count, fault.rank, flight->got.length, bytes);
+    return turn_fail(&instance->turn, &fault,
+                     "channel %u: message %" PRIu64 " of rank %u has %zu bytes instead of %" PRIu64,
+                     lane->turn.number, lane->done_count, fault.rank, flight->got.length, bytes);
 }
 
 /* Counts what has landed, in sequence: a message that overtakes waits for the one before it. */
@@ -133,8 +134,8 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
 {
     hd_status moved = HD_IN_PROGRESS;
 
-    while (lane->done_count < lane->posted_count) {
-        const struct ucx_flight *flight = &lane->flights[lane->done_count % lane->slot_count];
+    while (lane->done_count < lane->turn.posted_count) {
+        const struct ucx_flight *flight = &lane->flights[lane->done_count % lane->turn.slot_count];
         if (flight->state != UCX_LANDED) {
             break;
         }
@@ -145,7 +146,7 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
         if (status != HD_OK) {
             return status;
         }
-        if (!lane->is_source) {
+        if (!lane->turn.is_source) {
             ucx_report(instance, lane, lane->done_count, flight->posted_ns, ucx_now_ns(instance));
         }
         lane->done_count++;
@@ -156,7 +157,7 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
 
 static int is_settled(const struct ucx_lane *lane)
 {
-    return !lane->is_source || lane->done_count == lane->posted_count;
+    return !lane->turn.is_source || lane->done_count == lane->turn.posted_count;
 }
 
 static void reset(struct ucx_lane *lane)
