@@ -13,9 +13,15 @@
 
 enum { WORDS_BYTES = 4096 };
 
+/* A handle is an address, which may be anybody's: it is looked up before it is followed. */
+static struct event **bucket_of(const void *handle)
+{
+    return &standin.events[(uintptr_t)handle / sizeof(struct event) % EVENT_BUCKET_COUNT];
+}
+
 struct event *standin_event_of(cudaEvent_t handle)
 {
-    for (struct event *event = standin.events; event != NULL; event = event->next) {
+    for (struct event *event = *bucket_of((void *)handle); event != NULL; event = event->next) {
         if ((void *)event == (void *)handle && !event->is_closed) {
             return event;
         }
@@ -25,14 +31,16 @@ struct event *standin_event_of(cudaEvent_t handle)
 
 void standin_add_event(struct event *event)
 {
+    struct event **bucket = bucket_of(event);
+
     event->holder_count = 1;
-    event->next = standin.events;
-    standin.events = event;
+    event->next = *bucket;
+    *bucket = event;
 }
 
 static void let_go(struct event *event)
 {
-    struct event **link = &standin.events;
+    struct event **link = bucket_of(event);
 
     if (--event->holder_count > 0) {
         return;

@@ -27,6 +27,7 @@
 enum {
     DEVICE_MAX = 16,
     QUEUE_MAX = 32, /* what CUDA_DEVICE_MAX_CONNECTIONS can say */
+    EVENT_BUCKET_COUNT = 4096,
 };
 
 enum block_kind { BLOCK_DEVICE, BLOCK_IMPORTED, BLOCK_PINNED, BLOCK_REGISTERED };
@@ -122,7 +123,7 @@ struct standin {
     struct device devices[DEVICE_MAX];
     struct block *blocks;
     struct stream *streams;
-    struct event *events;
+    struct event *events[EVENT_BUCKET_COUNT]; /* by the address of the handle */
 };
 
 extern struct standin standin;
