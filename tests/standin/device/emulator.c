@@ -2,22 +2,18 @@
  * tests/standin/device/emulator.c - the emulated device: one block at a time, its threads as
  * fibers.
  *
- *   scheduler --> thread 0 .. runs until it waits --> thread 1 .. --> .. --> the last
- *       ^             all of a warp wait for the warp: they go on;  all wait for the block: they go
- * on
- *       +---------------------------------------------------------------------------------+
+ *   scheduler --> thread 0 of a warp runs until it waits --> thread 1 --> .. --> thread 31
+ *       ^            ^                       all of them wait for the warp: they go on |
+ *       |            +------------------------------------------------------------------+
+ *       +--- some wait for the block, or are done: the next warp; all of them wait: they go on
  */
-#include "tests/standin/device/emulator.h"
-#include "tests/standin/device/launch.h"
+#include "tests/standin/device/state.h"
 
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#ifndef __x86_64__
-#include <ucontext.h>
-#endif
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_ADDRESS_SANITIZER 1
@@ -30,59 +26,14 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-enum { THREAD_MAX = 1024, LANES = 32, STACK_BYTES = 64 << 10, COPY_MAX = 128 };
-
-enum state { READY, WAITS_WARP, WAITS_BLOCK, DONE, STATE_COUNT };
-
-struct copy {
-    void *to;
-    const void *from;
-    uint32_t bytes, group;
-};
-
-/* Where a fiber, or the scheduler, goes on. */
-#ifdef __x86_64__
-struct context {
-    void *stack;
-};
-#else
-struct context {
-    ucontext_t saved;
-};
-#endif
-
-struct fiber {
-    struct context context;
-    void *fake_stack; /* of the address sanitizer */
-    enum state state;
-    uint32_t groups, copy_count, exchanges;
-    struct copy copies[COPY_MAX];
-};
-
-/* One per thread of the host that launches; kept until that thread ends. */
-struct device {
-    struct fiber fibers[THREAD_MAX];
-    struct context scheduler;
-    void *scheduler_fake_stack;
-    const void *scheduler_stack;
-    size_t scheduler_stack_bytes;
-    char *stacks; /* [THREAD_MAX][STACK_BYTES] */
-    char slots[2][THREAD_MAX][HD_STANDIN_SLOT_BYTES];
-    uint32_t counts[THREAD_MAX / LANES][STATE_COUNT]; /* threads of a warp by state */
-    char *shared;
-    size_t shared_bytes;
-    const struct hd_standin_kernel *kernel;
-    const void *args;
-};
-
 _Thread_local struct hd_standin_place hd_standin_now;
 _Thread_local int hd_standin_descending;
-static _Thread_local struct device *device;
+_Thread_local struct hd_standin_device *hd_standin_device;
 
-static _Noreturn void stop(const char *why)
+_Noreturn void hd_standin_stop(const char *why)
 {
     fprintf(stderr, "emulated device: %s, block (%u, %u, %u), thread %u: %s\n",
-            device->kernel->name, hd_standin_now.block[0], hd_standin_now.block[1],
+            hd_standin_device->kernel->name, hd_standin_now.block[0], hd_standin_now.block[1],
             hd_standin_now.block[2], hd_standin_now.thread, why);
     abort();
 }
@@ -162,79 +113,117 @@ static void end_switch(void *fake_stack, const void **stack, size_t *bytes)
 
 static char *stack_of(uint32_t thread)
 {
-    return device->stacks + (size_t)thread * STACK_BYTES;
+    return hd_standin_device->stacks + (size_t)thread * STACK_STRIDE_BYTES;
 }
 
 static void run_fiber(uint32_t thread)
 {
-    struct fiber *fiber = &device->fibers[thread];
+    struct fiber *fiber = &hd_standin_device->fibers[thread];
     hd_standin_now.thread = thread;
-    begin_switch(&device->scheduler_fake_stack, stack_of(thread), STACK_BYTES);
-    hd_standin_switch(&device->scheduler, &fiber->context);
-    end_switch(device->scheduler_fake_stack, NULL, NULL);
+    hd_standin_device->is_from_scheduler = 1;
+    begin_switch(&hd_standin_device->scheduler_fake_stack, stack_of(thread), STACK_BYTES);
+    hd_standin_switch(&hd_standin_device->scheduler, &fiber->context);
+    end_switch(hd_standin_device->scheduler_fake_stack, NULL, NULL);
 }
 
-static void set_state(uint32_t thread, enum state state)
+/* In a fiber that goes on, or begins. */
+static void arrive(void *fake_stack)
 {
-    uint32_t *counts = device->counts[thread / LANES];
-    counts[device->fibers[thread].state]--;
+    struct hd_standin_device *own = hd_standin_device->is_from_scheduler ? hd_standin_device : NULL;
+    end_switch(fake_stack, own != NULL ? &own->scheduler_stack : NULL,
+               own != NULL ? &own->scheduler_stack_bytes : NULL);
+}
+
+static void wake_warp(uint32_t warp)
+{
+    uint32_t *counts = hd_standin_device->counts[warp];
+    memset(counts, 0, STATE_COUNT * sizeof counts[0]);
+    counts[READY] = LANES;
+    memset(&hd_standin_device->states[warp * LANES], READY, LANES);
+}
+
+static uint32_t lane_at(uint32_t place)
+{
+    return hd_standin_descending ? LANES - 1 - place : place;
+}
+
+/* The first of a warp that is ready, from a place in their order on; THREAD_MAX: none is. */
+static uint32_t ready_from(uint32_t warp, uint32_t place)
+{
+    for (uint32_t i = place; i < LANES; i++) {
+        const uint32_t thread = warp * LANES + lane_at(i);
+        if (hd_standin_device->states[thread] == READY) {
+            return thread;
+        }
+    }
+    return THREAD_MAX;
+}
+
+/* Who goes on after `thread`: one of its warp, which goes on as a whole when all of it waits for
+   it; THREAD_MAX: that is for the scheduler to say. */
+static uint32_t next_of(uint32_t thread)
+{
+    const uint32_t warp = thread / LANES;
+    const uint32_t *counts = hd_standin_device->counts[warp];
+    if (counts[READY] > 0) {
+        return ready_from(warp, lane_at(thread % LANES) + 1);
+    }
+    if (counts[WAITS_WARP] < LANES) {
+        return THREAD_MAX;
+    }
+    wake_warp(warp);
+    return ready_from(warp, 0);
+}
+
+/* Has others go on, until it is this thread's turn again. */
+void hd_standin_leave(enum state state)
+{
+    const uint32_t thread = hd_standin_now.thread;
+    struct fiber *fiber = &hd_standin_device->fibers[thread];
+    uint32_t *counts = hd_standin_device->counts[thread / LANES];
+    void **fake_stack = state == DONE ? NULL : &fiber->fake_stack;
+    counts[READY]--;
     counts[state]++;
-    device->fibers[thread].state = state;
-}
-
-/* Back to the scheduler, until it has the thread go on. */
-static void leave(enum state state)
-{
-    struct fiber *fiber = &device->fibers[hd_standin_now.thread];
-    set_state(hd_standin_now.thread, state);
-    begin_switch(state == DONE ? NULL : &fiber->fake_stack, device->scheduler_stack,
-                 device->scheduler_stack_bytes);
-    hd_standin_switch(&fiber->context, &device->scheduler);
-    end_switch(fiber->fake_stack, &device->scheduler_stack, &device->scheduler_stack_bytes);
+    hd_standin_device->states[thread] = (uint8_t)state;
+    const uint32_t next = next_of(thread);
+    if (next == THREAD_MAX) {
+        begin_switch(fake_stack, hd_standin_device->scheduler_stack,
+                     hd_standin_device->scheduler_stack_bytes);
+        hd_standin_switch(&fiber->context, &hd_standin_device->scheduler);
+    } else {
+        hd_standin_now.thread = next;
+        hd_standin_device->is_from_scheduler = 0;
+        begin_switch(fake_stack, stack_of(next), STACK_BYTES);
+        hd_standin_switch(&fiber->context, &hd_standin_device->fibers[next].context);
+    }
+    arrive(fiber->fake_stack);
 }
 
 static void run_thread(void)
 {
-    end_switch(NULL, &device->scheduler_stack, &device->scheduler_stack_bytes);
-    device->kernel->run(device->args);
-    leave(DONE);
+    arrive(NULL);
+    hd_standin_device->kernel->run(hd_standin_device->args);
+    hd_standin_leave(DONE);
 }
 
 static void make_fiber(uint32_t thread)
 {
-    struct fiber *fiber = &device->fibers[thread];
+    struct fiber *fiber = &hd_standin_device->fibers[thread];
     make_context(&fiber->context, stack_of(thread));
     fiber->groups = fiber->copy_count = fiber->exchanges = 0;
 }
 
 /* --- the scheduler ---------------------------------------------------------------------------- */
 
-static void wake_warp(uint32_t warp)
-{
-    uint32_t *counts = device->counts[warp];
-    memset(counts, 0, STATE_COUNT * sizeof counts[0]);
-    counts[READY] = LANES;
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        device->fibers[warp * LANES + lane].state = READY;
-    }
-}
-
 /* Runs a warp until all of it waits for the block or is done. */
 static void run_warp(uint32_t warp)
 {
-    const uint32_t *counts = device->counts[warp];
-    while (counts[READY] > 0) {
-        for (uint32_t i = 0; i < LANES; i++) {
-            const uint32_t thread = warp * LANES + (hd_standin_descending ? LANES - 1 - i : i);
-            if (device->fibers[thread].state == READY) {
-                run_fiber(thread);
-            }
-        }
-        if (counts[WAITS_WARP] == LANES) {
-            wake_warp(warp);
-        } else if (counts[WAITS_WARP] > 0) {
-            stop("a warp's exchange that not all of its threads reach");
-        }
+    const uint32_t first = ready_from(warp, 0);
+    if (first != THREAD_MAX) {
+        run_fiber(first);
+    }
+    if (hd_standin_device->counts[warp][WAITS_WARP] > 0) {
+        hd_standin_stop("a warp's exchange that not all of its threads reach");
     }
 }
 
@@ -242,18 +231,19 @@ static uint32_t count_of(uint32_t warps, enum state state)
 {
     uint32_t count = 0;
     for (uint32_t warp = 0; warp < warps; warp++) {
-        count += device->counts[warp][state];
+        count += hd_standin_device->counts[warp][state];
     }
     return count;
 }
 
 static void begin_block(uint32_t warps)
 {
-    memset(device->shared, 0xFF, device->shared_bytes);
+    memset(hd_standin_device->shared, 0xFF, hd_standin_device->shared_bytes);
     for (uint32_t thread = 0; thread < warps * LANES; thread++) {
         make_fiber(thread);
     }
     for (uint32_t warp = 0; warp < warps; warp++) {
+        hd_standin_device->products[warp].exchange = 0;
         wake_warp(warp);
     }
 }
@@ -272,15 +262,15 @@ static void run_block(void)
                 wake_warp(warp);
             }
         } else if (waiting > 0) {
-            stop("a barrier that not all threads of the block reach");
+            hd_standin_stop("a barrier that not all threads of the block reach");
         }
     }
 }
 
 static void close_device(void *own)
 {
-    struct device *closed = own;
-    munmap(closed->stacks, (size_t)THREAD_MAX * STACK_BYTES);
+    struct hd_standin_device *closed = own;
+    munmap(closed->stacks, (size_t)THREAD_MAX * STACK_STRIDE_BYTES);
     free(closed);
 }
 
@@ -295,28 +285,29 @@ static void make_key(void)
 static void open_device(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (device != NULL) {
+    if (hd_standin_device != NULL) {
         return;
     }
     pthread_once(&once, make_key);
-    device = calloc(1, sizeof *device);
-    assert(device != NULL);
-    device->stacks = mmap(NULL, (size_t)THREAD_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    assert(device->stacks != MAP_FAILED);
-    pthread_setspecific(key, device);
+    hd_standin_device = calloc(1, sizeof *hd_standin_device);
+    assert(hd_standin_device != NULL);
+    hd_standin_device->stacks =
+        mmap(NULL, (size_t)THREAD_MAX * STACK_STRIDE_BYTES, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert(hd_standin_device->stacks != MAP_FAILED);
+    pthread_setspecific(key, hd_standin_device);
 }
 
 void hd_standin_launch(const struct hd_standin_kernel *kernel, const struct hd_standin_grid *grid,
                        const void *args)
 {
     open_device();
-    device->kernel = kernel;
-    device->args = args;
+    hd_standin_device->kernel = kernel;
+    hd_standin_device->args = args;
     assert(grid->threads > 0 && grid->threads <= kernel->threads_max && grid->threads % LANES == 0);
-    device->shared = malloc(grid->shared_bytes > 0 ? grid->shared_bytes : 1);
-    device->shared_bytes = grid->shared_bytes;
-    assert(device->shared != NULL);
+    hd_standin_device->shared = malloc(grid->shared_bytes > 0 ? grid->shared_bytes : 1);
+    hd_standin_device->shared_bytes = grid->shared_bytes;
+    assert(hd_standin_device->shared != NULL);
     hd_standin_now.threads = grid->threads;
     hd_standin_now.blocks = grid->blocks[0];
     for (uint32_t z = 0; z < grid->blocks[2]; z++) {
@@ -329,117 +320,5 @@ void hd_standin_launch(const struct hd_standin_kernel *kernel, const struct hd_s
             }
         }
     }
-    free(device->shared);
-}
-
-/* --- what a thread does ----------------------------------------------------------------------- */
-
-/* The fiber's own thread: the scheduler sets it whenever it has one go on. */
-void hd_standin_sync(void)
-{
-    leave(WAITS_BLOCK);
-}
-
-void hd_standin_sync_warp(void)
-{
-    leave(WAITS_WARP);
-}
-
-const char *hd_standin_exchange(const void *value, size_t bytes)
-{
-    const uint32_t thread = hd_standin_now.thread;
-    const uint32_t phase = device->fibers[thread].exchanges++ % 2;
-    assert(bytes <= HD_STANDIN_SLOT_BYTES);
-    memcpy(device->slots[phase][thread], value, bytes);
-    leave(WAITS_WARP);
-    return device->slots[phase][thread / LANES * LANES];
-}
-
-void *hd_standin_shared(size_t bytes)
-{
-    if (bytes > device->shared_bytes) {
-        stop("launched with less shared memory than it has");
-    }
-    return device->shared;
-}
-
-void hd_standin_copy(void *to, const void *from, uint32_t bytes)
-{
-    struct fiber *fiber = &device->fibers[hd_standin_now.thread];
-    if (fiber->copy_count == COPY_MAX || (uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) {
-        stop("an asynchronous copy that is not aligned to 16 bytes, or one too many");
-    }
-    fiber->copies[fiber->copy_count++] = (struct copy){to, from, bytes, fiber->groups};
-}
-
-void hd_standin_commit(void)
-{
-    device->fibers[hd_standin_now.thread].groups++;
-}
-
-static void make_copy(const struct copy *copy)
-{
-    memset(copy->to, 0, 16);
-    memcpy(copy->to, copy->from, copy->bytes);
-}
-
-void hd_standin_copy_wait(uint32_t left)
-{
-    struct fiber *fiber = &device->fibers[hd_standin_now.thread];
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < fiber->copy_count; i++) {
-        if (fiber->copies[i].group + left < fiber->groups) {
-            make_copy(&fiber->copies[i]);
-        } else {
-            fiber->copies[kept++] = fiber->copies[i];
-        }
-    }
-    fiber->copy_count = kept;
-}
-
-/* Register i of a lane: of matrix i, row lane / 4, columns lane % 4 x 2 and the next; turned, the
-   other way round. */
-void hd_standin_load(uint32_t *out, const uint16_t *row, int is_turned)
-{
-    const uint32_t lane = hd_standin_now.thread % LANES, line = lane / 4, column = lane % 4 * 2;
-    const char *slots = hd_standin_exchange(&row, sizeof row);
-    const uint16_t *rows[LANES];
-    if ((uintptr_t)row % 16 != 0) {
-        stop("a row of an 8 x 8 matrix that is not aligned to 16 bytes");
-    }
-    for (uint32_t other = 0; other < LANES; other++) {
-        memcpy(&rows[other], slots + (size_t)other * HD_STANDIN_SLOT_BYTES, sizeof rows[other]);
-    }
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint16_t *const *matrix = &rows[(size_t)i * 8];
-        const uint32_t low = is_turned ? matrix[column][line] : matrix[line][column];
-        const uint32_t high = is_turned ? matrix[column + 1][line] : matrix[line][column + 1];
-        out[i] = low | high << 16;
-    }
-}
-
-/* Element `half` of a register of a lane, as the exchange has it: a[4], then b[2]. */
-static float element(const char *slots, uint32_t lane, uint32_t slot, uint32_t half)
-{
-    uint32_t word;
-    memcpy(&word, slots + (size_t)lane * HD_STANDIN_SLOT_BYTES + (size_t)4 * slot, sizeof word);
-    return hd_float_of(half ? word & 0xffff0000u : word << 16);
-}
-
-void hd_standin_multiply(float *sum, const uint32_t *a, const uint32_t *b)
-{
-    const uint32_t lane = hd_standin_now.thread % LANES;
-    uint32_t given[6];
-    memcpy(given, a, 4 * sizeof *a);
-    memcpy(given + 4, b, 2 * sizeof *b);
-    const char *slots = hd_standin_exchange(given, sizeof given);
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t row = lane / 4, column = lane % 4 * 2 + i % 2;
-        for (uint32_t k = 0; k < 16; k++) {
-            const uint32_t pair = k % 8 / 2;
-            const float left = element(slots, row * 4 + pair, i / 2 + k / 8 * 2, k % 2);
-            const float right = element(slots, column * 4 + pair, 4 + k / 8, k % 2);
-            sum[i] += left * right;
-        }
-    }
+    free(hd_standin_device->shared);
 }

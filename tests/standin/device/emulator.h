@@ -32,19 +32,26 @@ struct hd_standin_place {
 };
 extern _Thread_local struct hd_standin_place hd_standin_now;
 
-#define HD_STANDIN_SLOT_BYTES 32u
+#define HD_STANDIN_SLOT_BYTES 48u
 
 void hd_standin_sync(void);      /* waits for the block */
 void hd_standin_sync_warp(void); /* waits for the warp */
-/* Gives `bytes` to the warp; answers the 32 slots of HD_STANDIN_SLOT_BYTES, good until the next but
- * one. */
-const char *hd_standin_exchange(const void *value, size_t bytes);
+/* Where a thread puts what it gives to the next exchange of its warp; and that exchange, which
+   answers the 32 slots of HD_STANDIN_SLOT_BYTES, good until the next but one. */
+char *hd_standin_slot(void);
+const char *hd_standin_slots(void);
 void *hd_standin_shared(size_t bytes);
 void hd_standin_copy(void *to, const void *from, uint32_t bytes);
 void hd_standin_commit(void);
 void hd_standin_copy_wait(uint32_t left);
 void hd_standin_load(uint32_t *out, const uint16_t *row, int is_turned);
 void hd_standin_multiply(float *sum, const uint32_t *a, const uint32_t *b);
+
+static inline const char *hd_standin_exchange(const void *value, size_t bytes)
+{
+    memcpy(hd_standin_slot(), value, bytes);
+    return hd_standin_slots();
+}
 
 /* --- the language ----------------------------------------------------------------------------- */
 
