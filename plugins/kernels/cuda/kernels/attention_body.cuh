@@ -29,6 +29,12 @@ HD_INLINE void HD_OF_WIDTH(load_rows)(const struct hd_head_rows *rows, uint32_t 
     }
 }
 
+/* A warp past the end of the sequence loads with the others, and rests. */
+HD_INLINE int HD_OF_WIDTH(is_there)(const struct hd_attention_args *args, uint32_t first)
+{
+    return first + hd_warp() * 16 < args->sequence;
+}
+
 /* scores[16, 16 x pairs] = A B^T: A the warp's 16 rows, B the rows from `first`. */
 HD_INLINE void HD_OF_WIDTH(dot_rows)(const uint16_t *a, const uint16_t *b, uint32_t first,
                                      float (*scores)[4], const uint32_t pairs)
@@ -192,9 +198,11 @@ HD_KERNEL(HD_OF_WIDTH(attention), 128, hd_attention_args)
         hd_copy_commit();
         hd_copy_wait(1);
         hd_sync();
-        HD_OF_WIDTH(dot_rows)(shared->queries, shared->keys[j % 2], 0, scores, 4);
-        HD_OF_WIDTH(take_scores)(&running, scores, scale, j == tile);
-        HD_OF_WIDTH(add_rows)(scores, shared->values[j % 2], 0, running.out, 4);
+        if (HD_OF_WIDTH(is_there)(&args, first)) {
+            HD_OF_WIDTH(dot_rows)(shared->queries, shared->keys[j % 2], 0, scores, 4);
+            HD_OF_WIDTH(take_scores)(&running, scores, scale, j == tile);
+            HD_OF_WIDTH(add_rows)(scores, shared->values[j % 2], 0, running.out, 4);
+        }
         hd_sync();
     }
     HD_OF_WIDTH(end_queries)(&args, first, &running);
@@ -288,8 +296,10 @@ HD_KERNEL(HD_OF_WIDTH(attention_keys), 128, hd_attention_gradient)
         HD_OF_WIDTH(load_queries)(&args, shared, step + 1);
         hd_copy_wait(1);
         hd_sync();
-        HD_OF_WIDTH(take_queries)(shared, &now, 0, dk, dv);
-        HD_OF_WIDTH(take_queries)(shared, &now, 32, dk, dv);
+        if (HD_OF_WIDTH(is_there)(&args.op, first)) {
+            HD_OF_WIDTH(take_queries)(shared, &now, 0, dk, dv);
+            HD_OF_WIDTH(take_queries)(shared, &now, 32, dk, dv);
+        }
         hd_sync();
     }
     const struct hd_head_rows dkeys = head_rows(args.op.dk, &args.op, own, count);
@@ -365,8 +375,10 @@ HD_KERNEL(HD_OF_WIDTH(attention_queries), 128, hd_attention_gradient)
         HD_OF_WIDTH(load_keys)(&args, shared, j + 1, tile);
         hd_copy_wait(1);
         hd_sync();
-        HD_OF_WIDTH(take_keys)(shared, &now, 0, dq, statistics);
-        HD_OF_WIDTH(take_keys)(shared, &now, 32, dq, statistics);
+        if (HD_OF_WIDTH(is_there)(&args.op, first)) {
+            HD_OF_WIDTH(take_keys)(shared, &now, 0, dq, statistics);
+            HD_OF_WIDTH(take_keys)(shared, &now, 32, dq, statistics);
+        }
         hd_sync();
     }
     HD_OF_WIDTH(store_rows)(&dqueries, first, dq, one);

@@ -169,6 +169,9 @@ HD_INLINE void load_stage(const struct hd_tile_part *part, struct hd_tile_shared
 HD_INLINE void make_tile(const struct hd_tile *args, const struct hd_tile_part *part,
                          struct hd_tile_shared *shared, const int a_turned, const int b_turned)
 {
+    /* A warp whose part of the tile is past the end of C loads with the others, and rests. */
+    const int is_there = part->a.first + hd_warp() / 4 * 64 < part->a.limit &&
+                         part->b.first + hd_warp() % 4 * 32 < part->b.limit;
     float sums[4][4][4];
     HD_UNROLL
     for (uint32_t i = 0; i < 64; i++) {
@@ -182,8 +185,10 @@ HD_INLINE void make_tile(const struct hd_tile *args, const struct hd_tile_part *
         hd_copy_wait(2);
         hd_sync(); /* everyone's part of this stage is there, and the slot to fill is read */
         load_stage(part, shared, stage + HD_TILE_STAGES - 1, a_turned, b_turned);
-        multiply_stage(shared->a[stage % HD_TILE_STAGES], shared->b[stage % HD_TILE_STAGES], sums,
-                       a_turned, b_turned);
+        if (is_there) {
+            multiply_stage(shared->a[stage % HD_TILE_STAGES], shared->b[stage % HD_TILE_STAGES],
+                           sums, a_turned, b_turned);
+        }
     }
     put_tile(args, part, sums);
 }
