@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE_BYTES = 4096, PAIR_MAX = 14 };
+enum { PAGE_BYTES = 4096, PAIR_MAX = 14, STAGING_BYTES = 1024 * PAGE_BYTES, PART_ALIGNMENT = 256 };
 
 /* To the suite this is a kernel like any other. */
 struct hd_kernel {
@@ -15,7 +15,7 @@ struct hd_kernel {
     struct hd_kernel *kernel;
     struct hd_kernel_ops table; /* without what the plugin does not have */
     unsigned char *staging;     /* whole pages, and the same for every copy */
-    uint64_t staging_bytes, limit_ns;
+    uint64_t limit_ns;
 };
 
 /* A range here, and what stands for it on the device. */
@@ -45,61 +45,96 @@ static hd_status rest(const struct hd_kernel *mirror)
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
-/* By the staging, a part at a time. */
-static hd_status go_up(const struct hd_kernel *mirror, const struct pair *pair)
+/* Ranges that lie one after the other in the staging, and are copied before one wait. */
+struct batch {
+    struct pair parts[PAIR_MAX];
+    uint64_t offsets[PAIR_MAX], used_bytes;
+    uint32_t count;
+};
+
+/* As much of `pair` from byte `at` on as there is still room for; 0: none. */
+static uint64_t add_part(struct batch *batch, const struct pair *pair, uint64_t at)
+{
+    const uint64_t left = pair->bytes - at, room = STAGING_BYTES - batch->used_bytes;
+    const uint64_t bytes = left < room ? left : room;
+
+    if (bytes == 0 || batch->count == PAIR_MAX) {
+        return 0;
+    }
+    batch->parts[batch->count] =
+        (struct pair){(unsigned char *)pair->host + at, (unsigned char *)pair->device + at, bytes};
+    batch->offsets[batch->count++] = batch->used_bytes;
+    batch->used_bytes += (bytes + PART_ALIGNMENT - 1) / PART_ALIGNMENT * PART_ALIGNMENT;
+    return bytes;
+}
+
+static hd_status go_up(const struct hd_kernel *mirror, const struct batch *batch)
 {
     hd_status status = HD_OK;
 
-    for (uint64_t at = 0; pair->host != NULL && status == HD_OK && at < pair->bytes;
-         at += mirror->staging_bytes) {
-        const uint64_t left = pair->bytes - at;
-        const uint64_t bytes = left < mirror->staging_bytes ? left : mirror->staging_bytes;
-        memcpy(mirror->staging, (unsigned char *)pair->host + at, bytes);
-        status = mirror->ops->copy(mirror->kernel, (unsigned char *)pair->device + at,
-                                   mirror->staging, bytes, 0);
-        status = status == HD_OK ? rest(mirror) : status;
+    for (uint32_t i = 0; i < batch->count && status == HD_OK; i++) {
+        const struct pair *part = &batch->parts[i];
+        unsigned char *staged = mirror->staging + batch->offsets[i];
+        memcpy(staged, part->host, part->bytes);
+        status = mirror->ops->copy(mirror->kernel, part->device, staged, part->bytes, 0);
     }
     return status;
 }
 
-static hd_status come_back(const struct hd_kernel *mirror, const struct pair *pair)
+/* What has not changed is not written: its page may be locked. */
+static hd_status come_back(const struct hd_kernel *mirror, const struct batch *batch)
 {
     hd_status status = HD_OK;
 
-    for (uint64_t at = 0; pair->host != NULL && status == HD_OK && at < pair->bytes;
-         at += mirror->staging_bytes) {
-        const uint64_t left = pair->bytes - at;
-        const uint64_t bytes = left < mirror->staging_bytes ? left : mirror->staging_bytes;
-        unsigned char *here = (unsigned char *)pair->host + at;
-        status = mirror->ops->copy(mirror->kernel, mirror->staging,
-                                   (unsigned char *)pair->device + at, bytes, 0);
-        status = status == HD_OK ? rest(mirror) : status;
-        if (status == HD_OK && memcmp(here, mirror->staging, bytes) != 0) {
-            memcpy(here, mirror->staging, bytes);
+    for (uint32_t i = 0; i < batch->count && status == HD_OK; i++) {
+        const struct pair *part = &batch->parts[i];
+        status = mirror->ops->copy(mirror->kernel, mirror->staging + batch->offsets[i],
+                                   part->device, part->bytes, 0);
+    }
+    status = status == HD_OK ? rest(mirror) : status;
+    for (uint32_t i = 0; i < batch->count && status == HD_OK; i++) {
+        const struct pair *part = &batch->parts[i];
+        const unsigned char *staged = mirror->staging + batch->offsets[i];
+        if (memcmp(part->host, staged, part->bytes) != 0) {
+            memcpy(part->host, staged, part->bytes);
         }
     }
     return status;
 }
 
-static hd_status all_up(const struct hd_kernel *mirror, const struct pair *pairs, uint32_t count)
+typedef hd_status batch_call(const struct hd_kernel *mirror, const struct batch *batch);
+
+static hd_status move_all(const struct hd_kernel *mirror, const struct pair *pairs, uint32_t count,
+                          batch_call *move)
 {
+    struct batch batch = {.count = 0};
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; i < count && status == HD_OK; i++) {
-        status = go_up(mirror, &pairs[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t at = 0;
+        while (pairs[i].host != NULL && at < pairs[i].bytes && status == HD_OK) {
+            const uint64_t bytes = add_part(&batch, &pairs[i], at);
+            if (bytes == 0) { /* the staging is full, and is read until all of it is copied */
+                status = move(mirror, &batch);
+                status = status == HD_OK ? rest(mirror) : status;
+                batch = (struct batch){.count = 0};
+            }
+            at += bytes;
+        }
     }
-    return status;
+    return status == HD_OK && batch.count > 0 ? move(mirror, &batch) : status;
 }
 
-/* The call's own failure first, then what a mark behind it says, then that of a copy. */
+static hd_status all_up(const struct hd_kernel *mirror, const struct pair *pairs, uint32_t count)
+{
+    return move_all(mirror, pairs, count, go_up);
+}
+
+/* The call's own failure first, then what a mark behind it and the copies says. */
 static hd_status all_back(const struct hd_kernel *mirror, const struct pair *pairs, uint32_t count,
                           hd_status status)
 {
-    status = status == HD_OK ? rest(mirror) : status;
-    for (uint32_t i = 0; i < count && status == HD_OK; i++) {
-        status = come_back(mirror, &pairs[i]);
-    }
-    return status;
+    return status == HD_OK ? move_all(mirror, pairs, count, come_back) : status;
 }
 
 /* --- stages ------------------------------------------------------------------------------------
@@ -288,7 +323,7 @@ static hd_status norms(struct hd_stage *stage, double *squared)
         status = stage->mirror->ops->norms(stage->stage, stage->squares);
     }
     status = all_back(stage->mirror, stage->regions, 5, status);
-    return status == HD_OK ? come_back(stage->mirror, &result) : status;
+    return status == HD_OK ? move_all(stage->mirror, &result, 1, come_back) : status;
 }
 
 static hd_status update(struct hd_stage *stage, const struct hd_update *parameters)
@@ -329,7 +364,7 @@ hd_status hd_mirror_open(struct hd_harness *harness, uint64_t limit_ms)
     struct hd_kernel *mirror = calloc(1, sizeof *mirror);
     void *staging = NULL;
 
-    if (mirror == NULL || posix_memalign(&staging, PAGE_BYTES, 64 * PAGE_BYTES) != 0) {
+    if (mirror == NULL || posix_memalign(&staging, PAGE_BYTES, STAGING_BYTES) != 0) {
         free(mirror);
         return HD_NO_MEMORY;
     }
@@ -337,7 +372,6 @@ hd_status hd_mirror_open(struct hd_harness *harness, uint64_t limit_ms)
                                  .host = &harness->host,
                                  .kernel = harness->kernel,
                                  .staging = staging,
-                                 .staging_bytes = 64 * PAGE_BYTES,
                                  .limit_ns = limit_ms * HD_MS_NS,
                                  .table = whole};
     mirror->table.open = harness->ops->open;
