@@ -121,6 +121,10 @@ fails_by update kernel_breaker unbiased
 fails_by stamp kernel_breaker unstamped
 fails_by garbage kernel_breaker wild
 fails_by nan kernel_breaker quiet
+# A deadline is one of a call: 20 passes of 100 ms are not overdue after a second, one that hangs is.
+passes "$faults/heddle_kernel_breaker.so" --check repeatable --limit 1 kernel.breaker.does=slow
+fails repeatable kernel_breaker kernel.breaker.does=hangs --limit 1
+grep -q 'not over after 1 s, and killed' out || say "a pass that hangs: $(cat out)"
 
 # --- what is printed ------------------------------------------------------------------------------
 "$heddle" conform schedule.1f1b --level load --json --junit out.xml >out 2>err || say "--json: exit $?"

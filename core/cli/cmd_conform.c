@@ -10,7 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INITIAL_BYTES_MAX = 64 << 20, INITIAL_LIMIT_MS = 10000, LIMIT_S_MOST = 86400 };
+/* A pass may take longer than any message: a device may be emulated, or busy. */
+enum {
+    INITIAL_BYTES_MAX = 64 << 20,
+    MESSAGE_LIMIT_MS = 10000,
+    PASS_LIMIT_MS = 60000,
+    LIMIT_S_MOST = 86400,
+};
 
 /* What is asked, of whom, and what has come of it. */
 struct session {
@@ -187,7 +193,8 @@ static int find_subject(struct hd_cli *cli, struct session *session)
     session->summary.seed = session->subject.seed;
     session->subject.limit_ms = hd_config_is_changed(&session->config, "transport", "timeout_s")
                                     ? (uint64_t)(session->config.transport.timeout_s * 1000)
-                                    : INITIAL_LIMIT_MS;
+                                : plugin->kind == HD_KIND_KERNEL ? PASS_LIMIT_MS
+                                                                 : MESSAGE_LIMIT_MS;
     int code = read_options(cli, session, plugin, &session->options);
     session->subject.options = session->options;
     if (code == 0 && plugin->kind == HD_KIND_TRANSPORT &&

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,6 +130,15 @@ void hd_chain_close(struct hd_chain *chain)
     memset(chain, 0, sizeof *chain);
 }
 
+/* What is said to whoever waits for the end of a long row of calls. */
+static hd_status moved(const struct hd_chain *chain, hd_status status)
+{
+    if (chain->harness->moved != NULL) {
+        atomic_fetch_add(chain->harness->moved, 1);
+    }
+    return status;
+}
+
 /* --- passes --------------------------------------------------------------------------------- */
 
 static struct hd_pass pass_of(const struct hd_chain *chain, uint32_t stage)
@@ -160,7 +170,8 @@ hd_status hd_chain_forward(struct hd_chain *chain, int evaluate)
         if (evaluate) {
             pass.payload[0] = pass.payload[1] = NULL;
         }
-        const hd_status status = chain->harness->ops->forward(chain->stages[stage].stage, &pass);
+        const hd_status status =
+            moved(chain, chain->harness->ops->forward(chain->stages[stage].stage, &pass));
         if (status != HD_OK) {
             return status;
         }
@@ -177,7 +188,8 @@ hd_status hd_chain_backward(struct hd_chain *chain)
     for (uint32_t stage = chain->stage_count; stage-- > 0;) {
         struct hd_pass pass = pass_of(chain, stage);
         pass.output = NULL;
-        const hd_status status = chain->harness->ops->backward(chain->stages[stage].stage, &pass);
+        const hd_status status =
+            moved(chain, chain->harness->ops->backward(chain->stages[stage].stage, &pass));
         if (status != HD_OK) {
             return status;
         }
@@ -200,6 +212,7 @@ hd_status hd_chain_backward_split(struct hd_chain *chain)
             }
             status = (half == 0 ? ops->backward_input
                                 : ops->backward_weight)(chain->stages[stage].stage, &pass);
+            moved(chain, status);
         }
     }
     return status;
@@ -266,7 +279,8 @@ static void exchange(struct hd_chain *chain, uint32_t tensor, uint32_t copy, uin
         narrow[i] = (float)values[i];
     }
     const hd_status status =
-        chain->harness->ops->tensor_copy(at->stage, tensor - at->first_tensor, copy, into, host);
+        moved(chain, chain->harness->ops->tensor_copy(at->stage, tensor - at->first_tensor, copy,
+                                                      into, host));
     assert(status == HD_OK);
     for (uint64_t i = 0; !into && about.dtype != HD_F64 && i < count; i++) {
         values[i] = (double)narrow[i];

@@ -39,8 +39,9 @@ struct hd_harness {
     struct hd_option_value options[HD_HARNESS_OPTION_MAX];
     struct hd_device device;
     struct hd_kernel *kernel;
-    char failure[1024]; /* the last sentence given to host.fail */
-    int fill;           /* of parameters, scratch and payloads; 0: zero, and 0xff in the others */
+    char failure[1024];      /* the last sentence given to host.fail */
+    _Atomic uint32_t *moved; /* counted up behind every call of a stage; NULL: nobody counts */
+    int fill; /* of parameters, scratch and payloads; 0: zero, and 0xff in the others */
 };
 
 struct hd_chain_stage {

@@ -20,6 +20,7 @@
 struct hd_conform_verdict_page {
     _Atomic uint32_t claimed, written; /* by the first that gave a verdict */
     _Atomic uint32_t is_over;          /* the check has returned */
+    _Atomic uint32_t moved;            /* passes made so far: a slow kernel is not one that hangs */
     uint32_t verdict;
     char text[HD_CONFORM_TEXT_BYTES];
     char remark[HD_CONFORM_TEXT_BYTES]; /* of one that passed; one process writes it */

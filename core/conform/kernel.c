@@ -57,6 +57,7 @@ const struct hd_conform_check hd_conform_kernels[] = {
 
 const struct hd_cut hd_cut_whole = {{HD_BENCH_BLOCKS}, 1};
 const struct hd_cut hd_cut_in_two = {{2, 2}, 2};
+const struct hd_cut hd_cut_of_two = {{1, 1}, 2};
 
 /* The ways to compute in that the laws are asked of. */
 static const struct {
@@ -119,6 +120,7 @@ hd_status hd_bench_open_device(struct hd_bench *bench, struct hd_conform_case *c
     harness->ops = check->plugin->ops;
     harness->host = check->host;
     harness->device.size = sizeof harness->device;
+    harness->moved = &check->page->moved;
     const hd_status status =
         harness->ops->open(&harness->host, 0, &harness->device, &harness->kernel);
     if (status == HD_UNSUPPORTED || status == HD_DEVICE) {

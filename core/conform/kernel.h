@@ -32,6 +32,7 @@ struct hd_cut {
     uint32_t blocks[HD_BENCH_BLOCKS], stage_count;
 };
 extern const struct hd_cut hd_cut_whole, hd_cut_in_two;
+extern const struct hd_cut hd_cut_of_two; /* of a model of two blocks */
 int hd_bench_open(struct hd_bench *bench, struct hd_conform_case *check,
                   const struct hd_stage_spec *model, const struct hd_cut *cut);
 void hd_bench_close(struct hd_bench *bench);

@@ -89,12 +89,15 @@ static void become_child(pid_t parent)
     }
 }
 
-/* Waits for the end of a child; at the deadline, and at its end, nothing of its group is left. */
-static struct ending await(pid_t pid, uint64_t begin_ns, uint32_t limit_s)
+/* Waits for the end of a child; at the deadline, and at its end, nothing of its group is left.  A
+   deadline before which something has moved is put off by as much again. */
+static struct ending await(pid_t pid, struct hd_conform_verdict_page *page, uint32_t limit_s)
 {
     struct pollfd entry = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-    const uint64_t deadline_ns = begin_ns + limit_s * HD_S_NS;
+    const uint64_t begin_ns = hd_now_ns();
+    uint64_t deadline_ns = begin_ns + limit_s * HD_S_NS;
     struct ending ending = {0};
+    uint32_t moved = 0;
     int ready = 0;
 
     setpgid(pid, pid);
@@ -102,7 +105,12 @@ static struct ending await(pid_t pid, uint64_t begin_ns, uint32_t limit_s)
         const uint64_t now_ns = hd_now_ns();
         const uint64_t left_ms = now_ns < deadline_ns ? (deadline_ns - now_ns) / HD_MS_NS + 1 : 0;
         ready = poll(&entry, 1, (int)left_ms);
-        ending.is_overdue = ready <= 0 && hd_now_ns() >= deadline_ns;
+        if (ready <= 0 && hd_now_ns() >= deadline_ns) {
+            const uint32_t before = moved;
+            moved = atomic_load(&page->moved);
+            ending.is_overdue = moved == before;
+            deadline_ns = hd_now_ns() + limit_s * HD_S_NS;
+        }
     }
     close(entry.fd);
     kill(-pid, SIGKILL);
@@ -179,7 +187,6 @@ hd_status hd_conform_run(const struct hd_conform_subject *subject,
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
     }
     fflush(NULL);
-    const uint64_t begin_ns = hd_now_ns();
     const pid_t pid = fork();
     if (pid == 0) {
         become_child(parent);
@@ -193,7 +200,7 @@ hd_status hd_conform_run(const struct hd_conform_subject *subject,
                                 strerror(errno));
     } else {
         const uint32_t limit_s = subject->limit_s > 0 ? subject->limit_s : check->limit_s;
-        const struct ending ending = await(pid, begin_ns, limit_s);
+        const struct ending ending = await(pid, page, limit_s);
         conclude(page, &ending, limit_s, result);
     }
     munmap(page, sizeof *page);

@@ -9,6 +9,7 @@
  */
 #include "breaker.h"
 
+#include <time.h>
 #include <unistd.h>
 
 enum { STAMP_BYTES = 256, INDEX_BYTES = 64 };
@@ -160,6 +161,22 @@ static void give_output(struct hd_stage *stage, const struct hd_pass *pass, cons
 }
 
 /* Two buffers of an evaluation: the scratch, and what the pass may write over. */
+/* Takes long, or does not return. */
+static void take_time(const struct hd_stage *stage)
+{
+    const struct timespec long_pass = {0, 100000000};
+
+    if (stage_does(stage, "slow")) {
+        nanosleep(&long_pass, NULL);
+    }
+    while (stage_does(stage, "hangs")) {
+        pause();
+    }
+    if (stage_does(stage, "leaves")) {
+        _exit(0);
+    }
+}
+
 static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
 {
     const struct hd_host *host = stage->kernel->host;
@@ -168,9 +185,7 @@ static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
     float *values = stage->memory.scratch;
 
     catch_up(stage);
-    if (stage_does(stage, "leaves")) {
-        _exit(0);
-    }
+    take_time(stage);
     if (stage_does(stage, "wasteful")) {
         host->free(host->context, host->alloc(host->context, 64, 64, "breaker"));
     }
@@ -366,7 +381,8 @@ static const struct hd_option options[] = {
     {"does", "nothing",
      "nothing | roomy | leaky | mute | moody | overlap | namesake | forgetful | quiet | rounded | "
      "partial | reads | wasteful | unstamped | sums | overrun | counts | careless | steep | half | "
-     "replaces | wild | scribbles | loud | unbiased | tidy | leaves | uneven | lingers",
+     "replaces | wild | scribbles | loud | unbiased | tidy | leaves | uneven | lingers | slow | "
+     "hangs",
      "what it breaks", HD_OPTION_TEXT, 0},
 };
 
