@@ -15,16 +15,18 @@
 #define DEVICE_ROUND_BYTES (8192 * MIB)
 
 enum {
-    LINE_MAX_COUNT = HD_P2P_CANDIDATE_MAX + 1,
+    SERIES_MAX_COUNT = HD_P2P_CANDIDATE_MAX + 1,
     DEPTH_MAX = 16,
+    BARE_DEPTH = 2,
     PERFTEST_ROUNDS = 2,
     GATHER_BYTES = 1024
 };
 
-/* What is measured at one size, of one line. */
+/* What is measured at one size, of one transport. */
 struct series {
     struct hd_p2p_side *side;
-    struct hd_line *line;
+    struct hd_line line;
+    struct hd_line bare_line; /* for the latency alone; not open where `line` has as few slots */
     struct hd_exchange_sample whole, bare;
     double whole_gbytes[HD_P2P_ROUND_COUNT], bare_gbytes[HD_P2P_ROUND_COUNT];
 };
@@ -33,10 +35,8 @@ struct trial {
     struct hd_bench_rank *rank;
     const struct hd_p2p_request *request;
     struct hd_p2p_row *row;
-    uint32_t has_raw, line_count, round_count, instance;
-    uint32_t warmup_count;
-    struct hd_line lines[LINE_MAX_COUNT];
-    struct series series[LINE_MAX_COUNT];
+    uint32_t has_raw, series_count, round_count, instance;
+    struct series series[SERIES_MAX_COUNT];
     const unsigned char *bodies[2];
     struct hd_bench_device *device;   /* NULL: the host */
     struct hd_exchange_sample copies; /* the yardstick's, of a device; rank 0 */
@@ -79,31 +79,50 @@ static void choose(const struct hd_p2p_request *request, struct hd_p2p_row *row)
 /* --- one size -------------------------------------------------------------------------------- */
 
 static hd_status open_line(struct trial *trial, const struct hd_line_plugin *plugin,
-                           struct hd_p2p_side *side, struct hd_problem *problem)
+                           struct hd_line *line, struct hd_problem *problem)
 {
-    struct hd_line *line = &trial->lines[trial->line_count];
-    struct series *series = &trial->series[trial->line_count++];
+    const int is_bare = line == &trial->series[trial->series_count - 1].bare_line;
 
-    *series = (struct series){.side = side, .line = line};
     *line = (struct hd_line){
         .plugin = *plugin,
         .shape = {.bytes = trial->row->bytes,
                   .is_untraced = 1,
-                  .depth = trial->row->depth,
+                  .depth = is_bare ? BARE_DEPTH : trial->row->depth,
                   .has_thread = trial->request->has_thread && plugin->plugin != &hd_bench_raw,
                   .bodies = {trial->bodies[0], trial->bodies[1]},
                   .device = trial->device},
     };
-    hd_status status = hd_line_open(line, trial->rank, trial->instance++, problem);
+    return hd_line_open(line, trial->rank, trial->instance++, problem);
+}
+
+static struct hd_line *bare_line(struct series *series)
+{
+    const struct hd_line_shape *shape = &series->line.shape;
+    const int has_own = shape->depth > BARE_DEPTH && shape->device == NULL;
+    return has_own ? &series->bare_line : &series->line;
+}
+
+static hd_status open_series(struct trial *trial, const struct hd_line_plugin *plugin,
+                             struct hd_p2p_side *side, struct hd_problem *problem)
+{
+    struct series *series = &trial->series[trial->series_count++];
+    struct hd_line *line = &series->line;
+    const uint32_t capacity = trial->round_count * trial->row->latency_count;
+
+    *series = (struct series){.side = side};
+    hd_status status = open_line(trial, plugin, line, problem);
+    if (status == HD_OK && bare_line(series) != line) {
+        status = open_line(trial, plugin, bare_line(series), problem);
+    }
     if (status != HD_OK) {
         return status;
     }
     status = hd_line_is_in_place(line, &side->is_in_place);
     if (status == HD_OK) {
-        status = hd_exchange_take(&series->whole, trial->round_count * trial->row->latency_count);
+        status = hd_exchange_take(&series->whole, capacity);
     }
     if (status == HD_OK) {
-        status = hd_exchange_take(&series->bare, trial->round_count * trial->row->latency_count);
+        status = hd_exchange_take(&series->bare, capacity);
     }
     if (status == HD_OK) {
         struct hd_channel_stats stats = {.size = sizeof stats};
@@ -128,12 +147,12 @@ static hd_status open_all(struct trial *trial, struct hd_problem *problem)
                               (unsigned long long)trial->row->bytes);
     }
     for (uint32_t i = 0; status == HD_OK && i < request->candidate_count; i++) {
-        status = open_line(trial, &request->candidates[i], &trial->row->sides[i], problem);
+        status = open_series(trial, &request->candidates[i], &trial->row->sides[i], problem);
     }
     if (status == HD_OK && trial->device != NULL) {
         status = hd_exchange_take(&trial->copies, trial->round_count * trial->row->latency_count);
     } else if (status == HD_OK && trial->has_raw) {
-        status = open_line(trial, &raw, &trial->row->raw, problem);
+        status = open_series(trial, &raw, &trial->row->raw, problem);
     }
     return status;
 }
@@ -142,11 +161,15 @@ static hd_status close_all(struct trial *trial, struct hd_problem *problem)
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; i < trial->line_count; i++) {
-        hd_exchange_give(&trial->series[i].whole);
-        hd_exchange_give(&trial->series[i].bare);
+    for (uint32_t i = 0; i < trial->series_count; i++) {
+        struct series *series = &trial->series[i];
+        hd_exchange_give(&series->whole);
+        hd_exchange_give(&series->bare);
+        if (status == HD_OK && bare_line(series) != &series->line) {
+            status = hd_line_close(&series->bare_line, problem);
+        }
         if (status == HD_OK) {
-            status = hd_line_close(&trial->lines[i], problem);
+            status = hd_line_close(&series->line, problem);
         }
     }
     hd_exchange_give(&trial->copies);
@@ -161,10 +184,11 @@ static hd_status take_device_turn(struct trial *trial, struct series *series, ui
     const struct hd_exchange stream = {.count = trial->row->stream_count,
                                        .window = trial->row->window,
                                        .is_both = trial->request->is_both};
-    const hd_status status = hd_exchange_latency(series->line, &latency, &series->whole);
+    const hd_status status = hd_exchange_latency(&series->line, &latency, &series->whole);
 
-    return status == HD_OK ? hd_exchange_stream(series->line, &stream, &series->whole_gbytes[round])
-                           : status;
+    return status == HD_OK
+               ? hd_exchange_stream(&series->line, &stream, &series->whole_gbytes[round])
+               : status;
 }
 
 /* The yardstick's turn: rank 1 leaves the device alone meanwhile. */
@@ -175,7 +199,7 @@ static hd_status take_copy_turn(struct trial *trial, uint32_t round, struct hd_p
                                            .count = trial->row->stream_count,
                                            .each_us = sample->half_us + sample->count,
                                            .each_count = trial->row->latency_count};
-    struct hd_line *line = &trial->lines[0];
+    struct hd_line *line = &trial->series[0].line;
     hd_status status = HD_OK;
 
     if (trial->rank->rank == 0) {
@@ -190,7 +214,7 @@ static hd_status take_copy_turn(struct trial *trial, uint32_t round, struct hd_p
     return status == HD_OK ? HD_OK : hd_line_blame(line, status, problem);
 }
 
-/* One turn of one line: latency and stream, whole and bare. */
+/* One turn of one transport: latency and stream, whole and bare. */
 static hd_status take_turn(struct trial *trial, struct series *series, uint32_t round)
 {
     struct hd_exchange latency = {.count = trial->row->latency_count, .is_whole = 1};
@@ -203,17 +227,17 @@ static hd_status take_turn(struct trial *trial, struct series *series, uint32_t 
                                  .is_whole = 1,
                                  .is_both = trial->request->is_both};
 
-    hd_status status = hd_exchange_latency(series->line, &latency, &series->whole);
+    hd_status status = hd_exchange_latency(&series->line, &latency, &series->whole);
     latency.is_whole = 0;
     if (status == HD_OK) {
-        status = hd_exchange_latency(series->line, &latency, &series->bare);
+        status = hd_exchange_latency(bare_line(series), &latency, &series->bare);
     }
     if (status == HD_OK) {
-        status = hd_exchange_stream(series->line, &stream, &series->whole_gbytes[round]);
+        status = hd_exchange_stream(&series->line, &stream, &series->whole_gbytes[round]);
     }
     stream.is_whole = 0;
     if (status == HD_OK) {
-        status = hd_exchange_stream(series->line, &stream, &series->bare_gbytes[round]);
+        status = hd_exchange_stream(&series->line, &stream, &series->bare_gbytes[round]);
     }
     return status;
 }
@@ -278,29 +302,36 @@ static hd_status warm_up(struct trial *trial, struct series *series)
     struct hd_exchange_sample none = {0};
     double gbytes;
 
-    const hd_status status = hd_exchange_latency(series->line, &latency, &none);
-    return status == HD_OK ? hd_exchange_stream(series->line, &stream, &gbytes) : status;
+    const hd_status status = hd_exchange_latency(&series->line, &latency, &none);
+    return status == HD_OK ? hd_exchange_stream(&series->line, &stream, &gbytes) : status;
+}
+
+/* Of the line that failed. */
+static hd_status blame(struct series *series, hd_status status, struct hd_problem *problem)
+{
+    const int is_bare = series->bare_line.failure.exit_code != 0;
+    return hd_line_blame(is_bare ? &series->bare_line : &series->line, status, problem);
 }
 
 static hd_status measure(struct trial *trial, struct hd_problem *problem)
 {
-    for (uint32_t i = 0; i < trial->line_count; i++) {
+    for (uint32_t i = 0; i < trial->series_count; i++) {
         const hd_status status = warm_up(trial, &trial->series[i]);
         if (status != HD_OK) {
-            return hd_line_blame(&trial->lines[i], status, problem);
+            return blame(&trial->series[i], status, problem);
         }
     }
     for (uint32_t round = 0; round < trial->round_count; round++) {
-        for (uint32_t i = 0; i < trial->line_count; i++) {
+        for (uint32_t i = 0; i < trial->series_count; i++) {
             const hd_status status = take_turn(trial, &trial->series[i], round);
             if (status != HD_OK) {
-                return hd_line_blame(&trial->lines[i], status, problem);
+                return blame(&trial->series[i], status, problem);
             }
         }
         const uint32_t has_perftest = trial->device == NULL && round < PERFTEST_ROUNDS;
         hd_status status = has_perftest ? run_perftests(trial) : HD_OK;
         if (status != HD_OK) {
-            return hd_line_blame(&trial->lines[0], status, problem);
+            return blame(&trial->series[0], status, problem);
         }
         status = trial->device != NULL ? take_copy_turn(trial, round, problem) : HD_OK;
         if (status != HD_OK) {
@@ -313,8 +344,10 @@ static hd_status measure(struct trial *trial, struct hd_problem *problem)
 /* Rank 1's counts, and the spreads of rank 0. */
 static hd_status conclude(struct trial *trial, struct series *series)
 {
-    struct hd_line *line = series->line;
-    const uint64_t mine[] = {line->checked_count, line->wrong_count};
+    struct hd_line *line = &series->line;
+    const struct hd_line *bare = &series->bare_line;
+    const uint64_t mine[] = {line->checked_count + bare->checked_count,
+                             line->wrong_count + bare->wrong_count};
     uint64_t theirs[2];
 
     hd_line_renew(line);
@@ -340,10 +373,10 @@ static hd_status measure_size(struct trial *trial, struct hd_problem *problem)
     if (status == HD_OK) {
         status = measure(trial, problem);
     }
-    for (uint32_t i = 0; status == HD_OK && i < trial->line_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < trial->series_count; i++) {
         status = conclude(trial, &trial->series[i]);
         if (status != HD_OK) {
-            return hd_line_blame(&trial->lines[i], status, problem);
+            return blame(&trial->series[i], status, problem);
         }
     }
     if (status != HD_OK) {

@@ -4,12 +4,13 @@
  * For each size, in rounds that take turns so that all see the same load:
  *
  *   latency     half a round trip.  Up to `depth` messages go forth and back in a burst; the first
- * is not counted, for it waits for the peer to be ready bandwidth   a stream of messages, at most
- * `window` under way, one way or both
+ *               is not counted, for it waits for the peer to be ready
+ *   bandwidth   a stream of messages, at most `window` under way, one way or both
  *
  * Each is measured twice.  `whole`: the source writes every byte of its slot and the target
- * compares every byte, within the measured time.  `bare`: only the transport's calls; of a latency
- * the bytes are written before and compared afterwards, of a stream only the first 8 of a message.
+ * compares every byte, within the measured time.  `bare`: only the transport's calls; of a message
+ * the first 8 bytes are written and compared, and a latency goes through two slots, so that its
+ * bytes lie where those of a yardstick that has one buffer lie.
  *
  * Where the slots lie on a device (a kernel lends it), there is one measurement of each, and no
  * byte but the first 8 of a stream's message is written or read within the time: a latency is from
