@@ -12,22 +12,15 @@
 
 enum {
     TURN_MAX = 16,         /* of UCX in one move: far below 100 us */
-    LOOK_COUNT = 32,       /* looks between two at the clock, with the core given away */
+    LOOK_COUNT = 64,       /* looks between two at the clock, with the core given away */
     NAP_FIRST_NS = 20000,  /* a nap lasts about 60 us longer than it says */
     NAP_LAST_NS = 1000000, /* and a rank that sleeps moves nothing for its peers */
 };
 
-hd_status ucx_move(struct hd_transport *instance)
+static hd_status look_at_lanes(struct hd_transport *instance)
 {
-    const hd_status failed = turn_failed(&instance->turn);
     hd_status moved = HD_IN_PROGRESS;
 
-    for (uint32_t turn = 0; turn < TURN_MAX && ucp_worker_progress(instance->worker) != 0; turn++) {
-        moved = HD_OK;
-    }
-    if (failed < 0) {
-        return failed;
-    }
     for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         const hd_status status = instance->mode->advance(instance, lane);
@@ -40,6 +33,27 @@ hd_status ucx_move(struct hd_transport *instance)
     return moved;
 }
 
+/* At most `turn_max` turns of UCX, then all lanes. */
+static hd_status move(struct hd_transport *instance, uint32_t turn_max)
+{
+    const hd_status failed = turn_failed(&instance->turn);
+    hd_status moved = HD_IN_PROGRESS;
+
+    for (uint32_t turn = 0; turn < turn_max && ucp_worker_progress(instance->worker) != 0; turn++) {
+        moved = HD_OK;
+    }
+    if (failed < 0) {
+        return failed;
+    }
+    const hd_status status = look_at_lanes(instance);
+    return status != HD_IN_PROGRESS ? status : moved;
+}
+
+hd_status ucx_move(struct hd_transport *instance)
+{
+    return move(instance, TURN_MAX);
+}
+
 static void nap(uint64_t duration_ns)
 {
     const struct timespec duration = {0, (long)duration_ns};
@@ -47,26 +61,32 @@ static void nap(uint64_t duration_ns)
 }
 
 /* HD_IN_PROGRESS while nothing ends the wait. */
-static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait, hd_status *moved)
+static hd_status judge(struct hd_transport *instance, const struct ucx_wait *wait, hd_status moved)
 {
-    *moved = ucx_move(instance);
-    if (*moved < 0 && !wait->until_rest) {
-        return *moved;
+    if (moved < 0 && !wait->until_rest) {
+        return moved;
     }
     return wait->is_over(instance, wait) ? HD_OK : HD_IN_PROGRESS;
 }
 
-/* The clock and a yield take longer than a message does, so they do not follow each look.
- *moved: HD_OK if any of the looks moved something. */
-static hd_status look_again(struct hd_transport *instance, const struct ucx_wait *wait,
-                            hd_status *moved)
+/* One look at everything, then many short ones: the clock and a yield take longer than a message
+   does, a turn of UCX is a tenth of it, and where nothing but UCX moves a lane there is nothing to
+   see unless UCX did.  A turn at a time, for what comes before its receive is posted is copied
+   once more.  *moved: HD_OK if any of the looks moved something. */
+static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait, hd_status *moved)
 {
-    hd_status status = HD_IN_PROGRESS, now = HD_IN_PROGRESS;
+    const int has_words = instance->mode->writes_remotely;
+    hd_status now = move(instance, 1);
+    hd_status status = judge(instance, wait, now);
 
-    *moved = HD_IN_PROGRESS;
+    *moved = now;
     for (uint32_t i = 0; status == HD_IN_PROGRESS && i < LOOK_COUNT; i++) {
-        status = look(instance, wait, &now);
-        *moved = now == HD_OK ? HD_OK : *moved;
+        const int has_turned = ucp_worker_progress(instance->worker) != 0;
+        if (has_turned || has_words) {
+            now = look_at_lanes(instance);
+            status = judge(instance, wait, now);
+            *moved = has_turned || now == HD_OK ? HD_OK : *moved;
+        }
     }
     return status;
 }
@@ -87,10 +107,13 @@ static hd_status look_at_peer(struct hd_transport *instance, const struct ucx_wa
 hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     const struct hd_host *host = instance->turn.host;
-    uint64_t idle_since_ns = host->now_ns(host->context);
-    uint64_t nap_ns = NAP_FIRST_NS;
+    uint64_t nap_ns = NAP_FIRST_NS, idle_since_ns = 0;
     hd_status moved = HD_IN_PROGRESS;
-    hd_status status = look_again(instance, wait, &moved);
+    hd_status status = wait->is_over(instance, wait) ? HD_OK : look(instance, wait, &moved);
+
+    if (status == HD_IN_PROGRESS) { /* what came at once costs no look at the clock */
+        idle_since_ns = host->now_ns(host->context);
+    }
 
     while (status == HD_IN_PROGRESS) { /* ends at the deadline */
         const uint64_t now_ns = host->now_ns(host->context);
@@ -110,7 +133,7 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
             nap(nap_ns);
             nap_ns = nap_ns < NAP_LAST_NS ? nap_ns * 3 / 2 : NAP_LAST_NS;
         }
-        status = look_again(instance, wait, &moved);
+        status = look(instance, wait, &moved);
     }
     return status;
 }

@@ -23,28 +23,51 @@ static uint64_t head_bytes(const struct hd_transport *instance)
     return instance->turn.alignment_bytes; /* of the first slot; the seal stands at its end */
 }
 
-static hd_status take_slots(struct hd_transport *instance, struct ucx_lane *lane)
+/* What the time between a message's arrival and the answer to it is spent on is known beforehand:
+   no quotient, no parameter is reckoned there. */
+struct tag_lane {
+    void *memory;
+    uint32_t posted_slot,
+        done_slot;             /* of messages posted_count, once it is posted, and done_count */
+    ucp_request_param_t how[]; /* [slot_count] */
+};
+
+static void *take(struct hd_transport *instance, uint64_t bytes)
 {
     const struct hd_host *host = instance->turn.host;
+    return host->alloc(host->context, bytes, instance->turn.alignment_bytes, "ucx_tag");
+}
+
+static hd_status take_slots(struct hd_transport *instance, struct ucx_lane *lane)
+{
     const uint64_t align = instance->turn.alignment_bytes;
     const uint64_t bytes_max = (uint64_t)1 << 46; /* half of what a process can address */
     const uint64_t bytes = lane->turn.channel->bytes;
     const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
+    struct tag_lane *tag = NULL;
 
     if (bytes <= bytes_max && lane->turn.slot_count <= bytes_max / (bytes + 2 * align)) {
         lane->stride_bytes = (bytes + HD_SEAL_BYTES + align - 1) / align * align;
-        lane->own = host->alloc(host->context,
-                                head_bytes(instance) + lane->turn.slot_count * lane->stride_bytes,
-                                align, "ucx_tag");
+        tag = take(instance, sizeof *tag + lane->turn.slot_count * sizeof tag->how[0]);
     }
-    if (lane->own == NULL) {
+    lane->own = tag;
+    if (tag != NULL) {
+        tag->memory =
+            take(instance, head_bytes(instance) + lane->turn.slot_count * lane->stride_bytes);
+    }
+    if (tag == NULL || tag->memory == NULL) {
         return turn_fail(
             &instance->turn, &fault,
             "channel %u needs %u slots of %" PRIu64
             " bytes, more memory than there is; plan fewer slots or smaller microbatches",
             lane->turn.number, lane->turn.slot_count, bytes);
     }
-    lane->slots = (unsigned char *)lane->own + head_bytes(instance);
+    lane->slots = (unsigned char *)tag->memory + head_bytes(instance);
+    for (uint32_t i = 0; i < lane->turn.slot_count; i++) {
+        struct ucx_flight *flight = &lane->flights[i];
+        tag->how[i] = lane->turn.is_source ? ucx_sending(flight) : ucx_receiving(flight);
+        flight->state = UCX_IDLE;
+    }
     return HD_OK;
 }
 
@@ -70,41 +93,59 @@ static hd_status connect_peer(struct hd_transport *instance, struct ucx_peer *pe
 
 static void finish(struct hd_transport *instance)
 {
+    const struct hd_host *host = instance->turn.host;
+
     for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        instance->turn.host->free(instance->turn.host->context, instance->lanes[i].own);
+        struct tag_lane *tag = instance->lanes[i].own;
+        if (tag != NULL) {
+            host->free(host->context, tag->memory);
+        }
+        host->free(host->context, tag);
     }
 }
 
-static unsigned char *message_of(const struct ucx_lane *lane, uint64_t sequence)
+static unsigned char *message_in(const struct ucx_lane *lane, uint32_t slot)
 {
-    return lane->slots + sequence % lane->turn.slot_count * lane->stride_bytes - HD_SEAL_BYTES;
+    return lane->slots + slot * lane->stride_bytes - HD_SEAL_BYTES;
+}
+
+/* Moves *slot to the next, and returns where it was. */
+static uint32_t step(const struct ucx_lane *lane, uint32_t *slot)
+{
+    const uint32_t here = *slot;
+    *slot = here + 1 < lane->turn.slot_count ? here + 1 : 0;
+    return here;
 }
 
 static hd_status send_one(struct hd_transport *instance, struct ucx_lane *lane)
 {
+    struct tag_lane *tag = lane->own;
     const uint64_t sequence = lane->turn.posted_count - 1;
-    struct ucx_flight *flight = &lane->flights[sequence % lane->turn.slot_count];
-    const ucp_request_param_t sending = ucx_sending(flight);
+    const uint32_t slot = step(lane, &tag->posted_slot);
+    struct ucx_flight *flight = &lane->flights[slot];
 
     const uint64_t begin_ns = ucx_now_ns(instance);
-    ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, message_of(lane, sequence),
+    flight->state = UCX_FLYING;
+    ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, message_in(lane, slot),
                                         lane->turn.channel->bytes + HD_SEAL_BYTES,
-                                        ucx_tag(lane->turn.number, sequence), &sending));
+                                        ucx_tag(lane->turn.number, sequence), &tag->how[slot]));
     ucx_report(instance, lane, sequence, begin_ns, 0); /* while it is under way */
     return HD_OK;
 }
 
 static hd_status receive_one(struct hd_transport *instance, struct ucx_lane *lane)
 {
+    struct tag_lane *tag = lane->own;
     const uint64_t sequence = lane->turn.posted_count - 1;
-    struct ucx_flight *flight = &lane->flights[sequence % lane->turn.slot_count];
-    const ucp_request_param_t receiving = ucx_receiving(flight);
+    const uint32_t slot = step(lane, &tag->posted_slot);
+    struct ucx_flight *flight = &lane->flights[slot];
 
     flight->posted_ns = ucx_now_ns(instance);
+    flight->state = UCX_FLYING;
     ucx_launch(flight,
-               ucp_tag_recv_nbx(instance->worker, message_of(lane, sequence),
+               ucp_tag_recv_nbx(instance->worker, message_in(lane, slot),
                                 lane->turn.channel->bytes + HD_SEAL_BYTES,
-                                ucx_tag(lane->turn.number, sequence), UINT64_MAX, &receiving));
+                                ucx_tag(lane->turn.number, sequence), UINT64_MAX, &tag->how[slot]));
     return HD_OK;
 }
 
@@ -132,10 +173,11 @@ static hd_status check_length(struct hd_transport *instance, const struct ucx_la
 /* Counts what has landed, in sequence: a message that overtakes waits for the one before it. */
 static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
 {
+    struct tag_lane *tag = lane->own;
     hd_status moved = HD_IN_PROGRESS;
 
     while (lane->done_count < lane->turn.posted_count) {
-        const struct ucx_flight *flight = &lane->flights[lane->done_count % lane->turn.slot_count];
+        const struct ucx_flight *flight = &lane->flights[tag->done_slot];
         if (flight->state != UCX_LANDED) {
             break;
         }
@@ -150,6 +192,7 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
             ucx_report(instance, lane, lane->done_count, flight->posted_ns, ucx_now_ns(instance));
         }
         lane->done_count++;
+        step(lane, &tag->done_slot);
         moved = HD_OK;
     }
     return moved;
@@ -162,7 +205,8 @@ static int is_settled(const struct ucx_lane *lane)
 
 static void reset(struct ucx_lane *lane)
 {
-    (void)lane;
+    struct tag_lane *tag = lane->own;
+    tag->posted_slot = tag->done_slot = 0;
 }
 
 static const struct ucx_mode mode = {.name = "ucx_tag",
