@@ -18,7 +18,6 @@ enum {
     SERIES_MAX_COUNT = HD_P2P_CANDIDATE_MAX + 1,
     DEPTH_MAX = 16,
     BARE_DEPTH = 2,
-    PERFTEST_ROUNDS = 2,
     GATHER_BYTES = 1024
 };
 
@@ -328,8 +327,7 @@ static hd_status measure(struct trial *trial, struct hd_problem *problem)
                 return blame(&trial->series[i], status, problem);
             }
         }
-        const uint32_t has_perftest = trial->device == NULL && round < PERFTEST_ROUNDS;
-        hd_status status = has_perftest ? run_perftests(trial) : HD_OK;
+        hd_status status = trial->device == NULL ? run_perftests(trial) : HD_OK;
         if (status != HD_OK) {
             return blame(&trial->series[0], status, problem);
         }

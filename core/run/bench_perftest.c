@@ -4,6 +4,7 @@
 #include "base/option.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -243,17 +244,28 @@ static hd_status run_test(const struct hd_bench_rank *rank, const struct one_tes
     return status;
 }
 
-/* fmin takes the number where the other is none; so does fmax. */
+/* Puts `value` in its place among `values` [count], and returns the middle one of all. */
+static double add_value(double *values, uint32_t count, double value)
+{
+    uint32_t place = count;
+
+    for (; place > 0 && values[place - 1] > value; place--) {
+        values[place] = values[place - 1];
+    }
+    values[place] = value;
+    return values[count / 2];
+}
+
 static hd_status run_both(const struct hd_bench_rank *rank,
-                          const struct hd_perftest_request *request, struct hd_perftest *best)
+                          const struct hd_perftest_request *request, struct hd_perftest *all)
 {
     char latency[24], stream[24];
     struct one_test tests[] = {{request, latency, 1, request->latency_count, 0},
                                {request, stream, 0, request->stream_count, 0}};
     double values[2] = {NAN, NAN};
 
-    snprintf(latency, sizeof latency, "%s_lat", best->test);
-    snprintf(stream, sizeof stream, "%s_bw", best->test);
+    snprintf(latency, sizeof latency, "%s_lat", all->test);
+    snprintf(stream, sizeof stream, "%s_bw", all->test);
     for (unsigned i = 0; i < 2; i++) {
         tests[i].deadline_ns = hd_now_ns() + rank->timeout_ns / 2;
         const hd_status status = run_test(rank, &tests[i], &values[i]);
@@ -261,33 +273,37 @@ static hd_status run_both(const struct hd_bench_rank *rank,
             return status;
         }
     }
-    best->latency_us = fmin(best->latency_us, values[0]);
-    best->gbytes = fmax(best->gbytes, values[1]);
-    if (isnan(best->latency_us) || isnan(best->gbytes)) {
-        snprintf(best->missing, sizeof best->missing,
+    if (!isnan(values[0]) && !isnan(values[1])) {
+        assert(all->call_count < HD_PERFTEST_CALL_MAX);
+        all->latency_us = add_value(all->latencies_us, all->call_count, values[0]);
+        all->gbytes = add_value(all->all_gbytes, all->call_count, values[1]);
+        all->call_count++;
+    } else if (all->call_count == 0) {
+        all->latency_us = all->gbytes = NAN;
+        snprintf(all->missing, sizeof all->missing,
                  PROGRAM " gave no number: its ranks could not meet, or it has no test %s here",
-                 best->test);
+                 all->test);
     }
     return HD_OK;
 }
 
 hd_status hd_perftest_run(const struct hd_bench_rank *rank,
-                          const struct hd_perftest_request *request, struct hd_perftest *best)
+                          const struct hd_perftest_request *request, struct hd_perftest *all)
 {
     const struct card mine = {.is_here = (uint32_t)is_installed()};
     struct card theirs = {0};
 
     /* One-sided beside one-sided; all else beside two-sided messages. */
-    snprintf(best->test, sizeof best->test, "%s",
+    snprintf(all->test, sizeof all->test, "%s",
              strcmp(request->plugin->name, "ucx_put") == 0 ? "ucp_put" : "tag");
     const hd_status status = hd_bench_swap(rank, &mine, &theirs, sizeof mine);
     if (status != HD_OK) {
         return status;
     }
     if (!mine.is_here || !theirs.is_here) {
-        snprintf(best->missing, sizeof best->missing,
+        snprintf(all->missing, sizeof all->missing,
                  PROGRAM " is not installed (Debian: ucx-utils)");
         return HD_OK;
     }
-    return run_both(rank, request, best);
+    return run_both(rank, request, all);
 }

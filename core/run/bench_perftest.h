@@ -11,10 +11,14 @@
 
 #include "run/bench_ranks.h"
 
+#define HD_PERFTEST_CALL_MAX 8u
+
 struct hd_perftest {
-    double latency_us, gbytes; /* NaN: not measured */
-    char test[16];             /* "tag", "ucp_put" */
-    char missing[200];         /* why not; empty: it was */
+    double latency_us, gbytes; /* the medians of the calls so far; NaN: not measured */
+    double latencies_us[HD_PERFTEST_CALL_MAX], all_gbytes[HD_PERFTEST_CALL_MAX]; /* ascending */
+    uint32_t call_count;
+    char test[16];     /* "tag", "ucp_put" */
+    char missing[200]; /* why not; empty: it was */
 };
 
 struct hd_perftest_request {
@@ -25,8 +29,9 @@ struct hd_perftest_request {
     uint32_t latency_count, stream_count, window;
 };
 
-/* Keeps the better of several calls.  Collective; HD_OK also where it is missing. */
+/* Adds a call to `all`, which begins as zeros; at most HD_PERFTEST_CALL_MAX.  Collective; HD_OK
+   also where it is missing. */
 hd_status hd_perftest_run(const struct hd_bench_rank *rank,
-                          const struct hd_perftest_request *request, struct hd_perftest *best);
+                          const struct hd_perftest_request *request, struct hd_perftest *all);
 
 #endif /* HEDDLE_RUN_BENCH_PERFTEST_H */
