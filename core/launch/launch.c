@@ -164,15 +164,26 @@ static void note_end(struct supervisor *supervisor, const struct hd_launch_event
 /* At most this many news of a rank at once: the kernel keeps only its latest state anyway. */
 enum { NEWS_MAX = 4 };
 
+static int hear_of(const struct child *child, siginfo_t *news)
+{
+    const id_t pid = (id_t)child->pid;
+
+    /* An end is only looked at here, and taken when all have ended: to take it lets the kernel
+       clear the process away, which on a loaded machine was seen to last for seconds, and in these
+       the others' deadlines would pass before they hear of a death. */
+    if (waitid(P_PID, pid, news, WEXITED | WNOHANG | WNOWAIT) == 0 && news->si_pid != 0) {
+        return 1;
+    }
+    return waitid(P_PID, pid, news, WSTOPPED | WCONTINUED | WNOHANG) == 0 && news->si_pid != 0;
+}
+
 static void look_at_rank(struct supervisor *supervisor, uint32_t rank)
 {
     struct child *const child = &supervisor->children[rank];
 
     for (unsigned i = 0; i < NEWS_MAX && child->alive; i++) {
         siginfo_t news = {.si_pid = 0};
-        if (waitid(P_PID, (id_t)child->pid, &news, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) !=
-                0 ||
-            news.si_pid == 0) {
+        if (!hear_of(child, &news)) {
             return;
         }
         struct hd_launch_event event = {
@@ -223,6 +234,18 @@ static uint32_t is_over(const struct supervisor *supervisor)
            (launch->link == NULL || launch->is_settled(launch->context, supervisor->shared));
 }
 
+/* Waits for the end of all that were started. */
+static void reap(struct supervisor *supervisor)
+{
+    for (uint32_t i = 0; i < supervisor->started_count; i++) {
+        const pid_t pid = supervisor->children[supervisor->first_rank + i].pid;
+        siginfo_t end;
+        while (waitid(P_PID, (id_t)pid, &end, WEXITED) != 0 && errno == EINTR) {
+        }
+    }
+    supervisor->alive_count = 0;
+}
+
 static void supervise(struct supervisor *supervisor)
 {
     struct hd_link *const link = supervisor->launch->link;
@@ -252,6 +275,7 @@ static void supervise(struct supervisor *supervisor)
             kill_ranks(supervisor);
         }
     }
+    reap(supervisor);
     /* One that came at the very end is ours too: unread, it would kill the caller. */
     read_signals(supervisor);
     tell(supervisor, (struct hd_launch_event){.kind = HD_LAUNCH_ENDED, .rank = UINT32_MAX});
@@ -309,19 +333,6 @@ static hd_status start_ranks(struct supervisor *supervisor, struct hd_problem *p
     return HD_OK;
 }
 
-/* Nobody has been told of these ranks, so nobody is told of their end. */
-static void reap_started(struct supervisor *supervisor)
-{
-    kill_ranks(supervisor);
-    for (uint32_t rank = supervisor->first_rank; rank < end_of(supervisor); rank++) {
-        siginfo_t end;
-        while (waitid(P_PID, (id_t)supervisor->children[rank].pid, &end, WEXITED) != 0 &&
-               errno == EINTR) {
-        }
-    }
-    supervisor->alive_count = 0;
-}
-
 static hd_status take_memory(struct supervisor *supervisor)
 {
     const struct hd_launch *const launch = supervisor->launch;
@@ -377,8 +388,9 @@ hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome
     status = start_ranks(&supervisor, problem);
     if (status == HD_OK) {
         supervise(&supervisor);
-    } else {
-        reap_started(&supervisor);
+    } else { /* nobody has been told of these ranks, so nobody is told of their end */
+        kill_ranks(&supervisor);
+        reap(&supervisor);
     }
     signals_give_back(&supervisor);
 give_memory:
