@@ -192,4 +192,7 @@ fi
         grep -q 'NVIDIA driver\|the CUDA runtime is not here' err || say "without a driver: $(cat err)"
     fi
 }
+
+# What runs on a GPU has no mistake of its own.
+STANDIN=1 "$HD_SOURCE_DIR/tests/gpu_bench.test.sh" >out 2>&1 || say "gpu_bench over the stand-ins: $(grep FAILED out)"
 exit $failed

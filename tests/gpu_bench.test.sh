@@ -57,21 +57,24 @@ over() { # TRANSPORT: its words
     [ "$1" = cuda_ipc ] || echo "transport.$1.library=$library"
 }
 
+# The kernel that lends the device, and is measured: without nvcc there is the synthetic one, which is not measured.
+kernel="kernels.name=cuda kernel.cuda.cuda_runtime=$runtime kernel.cuda.cublaslt=$products"
+[ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || kernel="kernels.name=synthetic"
+
 # Ranks take the GPUs in turn: with one visible both share it, and a put is a copy within it.
-# shellcheck disable=SC2046
+# shellcheck disable=SC2046,SC2086
 {
-    CUDA_VISIBLE_DEVICES=0 bench p2p $(over cuda_ipc) bench.sizes=$message
+    CUDA_VISIBLE_DEVICES=0 bench p2p $(over cuda_ipc) $kernel bench.sizes=$message
     floor "puts of cuda_ipc over a copy" gbytes_ratio 80
     if [ "$gpus" -ge 2 ] && [ -e "$HD_PLUGIN_DIR/heddle_transport_nccl.so" ]; then
         for name in cuda_ipc nccl nccl_rma; do
-            bench p2p $(over $name) bench.sizes=64:$message:x64
+            bench p2p $(over $name) $kernel bench.sizes=64:$message:x64
             echo "$name between two GPUs: $(cat out)"
         done
     fi
 }
 
 # Figure 27: what a late peer costs the other's compute, two-sided and one-sided.  Shown, not judged.
-kernel="kernels.name=cuda kernel.cuda.cuda_runtime=$runtime kernel.cuda.cublaslt=$products"
 [ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || { echo "the kernel cuda is not built: nvcc is not installed"; exit $failed; }
 names=cuda_ipc
 [ "$gpus" -ge 2 ] && [ -e "$HD_PLUGIN_DIR/heddle_transport_nccl.so" ] && names="cuda_ipc nccl nccl_rma"

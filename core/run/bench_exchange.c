@@ -119,15 +119,17 @@ static hd_status burst(struct hd_line *line, uint32_t count, uint32_t is_whole,
 
 /* --- latency on a device --------------------------------------------------------------------- */
 
-/* Into the stream: what rank 0 sends, and what comes back; rank 1 the other way round. */
+/* Into the stream: what rank 0 sends, and what comes back; rank 1 the other way round.  Only rank
+   0 marks every trip: at rank 1 a mark would be part of it. */
 static hd_status enqueue_trips(struct hd_line *line, uint32_t count, uint64_t *marks)
 {
     const struct hd_lent *lent = &line->shape.device->lent;
-    hd_status status = lent->ops->mark(lent->kernel, &marks[0]);
+    const uint32_t is_first = line->rank->rank == 0;
+    hd_status status = is_first ? lent->ops->mark(lent->kernel, &marks[0]) : HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < count; i++) {
         status = trip(line, 0);
-        if (status == HD_OK) {
+        if (status == HD_OK && is_first) {
             status = lent->ops->mark(lent->kernel, &marks[i + 1]);
         }
     }
@@ -139,6 +141,7 @@ static hd_status burst_on_device(struct hd_line *line, uint32_t count,
                                  struct hd_exchange_sample *sample)
 {
     uint64_t marks[BURST_MAX + 1], passed_ns = 0, before_ns = 0;
+    const uint32_t mark_count = line->rank->rank == 0 ? count + 1 : 0;
 
     assert(count <= BURST_MAX);
     hd_line_renew(line);
@@ -147,9 +150,9 @@ static hd_status burst_on_device(struct hd_line *line, uint32_t count,
         status = enqueue_trips(line, count, marks);
     }
     if (status == HD_OK) {
-        status = hd_line_reach(line, marks[count], &passed_ns);
+        status = hd_line_settle(line);
     }
-    for (uint32_t i = 0; status == HD_OK && i <= count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < mark_count; i++) {
         status = hd_line_reach(line, marks[i], &passed_ns);
         if (status == HD_OK && i > 1) {
             keep(sample, passed_ns - before_ns);
