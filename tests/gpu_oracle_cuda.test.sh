@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The one oracle on kernels cuda: with the same microbatches, losses, norms and parameters are bitwise those of
-# one rank, for every schedule, over every device transport, in bf16 and mxfp8, recomputed and resumed.
+# one rank, for every schedule, over every device transport, in bf16 and mxfp8, of experts and dense, recomputed.
 # cuda_ipc takes any number of ranks on one GPU; nccl and nccl_rma want one for each (docs/gpu.md).
 # STANDIN=1 runs a part of it over the stand-ins, with the kernels emulated: tests/oracle_cuda.test.sh.
 set -uo pipefail
@@ -68,20 +68,22 @@ if [ "${STANDIN:-}" = 1 ]; then
     }
     exit $failed
 fi
-for precision in bf16 mxfp8; do
+# shellcheck disable=SC2086 # a list of words
+for words in bf16 mxfp8 "mxfp8 model.experts=0"; do
+    name=${words// /.}
     rm -rf one
-    run one pipeline.ranks=1 pipeline.schedule=1f1b kernels.precision=$precision
+    run one pipeline.ranks=1 pipeline.schedule=1f1b kernels.precision=$words
     for transport in cuda_ipc nccl nccl_rma; do
         ranks=4
         [ $transport = cuda_ipc ] || ranks=$((gpus < 4 ? gpus : 4))
         [ "$ranks" -ge 2 ] || { echo "$transport: left out: it wants a GPU for each rank"; continue; }
         for schedule in gpipe 1f1b interleaved_1f1b interleaved_lean 1f1b_v; do
             # shellcheck disable=SC2046
-            same $precision.$transport.$schedule kernels.precision=$precision pipeline.ranks=$ranks \
+            same $name.$transport.$schedule kernels.precision=$words pipeline.ranks=$ranks \
                 pipeline.schedule=$schedule $(over $transport)
         done
     done
     # shellcheck disable=SC2046
-    same $precision.recompute kernels.precision=$precision kernels.recompute=full pipeline.ranks=4 $(over cuda_ipc)
+    same $name.recompute kernels.precision=$words kernels.recompute=full pipeline.ranks=4 $(over cuda_ipc)
 done
 exit $failed

@@ -6,6 +6,7 @@
  * cuBLASLt stand-in multiplies.  So the host side is what is tested: launches, addresses, copies,
  * marks, plans, and what becomes of errors.
  */
+#include "conform/mirror.h"
 #include "standin/standin.h"
 #include "support/check.h"
 #include "support/stage_runs.h"
@@ -23,24 +24,13 @@ static const struct hd_stage_shape shapes[] = {
     {"dense, key heads shared by two", 64, 4, 2, 0, 0, 72, 96, 17, 1, 0},
     {"idle experts, more of them than tokens", 48, 4, 4, 12, 1, 40, 32, 5, 1, 0},
 };
-
-/* "cuda:..." with the stand-ins' files, and perhaps one more option. */
-static const char *plugin_with(const char *option)
-{
-    static char plugin[2048];
-    const char *build = getenv("HD_BUILD_DIR");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(build);
-    snprintf(plugin, sizeof plugin,
-             "cuda:cuda_runtime=%s/tests/standin/libheddle_standin_cuda.so,"
-             "cublaslt=%s/tests/standin/libheddle_standin_cublaslt.so%s%s",
-             build, build, option ? "," : "", option ? option : "");
-    return plugin;
-}
+static const struct hd_stage_shape dense_mxfp8 = {
+    "dense, blocks of 32", 64, 4, 2, 0, 0, 96, 40, 32, 1, 0};
 
 static void open_standin(struct hd_harness *harness, struct hd_chain *chain,
                          const struct hd_stage_spec *model)
 {
-    hd_stage_open(harness, chain, model, plugin_with(NULL));
+    hd_stage_open(harness, chain, model, hd_stage_standin(NULL));
 }
 
 /* --- beside the reference -----------------------------------------------------------------------
@@ -48,7 +38,7 @@ static void open_standin(struct hd_harness *harness, struct hd_chain *chain,
 
 static void judge_shape(const struct hd_stage_shape *shape, uint32_t precision, const char *option)
 {
-    hd_stage_judge_plugin(shape, precision, plugin_with(option));
+    hd_stage_judge_plugin(shape, precision, hd_stage_standin(option));
 }
 
 static void test_cublaslt(void)
@@ -75,6 +65,23 @@ static void test_no_algorithm(void)
 static void test_mxfp8(void)
 {
     judge_shape(&shapes[0], HD_PRECISION_MXFP8, NULL);
+    judge_shape(&dense_mxfp8, HD_PRECISION_MXFP8, NULL);
+}
+
+/* Native products begin with compute capability 10.0 (test_cuda_mxfp8.c), and this is 9.0. */
+static void test_native_is_refused(void)
+{
+    static const uint32_t both[] = {2};
+    const struct hd_stage_spec model = hd_stage_model(&dense_mxfp8, HD_PRECISION_MXFP8);
+    const char *plugin = hd_stage_standin("mxfp8=native");
+    struct hd_harness harness;
+    struct hd_chain chain;
+    CU_ASSERT_EQUAL_FATAL(hd_harness_open(&harness, "cuda", strchr(plugin, ':') + 1), 0);
+    CU_ASSERT_EQUAL_FATAL(hd_mirror_open(&harness, 60000), HD_OK);
+    CU_ASSERT_EQUAL(hd_chain_open(&chain, &harness, &model, both, 1), HD_UNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(harness.failure, "mxfp8 = native"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(harness.failure, "compute capability 10.0"));
+    hd_stage_close(&harness, &chain);
 }
 
 /* --- beside itself ------------------------------------------------------------------------------
@@ -86,9 +93,10 @@ static void test_cut_and_recompute(void)
     for (uint32_t precision = HD_PRECISION_BF16; precision <= HD_PRECISION_MXFP8; precision++) {
         struct hd_stage_spec model = hd_stage_model(&shapes[0], precision);
         model.sequence = 16;
-        const struct hd_stage_bits whole = hd_stage_bits_of(&model, both, 1, plugin_with(NULL));
+        const struct hd_stage_bits whole =
+            hd_stage_bits_of(&model, both, 1, hd_stage_standin(NULL));
         model.recompute = precision == HD_PRECISION_BF16 ? HD_RECOMPUTE_FULL : HD_RECOMPUTE_EXPERTS;
-        hd_stage_expect_equal(whole, hd_stage_bits_of(&model, each, 2, plugin_with(NULL)));
+        hd_stage_expect_equal(whole, hd_stage_bits_of(&model, each, 2, hd_stage_standin(NULL)));
     }
 }
 
@@ -102,7 +110,8 @@ static void test_half_batches(void)
     model.half_batches = 2;
     hd_stage_open(&harness, &right, &model, "reference:");
     hd_stage_step(&right);
-    const struct hd_stage_residuals made = hd_stage_run_beside(&right, &model, plugin_with(NULL));
+    const struct hd_stage_residuals made =
+        hd_stage_run_beside(&right, &model, hd_stage_standin(NULL));
     hd_stage_judge("halves", &right, &made, NULL, &(struct hd_stage_floor){5e-3, 4e-2, 1e-2});
     hd_stage_close(&harness, &right);
 }
@@ -174,7 +183,8 @@ static void test_poisoned_payload(void)
 
 static void open_bare(struct hd_harness *harness)
 {
-    CU_ASSERT_EQUAL_FATAL(hd_harness_open(harness, "cuda", strchr(plugin_with(NULL), ':') + 1), 0);
+    CU_ASSERT_EQUAL_FATAL(hd_harness_open(harness, "cuda", strchr(hd_stage_standin(NULL), ':') + 1),
+                          0);
 }
 
 static void test_out_of_memory(void)
@@ -235,6 +245,7 @@ int main(void)
         {"over stand-ins: the same by our own products", test_own_products},
         {"over stand-ins: the same where cuBLASLt has no algorithm", test_no_algorithm},
         {"over stand-ins: mxfp8 beside the reference", test_mxfp8},
+        {"over stand-ins: native mxfp8 is refused below 10.0", test_native_is_refused},
         {"over stand-ins: K4 and recomputation, the same bits", test_cut_and_recompute},
         {"over stand-ins: two half batches", test_half_batches},
         {"over stand-ins: K2, and no wait inside a step", test_frugal},

@@ -17,14 +17,16 @@ static const struct hd_stage_shape shapes[] = {
     {"dense, key heads shared by two", 128, 4, 2, 0, 0, 200, 96, 130, 2, 0},
     {"idle experts, more of them than tokens", 48, 4, 4, 12, 1, 40, 32, 5, 1, 0},
     {"heads of 128", 256, 2, 2, 4, 2, 128, 9000, 65, 1, 0},
+    {"dense, blocks of 32, tiles of scales left unfilled", 160, 4, 2, 0, 0, 288, 96, 160, 2, 0},
 };
 
 static void judge_all(uint32_t precision, const char *plugin)
 {
     for (unsigned i = 0; i < HD_CHECK_COUNT(shapes); i++) {
-        const int is_dense = shapes[i].experts == 0, is_odd = shapes[i].width % 32 != 0;
-        if (precision == HD_PRECISION_BF16 ||
-            !(is_dense || is_odd || shapes[i].expert_width % 32)) {
+        const uint32_t tokens = shapes[i].sequence * shapes[i].batch;
+        const int is_odd = shapes[i].width % 32 != 0 || shapes[i].expert_width % 32 != 0 ||
+                           (shapes[i].experts == 0 && tokens % 32 != 0);
+        if (precision == HD_PRECISION_BF16 || !is_odd) {
             hd_stage_judge_plugin(&shapes[i], precision, plugin);
         }
     }
@@ -43,6 +45,7 @@ static void test_own_products(void)
 static void test_mxfp8(void)
 {
     judge_all(HD_PRECISION_MXFP8, "cuda:");
+    judge_all(HD_PRECISION_MXFP8, "cuda:mxfp8=emulated"); /* where the first was native */
 }
 
 /* Repeated, cut and recomputed: the same bits. */

@@ -47,20 +47,27 @@ static void keep_summary(void *context, struct hd_session *session, void *region
     }
 }
 
-/* MXFP8 is the precision whose products may be another's. */
+/* MXFP8 is the precision whose products may be another's.  Of a kernel that has both a rank's
+   device decides, as run.json then says. */
 static const char *precision_text(const struct hd_job *job)
 {
     static const char *const names[] = {"bf16", "mxfp8", "f32"};
     const uint32_t precision = job->config->kernels.precision;
     const uint64_t capabilities = job->plugins.kernel->plugin.capabilities;
 
-    if (precision == HD_CONFIG_MXFP8 && capabilities & HD_KERNEL_MXFP8_NATIVE) {
+    if (precision != HD_CONFIG_MXFP8) {
+        return names[precision];
+    }
+    switch (capabilities & (HD_KERNEL_MXFP8_NATIVE | HD_KERNEL_MXFP8_EMULATED)) {
+    case HD_KERNEL_MXFP8_NATIVE:
         return "mxfp8, native";
-    }
-    if (precision == HD_CONFIG_MXFP8 && capabilities & HD_KERNEL_MXFP8_EMULATED) {
+    case HD_KERNEL_MXFP8_EMULATED:
         return "mxfp8, emulated in BF16";
+    case HD_KERNEL_MXFP8_NATIVE | HD_KERNEL_MXFP8_EMULATED:
+        return "mxfp8, native where the device has it, else emulated in BF16";
+    default:
+        return names[precision];
     }
-    return names[precision];
 }
 
 /* The run header: what will run, on stderr, so that stdout keeps the results. */

@@ -85,7 +85,7 @@ enum hd_kernel_capability {
     HD_KERNEL_STREAM = 1,         /* asynchronous: hd_device.stream is not NULL */
     HD_KERNEL_PEER_OUTPUT = 2,    /* writes output straight into a mapped peer (K6) */
     HD_KERNEL_RECOMPUTE = 4,      /* all of enum hd_recompute */
-    HD_KERNEL_MXFP8_NATIVE = 8,   /* block-scaled GEMM */
+    HD_KERNEL_MXFP8_NATIVE = 8,   /* block-scaled GEMM; with the next one: for some products */
     HD_KERNEL_MXFP8_EMULATED = 16 /* dequantised to BF16, which the run header says */
 };
 

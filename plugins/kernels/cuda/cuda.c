@@ -5,10 +5,10 @@
  * kernel
  *                    +--> kernels/         all else, by kernels of ours in one module
  *
- * Precision bf16 has BF16 operands and float32 sums; mxfp8 the same, emulated: operands are
- * quantised, and dequantised to BF16, exactly.  A product of experts whose row counts only the
- * device knows is none that cuBLASLt can make from block-scaled operands, so MXFP8 is not native on
- * any device yet.
+ * Precision bf16 has BF16 operands and float32 sums.  mxfp8 is native in a dense feed-forward where
+ * cuBLASLt has block-scaled products (mxfp8.c), and else emulated: operands are quantised, and
+ * dequantised to BF16, exactly.  Products of experts are emulated everywhere: their row counts only
+ * the device knows.
  */
 #include "driver.h"
 
@@ -21,6 +21,7 @@ enum {
     OPTION_CUBLASLT,
     OPTION_DEVICE,
     OPTION_STAMP,
+    OPTION_MXFP8,
     OPTION_COUNT
 };
 
@@ -39,6 +40,12 @@ static const struct hd_option options[OPTION_COUNT] = {
          .help = "the device of every rank of a machine; -1: the local ranks take them in turn",
          .type = HD_OPTION_INTEGER},
     [OPTION_STAMP] = HD_STAMP_OPTION,
+    [OPTION_MXFP8] = {.name = "mxfp8",
+                      .initial = "auto",
+                      .range = "auto | emulated | native",
+                      .help = "dense products in MXFP8: the device's own where it has them; "
+                              "emulated in BF16; its own or none",
+                      .type = HD_OPTION_TEXT},
 };
 
 static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t precision)
@@ -87,7 +94,7 @@ static void close_device(struct hd_ops_device *device)
     host->free(host->context, device);
 }
 
-static void describe(struct hd_cuda *driver)
+static void describe(struct hd_cuda *driver, const char *mxfp8)
 {
     char products[160] = "our own products";
     if (driver->plans != NULL) {
@@ -95,10 +102,45 @@ static void describe(struct hd_cuda *driver)
                  driver->blas.version / 100 % 100, driver->blas.version % 100);
     }
     snprintf(driver->effective, sizeof driver->effective,
-             "cuda:%d%s sm_%u, runtime %d.%d, %s, MXFP8 emulated in BF16", driver->ordinal,
+             "cuda:%d%s sm_%u, runtime %d.%d, %s, MXFP8 %s", driver->ordinal,
              cuda_standin_text(&driver->cuda), driver->capability,
              driver->cuda.runtime_version / 1000, driver->cuda.runtime_version % 1000 / 10,
-             products);
+             products, mxfp8);
+}
+
+static enum hd_cuda_wish wish_of(const char *text)
+{
+    return strcmp(text, "native") == 0     ? HD_CUDA_WISH_NATIVE
+           : strcmp(text, "emulated") == 0 ? HD_CUDA_WISH_EMULATED
+                                           : HD_CUDA_WISH_AUTO;
+}
+
+/* Before there is a stage: whether a dense feed-forward may have native products. */
+static int may_be_native(const struct hd_cuda *driver)
+{
+    const struct hd_cuda_mxfp8_facts facts = hd_cuda_mxfp8_facts_of(driver);
+    return hd_cuda_mxfp8_way(driver->mxfp8_wish, hd_cuda_mxfp8_missing(&facts)) ==
+           HD_CUDA_WAY_NATIVE;
+}
+
+hd_status hd_cuda_tell_mxfp8(struct hd_cuda *driver, uint32_t native_count, const char *missing)
+{
+    static const char *const ways[] = {"emulated in BF16", "native for one of two weights",
+                                       "native"};
+    char text[320];
+    describe(driver, ways[native_count]);
+    if (missing == NULL) {
+        return HD_OK;
+    }
+    if (driver->mxfp8_wish == HD_CUDA_WISH_NATIVE) {
+        snprintf(text, sizeof text, "cuda:%d: kernel.cuda.mxfp8 = native, but %s: use auto",
+                 driver->ordinal, missing);
+        return hd_cuda_fail(driver, HD_UNSUPPORTED, text);
+    }
+    snprintf(text, sizeof text, "cuda:%d: MXFP8 is %s: %s", driver->ordinal, ways[native_count],
+             missing);
+    driver->host->log(driver->host->context, 2, text);
+    return HD_OK;
 }
 
 static void log_paths(const struct hd_cuda *driver)
@@ -130,6 +172,7 @@ static hd_status start(struct hd_ops_device *device)
     if (status == HD_OK && wants_blas) {
         status = hd_cuda_open_plans(driver, host->options[OPTION_CUBLASLT].text);
         device->multiply = hd_cuda_multiply;
+        device->has_mxfp8 = hd_cuda_has_mxfp8;
     }
     return status;
 }
@@ -146,6 +189,7 @@ static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struc
         return refuse(host, "no memory to open the kernel cuda");
     }
     driver->host = host;
+    driver->mxfp8_wish = wish_of(host->options[OPTION_MXFP8].text);
     driver->ordinal = (int)(wanted >= 0 ? wanted : (int64_t)ordinal);
     made->host = host;
     made->driver = driver;
@@ -155,10 +199,11 @@ static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struc
         close_device(made);
         return status;
     }
-    describe(driver);
+    describe(driver, may_be_native(driver) ? "native for dense feed-forwards, emulated for experts"
+                                           : "emulated in BF16");
     log_paths(driver);
     device->memory = HD_MEMORY_CUDA;
-    device->capabilities |= HD_KERNEL_STREAM;
+    device->capabilities |= HD_KERNEL_STREAM | (may_be_native(driver) ? HD_KERNEL_MXFP8_NATIVE : 0);
     device->alignment = 256;
     device->stream = driver->stream;
     device->effective = driver->effective;
@@ -191,7 +236,8 @@ const struct hd_transformer_backend hd_transformer_backend = {
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_KERNEL),
-    .capabilities = HD_KERNEL_STREAM | HD_KERNEL_RECOMPUTE | HD_KERNEL_MXFP8_EMULATED,
+    .capabilities =
+        HD_KERNEL_STREAM | HD_KERNEL_RECOMPUTE | HD_KERNEL_MXFP8_NATIVE | HD_KERNEL_MXFP8_EMULATED,
     .option_count = OPTION_COUNT,
     .options = options,
     .name = "cuda",

@@ -1,7 +1,7 @@
 /*
  * plugins/kernels/cuda/device.h - the opened device, as the ops see it.
  *
- *   struct hd_ops --> ops_*.c, gemm.c     which kernels, in which grid, over which scratch
+ *   struct hd_ops --> ops_*.c, gemm.c, mxfp8.c   which kernels, in which grid, over which scratch
  *                         |
  *                         +--> launch     a kernel of the module (driver.c), or in tests emulated
  *                         +--> multiply   cuBLASLt (lt.c), or NULL: every product by our own
@@ -16,6 +16,7 @@
 #define HD_CUDA_DEVICE_H
 
 #include "kernels/arguments.h"
+#include "kernels/places.h"
 #include "kernels/shared.h"
 
 #include "../transformer/transformer.h"
@@ -48,8 +49,11 @@ struct hd_ops_device {
     hd_status (*launch)(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
                         struct hd_cuda_grid grid, const void *args);
     /* NULL, or a product of BF16 matrices without experts; BUSY: not this shape, take another way.
-     */
+       FPROP also of packed E4M3 matrices, where has_mxfp8 said so. */
     hd_status (*multiply)(struct hd_ops_device *device, const struct hd_gemm_args *args);
+    /* NULL, or whether multiply serves these operands once they are packed: the same answer for a
+       weight in all three forms, from when its stage is made. */
+    int (*has_mxfp8)(const struct hd_ops_device *device, const struct hd_gemm_args *args);
     struct hd_cuda_arena scratch;
     double *partials;       /* [HD_CUDA_PARTIALS] of the device */
     struct hd_cuda *driver; /* what is behind launch and multiply; NULL in tests without a driver */
@@ -57,6 +61,7 @@ struct hd_ops_device {
 
 /* `bytes` of the arena; asserts that scratch_bytes counted them. */
 void *hd_cuda_take(struct hd_cuda_arena *arena, uint64_t bytes);
+uint64_t hd_cuda_part_bytes(uint64_t bytes); /* what such a part takes */
 
 /* --- gemm.c: how a product is made -------------------------------------------------------------
  */
@@ -71,6 +76,29 @@ hd_status hd_cuda_expert_gemm(struct hd_ops_device *device, const struct hd_gemm
 /* One product of any operands, grid by its sizes. */
 hd_status hd_cuda_product(struct hd_ops_device *device, const struct hd_product *product,
                           uint32_t groups);
+
+/* --- mxfp8.c: products in MXFP8 of the device's own --------------------------------------------
+ */
+
+#define HD_CUDA_MXFP8_CAPABILITY_MIN 100u
+#define HD_CUDA_FORM_COUNT           3u
+
+/* The option mxfp8. */
+enum hd_cuda_wish { HD_CUDA_WISH_AUTO, HD_CUDA_WISH_EMULATED, HD_CUDA_WISH_NATIVE };
+enum hd_cuda_way { HD_CUDA_WAY_EMULATED, HD_CUDA_WAY_NATIVE, HD_CUDA_WAY_REFUSED };
+
+struct hd_cuda_mxfp8_facts {
+    uint32_t experts, has_cublaslt, capability; /* 90 is 9.0 */
+    uint32_t algorithm_count; /* of the forms of a weight's product, how many have one */
+};
+
+/* NULL, or what native products lack: a clause, static. */
+const char *hd_cuda_mxfp8_missing(const struct hd_cuda_mxfp8_facts *facts);
+enum hd_cuda_way hd_cuda_mxfp8_way(enum hd_cuda_wish wish, const char *missing);
+/* Scratch of the packed operands of one product. */
+uint64_t hd_cuda_mxfp8_bytes(const struct hd_stage_spec *spec);
+/* BUSY where the device has no such product. */
+hd_status hd_cuda_gemm_mxfp8(struct hd_ops_device *device, const struct hd_gemm_args *args);
 
 /* --- table.c ---------------------------------------------------------------------------------- */
 

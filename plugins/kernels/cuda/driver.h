@@ -68,6 +68,7 @@ struct hd_cuda {
     struct hd_cuda_region *regions;
     struct hd_cuda_plans *plans; /* lt.c; NULL: our own kernels make every product */
     void *workspace;
+    enum hd_cuda_wish mxfp8_wish;
     _Atomic int is_aborted;
     hd_status failed; /* the first error, which sticks */
     char effective[256];
@@ -79,6 +80,11 @@ hd_status hd_cuda_fail(struct hd_cuda *driver, hd_status status, const char *tex
 hd_status hd_cuda_fail_call(struct hd_cuda *driver, const char *call, cudaError_t error);
 /* Makes the device current in this thread, and says whether an earlier error sticks. */
 hd_status hd_cuda_enter(struct hd_cuda *driver);
+
+/* Says in `effective` how MXFP8 goes, from the stage that was made last: how many of the two
+   weights of a feed-forward have native products, and what others lacked (NULL: nothing).
+   UNSUPPORTED where native was asked for. */
+hd_status hd_cuda_tell_mxfp8(struct hd_cuda *driver, uint32_t native_count, const char *missing);
 
 /* --- driver.c --------------------------------------------------------------------------------- */
 
@@ -113,7 +119,10 @@ void hd_cuda_close_plans(struct hd_cuda *driver);
 /* Finds an algorithm for every dense product of such a stage. [setup] */
 hd_status hd_cuda_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
                           const struct hd_stage_spec *spec);
-/* hd_ops_device.multiply */
+/* hd_ops_device.multiply, .has_mxfp8 */
 hd_status hd_cuda_multiply(struct hd_ops_device *device, const struct hd_gemm_args *args);
+int hd_cuda_has_mxfp8(const struct hd_ops_device *device, const struct hd_gemm_args *args);
+/* What is known of the device before any algorithm is asked for: those of a dense weight. */
+struct hd_cuda_mxfp8_facts hd_cuda_mxfp8_facts_of(const struct hd_cuda *driver);
 
 #endif /* HD_CUDA_DRIVER_H */

@@ -2,6 +2,7 @@
  * plugins/kernels/cuda/gemm.c - which way a product goes.
  *
  *   dense, BF16      cuBLASLt, where it has an algorithm for the shape
+ *   dense, MXFP8     the same with scales (mxfp8.c), or none: the stage program then rounds to BF16
  *   experts, BF16    our tensor-core kernel, whose blocks read the experts' rows on the device
  *   lines that are not whole 16 bytes, or no BF16    the plain kernel, in float32
  *
@@ -29,9 +30,10 @@ struct hd_cuda_grid hd_cuda_tile_grid(const struct hd_gemm_args *args)
                                      hd_cuda_blocks(args->a.columns, HD_TILE_ROWS),
                                      experts ? experts : 1};
     }
-    /* Each expert may leave its last tile unfilled. */
     return (struct hd_cuda_grid){hd_cuda_blocks(args->c.columns, HD_TILE_COLUMNS),
-                                 hd_cuda_blocks(args->a.rows, HD_TILE_ROWS) + experts, 1};
+                                 experts ? hd_tile_count(args->a.rows, experts)
+                                         : hd_cuda_blocks(args->a.rows, HD_TILE_ROWS),
+                                 1};
 }
 
 static hd_status multiply_tiles(struct hd_ops_device *device, const struct hd_gemm_args *args)
@@ -112,16 +114,43 @@ static hd_status multiply_here(struct hd_ops_device *device, const struct hd_gem
     return hd_cuda_product(device, &product, args->offsets != NULL ? args->expert_count : 1);
 }
 
+/* An addend of another type than C's is added, and the sum rounded, by a kernel of ours. */
+static hd_status multiply_then_round(struct hd_ops_device *device, const struct hd_gemm_args *args)
+{
+    struct hd_cuda_arena arena = device->scratch;
+    const uint64_t count = (uint64_t)args->c.rows * args->c.columns;
+    struct hd_gemm_args product = *args;
+    assert(args->add.dtype == HD_F32 && args->c.dtype == HD_BF16);
+    product.c.data = hd_cuda_take(&arena, count * sizeof(float));
+    product.c.dtype = HD_F32;
+    product.add.data = NULL;
+    const struct hd_rounded round = {product.c.data, args->add.data, args->c.data, count};
+    const hd_status status = device->multiply(device, &product);
+    return status == HD_OK
+               ? device->launch(device, HD_CUDA_round,
+                                (struct hd_cuda_grid){hd_cuda_blocks(count, 256), 1, 1}, &round)
+               : status;
+}
+
+/* BUSY where there is no cuBLASLt, or it has no algorithm. */
+static hd_status multiply_there(struct hd_ops_device *device, const struct hd_gemm_args *args)
+{
+    if (device->multiply == NULL) {
+        return HD_BUSY;
+    }
+    return args->add.data != NULL && args->add.dtype != args->c.dtype
+               ? multiply_then_round(device, args)
+               : device->multiply(device, args);
+}
+
 hd_status hd_cuda_gemm(struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     assert(args->offsets == NULL && args->form <= HD_WGRAD);
-    if (device->multiply != NULL) {
-        const hd_status status = device->multiply(device, args);
-        if (status != HD_BUSY) {
-            return status;
-        }
+    if (args->is_mxfp8) {
+        return hd_cuda_gemm_mxfp8(device, args);
     }
-    return multiply_here(device, args);
+    const hd_status status = multiply_there(device, args);
+    return status == HD_BUSY ? multiply_here(device, args) : status;
 }
 
 hd_status hd_cuda_expert_gemm(struct hd_ops_device *device, const struct hd_gemm_args *args)

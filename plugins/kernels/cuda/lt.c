@@ -10,6 +10,9 @@
  *   DGRAD    [m, n]        [n, k]        B  no                  A  no             k m n
  *   WGRAD    [m, n]        [m, k]        B  no                  A  yes            k n m
  *
+ * In MXFP8 there is FPROP only, of packed operands (mxfp8.c).  Whether a weight's three products
+ * are made so is settled when its stage is made: where all three have an algorithm.
+ *
  * Sums are float32 and never split over the depth by more than one order (no reduction scheme), so
  * that a shape has the same bits in every step, schedule and run.
  */
@@ -24,6 +27,12 @@
 struct shape {
     uint32_t form, rows, columns, depth; /* of C */
     uint32_t c_is_f32, has_add;          /* with WGRAD: adds to C */
+    uint32_t is_mxfp8;                   /* then form is FPROP */
+};
+
+/* y = x W^T with W [rows, columns]. */
+struct weight {
+    uint32_t tokens, rows, columns;
 };
 
 struct plan {
@@ -97,41 +106,53 @@ void hd_cuda_close_plans(struct hd_cuda *driver)
 /* --- a plan ----------------------------------------------------------------------------------- */
 
 /* [rows, columns] of ours. */
-static cublasStatus_t lay_out(const struct cublaslt_library *blas, uint32_t is_f32, uint64_t rows,
-                              uint64_t columns, cublasLtMatrixLayout_t *out)
+static cublasStatus_t lay_out(const struct cublaslt_library *blas, cudaDataType_t type,
+                              uint64_t rows, uint64_t columns, cublasLtMatrixLayout_t *out)
 {
-    return blas->cublasLtMatrixLayoutCreate(out, is_f32 ? CUDA_R_32F : CUDA_R_16BF, columns, rows,
-                                            (int64_t)columns);
+    return blas->cublasLtMatrixLayoutCreate(out, type, columns, rows, (int64_t)columns);
 }
 
 static cublasStatus_t lay_out_all(const struct cublaslt_library *blas, struct plan *plan)
 {
     const struct shape *s = &plan->shape;
     const int is_fprop = s->form == HD_FPROP, is_wgrad = s->form == HD_WGRAD;
-    cublasStatus_t error = lay_out(blas, 0, is_fprop ? s->columns : s->depth,
+    const cudaDataType_t type = s->is_mxfp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+    cublasStatus_t error = lay_out(blas, type, is_fprop ? s->columns : s->depth,
                                    is_fprop ? s->depth : s->columns, &plan->a);
     if (error == CUBLAS_STATUS_SUCCESS) {
-        error = lay_out(blas, 0, is_wgrad ? s->depth : s->rows, is_wgrad ? s->rows : s->depth,
+        error = lay_out(blas, type, is_wgrad ? s->depth : s->rows, is_wgrad ? s->rows : s->depth,
                         &plan->b);
     }
-    return error == CUBLAS_STATUS_SUCCESS
-               ? lay_out(blas, s->c_is_f32, s->rows, s->columns, &plan->c)
-               : error;
+    return error == CUBLAS_STATUS_SUCCESS ? lay_out(blas, s->c_is_f32 ? CUDA_R_32F : CUDA_R_16BF,
+                                                    s->rows, s->columns, &plan->c)
+                                          : error;
 }
 
-static cublasStatus_t describe(const struct cublaslt_library *blas, struct plan *plan)
+/* Scales are each product's own (point_to_scales); that there will be some is said beforehand. */
+static cublasStatus_t describe(const struct hd_cuda *driver, struct plan *plan)
 {
+    const struct cublaslt_library *blas = &driver->blas;
     const cublasOperation_t turn_a = plan->shape.form == HD_FPROP ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t turn_b = plan->shape.form == HD_WGRAD ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    const struct {
+        cublasLtMatmulDescAttributes_t attribute;
+        const void *value;
+        size_t bytes;
+    } rows[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a},
+        {CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &driver->workspace, sizeof driver->workspace},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &driver->workspace, sizeof driver->workspace},
+    };
+    const uint32_t count = plan->shape.is_mxfp8 ? 6 : 2;
     cublasStatus_t error =
         blas->cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (error == CUBLAS_STATUS_SUCCESS) {
-        error = blas->cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA,
-                                                     &turn_a, sizeof turn_a);
-    }
-    if (error == CUBLAS_STATUS_SUCCESS) {
-        error = blas->cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSB,
-                                                     &turn_b, sizeof turn_b);
+    for (uint32_t i = 0; error == CUBLAS_STATUS_SUCCESS && i < count; i++) {
+        error = blas->cublasLtMatmulDescSetAttribute(plan->product, rows[i].attribute,
+                                                     rows[i].value, rows[i].bytes);
     }
     return error == CUBLAS_STATUS_SUCCESS ? lay_out_all(blas, plan) : error;
 }
@@ -160,7 +181,8 @@ static cublasStatus_t prefer(const struct cublaslt_library *blas, cublasLtMatmul
     return error;
 }
 
-/* Asks for an algorithm; that there is none is an answer. */
+/* Asks for an algorithm; that there is none is an answer, which for operands that a library does
+   not know may be that they are invalid. */
 static cublasStatus_t choose(struct hd_cuda *driver, struct plan *plan)
 {
     const struct cublaslt_library *blas = &driver->blas;
@@ -182,7 +204,10 @@ static cublasStatus_t choose(struct hd_cuda *driver, struct plan *plan)
     plan->is_there =
         error == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
     plan->algorithm = found.algo;
-    return error == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : error;
+    return error == CUBLAS_STATUS_NOT_SUPPORTED ||
+                   (plan->shape.is_mxfp8 && error == CUBLAS_STATUS_INVALID_VALUE)
+               ? CUBLAS_STATUS_SUCCESS
+               : error;
 }
 
 static const struct plan *find_plan(const struct hd_cuda_plans *plans, const struct shape *shape)
@@ -211,7 +236,7 @@ static hd_status make_plan(struct hd_cuda *driver, const struct shape *shape)
     }
     struct plan *plan = &plans->plans[plans->count++];
     *plan = (struct plan){.shape = *shape};
-    cublasStatus_t error = describe(&driver->blas, plan);
+    cublasStatus_t error = describe(driver, plan);
     if (error == CUBLAS_STATUS_SUCCESS) {
         error = choose(driver, plan);
     }
@@ -220,9 +245,9 @@ static hd_status make_plan(struct hd_cuda *driver, const struct shape *shape)
     }
     if (!plan->is_there) {
         snprintf(text, sizeof text,
-                 "cuda:%d: cuBLASLt has no algorithm for form %u, %u x %u x %u: our own kernel "
-                 "makes this product",
-                 driver->ordinal, shape->form, shape->rows, shape->columns, shape->depth);
+                 "cuda:%d: cuBLASLt has no algorithm for form %u, %u x %u x %u%s", driver->ordinal,
+                 shape->form, shape->rows, shape->columns, shape->depth,
+                 shape->is_mxfp8 ? " in MXFP8" : ": our own kernel makes this product");
         driver->host->log(driver->host->context, 1, text);
     }
     return HD_OK;
@@ -240,14 +265,14 @@ static hd_status plan_weight(struct hd_cuda *driver, uint32_t tokens, uint32_t r
         /* The output in BF16 or float32, onto another or not. */
         const uint32_t is_f32 = variant % 2, has_add = variant / 2;
         status =
-            make_plan(driver, &(struct shape){HD_FPROP, tokens, rows, columns, is_f32, has_add});
+            make_plan(driver, &(struct shape){HD_FPROP, tokens, rows, columns, is_f32, has_add, 0});
         if (status == HD_OK) {
-            status = make_plan(driver,
-                               &(struct shape){HD_DGRAD, tokens, columns, rows, is_f32, has_add});
+            status = make_plan(
+                driver, &(struct shape){HD_DGRAD, tokens, columns, rows, is_f32, has_add, 0});
         }
     }
     return status == HD_OK
-               ? make_plan(driver, &(struct shape){HD_WGRAD, rows, columns, tokens, 1, 1})
+               ? make_plan(driver, &(struct shape){HD_WGRAD, rows, columns, tokens, 1, 1, 0})
                : status;
 }
 
@@ -264,18 +289,11 @@ static hd_status plan_head(struct hd_cuda *driver, const struct hd_stage_spec *s
                : status;
 }
 
-hd_status hd_cuda_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
-                          const struct hd_stage_spec *spec)
+static hd_status plan_products(struct hd_cuda *driver, const struct hd_stage_spec *spec)
 {
-    struct hd_cuda *driver = device->driver;
     const uint32_t tokens = spec->batch * spec->sequence, width = spec->width;
     const uint32_t shared = width / spec->heads * spec->key_value_heads;
-    hd_status status = hd_cuda_enter(driver);
-    (void)ops;
-    if (status != HD_OK || driver->plans == NULL) {
-        return status;
-    }
-    status = plan_weight(driver, tokens, width, width);
+    hd_status status = plan_weight(driver, tokens, width, width);
     if (status == HD_OK) {
         status = plan_weight(driver, tokens, shared, width);
     }
@@ -286,6 +304,112 @@ hd_status hd_cuda_prepare(struct hd_ops_device *device, const struct hd_ops *ops
         status = plan_weight(driver, tokens, width, spec->expert_width);
     }
     return status == HD_OK ? plan_head(driver, spec, tokens) : status;
+}
+
+/* --- MXFP8, or not ------------------------------------------------------------------------------
+ */
+
+/* The three products of a weight, C in BF16 but for the gradient; the forward's onto the residual
+   or onto nothing. */
+static void shape_mxfp8(const struct weight *w, uint32_t has_residual,
+                        struct shape out[HD_CUDA_FORM_COUNT])
+{
+    out[HD_FPROP] = (struct shape){HD_FPROP, w->tokens, w->rows, w->columns, 0, has_residual, 1};
+    out[HD_DGRAD] = (struct shape){HD_FPROP, w->tokens, w->columns, w->rows, 0, 0, 1};
+    out[HD_WGRAD] = (struct shape){HD_FPROP, w->rows, w->columns, w->tokens, 1, 1, 1};
+}
+
+static uint32_t count_algorithms(const struct hd_cuda_plans *plans, const struct weight *weight,
+                                 uint32_t has_residual)
+{
+    struct shape shapes[HD_CUDA_FORM_COUNT];
+    uint32_t count = 0;
+    shape_mxfp8(weight, has_residual, shapes);
+    for (uint32_t form = 0; form < HD_CUDA_FORM_COUNT; form++) {
+        const struct plan *plan = find_plan(plans, &shapes[form]);
+        count += plan != NULL && plan->is_there;
+    }
+    return count;
+}
+
+static hd_status plan_mxfp8(struct hd_cuda *driver, const struct weight *weight,
+                            uint32_t has_residual)
+{
+    struct shape shapes[HD_CUDA_FORM_COUNT];
+    hd_status status = HD_OK;
+    shape_mxfp8(weight, has_residual, shapes);
+    for (uint32_t form = 0; status == HD_OK && form < HD_CUDA_FORM_COUNT; form++) {
+        status = make_plan(driver, &shapes[form]);
+    }
+    return status;
+}
+
+struct hd_cuda_mxfp8_facts hd_cuda_mxfp8_facts_of(const struct hd_cuda *driver)
+{
+    return (struct hd_cuda_mxfp8_facts){.has_cublaslt = driver->plans != NULL,
+                                        .capability = driver->capability,
+                                        .algorithm_count = HD_CUDA_FORM_COUNT};
+}
+
+/* Unless they are emulated anyway, finds algorithms for the products of one weight; `facts` gets
+   how many have one. */
+static hd_status choose_way(struct hd_cuda *driver, const struct weight *weight,
+                            uint32_t has_residual, struct hd_cuda_mxfp8_facts *facts)
+{
+    const char *missing = hd_cuda_mxfp8_missing(facts);
+    if (hd_cuda_mxfp8_way(driver->mxfp8_wish, missing) != HD_CUDA_WAY_NATIVE) {
+        return HD_OK;
+    }
+    const hd_status status = plan_mxfp8(driver, weight, has_residual);
+    facts->algorithm_count = count_algorithms(driver->plans, weight, has_residual);
+    return status;
+}
+
+/* Both weights of a dense feed-forward; those of experts are emulated. */
+static hd_status choose_ways(struct hd_cuda *driver, const struct hd_stage_spec *spec)
+{
+    const uint32_t tokens = spec->batch * spec->sequence, inner = spec->expert_width;
+    const struct weight weights[] = {{tokens, 2 * inner, spec->width},
+                                     {tokens, spec->width, inner}};
+    const char *missing = NULL;
+    uint32_t native_count = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct hd_cuda_mxfp8_facts facts = hd_cuda_mxfp8_facts_of(driver);
+        facts.experts = spec->experts;
+        const hd_status status = choose_way(driver, &weights[i], i == 1, &facts);
+        if (status != HD_OK) {
+            return status;
+        }
+        const char *lacks = hd_cuda_mxfp8_missing(&facts);
+        missing = lacks != NULL ? lacks : missing;
+        native_count += hd_cuda_mxfp8_way(driver->mxfp8_wish, lacks) == HD_CUDA_WAY_NATIVE;
+    }
+    return hd_cuda_tell_mxfp8(driver, native_count, missing);
+}
+
+/* Where cuBLASLt serves the three products of these operands' weight. */
+int hd_cuda_has_mxfp8(const struct hd_ops_device *device, const struct hd_gemm_args *args)
+{
+    const struct hd_cuda_plans *plans = device->driver->plans;
+    const struct weight weight = {
+        args->a.rows, args->form == HD_WGRAD ? args->a.columns : args->b.rows, args->b.columns};
+    const uint32_t has_residual = args->add.data != NULL;
+    return count_algorithms(plans, &weight, has_residual) == HD_CUDA_FORM_COUNT ||
+           (args->form != HD_FPROP &&
+            count_algorithms(plans, &weight, !has_residual) == HD_CUDA_FORM_COUNT);
+}
+
+hd_status hd_cuda_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
+                          const struct hd_stage_spec *spec)
+{
+    struct hd_cuda *driver = device->driver;
+    hd_status status = hd_cuda_enter(driver);
+    (void)ops;
+    if (status == HD_OK && driver->plans != NULL) {
+        status = plan_products(driver, spec);
+    }
+    return status == HD_OK && spec->precision == HD_PRECISION_MXFP8 ? choose_ways(driver, spec)
+                                                                    : status;
 }
 
 /* --- a product ---------------------------------------------------------------------------------
@@ -299,25 +423,21 @@ static struct shape shape_of(const struct hd_gemm_args *args)
                           .columns = args->form == HD_FPROP ? args->b.rows : args->b.columns,
                           .depth = is_wgrad ? args->a.rows : args->a.columns,
                           .c_is_f32 = args->c.dtype == HD_F32,
-                          .has_add = is_wgrad || args->add.data != NULL};
+                          .has_add = is_wgrad || args->add.data != NULL,
+                          .is_mxfp8 = args->a.dtype == HD_E4M3};
 }
 
-/* An addend of another type than C's is added, and the sum rounded, by a kernel of ours. */
-static hd_status multiply_then_round(struct hd_ops_device *device, const struct hd_gemm_args *args)
+/* cuBLASLt's A is our b; the description is read when the product is enqueued. */
+static cublasStatus_t point_to_scales(const struct cublaslt_library *blas, const struct plan *plan,
+                                      const struct hd_gemm_args *args)
 {
-    struct hd_cuda_arena arena = device->scratch;
-    const struct shape shape = shape_of(args);
-    const uint64_t count = (uint64_t)shape.rows * shape.columns;
-    struct hd_gemm_args product = *args;
-    product.c.data = hd_cuda_take(&arena, count * sizeof(float));
-    product.c.dtype = HD_F32;
-    product.add.data = NULL;
-    const struct hd_rounded round = {product.c.data, args->add.data, args->c.data, count};
-    const hd_status status = hd_cuda_multiply(device, &product);
-    return status == HD_OK
-               ? device->launch(device, HD_CUDA_round,
-                                (struct hd_cuda_grid){hd_cuda_blocks(count, 256), 1, 1}, &round)
-               : status;
+    const void *a = args->b.scales, *b = args->a.scales;
+    const cublasStatus_t error = blas->cublasLtMatmulDescSetAttribute(
+        plan->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &a, sizeof a);
+    return error == CUBLAS_STATUS_SUCCESS
+               ? blas->cublasLtMatmulDescSetAttribute(
+                     plan->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &b, sizeof b)
+               : error;
 }
 
 hd_status hd_cuda_multiply(struct hd_ops_device *device, const struct hd_gemm_args *args)
@@ -325,13 +445,10 @@ hd_status hd_cuda_multiply(struct hd_ops_device *device, const struct hd_gemm_ar
     static const float one = 1, zero = 0;
     struct hd_cuda *driver = device->driver;
     const struct shape shape = shape_of(args);
-    if (args->a.dtype != HD_BF16 || args->b.dtype != HD_BF16) {
+    if (args->a.dtype != args->b.dtype || (args->a.dtype != HD_BF16 && !shape.is_mxfp8)) {
         return HD_BUSY;
     }
-    if (args->add.data != NULL && args->add.dtype != args->c.dtype) {
-        assert(args->add.dtype == HD_F32 && args->c.dtype == HD_BF16);
-        return multiply_then_round(device, args);
-    }
+    assert(args->add.data == NULL || args->add.dtype == args->c.dtype);
     const struct plan *plan = find_plan(driver->plans, &shape);
     if (plan == NULL || !plan->is_there) {
         return HD_BUSY;
@@ -341,7 +458,12 @@ hd_status hd_cuda_multiply(struct hd_ops_device *device, const struct hd_gemm_ar
     if (status != HD_OK) {
         return status;
     }
-    const cublasStatus_t error = driver->blas.cublasLtMatmul(
+    cublasStatus_t error =
+        shape.is_mxfp8 ? point_to_scales(&driver->blas, plan, args) : CUBLAS_STATUS_SUCCESS;
+    if (error != CUBLAS_STATUS_SUCCESS) {
+        return fail(driver, "cublasLtMatmulDescSetAttribute", error);
+    }
+    error = driver->blas.cublasLtMatmul(
         driver->plans->handle, plan->product, &one, args->b.data, plan->a, args->a.data, plan->b,
         shape.has_add ? &one : &zero, c, plan->c, args->c.data, plan->c, &plan->algorithm,
         driver->workspace, HD_CUDA_WORKSPACE_BYTES, driver->stream);

@@ -13,17 +13,17 @@ const struct hd_cuda_row hd_cuda_rows[HD_CUDA_KERNEL_COUNT] = {HD_CUDA_KERNELS(R
 
 enum { PART_BYTES = 256 };
 
-static uint64_t rounded(uint64_t bytes)
+uint64_t hd_cuda_part_bytes(uint64_t bytes)
 {
     return (bytes + PART_BYTES - 1) / PART_BYTES * PART_BYTES;
 }
 
 void *hd_cuda_take(struct hd_cuda_arena *arena, uint64_t bytes)
 {
-    assert(rounded(bytes) <= arena->left_bytes);
+    assert(hd_cuda_part_bytes(bytes) <= arena->left_bytes);
     void *part = arena->at;
-    arena->at += rounded(bytes);
-    arena->left_bytes -= rounded(bytes);
+    arena->at += hd_cuda_part_bytes(bytes);
+    arena->left_bytes -= hd_cuda_part_bytes(bytes);
     return part;
 }
 
@@ -34,13 +34,13 @@ static uint64_t larger(uint64_t one, uint64_t other)
 
 static uint64_t floats(uint64_t count)
 {
-    return rounded(count * sizeof(float));
+    return hd_cuda_part_bytes(count * sizeof(float));
 }
 
 static uint64_t head_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
 {
     const uint64_t columns = spec->vocabulary < HD_HEAD_CHUNK ? spec->vocabulary : HD_HEAD_CHUNK;
-    return floats(tokens * columns) + rounded(tokens * columns * sizeof(uint16_t)) +
+    return floats(tokens * columns) + hd_cuda_part_bytes(tokens * columns * sizeof(uint16_t)) +
            larger(floats(tokens * spec->width), 3 * floats(tokens));
 }
 
@@ -48,7 +48,7 @@ static uint64_t router_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
 {
     const uint64_t chunks = hd_cuda_blocks(tokens, HD_CUDA_ROUTER_CHUNK);
     return floats(tokens * spec->experts) + floats(chunks * spec->experts * spec->width) +
-           rounded(spec->experts * sizeof(double));
+           hd_cuda_part_bytes(spec->experts * sizeof(double));
 }
 
 uint64_t hd_cuda_scratch_bytes(const struct hd_stage_spec *spec)
@@ -58,6 +58,7 @@ uint64_t hd_cuda_scratch_bytes(const struct hd_stage_spec *spec)
     bytes = larger(bytes, floats(tokens * spec->heads));
     bytes = larger(bytes, floats(tokens * spec->width)); /* a product's sum before it is rounded */
     bytes = larger(bytes, router_bytes(spec, tokens));
+    bytes = larger(bytes, hd_cuda_mxfp8_bytes(spec));
     return spec->has_head ? larger(bytes, head_bytes(spec, tokens)) : bytes;
 }
 
@@ -65,6 +66,7 @@ const struct hd_ops hd_cuda_ops = {
     .size = sizeof hd_cuda_ops,
     .activation = HD_BF16,
     .statistic = HD_F32,
+    .native_mxfp8 = 1,
     .scratch_bytes = hd_cuda_scratch_bytes,
     .embed = hd_cuda_embed,
     .embed_backward = hd_cuda_embed_backward,

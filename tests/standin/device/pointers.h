@@ -89,6 +89,9 @@ static const uint16_t hd_quantise_args_pointers[] = {AT(source),          AT(tar
 static const uint16_t hd_image_args_pointers[] = {AT(source), AT(rowwise), AT(columnwise),
                                                   AT(row_limit), NO_MORE};
 #undef ARGS
+#define ARGS hd_pack
+static const uint16_t hd_pack_pointers[] = {AT(source), AT(data), AT(scales), NO_MORE};
+#undef ARGS
 #define ARGS hd_product
 static const uint16_t hd_product_pointers[] = {AT(a), AT(b), AT(add), AT(c), AT(offsets), NO_MORE};
 #undef ARGS

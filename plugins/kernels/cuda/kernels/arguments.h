@@ -46,6 +46,8 @@
     X(quantise_columns, 256, hd_quantise_args, hd_none_shared)                   \
     X(dequantise, 256, hd_quantise_args, hd_none_shared)                         \
     X(image, 128, hd_image_args, hd_image_shared)                                \
+    X(pack_rows, 256, hd_pack, hd_none_shared)                                   \
+    X(pack_columns, 128, hd_pack, hd_none_shared)                                \
     X(product, 256, hd_product, hd_product_shared)                               \
     X(tile_fprop, 256, hd_tile, hd_tile_shared)                                  \
     X(tile_dgrad, 256, hd_tile, hd_tile_shared)                                  \

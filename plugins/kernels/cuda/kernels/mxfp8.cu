@@ -13,6 +13,7 @@
  */
 #include "arguments.h"
 #include "language.cuh"
+#include "places.h"
 #include "shared.h"
 
 #define HD_SCALE_NAN   0xffu
@@ -75,13 +76,11 @@ HD_INLINE uint64_t rows_there(const int32_t *row_limit, uint64_t rows)
     return row_limit == NULL || (uint64_t)*row_limit > rows ? rows : (uint64_t)*row_limit;
 }
 
-/* Four threads a block of 32, each of 8 neighbours. */
-HD_KERNEL(quantise_rows, 256, hd_quantise_args)
+/* Four threads a block of 32, each of 8 neighbours, to `to`; answers the scale.  All threads of the
+   warp come here, those that are not live with nothing. */
+HD_INLINE uint32_t quantise_vector(const uint16_t *from, uint8_t *to, uint32_t rule,
+                                   const int is_live)
 {
-    const uint64_t vector = (uint64_t)hd_block_x() * hd_threads() + hd_thread();
-    const uint64_t count = rows_there(args.row_limit, args.rows) * args.columns / HD_VECTOR;
-    const int is_live = vector < count;
-    const uint16_t *from = (const uint16_t *)args.source + (is_live ? vector : 0) * HD_VECTOR;
     float value[HD_VECTOR] = {0, 0, 0, 0, 0, 0, 0, 0};
     uint32_t largest = 0, low = 0, high = 0;
     if (is_live) {
@@ -95,18 +94,29 @@ HD_KERNEL(quantise_rows, 256, hd_quantise_args)
         const uint32_t other = hd_xor_u32(largest, mask);
         largest = other > largest ? other : largest;
     }
-    const uint32_t scale = scale_of(largest, args.scale_rule);
+    const uint32_t scale = scale_of(largest, rule);
     for (uint32_t i = 0; i < 4; i++) {
         low |= element_of(value[i], scale) << (8 * i);
         high |= element_of(value[4 + i], scale) << (8 * i);
     }
     if (is_live) {
-        uint32_t *to = (uint32_t *)(void *)((uint8_t *)args.rowwise.data + vector * HD_VECTOR);
-        to[0] = low;
-        to[1] = high;
-        if (vector % 4 == 0) {
-            args.rowwise.scales[vector / 4] = (uint8_t)scale;
-        }
+        ((uint32_t *)(void *)to)[0] = low;
+        ((uint32_t *)(void *)to)[1] = high;
+    }
+    return scale;
+}
+
+HD_KERNEL(quantise_rows, 256, hd_quantise_args)
+{
+    const uint64_t vector = (uint64_t)hd_block_x() * hd_threads() + hd_thread();
+    const uint64_t count = rows_there(args.row_limit, args.rows) * args.columns / HD_VECTOR;
+    const int is_live = vector < count;
+    const uint64_t at = is_live ? vector * HD_VECTOR : 0;
+    const uint32_t scale =
+        quantise_vector((const uint16_t *)args.source + at, (uint8_t *)args.rowwise.data + at,
+                        args.scale_rule, is_live);
+    if (is_live && vector % 4 == 0) {
+        args.rowwise.scales[vector / 4] = (uint8_t)scale;
     }
 }
 
@@ -146,6 +156,58 @@ HD_KERNEL(dequantise, 256, hd_quantise_args)
     const uint8_t *scales = is_rowwise ? args.rowwise.scales : args.columnwise.scales;
     const float scale = scale_value(scales[is_rowwise ? at / HD_ROW_BLOCK : down]);
     ((uint16_t *)args.target)[at] = hd_bf16_of(element_value(data[at]) * scale);
+}
+
+/* --- operands of a block-scaled product --------------------------------------------------------
+ */
+
+/* A block of threads has 16 rows and 4 blocks of 32 of each; where there is no such row or block it
+   writes the zero that pads the scales. */
+HD_KERNEL(pack_rows, 256, hd_pack)
+{
+    const uint64_t row = (uint64_t)hd_block_y() * HD_PACK_ROWS + hd_thread() / 16;
+    const uint64_t column =
+        (uint64_t)hd_block_x() * 4 * HD_ROW_BLOCK + hd_thread() % 16 * HD_VECTOR;
+    const int is_live = row < args.rows && column < args.columns;
+    const uint64_t at = is_live ? row * args.columns + column : 0;
+    const uint32_t scale =
+        quantise_vector(args.source + at, args.data + at, args.scale_rule, is_live);
+    if (hd_thread() % 4 == 0) {
+        args.scales[hd_scale_at(row, column / HD_ROW_BLOCK, args.columns / HD_ROW_BLOCK)] =
+            (uint8_t)(is_live ? scale : 0);
+    }
+}
+
+/* One thread a block of 32 down a column, which becomes 32 neighbours of the turned matrix. */
+HD_KERNEL(pack_columns, 128, hd_pack)
+{
+    const uint64_t column = (uint64_t)hd_block_x() * hd_threads() + hd_thread();
+    const uint64_t row = (uint64_t)hd_block_y() * HD_ROW_BLOCK, columns = args.columns;
+    uint32_t scale = 0;
+    if (column < columns && row < args.rows) {
+        const uint16_t *from = args.source + row * columns + column;
+        struct hd_words *to = (struct hd_words *)(void *)(args.data + column * args.rows + row);
+        uint16_t value[HD_ROW_BLOCK];
+        uint32_t largest = 0;
+        HD_UNROLL
+        for (uint32_t i = 0; i < HD_ROW_BLOCK; i++) {
+            value[i] = from[i * columns];
+            const uint32_t magnitude = magnitude_of(value[i]);
+            largest = magnitude > largest ? magnitude : largest;
+        }
+        scale = scale_of(largest, args.scale_rule);
+        HD_UNROLL
+        for (uint32_t half = 0; half < 2; half++) {
+            struct hd_words words = {{0, 0, 0, 0}};
+            HD_UNROLL
+            for (uint32_t i = 0; i < 16; i++) {
+                words.word[i / 4] |= element_of(hd_f32_of(value[16 * half + i]), scale)
+                                     << (8 * (i % 4));
+            }
+            to[half] = words;
+        }
+    }
+    args.scales[hd_scale_at(column, hd_block_y(), args.rows / HD_ROW_BLOCK)] = (uint8_t)scale;
 }
 
 /* --- both images of a source, as the emulated GEMMs read them --------------------------------- */

@@ -100,6 +100,16 @@ struct hd_tile {
     uint32_t c_is_f32, add_is_f32, adds_to_c;
 };
 
+/* An operand of a block-scaled product: the contraction contiguous, and the scales of places.h. */
+struct hd_pack {
+    const uint16_t *source; /* [rows, columns] */
+    uint8_t *data;          /* pack_rows: [rows, columns]; pack_columns: [columns, rows] */
+    uint8_t *scales;
+    uint32_t rows, columns, scale_rule;
+};
+
+#define HD_PACK_ROWS 16u /* of a block of pack_rows, which has 4 blocks of 32 of each */
+
 struct hd_attention_gradient {
     struct hd_attention_args op;
     float *inner; /* [batch, h, sequence]: D */

@@ -17,6 +17,7 @@
  */
 #include "arguments.h"
 #include "language.cuh"
+#include "places.h"
 #include "shared.h"
 
 #define HD_TILE_LINE   (HD_TILE_DEPTH + 8u) /* elements from row to row; the pad parts the banks */
@@ -197,26 +198,18 @@ HD_INLINE void make_tile(const struct hd_tile *args, const struct hd_tile_part *
 HD_INLINE struct hd_tile_part part_of_rows(const struct hd_tile *args, uint32_t b_line)
 {
     struct hd_tile_part part;
-    uint32_t tile = hd_block_y(), expert = 0, begin = 0, end = args->rows;
+    struct hd_tile_place place = {0, hd_block_y() * HD_TILE_ROWS, args->rows};
+    part.is_there = 1;
     if (args->offsets != NULL) {
-        uint32_t tiles = 0;
-        for (expert = 0; expert < args->expert_count; expert++) {
-            begin = (uint32_t)args->offsets[expert];
-            end = (uint32_t)args->offsets[expert + 1];
-            tiles = (end - begin + HD_TILE_ROWS - 1) / HD_TILE_ROWS;
-            if (tile < tiles) {
-                break;
-            }
-            tile -= tiles;
-        }
+        place = hd_tile_find(args->offsets, args->expert_count, hd_block_y());
+        part.is_there = place.expert < args->expert_count;
     }
-    part.is_there = expert < args->expert_count || args->offsets == NULL;
     part.a.data = args->a;
-    part.a.first = begin + tile * HD_TILE_ROWS;
-    part.a.limit = end;
+    part.a.first = place.first;
+    part.a.limit = place.end;
     part.a.depth = args->depth;
     part.a.line = args->depth;
-    part.b.data = args->b + (part.is_there ? expert * args->matrix : 0);
+    part.b.data = args->b + (part.is_there ? place.expert * args->matrix : 0);
     part.b.first = hd_block_x() * HD_TILE_COLUMNS;
     part.b.limit = args->columns;
     part.b.depth = args->depth;

@@ -1,0 +1,135 @@
+/*
+ * plugins/kernels/cuda/mxfp8.c - dense products of MXFP8 operands by the device's own instruction.
+ *
+ *              a of ours      b of ours      packed, contraction contiguous
+ *   FPROP      [m, k] rows    [n, k] rows    [m, k]  [n, k]
+ *   DGRAD      [m, n] rows    [n, k] down    [m, n]  [k, n]
+ *   WGRAD      [m, n] down    [m, k] down    [n, m]  [k, m]
+ *
+ * Once packed all three are the product A B^T that cuBLASLt takes, so there is one kind of plan.  A
+ * column's blocks cannot be had from a row's, so the turned operands are quantised as such.
+ *
+ * An operand lives in scratch from its packing to its product; weights too, which costs a pass over
+ * them in each product and no memory beside them.
+ */
+#include "device.h"
+
+#include <assert.h>
+
+#define TRY(step)                       \
+    do {                                \
+        const hd_status tried = (step); \
+        if (tried != HD_OK) {           \
+            return tried;               \
+        }                               \
+    } while (0)
+
+/* --- which way -------------------------------------------------------------------------------- */
+
+const char *hd_cuda_mxfp8_missing(const struct hd_cuda_mxfp8_facts *facts)
+{
+    if (facts->experts > 0) {
+        return "a product of experts has row counts that only the device knows, and cuBLASLt takes "
+               "them from the host";
+    }
+    if (!facts->has_cublaslt) {
+        return "dense products are our own (kernel.cuda.products), which have no MXFP8";
+    }
+    if (facts->capability < HD_CUDA_MXFP8_CAPABILITY_MIN) {
+        return "the device has no products in MXFP8: they begin with compute capability 10.0";
+    }
+    if (facts->algorithm_count < HD_CUDA_FORM_COUNT) {
+        return "cuBLASLt has no algorithm in MXFP8 for each of the three products of a weight";
+    }
+    return NULL;
+}
+
+enum hd_cuda_way hd_cuda_mxfp8_way(enum hd_cuda_wish wish, const char *missing)
+{
+    if (missing != NULL) {
+        return wish == HD_CUDA_WISH_NATIVE ? HD_CUDA_WAY_REFUSED : HD_CUDA_WAY_EMULATED;
+    }
+    return wish == HD_CUDA_WISH_EMULATED ? HD_CUDA_WAY_EMULATED : HD_CUDA_WAY_NATIVE;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Parts start on 256 bytes, which is more than the 16 that cuBLASLt asks of data and scales. */
+static uint64_t packed_bytes(uint64_t outer, uint64_t depth)
+{
+    return hd_cuda_part_bytes(outer * depth) +
+           hd_cuda_part_bytes(hd_scale_bytes(outer, depth / HD_ROW_BLOCK));
+}
+
+static uint64_t product_bytes(uint64_t rows, uint64_t columns, uint64_t depth)
+{
+    return packed_bytes(rows, depth) + packed_bytes(columns, depth);
+}
+
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+/* The three products of y = x W^T, with W [rows, columns]. */
+static uint64_t weight_bytes(uint64_t tokens, uint64_t rows, uint64_t columns)
+{
+    return larger(
+        larger(product_bytes(tokens, rows, columns), product_bytes(tokens, columns, rows)),
+        product_bytes(rows, columns, tokens));
+}
+
+uint64_t hd_cuda_mxfp8_bytes(const struct hd_stage_spec *spec)
+{
+    const uint64_t tokens = (uint64_t)spec->batch * spec->sequence;
+    if (spec->precision != HD_PRECISION_MXFP8 || spec->experts > 0) {
+        return 0;
+    }
+    return larger(weight_bytes(tokens, 2ull * spec->expert_width, spec->width),
+                  weight_bytes(tokens, spec->width, spec->expert_width));
+}
+
+/* --- a product -------------------------------------------------------------------------------- */
+
+/* Makes `matrix` its packed self: [rows, columns], or turned [columns, rows]. */
+static hd_status pack(struct hd_ops_device *device, struct hd_cuda_arena *arena,
+                      struct hd_matrix *matrix, const struct hd_pack *how, int is_turned)
+{
+    const uint32_t outer = is_turned ? matrix->columns : matrix->rows;
+    const uint32_t depth = is_turned ? matrix->rows : matrix->columns;
+    const uint32_t inner = depth / HD_ROW_BLOCK;
+    const uint32_t padded_outer = hd_cuda_blocks(outer, HD_SCALE_OUTER) * HD_SCALE_OUTER;
+    const uint32_t across = hd_cuda_blocks(inner, HD_SCALE_INNER);
+    struct hd_pack args = *how;
+    assert(matrix->rows % HD_ROW_BLOCK == 0 && matrix->columns % HD_ROW_BLOCK == 0);
+    args.source = matrix->data;
+    args.rows = matrix->rows;
+    args.columns = matrix->columns;
+    args.data = hd_cuda_take(arena, (uint64_t)outer * depth);
+    args.scales = hd_cuda_take(arena, hd_scale_bytes(outer, inner));
+    *matrix = (struct hd_matrix){args.data, args.scales, HD_E4M3, outer, depth};
+    return is_turned ? device->launch(device, HD_CUDA_pack_columns,
+                                      (struct hd_cuda_grid){padded_outer / HD_SCALE_OUTER,
+                                                            across * HD_SCALE_INNER, 1},
+                                      &args)
+                     : device->launch(device, HD_CUDA_pack_rows,
+                                      (struct hd_cuda_grid){across, padded_outer / HD_PACK_ROWS, 1},
+                                      &args);
+}
+
+hd_status hd_cuda_gemm_mxfp8(struct hd_ops_device *device, const struct hd_gemm_args *args)
+{
+    struct hd_cuda_arena arena = device->scratch;
+    const struct hd_pack how = {.scale_rule = args->scale_rule};
+    struct hd_gemm_args product = *args;
+    if (device->has_mxfp8 == NULL || !device->has_mxfp8(device, args)) {
+        return HD_BUSY;
+    }
+    TRY(pack(device, &arena, &product.a, &how, args->form == HD_WGRAD));
+    TRY(pack(device, &arena, &product.b, &how, args->form != HD_FPROP));
+    product.form = HD_FPROP;
+    if (args->form == HD_WGRAD) {
+        product.add = args->c;
+    }
+    return device->multiply(device, &product);
+}
