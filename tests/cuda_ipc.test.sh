@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The transport cuda_ipc as a user meets it: refused with a sentence where there is no GPU, and over
-# the CUDA stand-in judged by `heddle conform`, broken in three ways, and driven by whole runs.
+# the CUDA stand-in judged by `heddle conform`, broken in four ways, and driven by whole runs.
 set -uo pipefail
 heddle=$HD_BUILD_DIR/bin/heddle
 standin=$HD_BUILD_DIR/tests/standin/libheddle_standin_cuda.so
@@ -73,7 +73,7 @@ ends() {
     "$heddle" conform cuda_ipc $over_standin --bytes-max 4M >out 2>err ||
         say "conform: $(cat err) $(grep '^  fail' out)"
     grep -q '^2[5-9] passed, 0 failed, [12] skipped' out || say "conform: $(tail -n 1 out)"
-    for row in visible:signal_first lease:early_credit order:early_wait; do
+    for row in visible:signal_first lease:early_credit order:early_wait prompt:stream_credit; do
         check=${row%:*}
         "$heddle" conform "$broken" $over_standin --check "$check" >out 2>err ||
             say "conform of a sound signal.c: $(cat err) $(grep '^  fail' out)"

@@ -24,6 +24,8 @@ const struct hd_conform_check hd_conform_transports[] = {
      hd_conform_transport_lease},
     {"busy", HD_CONFORM_SEMANTICS, 60, "reserve",
      "at depth 1 a BUSY comes in time and takes nothing", hd_conform_transport_busy},
+    {"prompt", HD_CONFORM_SEMANTICS, 60, "G4",
+     "a post without its credit returns, and holds up no stream", hd_conform_transport_prompt},
     {"sizes", HD_CONFORM_SEMANTICS, 90, "G2", "odd sizes from 1 byte on arrive whole",
      hd_conform_transport_sizes},
     {"large", HD_CONFORM_SEMANTICS, 120, "G2", "so do large messages", hd_conform_transport_large},

@@ -27,6 +27,7 @@ void hd_conform_transport_arrival(struct hd_conform_case *check);
 void hd_conform_transport_visible(struct hd_conform_case *check);
 void hd_conform_transport_lease(struct hd_conform_case *check);
 void hd_conform_transport_busy(struct hd_conform_case *check);
+void hd_conform_transport_prompt(struct hd_conform_case *check);
 void hd_conform_transport_seal(struct hd_conform_case *check);
 
 /* transport_faults.c */

@@ -255,6 +255,46 @@ void hd_conform_transport_busy(struct hd_conform_case *check)
     judge_leases(check, 1, 1);
 }
 
+/* --- no credit, no wait -------------------------------------------------------------------- */
+
+/* The only receive slot is leased; what is posted meanwhile returns, and its stream goes on. */
+static void post_without_credit(struct hd_rig *rig)
+{
+    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_message first = {.sequence = 0}, second = {.sequence = 1};
+
+    HD_RIG_EXPECT(rig, rig->rank == 0 ? "sending" : "receiving", first,
+                  rig->rank == 0 ? hd_port_send(port, first) : hd_port_receive(port, first), HD_OK);
+    HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+    if (rig->rank == 0) {
+        HD_RIG_EXPECT(rig, "sending", second, hd_port_send(port, second), HD_OK);
+        const hd_status status = hd_lent_rest(port->device);
+        HD_RIG_HOLD(rig, status == HD_OK,
+                    "message 1 is posted, and its stream waits until message 0 is released: %s",
+                    hd_status_name(status));
+    }
+    HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+    if (rig->rank == 1) {
+        HD_RIG_EXPECT(rig, "release", first, hd_port_release(port, first), HD_OK);
+        HD_RIG_EXPECT(rig, "receiving", second, hd_port_receive(port, second), HD_OK);
+    }
+}
+
+void hd_conform_transport_prompt(struct hd_conform_case *check)
+{
+    const struct hd_channel channel = {0, HD_FORWARD, 0, 1, 1, 1, 3000};
+
+    if ((hd_rig_capabilities(check) & (HD_TRANSPORT_IN_PLACE | HD_TRANSPORT_HOOK)) != 0) {
+        hd_conform_skip(check, "in place, as a hook may be, a slot is reserved with its credit");
+        return;
+    }
+    hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
+                                           .channel_count = 1,
+                                           .channels = &channel,
+                                           .body = post_without_credit,
+                                           .needs_peer = 1});
+}
+
 /* --- the seal ------------------------------------------------------------------------------ */
 
 /* What is done to the seal of each message, and what the core says of it. */

@@ -5,6 +5,7 @@
  *   signal_first  the signal is given when the copy is enqueued, and not behind it
  *   early_credit  a release gives the credit of the next lease too
  *   early_wait    a stream waits for the message before
+ *   stream_credit a post makes the caller's stream wait for the message's credit
  *   (unset)       sound
  *
  * The warm-up is left right, or open would find it.
@@ -18,6 +19,22 @@ static int is_broken(const char *how)
 {
     const char *wanted = getenv("IPC_BROKEN");
     return wanted != NULL && strcmp(wanted, how) == 0;
+}
+
+hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                           void *stream)
+{
+    const struct cuda_library *cuda = &instance->cuda;
+    const uint64_t depth = lane->turn.channel->depth;
+
+    if (is_broken("stream_credit") && sequence >= depth) {
+        (void)cuda->cuStreamWaitValue64(stream,
+                                        ipc_gpu_word(lane, offsetof(struct ipc_words, credit)),
+                                        sequence - depth + 1, CU_STREAM_WAIT_VALUE_GEQ);
+    }
+    return ipc_runtime(
+        instance, lane, "cudaEventRecord",
+        cuda->cudaEventRecord(lane->sends[sequence % lane->turn.slot_count].written, stream));
 }
 
 hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,

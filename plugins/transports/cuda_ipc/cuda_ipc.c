@@ -140,11 +140,9 @@ static hd_status post_send(struct hd_transport *instance, const struct hd_messag
         return status;
     }
     struct ipc_lane *lane = (struct ipc_lane *)turn;
-    struct ipc_send *send = &lane->sends[message->sequence % turn->slot_count];
-    send->is_ordered = stream != NULL;
+    lane->sends[message->sequence % turn->slot_count].is_ordered = stream != NULL;
     if (stream != NULL) {
-        status = ipc_runtime(instance, lane, "cudaEventRecord",
-                             instance->cuda.cudaEventRecord(send->written, stream));
+        status = ipc_mark_written(instance, lane, message->sequence, stream);
     }
     if (status == HD_OK) {
         turn->posted_count++;

@@ -138,6 +138,9 @@ int ipc_is_idle(struct hd_transport *instance);
 
 /* --- signal.c --- */
 
+/* All that a post puts into the caller's stream: a mark behind what has written the slot. */
+hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                           void *stream);
 /* Puts the copy of `sequence` into its stream, the signal and the mark of its end behind it. */
 hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
                    uint64_t signal);

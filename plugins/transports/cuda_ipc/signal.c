@@ -1,12 +1,22 @@
 /*
- * cuda_ipc/signal.c - the three moves that the order of everything hangs on.
+ * cuda_ipc/signal.c - the four moves that the order of everything hangs on.
  *
+ *   source's compute       writes ... | written, and nothing else, so that it never waits (G4)
  *   source's copy stream   wait written | copy | arrived = k + 1 | sent
  *   target's stream                              wait arrived > k | reads ... | credit = k + 1
  *
  * tests/fault has a wrong one of each, which the conformance suite must find.
  */
 #include "ipc.h"
+
+hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+                           void *stream)
+{
+    const struct ipc_send *send = &lane->sends[sequence % lane->turn.slot_count];
+
+    return ipc_runtime(instance, lane, "cudaEventRecord",
+                       instance->cuda.cudaEventRecord(send->written, stream));
+}
 
 hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
                    uint64_t signal)
