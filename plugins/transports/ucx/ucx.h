@@ -51,7 +51,8 @@ struct ucx_peer {
     int is_mapped;         /* its region is memory of this process too */
     int is_messaged;       /* nobody may write the other's memory: ucx_put sends messages */
     uint64_t stop_out, stop_in;
-    struct ucx_flight stop_sent, stop_received; /* "this rank sends no more" */
+    struct ucx_flight stop_sent, stop_received; /* "this rank sends no more"; a flush before it */
+    int has_said_stop;
 };
 
 /* This rank's end of one channel. */
