@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "plugins/kernels/transformer/transformer.h"
 #include "support/check.h"
+#include "support/mxfp8_vectors.h"
 #include "tests/standin/device/launch.h"
 #ifdef HD_WITH_CPU
 #include "plugins/kernels/cpu/device.h"
@@ -20,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 32, VECTOR_MAX = 384, RULE_COUNT = 2, TABLE_MAX = 4 };
+enum { BLOCK = 32, RULE_COUNT = 2, TABLE_MAX = 4 };
 
 struct table {
     const char *name;
@@ -28,6 +29,9 @@ struct table {
 };
 
 extern const struct hd_ops reference_ops_bf16, reference_ops_f32, hd_cuda_ops;
+
+static const struct hd_mxfp8_vector *vectors;
+static unsigned vector_count;
 
 static struct table tables[TABLE_MAX];
 static unsigned table_count;
@@ -54,68 +58,6 @@ static void add_lanes(void)
 static struct hd_ops_device *device_of(const struct hd_ops *ops)
 {
     return ops == &hd_cuda_ops ? hd_emulated_bare() : NULL;
-}
-
-/* --- the vectors ------------------------------------------------------------------------------ */
-
-struct vector {
-    char name[64];
-    uint8_t scale[RULE_COUNT]; /* by scale_rule: 0 up, 1 down */
-    uint8_t elements[RULE_COUNT][BLOCK];
-    float values[BLOCK];
-    int is_bf16;
-};
-
-static struct vector vectors[VECTOR_MAX];
-static unsigned vector_count;
-
-static uint8_t read_byte(const char *text)
-{
-    const char digits[3] = {text[0], text[1], '\0'};
-    return (uint8_t)strtoul(digits, NULL, 16);
-}
-
-static void read_elements(const char *text, uint8_t *elements)
-{
-    assert(strlen(text) == (size_t)2 * BLOCK);
-    for (unsigned i = 0; i < BLOCK; i++) {
-        elements[i] = read_byte(text + (size_t)2 * i);
-    }
-}
-
-/* id,name,floor scale,floor elements,up scale,up elements,32 values */
-static void read_vector(char *line, struct vector *out)
-{
-    char *rest = line, *fields[6 + BLOCK];
-    for (unsigned field = 0; field < 6 + BLOCK; field++) {
-        fields[field] = strsep(&rest, ",\n");
-        assert(fields[field] != NULL);
-    }
-    snprintf(out->name, sizeof out->name, "%s", fields[1]);
-    out->scale[1] = read_byte(fields[2]);
-    out->scale[0] = read_byte(fields[4]);
-    read_elements(fields[3], out->elements[1]);
-    read_elements(fields[5], out->elements[0]);
-    out->is_bf16 = 1;
-    for (unsigned i = 0; i < BLOCK; i++) {
-        const float value = strtof(fields[6 + i], NULL);
-        out->values[i] = value;
-        out->is_bf16 &= isnan(value) || hd_bf16_to_float(hd_bf16_from_float(value)) == value;
-    }
-}
-
-static void read_vectors(void)
-{
-    char line[4096];
-    FILE *file = fopen(hd_check_source("tests/golden/mxfp8_vectors.csv"), "r");
-    assert(file != NULL);
-    for (unsigned row = 0; fgets(line, sizeof line, file) != NULL; row++) {
-        assert(vector_count < VECTOR_MAX);
-        if (row > 0) { /* the first has the names of the columns */
-            read_vector(line, &vectors[vector_count++]);
-        }
-    }
-    fclose(file);
 }
 
 /* --- matrices --------------------------------------------------------------------------------- */
@@ -203,7 +145,7 @@ static void check_rows(const struct table *table, const struct hd_ops *ops, uint
     }
     quantise(&sheet, 0, rule);
     for (unsigned i = 0; i < vector_count; i++) {
-        const struct vector *vector = &vectors[i];
+        const struct hd_mxfp8_vector *vector = &vectors[i];
         if (ops->activation == HD_BF16 && !vector->is_bf16) {
             continue;
         }
@@ -233,9 +175,9 @@ static void check_columns(const struct hd_ops *ops, uint32_t rule)
     if (ops == NULL) {
         return;
     }
-    struct sheet sheet = open_sheet(ops, BLOCK, VECTOR_MAX);
-    for (uint64_t i = 0; i < BLOCK * VECTOR_MAX; i++) {
-        put(&sheet, i, vectors[i % VECTOR_MAX].values[i / VECTOR_MAX]);
+    struct sheet sheet = open_sheet(ops, BLOCK, HD_MXFP8_VECTOR_MAX);
+    for (uint64_t i = 0; i < BLOCK * HD_MXFP8_VECTOR_MAX; i++) {
+        put(&sheet, i, vectors[i % HD_MXFP8_VECTOR_MAX].values[i / HD_MXFP8_VECTOR_MAX]);
     }
     quantise(&sheet, 1, rule);
     for (unsigned i = 0; i < vector_count; i++) {
@@ -244,7 +186,7 @@ static void check_columns(const struct hd_ops *ops, uint32_t rule)
         }
         CU_ASSERT_EQUAL(sheet.args.columnwise.scales[i], vectors[i].scale[rule]);
         for (unsigned row = 0; row < BLOCK; row++) {
-            const uint64_t at = (uint64_t)row * VECTOR_MAX + i;
+            const uint64_t at = (uint64_t)row * HD_MXFP8_VECTOR_MAX + i;
             CU_ASSERT_EQUAL(element_at(&sheet.args.columnwise, at), vectors[i].elements[rule][row]);
         }
     }
@@ -472,6 +414,7 @@ int main(void)
     add_lanes();
 #endif
     add_table("cuda, emulated", &hd_cuda_ops, NULL);
-    read_vectors();
+    vectors = hd_mxfp8_vectors()->rows;
+    vector_count = hd_mxfp8_vectors()->count;
     return hd_check_main("mxfp8", checks, HD_CHECK_COUNT(checks));
 }

@@ -54,9 +54,13 @@ static const char *find_option(const char *options, const char *key)
     return NULL;
 }
 
-static void fill_host(struct hd_harness *harness, const char *options)
+void hd_harness_fill(struct hd_harness *harness, const struct hd_plugin *plugin,
+                     const char *options)
 {
-    const struct hd_plugin *plugin = harness->plugin;
+    memset(harness, 0, sizeof *harness);
+    harness->plugin = plugin;
+    harness->ops = plugin->ops;
+    harness->device.size = sizeof harness->device;
     assert(plugin->option_count <= HD_HARNESS_OPTION_MAX);
     for (uint32_t i = 0; i < plugin->option_count; i++) {
         const char *text = options ? find_option(options, plugin->options[i].name) : NULL;
@@ -72,21 +76,35 @@ static void fill_host(struct hd_harness *harness, const char *options)
     harness->host.fail = host_fail;
 }
 
+const char *hd_harness_cuda(int is_standin, const char *option)
+{
+    static char plugin[2048];
+    const char *comma = option != NULL ? "," : "";
+    if (is_standin) {
+        snprintf(plugin, sizeof plugin, "cuda:cuda_runtime=%s,cublaslt=%s%s%s",
+                 hd_check_build("tests/standin/libheddle_standin_cuda.so"),
+                 hd_check_build("tests/standin/libheddle_standin_cublaslt.so"), comma,
+                 option != NULL ? option : "");
+    } else {
+        snprintf(plugin, sizeof plugin, "cuda:%s", option != NULL ? option : "");
+    }
+    return plugin;
+}
+
 int hd_harness_open(struct hd_harness *harness, const char *name, const char *options)
 {
     char file[256];
     memset(harness, 0, sizeof *harness);
     snprintf(file, sizeof file, "heddle_kernel_%s.so", name);
-    harness->library = dlopen(hd_check_plugin(file), RTLD_NOW | RTLD_LOCAL);
-    if (harness->library == NULL) {
+    void *library = dlopen(hd_check_plugin(file), RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
         printf("%s\n", dlerror());
         return -1;
     }
-    harness->plugin = dlsym(harness->library, "hd_plugin");
-    assert(harness->plugin != NULL && harness->plugin->kind == HD_KIND_KERNEL);
-    harness->ops = harness->plugin->ops;
-    harness->device.size = sizeof harness->device;
-    fill_host(harness, options);
+    const struct hd_plugin *plugin = dlsym(library, "hd_plugin");
+    assert(plugin != NULL && plugin->kind == HD_KIND_KERNEL);
+    hd_harness_fill(harness, plugin, options);
+    harness->library = library;
     const hd_status status =
         harness->ops->open(&harness->host, 0, &harness->device, &harness->kernel);
     if (status != HD_OK) {

@@ -13,6 +13,13 @@
 
 #include "conform/chain.h"
 
+/* Host and options for a plugin that is linked; opens nothing. */
+void hd_harness_fill(struct hd_harness *harness, const struct hd_plugin *plugin,
+                     const char *options);
+/* "cuda:KEY=VALUE,..": the plugin cuda over this build's stand-ins, or over the libraries that it
+   finds itself, and perhaps one more option; static. */
+const char *hd_harness_cuda(int is_standin, const char *option);
+
 /* Loads heddle_kernel_NAME.so of HD_PLUGIN_DIR and opens device 0; `options` is NULL or
    "key=value,key=value" in the plugin's own keys.  0, or -1 after saying why on stdout. */
 int hd_harness_open(struct hd_harness *harness, const char *name, const char *options);

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct hd_stage_spec hd_stage_model(const struct hd_stage_shape *shape, uint32_t precision)
@@ -27,14 +26,7 @@ struct hd_stage_spec hd_stage_model(const struct hd_stage_shape *shape, uint32_t
 
 const char *hd_stage_standin(const char *option)
 {
-    static char plugin[2048];
-    const char *build = getenv("HD_BUILD_DIR");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(build);
-    snprintf(plugin, sizeof plugin,
-             "cuda:cuda_runtime=%s/tests/standin/libheddle_standin_cuda.so,"
-             "cublaslt=%s/tests/standin/libheddle_standin_cublaslt.so%s%s",
-             build, build, option ? "," : "", option ? option : "");
-    return plugin;
+    return hd_harness_cuda(1, option);
 }
 
 /* One whole step: forward, backward, and an update of learning rate 1e-3. */
