@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The kernels of the plugin cuda under compute-sanitizer, on a real GPU: small ops (tests/test_gpu_ops.c) and one
+# step of a small model (test_gpu_stages.c), by each of its four tools.  Any finding fails (docs/gpu.md).
+# SANITIZER names the tool where it is not on the path.  STANDIN=1 runs the same lines over the stand-ins, with
+# whatever SANITIZER is, which judges the script and no kernel.
+set -uo pipefail
+[ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || { echo "skipped: the kernel cuda is not built: nvcc is not installed"; exit 77; }
+if [ "${STANDIN:-}" != 1 ]; then
+    gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+    [ "$gpus" -gt 0 ] || { echo "skipped: there is no NVIDIA driver on this machine, or no GPU (nvidia-smi)"; exit 77; }
+fi
+tool=${SANITIZER:-}
+for place in compute-sanitizer "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" \
+    "${CUDA_HOME:-/usr/local/cuda}/compute-sanitizer/compute-sanitizer"; do
+    [ -n "$tool" ] || tool=$(command -v "$place")
+done
+[ -n "$tool" ] || { echo "skipped: compute-sanitizer is not installed (the toolkit's package cuda-sanitizer)"; exit 77; }
+world=$(mktemp -d)
+trap 'rm -rf "$world"' EXIT
+failed=0
+
+# An exit code that no program here has, so that a finding is not taken for a failed comparison.
+for check in memcheck racecheck initcheck synccheck; do
+    for words in "test_gpu_ops small" "test_gpu_stages step"; do
+        # shellcheck disable=SC2086 # a program and its argument
+        "$tool" --tool $check --error-exitcode 99 "$HD_BUILD_DIR/tests/"$words >"$world/out" 2>&1
+        code=$?
+        if [ $code -ne 0 ]; then
+            echo "FAILED: $check, $words: exit $code ($([ $code -eq 99 ] && echo "a finding" || echo "the program"))"
+            grep -E '^=========' "$world/out" | head -n 40
+            [ $code -eq 99 ] || tail -n 20 "$world/out"
+            failed=1
+        else
+            echo "$check, $words: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$world/out" | tail -n 1)"
+        fi
+    done
+done
+exit $failed
