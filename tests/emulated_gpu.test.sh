@@ -15,6 +15,8 @@ say() {
 
 "$HD_BUILD_DIR/tests/test_gpu_ops" >out 2>&1 || say "test_gpu_ops: exit $?: $(tail -n 30 out)"
 
+"$HD_SOURCE_DIR/tests/gpu_conform_cuda.test.sh" >out 2>&1 || say "gpu_conform_cuda: exit $?: $(cat out)"
+
 # A sanitizer of paper: it notes what it was asked, runs the program under memcheck, and finds what it is told.
 cat >sanitizer <<'TOOL'
 #!/bin/bash
