@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 static const struct hd_channel both_ways[] = {{0, HD_FORWARD, 0, 1, 3, 1, 40},
@@ -209,6 +210,63 @@ static void test_many_channels_few_descriptors(void)
                                                   .body = open_with_few_descriptors});
 }
 
+/* --- a target that has given up ------------------------------------------------------------ */
+
+enum { GIVEN_UP, IS_OVER, GIVE_UP_MS = 3000 };
+
+static struct hd_testbed_rank *late_rank; /* of this process */
+static hd_status (*get_at_once)(void *context, const char *key, void *value, uint64_t bytes,
+                                uint64_t deadline_ns);
+
+static void await_word(const struct hd_testbed_rank *rank, uint32_t word)
+{
+    const uint64_t deadline_ns = hd_testbed_deadline_ns(30000);
+    const struct timespec nap = {.tv_nsec = 1000000};
+
+    while (atomic_load(&rank->words[word]) == 0 && hd_testbed_deadline_ns(0) < deadline_ns) {
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* The cards are read only once the target is no more there. */
+static hd_status get_late(void *context, const char *key, void *value, uint64_t bytes,
+                          uint64_t deadline_ns)
+{
+    await_word(late_rank, GIVEN_UP);
+    return get_at_once(context, key, value, bytes, deadline_ns);
+}
+
+static int come_late(struct hd_testbed_rank *rank)
+{
+    if (rank->rank == 1) {
+        const hd_status status = hd_testbed_open(rank, GIVE_UP_MS);
+        atomic_store(&rank->words[GIVEN_UP], 1);
+        await_word(rank, IS_OVER);
+        HD_REQUIRE(rank, status == HD_TIMEOUT);
+        return 0;
+    }
+    late_rank = rank;
+    get_at_once = rank->host.get;
+    rank->host.get = get_late;
+    const hd_status status = hd_testbed_open(rank, 20000);
+    atomic_store(&rank->words[IS_OVER], 1);
+    HD_REQUIRE(rank, status == HD_PEER_LOST && rank->report.rank == 1);
+    HD_REQUIRE(rank, rank->report.count == 1 && strstr(rank->report.text, "given up") != NULL);
+    return 0;
+}
+
+static void test_a_target_that_gave_up_is_lost(void)
+{
+    static const struct hd_channel channel = {0, HD_FORWARD, 0, 1, 2, 1, 64};
+
+    hd_testbed_run_where(HD_TRANSPORT_IN_PLACE | HD_TESTBED_PLAIN,
+                         &(struct hd_testbed_job){.rank_count = 2,
+                                                  .channel_count = 1,
+                                                  .channels = &channel,
+                                                  .body = come_late,
+                                                  .unopened = 1});
+}
+
 int main(void)
 {
     static const struct hd_check checks[] = {
@@ -218,6 +276,8 @@ int main(void)
          test_open_and_close_again},
         {"whose peer has died keeps none either", test_survivor_keeps_nothing},
         {"many channels take few descriptors", test_many_channels_few_descriptors},
+        {"a source that comes late to a target that gave up has lost it",
+         test_a_target_that_gave_up_is_lost},
     };
     return hd_check_main("conform_transport_close", checks, HD_CHECK_COUNT(checks));
 }
