@@ -198,6 +198,29 @@ static void test_out_of_memory(void)
     hd_harness_close(&harness);
 }
 
+/* The time of a mark is the device's, noted on the host's clock somewhat late; whichever mark is
+   asked for first, the earlier one has the earlier time. */
+static void test_times_in_order(void)
+{
+    enum { ROUND_COUNT = 200 };
+    struct hd_harness harness;
+    uint32_t backward_count = 0;
+    open_bare(&harness);
+    for (uint32_t round = 0; round < ROUND_COUNT; round++) {
+        uint64_t marks[2], passed_ns[2] = {0};
+        for (uint32_t i = 0; i < 2; i++) {
+            CU_ASSERT_EQUAL_FATAL(harness.ops->mark(harness.kernel, &marks[i]), HD_OK);
+        }
+        for (uint32_t i = 2; i-- > 0;) {
+            CU_ASSERT_EQUAL_FATAL(
+                harness.ops->reached(harness.kernel, marks[i], UINT64_MAX, &passed_ns[i]), HD_OK);
+        }
+        backward_count += passed_ns[0] > passed_ns[1];
+    }
+    CU_ASSERT_EQUAL(backward_count, 0);
+    hd_harness_close(&harness);
+}
+
 struct watcher {
     struct hd_harness *harness;
     hd_status status;
@@ -252,6 +275,7 @@ int main(void)
         {"over stand-ins: K7, a stale payload is reported by reached", test_stale_payload},
         {"over stand-ins: K8, wild routing is followed by nobody", test_poisoned_payload},
         {"over stand-ins: no memory is a sentence", test_out_of_memory},
+        {"over stand-ins: the times of marks are in their order", test_times_in_order},
         {"over stand-ins: abort ends a wait", test_abort},
     };
     return hd_check_main("cuda_stages", checks, HD_CHECK_COUNT(checks));

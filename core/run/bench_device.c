@@ -140,7 +140,7 @@ hd_status hd_bench_device_copy(struct hd_bench_device *device, const struct hd_b
         const uint32_t count = left < BATCH_COUNT ? left : BATCH_COUNT;
         status = run_batch(device, copies->bytes, count, 1, times_ns);
         for (uint32_t i = 0; status == HD_OK && i < count; i++) {
-            copies->each_us[done + i] = (double)(times_ns[i + 1] - times_ns[i]) * 1e-3;
+            copies->each_us[done + i] = hd_bench_between_us(times_ns[i], times_ns[i + 1]);
         }
         done += count;
     }

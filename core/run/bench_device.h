@@ -40,6 +40,13 @@ void hd_bench_device_close(struct hd_bench_device *device); /* takes one that is
 hd_status hd_bench_device_blame(const struct hd_bench_device *device, hd_status status,
                                 struct hd_problem *problem);
 
+/* Microseconds between the times of two marks; 0 where a kernel's clock has it the other way round.
+ */
+static inline double hd_bench_between_us(uint64_t begin_ns, uint64_t end_ns)
+{
+    return end_ns > begin_ns ? (double)(end_ns - begin_ns) * 1e-3 : 0;
+}
+
 /* `count` copies of `bytes`, one behind the other, by the kernel's copy: how long each took, in
    microseconds, and all together in 1e9 bytes a second; by the device's marks. */
 struct hd_bench_copies {

@@ -22,10 +22,10 @@ void hd_exchange_give(struct hd_exchange_sample *sample)
     *sample = (struct hd_exchange_sample){0};
 }
 
-static void keep(struct hd_exchange_sample *sample, uint64_t trip_ns)
+static void keep(struct hd_exchange_sample *sample, double trip_us)
 {
     if (sample->half_us != NULL && sample->count < sample->capacity) {
-        sample->half_us[sample->count++] = (double)trip_ns * 0.5e-3;
+        sample->half_us[sample->count++] = trip_us / 2;
     }
 }
 
@@ -111,7 +111,7 @@ static hd_status burst(struct hd_line *line, uint32_t count, uint32_t is_whole,
         status = trip(line, is_whole);
         end_ns = hd_now_ns();
         if (i > 0 && status == HD_OK) {
-            keep(sample, end_ns - begin_ns);
+            keep(sample, hd_bench_between_us(begin_ns, end_ns));
         }
     }
     return status == HD_OK ? finish(line, count, is_whole) : status;
@@ -155,7 +155,7 @@ static hd_status burst_on_device(struct hd_line *line, uint32_t count,
     for (uint32_t i = 0; status == HD_OK && i < mark_count; i++) {
         status = hd_line_reach(line, marks[i], &passed_ns);
         if (status == HD_OK && i > 1) {
-            keep(sample, passed_ns - before_ns);
+            keep(sample, hd_bench_between_us(before_ns, passed_ns));
         }
         before_ns = passed_ns;
     }

@@ -129,9 +129,13 @@ static hd_status time_of(struct hd_cuda *driver, uint64_t mark, uint64_t *passed
     if (error != cudaSuccess) {
         return hd_cuda_fail_call(driver, "cudaEventElapsedTime", error);
     }
-    const uint64_t now = now_of(driver);
-    const double passed = (double)marks->anchor_ns + (double)between_ms * 1e6;
-    *passed_ns = passed < (double)now ? (uint64_t)passed : now;
+    const double now = (double)now_of(driver);
+    double passed = (double)marks->anchor_ns + (double)between_ms * 1e6;
+    if (passed > now) { /* whoever noted the anchor's time woke late: all times since are as late */
+        marks->anchor_ns -= (uint64_t)(passed - now);
+        passed = now;
+    }
+    *passed_ns = (uint64_t)passed;
     if (mark > marks->anchor && (*passed_ns - marks->anchor_ns > ANCHOR_AGE_NS ||
                                  marks->last - marks->anchor > HD_MARK_MAX / 2)) {
         marks->anchor = mark;
