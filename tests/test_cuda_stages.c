@@ -139,7 +139,12 @@ static void test_frugal(void)
         before[i] = standin_call_count(calls[i]);
     }
     const uint64_t launches = standin_call_count("cuLaunchKernel");
+    const uint64_t copies = standin_call_count("cudaMemcpyAsync");
+    const uint64_t asked = standin_call_count("cudaPointerGetAttributes");
     hd_stage_step(&chain);
+    /* CUDA is asked of the host's end of a copy, and not of the device's. */
+    CU_ASSERT(standin_call_count("cudaPointerGetAttributes") - asked <=
+              standin_call_count("cudaMemcpyAsync") - copies);
     for (unsigned i = 0; i < HD_CHECK_COUNT(calls); i++) {
         CU_ASSERT_EQUAL(standin_call_count(calls[i]), before[i]);
     }

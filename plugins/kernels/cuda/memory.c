@@ -38,9 +38,24 @@ static hd_status allocate(struct hd_ops_device *device, uint64_t bytes, const ch
 
 /* --- copies ----------------------------------------------------------------------------------- */
 
+static int is_own(const struct hd_cuda *driver, const void *memory)
+{
+    const char *address = memory;
+    const struct hd_cuda_region *region = driver->regions;
+    while (region != NULL && (address < (const char *)region->memory ||
+                              address >= (const char *)region->memory + region->bytes)) {
+        region = region->next;
+    }
+    return region != NULL;
+}
+
+/* CUDA is asked of what is not ours alone: a slot of a transport, the host's. */
 static int is_pageable(struct hd_cuda *driver, const void *memory)
 {
     struct cudaPointerAttributes about;
+    if (is_own(driver, memory)) {
+        return 0;
+    }
     const cudaError_t error = driver->cuda.cudaPointerGetAttributes(&about, memory);
     return error == cudaSuccess && about.type == cudaMemoryTypeUnregistered;
 }
