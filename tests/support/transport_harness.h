@@ -4,7 +4,8 @@
  *   parent   loads heddle_transport_NAME.so from HD_PLUGIN_DIR, forks the ranks, collects their
  *            exit codes, and kills whoever is left at the deadline
  *   rank     a process, or a thread (as_threads): opens the plugin with the job's channels, runs
- * the job's body, then quiesces, meets the others in a fence, closes, and must hold no memory then
+ *            the job's body, then quiesces, meets the others in a fence, closes, and must hold no
+ *            memory then
  *
  * The ranks' struct hd_host is served from memory that is shared since before the fork: put
  * refuses a key that this rank has used (HD_INVALID, as the core's bootstrap), get finds what any

@@ -5,9 +5,9 @@
  *             pieces that stay in the second-level cache.  Its speed falls to half where rows lie
  *             a multiple of 4 KiB apart, or where it must turn an operand itself.
  *   plain     x W^T, where both lie along k already; sizes that do not pack; float32, where an
- * addend is added afterwards: oneDNN keeps partial sums in a float32 result, and a stage's output
- * is written once (K6) widened   BF16 where it is not in hardware: exact float32 operands, then
- * plain
+ *             addend is added afterwards: oneDNN keeps partial sums in a float32 result, and a
+ *             stage's output is written once (K6)
+ *   widened   BF16 where it is not in hardware: exact float32 operands, then plain
  *
  * The order of every sum follows from the shape.
  */

@@ -1,8 +1,7 @@
 /*
  * plugins/kernels/cuda/cuda.c - stages in the memory of a GPU, on one stream.
  *
- *   struct hd_ops ---+--> gemm.c, lt.c     dense products by cuBLASLt, those of experts by our own
- * kernel
+ *   struct hd_ops ---+--> gemm.c, lt.c     dense products by cuBLASLt, experts' by our own kernel
  *                    +--> kernels/         all else, by kernels of ours in one module
  *
  * Precision bf16 has BF16 operands and float32 sums.  mxfp8 is native in a dense feed-forward where

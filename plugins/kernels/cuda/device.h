@@ -4,8 +4,7 @@
  *   struct hd_ops --> ops_*.c, gemm.c, mxfp8.c   which kernels, in which grid, over which scratch
  *                         |
  *                         +--> launch     a kernel of the module (driver.c), or in tests emulated
- *                         +--> multiply   cuBLASLt (lt.c), or NULL: every product by our own
- * kernels
+ *                         +--> multiply   cuBLASLt (lt.c); NULL: every product by our own kernels
  *
  * The ops know no CUDA type and include no header of CUDA: what they decide is the same, and is
  * tested, on a machine that has neither.  Nothing here blocks, allocates, or asks the device

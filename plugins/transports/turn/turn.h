@@ -9,21 +9,23 @@
  * ever falls:
  *
  *   source, 3 slots     sequence  0 1 2 3 4 5 6
- *     done      3                 x x x                left their slots: 3 + 3 = 6, so 5 is the
- * last posted    5                 x x x x x            3 and 4 are on their way reserved  6 x x x
- * x x x          5 is being written; 6 is told HD_BUSY
+ *     done      3                 x x x            left their slots: 3 + 3 = 6, so 5 is the last
+ *     posted    5                 x x x x x        3 and 4 are on their way
+ *     reserved  6                 x x x x x x      5 is being written; 6 is told HD_BUSY
  *
  *   target, depth 4     sequence  0 1 2 3 4 5 6
- *     released  2                 x x                  2 + 4 = 6, so 5 is the last that may be
- * posted readable  4                 x x x x              2 and 3 are leased posted    6 x x x x x
- * x          4 is what a wait may ask for
+ *     released  2                 x x              2 + 4 = 6, so 5 is the last that may be posted
+ *     readable  4                 x x x x          2 and 3 are leased
+ *     posted    6                 x x x x x x      4 is what a wait may ask for
  *
- *   reserve    sequence = reserved           HD_BUSY until done > sequence - slots
- *   post_send  sequence = posted < reserved
- *   post_recv  sequence = posted < released + depth
- *   test, wait source: sequence <= reserved  over when done > sequence - slots, or, once the
- * message is posted, when done > sequence target: released <= sequence < posted, sequence <=
- * readable over when done > sequence release    sequence = released < readable
+ *   reserve     sequence = reserved              HD_BUSY until done > sequence - slots
+ *   post_send   sequence = posted < reserved
+ *   post_recv   sequence = posted < released + depth
+ *   test, wait  source: sequence <= reserved     over when done > sequence - slots, or, once the
+ *                                                message is posted, when done > sequence
+ *               target: released <= sequence     over when done > sequence
+ *               < posted, sequence <= readable
+ *   release     sequence = released < readable
  *
  * `done` is the transport's own: at the target, messages that have arrived; at the source, messages
  * that have left their send slots or, in place, that the target has released.

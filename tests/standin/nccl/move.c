@@ -2,7 +2,8 @@
  * standin/nccl/move.c - sends and receives: a strict rendezvous, and who holds the GPU when.
  *
  *   sender    waits until nothing stands in its direction, posts address and bytes, waits until
- * taken receiver  waits until something stands there, copies it, says taken
+ *             they are taken
+ *   receiver  waits until something stands there, copies it, says taken
  *
  * With serial=on every issue (a call, or a group) takes a ticket, and only the oldest unfinished
  * one of the process may meet its peers: what an exhausted GPU would do.
