@@ -280,8 +280,8 @@ static int lose_peer(struct hd_testbed_rank *rank)
     if (!row->waits_credit) {
         HD_REQUIRE(rank, rank->ops->post_recv(rank->transport, &message) == HD_OK);
     }
-    /* A death is seen long before this deadline; only the deadline ends a wait for a stopped peer.
-     */
+    /* A death is seen long before this deadline; only the deadline ends a wait for a stopped
+       peer. */
     const uint64_t limit_ms = row->signal == SIGKILL ? LONG_MS : SHORT_MS;
     const uint64_t deadline_ns = hd_testbed_deadline_ns(limit_ms);
     HD_REQUIRE(rank, hd_traffic_wait(rank, message, deadline_ns) == row->wanted);

@@ -53,8 +53,7 @@ static void run_well(const char *format, const char *word)
     CU_ASSERT_EQUAL_FATAL(run(words), 0);
 }
 
-/* --- comparing ----------------------------------------------------------------------------------
- */
+/* --- comparing -------------------------------------------------------------------------------- */
 
 static int is_same_file(const char *one, const char *other)
 {
@@ -130,8 +129,7 @@ static double loss_of(const char *path, uint32_t step)
     return loss;
 }
 
-/* --- going on under another plan ----------------------------------------------------------------
- */
+/* --- going on under another plan -------------------------------------------------------------- */
 
 static const struct {
     const char *name, *words;
@@ -255,8 +253,7 @@ static void check_position(void)
     CU_ASSERT(fabs(loss_of("more/run.json", 4) - wanted) > 1e-5 * wanted); /* other samples */
 }
 
-/* --- ends ---------------------------------------------------------------------------------------
- */
+/* --- ends ------------------------------------------------------------------------------------- */
 
 #define ENDLESS "run " MODEL SHAPE "train.steps=1000000 output.directory=%s"
 
@@ -303,8 +300,7 @@ static void check_never(void)
     CU_ASSERT(command_says(command.err, "never/checkpoint/state.json: there is no checkpoint"));
 }
 
-/* --- kills --------------------------------------------------------------------------------------
- */
+/* --- kills ------------------------------------------------------------------------------------ */
 
 static uint64_t next_random(uint64_t *state)
 {

@@ -48,8 +48,7 @@ static void expect(const char *name, const char *words, int code, const char *pa
     free(error);
 }
 
-/* --- damage -------------------------------------------------------------------------------------
- */
+/* --- damage ----------------------------------------------------------------------------------- */
 
 static void flip(const char *path, long offset)
 {
@@ -214,8 +213,7 @@ static void check_unread(void)
     expect("without moments", "run --resume bad --evaluate --quiet --steps 1", 0, NULL);
 }
 
-/* --- the text -----------------------------------------------------------------------------------
- */
+/* --- the text --------------------------------------------------------------------------------- */
 
 static void put_text(char letter)
 {
@@ -242,8 +240,7 @@ static void check_corpus(void)
     expect("then it is its text", "run --resume read --quiet train.steps=4", 0, NULL);
 }
 
-/* --- weights alone ------------------------------------------------------------------------------
- */
+/* --- weights alone ---------------------------------------------------------------------------- */
 
 static double number_of(const char *path, const char *list)
 {
@@ -293,8 +290,8 @@ static void check_weights(void)
            2, "this model has no such tensor");
 }
 
-/* The last row of the embedding is of no letter of the builtin text: no loss shows what is in it.
- */
+/* The last row of the embedding is of no letter of the builtin text: no loss shows what is in
+   it. */
 static void put_infinity(const char *path)
 {
     const float infinity = INFINITY;

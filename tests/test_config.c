@@ -244,8 +244,8 @@ static void check_long_list_reads_back(void)
     hd_config_finish(&second);
 }
 
-/* Every key: its default is in its own range and served, and both kinds of row agree on its name.
- */
+/* Every key: its default is in its own range and served, and both kinds of row agree on its
+   name. */
 static void check_every_key(void)
 {
     struct hd_problem problem = {.exit_code = 0};

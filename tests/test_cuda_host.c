@@ -14,8 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- scales -------------------------------------------------------------------------------------
- */
+/* --- scales ----------------------------------------------------------------------------------- */
 
 struct tiling {
     const char *name;
@@ -89,8 +88,7 @@ static void test_known_scales(void)
     CU_ASSERT_EQUAL(hd_scale_at(128, 0, 8), 1024);
 }
 
-/* --- tiles --------------------------------------------------------------------------------------
- */
+/* --- tiles ------------------------------------------------------------------------------------ */
 
 enum { EXPERT_MAX = 16, ROW_MAX = 4096 };
 
@@ -241,8 +239,7 @@ static void test_wgrad_of_experts(void)
     CU_ASSERT_EQUAL(grid.z, 5);
 }
 
-/* --- scratch ------------------------------------------------------------------------------------
- */
+/* --- scratch ---------------------------------------------------------------------------------- */
 
 static hd_status note(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
                       struct hd_cuda_grid grid, const void *args)
@@ -409,8 +406,7 @@ static void test_scratch(void)
     }
 }
 
-/* --- which way MXFP8 goes -----------------------------------------------------------------------
- */
+/* --- which way MXFP8 goes --------------------------------------------------------------------- */
 
 struct decision {
     const char *name;

@@ -49,8 +49,7 @@ static void expect_told(const struct hd_stage_spec *model, const char *option, c
     hd_stage_close(&harness, &chain);
 }
 
-/* --- numbers ------------------------------------------------------------------------------------
- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 static void test_beside_reference(void)
 {
@@ -101,8 +100,7 @@ static void test_bits(void)
     hd_stage_expect_equal(whole, hd_stage_bits_of(&model, each, 2, plugin));
 }
 
-/* --- which way ----------------------------------------------------------------------------------
- */
+/* --- which way -------------------------------------------------------------------------------- */
 
 static void test_told(void)
 {
@@ -157,8 +155,7 @@ static void test_refused(void)
     unsetenv("STANDIN_CUBLASLT");
 }
 
-/* --- K2 -----------------------------------------------------------------------------------------
- */
+/* --- K2 --------------------------------------------------------------------------------------- */
 
 static void test_frugal(void)
 {

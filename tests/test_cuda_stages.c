@@ -33,8 +33,7 @@ static void open_standin(struct hd_harness *harness, struct hd_chain *chain,
     hd_stage_open(harness, chain, model, hd_stage_standin(NULL));
 }
 
-/* --- beside the reference -----------------------------------------------------------------------
- */
+/* --- beside the reference --------------------------------------------------------------------- */
 
 static void judge_shape(const struct hd_stage_shape *shape, uint32_t precision, const char *option)
 {
@@ -84,8 +83,7 @@ static void test_native_is_refused(void)
     hd_stage_close(&harness, &chain);
 }
 
-/* --- beside itself ------------------------------------------------------------------------------
- */
+/* --- beside itself ---------------------------------------------------------------------------- */
 
 static void test_cut_and_recompute(void)
 {

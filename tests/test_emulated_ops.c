@@ -40,8 +40,7 @@ static void test_nan(void)
     }
 }
 
-/* --- the threads' order ------------------------------------------------------------------------
- */
+/* --- the threads' order ----------------------------------------------------------------------- */
 
 static void run_all(struct hd_op_run *run, uint64_t *hashes)
 {

@@ -267,8 +267,7 @@ static void test_remote_target(void)
     hd_lane_finish(&lane);
 }
 
-/* --- programs ----------------------------------------------------------------------------------
- */
+/* --- programs --------------------------------------------------------------------------------- */
 
 static struct hd_pipeline *plan_by_hand(const char *text, uint32_t stages, uint32_t microbatches,
                                         const uint32_t *homes)
@@ -364,8 +363,7 @@ static void test_program_with_halves(void)
     hd_pipeline_destroy(pipeline);
 }
 
-/* --- the cut of a model --------------------------------------------------------------------------
- */
+/* --- the cut of a model ----------------------------------------------------------------------- */
 
 struct cut {
     const char *name;

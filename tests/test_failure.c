@@ -360,8 +360,7 @@ static void test_whole_group_stopped(void)
     CU_ASSERT_EQUAL(code, 0);
 }
 
-/* --- signals -----------------------------------------------------------------------------------
- */
+/* --- signals ---------------------------------------------------------------------------------- */
 
 static void test_signals_finish_the_step(void)
 {

@@ -114,8 +114,8 @@ static struct hd_schedule_case case_of(const struct row *row)
     return wanted;
 }
 
-/* Lines "rank,slot,kind,stage,microbatch" that are not the next action of their rank, at its tick.
- */
+/* Lines "rank,slot,kind,stage,microbatch" that are not the next action of their rank, at its
+   tick. */
 static uint32_t count_strangers(const struct hd_pipeline *pipeline, const double *start,
                                 const char *path)
 {
@@ -427,8 +427,8 @@ static void test_peers_numbers(void)
         snprintf(path, sizeof path, "../shared/golden/peers/%s", file);
         struct hd_pipeline *pipeline = read_table(hd_check_source(path), &problem);
         CU_ASSERT_PTR_NOT_NULL_FATAL(pipeline);
-        /* There a pair starts once both of its inputs are there; here its halves are two actions.
-         */
+        /* There a pair starts once both of its inputs are there; here its halves are two
+           actions. */
         const uint32_t ticks = (uint32_t)cJSON_GetObjectItem(entry, "makespan")->valueint;
         CU_ASSERT(pipeline->asap_ticks <= ticks);
         CU_ASSERT(pipeline->asap_ticks == ticks || strstr(file, "DualPipeV") != NULL);

@@ -34,8 +34,7 @@ static const struct hd_op_shape larger[] = {
 static int is_standin, is_small;
 static uint64_t seed;
 
-/* --- the device --------------------------------------------------------------------------------
- */
+/* --- the device ------------------------------------------------------------------------------- */
 
 static hd_status send(const struct hd_op_mover *mover, const char *here, uint64_t begin,
                       uint64_t end)
@@ -102,8 +101,7 @@ static void compare_shape(const struct hd_op_shape *shape, const char *option, i
     CU_ASSERT_STRING_EQUAL(harness.failure, "");
 }
 
-/* --- the checks ---------------------------------------------------------------------------------
- */
+/* --- the checks ------------------------------------------------------------------------------- */
 
 static void test_values(void)
 {

@@ -145,8 +145,7 @@ static double whole_norm(struct plant *plant)
     return hd_chain_length(&plant->chain, "", HD_GRADIENT);
 }
 
-/* --- with the leases right ----------------------------------------------------------------------
- */
+/* --- with the leases right -------------------------------------------------------------------- */
 
 static uint64_t gradients_with(const struct variant *variant, uint32_t slot_count,
                                const char *order)
@@ -174,8 +173,7 @@ static void test_honest_leases(void)
     }
 }
 
-/* --- with the leases wrong ----------------------------------------------------------------------
- */
+/* --- with the leases wrong -------------------------------------------------------------------- */
 
 struct breach {
     const char *name, *order;
@@ -198,8 +196,8 @@ static void say_if(int is_wrong, const struct variant *variant, const struct bre
     CU_ASSERT_FALSE(is_wrong);
 }
 
-/* Every expert's gradient after B0 is another's; loss and norm are finite, and of the right size.
- */
+/* Every expert's gradient after B0 is another's; loss and norm are finite, and of the right
+   size. */
 static void check_silent(const struct variant *variant, const struct breach *breach)
 {
     struct plant wrong, right;

@@ -156,8 +156,7 @@ static void test_backward_adds(void)
     close_fixture(&fixture);
 }
 
-/* --- memory: K2 and K6 ---------------------------------------------------------------------------
- */
+/* --- memory: K2 and K6 ------------------------------------------------------------------------ */
 
 static uint32_t allocation_count;
 
@@ -284,8 +283,7 @@ static void test_update_is_adamw(void)
     close_fixture(&fixture);
 }
 
-/* --- stamps -------------------------------------------------------------------------------------
- */
+/* --- stamps ----------------------------------------------------------------------------------- */
 
 static void test_stale_stamp_is_refused(void)
 {

@@ -11,8 +11,7 @@
 
 enum { TEXT_BYTES = 65536 };
 
-/* --- metrics ------------------------------------------------------------------------------------
- */
+/* --- metrics ---------------------------------------------------------------------------------- */
 
 static const struct hd_metrics awkward = {.step = 7,
                                           .time_s = 0.1,
@@ -75,8 +74,7 @@ static void metrics_not_finite(void)
     CU_ASSERT(strstr(line, "nan") == NULL && strstr(line, "inf") == NULL);
 }
 
-/* --- progress -----------------------------------------------------------------------------------
- */
+/* --- progress --------------------------------------------------------------------------------- */
 
 /* What the steps up to `last` print, as a file that stands in for stderr. */
 static const char *progress_up_to(struct hd_progress progress, uint32_t last)

@@ -294,8 +294,8 @@ static double meaning_of(uint8_t element)
     return (element & 0x7f) == 0x7f ? NAN : element & 0x80 ? -magnitude : magnitude;
 }
 
-/* Every element under every scale, 8 rows of blocks a scale; `is_columnwise`: one down each column.
- */
+/* Every element under every scale, 8 rows of blocks a scale; `is_columnwise`: one down each
+   column. */
 static struct sheet decode_all(const struct hd_ops *ops, int is_columnwise)
 {
     struct sheet sheet =

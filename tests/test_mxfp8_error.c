@@ -123,8 +123,7 @@ static void test_products(void)
     }
 }
 
-/* --- a stage, beside the same one in float64 ----------------------------------------------------
- */
+/* --- a stage, beside the same one in float64 -------------------------------------------------- */
 
 static struct hd_stage_spec model_of(uint32_t precision)
 {
@@ -230,8 +229,7 @@ static void test_gradients(void)
     }
 }
 
-/* --- the payload: what is in MXFP8 there, and what is not ---------------------------------------
- */
+/* --- the payload: what is in MXFP8 there, and what is not ------------------------------------- */
 
 /* One block without a head; see payload.md for the order of the lines. */
 struct lines {
@@ -335,8 +333,7 @@ static void test_rows_of_the_payload(void)
     close_bench(&plain);
 }
 
-/* --- what is not finite -------------------------------------------------------------------------
- */
+/* --- what is not finite ----------------------------------------------------------------------- */
 
 /* An infinite activation makes its block NaN, never zero: it reaches the norm. */
 static void test_infinity_is_loud(void)

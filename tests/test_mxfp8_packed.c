@@ -47,8 +47,7 @@ static struct hd_matrix drawn_matrix(uint32_t rows, uint32_t columns, uint64_t s
     return (struct hd_matrix){.data = data, .dtype = HD_BF16, .rows = rows, .columns = columns};
 }
 
-/* --- what there should be ----------------------------------------------------------------------
- */
+/* --- what there should be --------------------------------------------------------------------- */
 
 /* The operand as it is contracted: [outer, depth]. */
 static uint16_t *contracted(const struct hd_matrix *matrix, int is_turned)
@@ -115,8 +114,7 @@ static void expect_packed(const struct hd_matrix *made, const struct packed *rig
     expect_scales(made->scales, right);
 }
 
-/* --- products -----------------------------------------------------------------------------------
- */
+/* --- products --------------------------------------------------------------------------------- */
 
 static struct hd_gemm_args given, asked;
 static unsigned asked_count;

@@ -115,8 +115,7 @@ static void hold(const char *base, const char *where, const char *words)
     }
 }
 
-/* --- the oracle --------------------------------------------------------------------------------
- */
+/* --- the oracle ------------------------------------------------------------------------------- */
 
 static void test_schedules(void)
 {
@@ -211,8 +210,7 @@ static void test_restart(void)
     }
 }
 
-/* --- what the marks say ------------------------------------------------------------------------
- */
+/* --- what the marks say ----------------------------------------------------------------------- */
 
 static void test_times(void)
 {
@@ -245,8 +243,7 @@ static void test_times(void)
     CU_ASSERT(access("run/trace.json", R_OK) == 0);
 }
 
-/* --- failures ----------------------------------------------------------------------------------
- */
+/* --- failures --------------------------------------------------------------------------------- */
 
 struct failure {
     const char *name, *fault, *words;

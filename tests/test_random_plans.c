@@ -40,8 +40,7 @@ static struct hd_pipeline *draw_plan(struct hd_random_plan *plan)
     return pipeline;
 }
 
-/* --- leases ------------------------------------------------------------------------------------
- */
+/* --- leases ----------------------------------------------------------------------------------- */
 
 /* The engine's pool of one stage on one rank, led through that rank's actions.  HD_OK, or what the
    pool says; `peak` is the most leases at once, `most` a count beside it that knows no pool. */
@@ -164,8 +163,7 @@ static void exactly_h_slots(void)
               fewer > PLAN_COUNT);
 }
 
-/* --- the engine itself --------------------------------------------------------------------------
- */
+/* --- the engine itself ------------------------------------------------------------------------ */
 
 static void write_table(const struct hd_pipeline *pipeline)
 {

@@ -83,8 +83,7 @@ static int same_bits(const struct outcome *one, const struct outcome *other)
            one->gradients == other->gradients;
 }
 
-/* --- every kernel and precision ----------------------------------------------------------------
- */
+/* --- every kernel and precision --------------------------------------------------------------- */
 
 struct variant {
     const char *name, *kernel;
@@ -131,8 +130,7 @@ static void say_if(int differs, const struct variant *variant, const char *what)
     CU_ASSERT_FALSE(differs);
 }
 
-/* --- recomputation -------------------------------------------------------------------------------
- */
+/* --- recomputation ---------------------------------------------------------------------------- */
 
 static void check_recompute(const struct variant *variant)
 {

@@ -22,8 +22,8 @@
     "output.trace=off --quiet "
 #define SHAPE "pipeline.ranks=2 pipeline.microbatches=4 data.microbatch_size=2 "
 
-/* The last line of the summary, "see RUN: a, b/": every name is there, and what is there is named.
- */
+/* The last line of the summary, "see RUN: a, b/": every name is there, and what is there is
+   named. */
 static int names_what_is_there(const struct command *command, const char *run)
 {
     static const char *const files[] = {"report.html", "run.json",   "metrics.jsonl", "trace.json",

@@ -71,8 +71,7 @@ static void check_problem(const struct hd_problem *problem, int32_t exit_code, c
     CU_ASSERT(strstr(line, part) != NULL);
 }
 
-/* --- making -------------------------------------------------------------------------------------
- */
+/* --- making ----------------------------------------------------------------------------------- */
 
 /* Runs of one second: NAME-YYYYMMDD-HHMMSS, then -2, -3; latest is the newest. */
 static void dated_names(void)
@@ -235,8 +234,7 @@ static void cannot_be_made(void)
     check_problem(&problem, HD_EXIT_OUTPUT, "File name too long");
 }
 
-/* --- one run at a time --------------------------------------------------------------------------
- */
+/* --- one run at a time ------------------------------------------------------------------------ */
 
 /* A process that holds the directory, and a child of it that outlives it. */
 static void hold(int told, int rank_ends)
@@ -289,8 +287,7 @@ static void one_run_at_a_time(void)
     close(ends[0]);
 }
 
-/* --- writing ------------------------------------------------------------------------------------
- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void written_whole(void)
 {

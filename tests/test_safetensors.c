@@ -41,8 +41,7 @@ static void put_file(uint64_t length, const char *header, uint64_t header_bytes,
     CU_ASSERT_FATAL(fclose(stream) == 0);
 }
 
-/* --- refusals -----------------------------------------------------------------------------------
- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 struct hostile_row {
     const char *name, *header;
@@ -164,8 +163,7 @@ static void check_lengths(void)
     refuses("seven bytes", "", "has 7 bytes, and its length alone takes 8");
 }
 
-/* --- what is sound ------------------------------------------------------------------------------
- */
+/* --- what is sound ---------------------------------------------------------------------------- */
 
 static void open_sound(struct hd_safetensors *file)
 {
@@ -248,8 +246,7 @@ static void check_types(void)
     hd_safetensors_close(&file);
 }
 
-/* --- writing ------------------------------------------------------------------------------------
- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void digest_of(const void *bytes, uint64_t count, uint8_t digest[HD_HASH_BYTES])
 {
@@ -334,8 +331,7 @@ static void check_flipped(void)
     }
 }
 
-/* --- fuzzing ------------------------------------------------------------------------------------
- */
+/* --- fuzzing ---------------------------------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *state)
 {

@@ -236,8 +236,8 @@ static void a_pool_below_its_retention_is_refused(void)
     hd_pipeline_destroy(pipeline);
 }
 
-/* Law 7 can only break where law 6 leaves less than the depth; such vectors are found by drawing.
- */
+/* Law 7 can only break where law 6 leaves less than the depth; such vectors are found by
+   drawing. */
 static void one_transfer_at_a_time_needs_more_slots(void)
 {
     uint64_t state = 7;

@@ -247,8 +247,8 @@ static void no_records(void)
     cJSON_Delete(root);
 }
 
-/* Two transfers under way at once lie side by side, a third that begins as one ends goes on there.
- */
+/* Two transfers under way at once lie side by side, a third that begins as one ends goes on
+   there. */
 static void overlapping_transfers(void)
 {
     static const struct hd_trace_record records[] = {

@@ -74,8 +74,8 @@ static void test_no_overlap(void)
     CU_ASSERT_EQUAL(count, STEPS * 2 * STAGES * MICROBATCHES);
 }
 
-/* One arrow a message and step; it begins at the producer's end and ends at the consumer's begin.
- */
+/* One arrow a message and step; it begins at the producer's end and ends at the consumer's
+   begin. */
 static void test_arrows(void)
 {
     static double sent[STEPS * MESSAGES];

@@ -1,5 +1,5 @@
-/* heddle bench step - what a step costs: the kernel, the engine, and the schedule against its plan.
- */
+/* heddle bench step - what a step costs: the kernel, the engine, and the schedule against its
+   plan. */
 #include "cli/bench.h"
 #include "launch/launch.h"
 #include "run/bench_step.h"

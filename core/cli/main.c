@@ -1,5 +1,5 @@
-/* cli/main.c - the table of commands, the sorting of words, and the one place that prints errors.
- */
+/* cli/main.c - the table of commands, the sorting of words, and the one place that prints
+   errors. */
 #include "base/log.h"
 #include "base/option.h"
 #include "base/table.h"

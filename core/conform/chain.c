@@ -327,8 +327,8 @@ static void draw_tensor(struct hd_chain *chain, uint32_t tensor, uint64_t seed)
     const uint64_t key = hash_bytes(hd_conform_mix(seed), about.name, strlen(about.name));
     double *values = malloc(count * sizeof *values);
     assert(values != NULL);
-    /* About 1 / sqrt(columns), as a power of two: what comes out stays of the size of what goes in.
-     */
+    /* About 1 / sqrt(columns), as a power of two: what comes out stays of the size of what goes
+       in. */
     double scale = 1;
     for (uint64_t columns = about.shape[about.dimension_count - 1]; columns >= 4; columns /= 4) {
         scale /= 2;

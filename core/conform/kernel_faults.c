@@ -81,8 +81,8 @@ void hd_conform_kernel_stamp(struct hd_conform_case *check)
 
 /* --- K8 ------------------------------------------------------------------------------------ */
 
-/* Behind the stamp the payload is rubbish: refused or not, no byte beside the regions is touched.
- */
+/* Behind the stamp the payload is rubbish: refused or not, no byte beside the regions is
+   touched. */
 static void judge_garbage(struct hd_conform_case *check, const struct hd_stage_spec *model)
 {
     struct hd_bench bench;

@@ -137,8 +137,7 @@ static hd_status all_back(const struct hd_kernel *mirror, const struct pair *pai
     return status == HD_OK ? move_all(mirror, pairs, count, come_back) : status;
 }
 
-/* --- stages ------------------------------------------------------------------------------------
- */
+/* --- stages ----------------------------------------------------------------------------------- */
 
 static hd_status take(const struct hd_kernel *mirror, uint64_t bytes, void **out)
 {
@@ -241,8 +240,7 @@ static hd_status tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t co
     return all_back(stage->mirror, stage->regions, 5, status);
 }
 
-/* --- passes ------------------------------------------------------------------------------------
- */
+/* --- passes ----------------------------------------------------------------------------------- */
 
 static void *writable(const void *address)
 {
@@ -336,8 +334,7 @@ static hd_status update(struct hd_stage *stage, const struct hd_update *paramete
     return all_back(stage->mirror, stage->regions, 5, status);
 }
 
-/* --- the kernel --------------------------------------------------------------------------------
- */
+/* --- the kernel ------------------------------------------------------------------------------- */
 
 static void close_both(struct hd_kernel *mirror)
 {

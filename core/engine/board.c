@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* For so long a half-written row is waited for; so long silent, a watchdog's process does not run.
- */
+/* For so long a half-written row is waited for; so long silent, a watchdog's process does not
+   run. */
 enum { CAUSE_MS = 500, STALE_MS = 2000 };
 
 /* A wait this long is more than the time that a message takes to wake its reader. */

@@ -109,8 +109,8 @@ void hd_engine_phase(struct hd_engine *engine, uint32_t phase);
 /* Nothing is wrong with this rank: its abort word is clear.  What the vote asks. */
 uint32_t hd_engine_is_sound(const struct hd_engine *engine);
 
-/* Payload slots leased at once, at most, so far; all pools of the rank together: the plan's copies.
- */
+/* Payload slots leased at once, at most, so far; all pools of the rank together: the plan's
+   copies. */
 uint64_t hd_engine_peak_slots(const struct hd_engine *engine);
 
 struct hd_recorder *hd_engine_recorder(struct hd_engine *engine);

@@ -134,8 +134,8 @@ hd_status hd_device_end(struct hd_engine *engine, struct hd_problem *problem);
 hd_status hd_device_settle(struct hd_engine *engine, struct hd_problem *problem);
 void hd_device_finish(struct hd_engine *engine);
 
-/* The floating-point control word that every plugin call must leave: no flush to zero, to nearest.
- */
+/* The floating-point control word that every plugin call must leave: no flush to zero, to
+   nearest. */
 void hd_engine_set_rounding(void);
 uint32_t hd_engine_rounding_is_kept(void);
 

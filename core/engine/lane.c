@@ -186,8 +186,8 @@ void *hd_lane_slot(struct hd_lane *lane, uint64_t sequence)
     return lane->ops->slot(lane->transport, &message);
 }
 
-/* Eight bytes a turn; the tail counts as a word of its own.  For debug.checksum, never for speed.
- */
+/* Eight bytes a turn; the tail counts as a word of its own.  For debug.checksum, never for
+   speed. */
 static uint64_t checksum_of(const unsigned char *bytes, uint64_t count)
 {
     uint64_t sum = 0x9e3779b97f4a7c15ull ^ count;

@@ -56,8 +56,8 @@ struct hd_lane {
     const struct hd_transport_ops *ops;
 };
 
-/* bytes, dtype, channel, regions, index, flags and transport are set by the caller; takes the rest.
- */
+/* bytes, dtype, channel, regions, index, flags and transport are set by the caller; takes the
+   rest. */
 hd_status hd_lane_create(struct hd_lane *lane, struct hd_problem *problem);
 void hd_lane_finish(struct hd_lane *lane);
 
@@ -69,8 +69,8 @@ hd_status hd_lane_post_all(struct hd_lane *lane);
 /* Target, remote: posts up to and including `sequence` (of the job). */
 hd_status hd_lane_post_until(struct hd_lane *lane, uint64_t sequence);
 
-/* Target, remote: posts the next receive, of whose group `group_left` posts follow at once (law 7).
- */
+/* Target, remote: posts the next receive, of whose group `group_left` posts follow at once (law
+   7). */
 hd_status hd_lane_post_next(struct hd_lane *lane, uint32_t group_left);
 
 /* HD_OK: readable (target) or free (source); HD_IN_PROGRESS else.  Local lanes are always ready, by

@@ -1,5 +1,5 @@
-/* engine/range.c - ranges by NVTX, header-only: it loads the profiler that the environment names.
- */
+/* engine/range.c - ranges by NVTX, header-only: it loads the profiler that the environment
+   names. */
 #include "engine/range.h"
 #include "plan/pipeline.h"
 

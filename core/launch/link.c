@@ -255,8 +255,7 @@ void hd_link_turn(struct hd_link *link)
     ask_clock(link);
 }
 
-/* --- from the first meeting to the last word ---------------------------------------------------
- */
+/* --- from the first meeting to the last word -------------------------------------------------- */
 
 static hd_status watch_all(struct hd_link *link)
 {

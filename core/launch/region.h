@@ -93,8 +93,8 @@ struct hd_region_log *hd_region_log(const struct hd_region *region, uint32_t ran
 hd_status hd_region_add(struct hd_region *region, uint32_t rank, const void *bytes, uint64_t count);
 /* Opens the round that is under way. */
 void hd_region_open(struct hd_region_barrier *barrier);
-/* The block of a rank on one side: a word with its size, then, HD_BLOCK_HEAD_BYTES on, its bytes.
- */
+/* The block of a rank on one side: a word with its size, then, HD_BLOCK_HEAD_BYTES on, its
+   bytes. */
 unsigned char *hd_region_block(const struct hd_region *region, uint32_t side, uint32_t rank);
 
 /* The end of one rank, in its own process (or, in a test, its own thread). */

@@ -30,8 +30,8 @@
 #define HD_NO_ACTION  UINT32_MAX
 #define HD_NO_CHANNEL UINT32_MAX
 
-/* The three passes that index_of tells apart: B and I share a place, since a plan has one of them.
- */
+/* The three passes that index_of tells apart: B and I share a place, since a plan has one of
+   them. */
 enum hd_pass_kind {
     HD_PASS_FORWARD = 0,
     HD_PASS_BACKWARD = 1,
@@ -111,8 +111,8 @@ hd_status hd_pipeline_from_schedule(const char *name, const struct hd_schedule_o
                                     const struct hd_shape *shape, struct hd_pipeline **pipeline,
                                     struct hd_problem *problem);
 
-/* The actions of a CSV file, in memory (plan/csv.h reads it): what hd_pipeline_from_actions takes.
- */
+/* The actions of a CSV file, in memory (plan/csv.h reads it): what hd_pipeline_from_actions
+   takes. */
 struct hd_pipeline_source {
     char name[256];
     uint32_t rank_count, stage_count, microbatch_count, replica_count;

@@ -171,8 +171,8 @@ static void put_metrics(const char *text, FILE *stream)
 
 /* --- trace ------------------------------------------------------------------------------------ */
 
-/* When the rank was free for its next action; one that sends nothing may have no time of sending.
- */
+/* When the rank was free for its next action; one that sends nothing may have no time of
+   sending. */
 static uint64_t free_ns(const struct hd_record *row)
 {
     return row->sent_ns > row->end_ns ? row->sent_ns : row->end_ns;

@@ -50,8 +50,7 @@ static void add_libraries(cJSON *root, const struct hd_run_record *record)
     }
 }
 
-/* --- environment --------------------------------------------------------------------------------
- */
+/* --- environment ------------------------------------------------------------------------------ */
 
 static int is_ours(const char *variable)
 {
@@ -103,8 +102,7 @@ static void add_environment(cJSON *root)
     free(kept);
 }
 
-/* --- plan, plugins and ranks --------------------------------------------------------------------
- */
+/* --- plan, plugins and ranks ------------------------------------------------------------------ */
 
 static void add_plan(cJSON *root, const struct hd_run_record *record)
 {
@@ -177,8 +175,7 @@ static void add_ranks(cJSON *root, const struct hd_run_record *record)
     }
 }
 
-/* --- how it went --------------------------------------------------------------------------------
- */
+/* --- how it went ------------------------------------------------------------------------------ */
 
 static int compare_numbers(const void *left, const void *right)
 {

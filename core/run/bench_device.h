@@ -40,8 +40,8 @@ void hd_bench_device_close(struct hd_bench_device *device); /* takes one that is
 hd_status hd_bench_device_blame(const struct hd_bench_device *device, hd_status status,
                                 struct hd_problem *problem);
 
-/* Microseconds between the times of two marks; 0 where a kernel's clock has it the other way round.
- */
+/* Microseconds between the times of two marks; 0 where a kernel's clock has it the other way
+   round. */
 static inline double hd_bench_between_us(uint64_t begin_ns, uint64_t end_ns)
 {
     return end_ns > begin_ns ? (double)(end_ns - begin_ns) * 1e-3 : 0;

@@ -1,5 +1,5 @@
-/* run/bench_exchange.c - what is measured lies between two readings of the clock, and nothing else.
- */
+/* run/bench_exchange.c - what is measured lies between two readings of the clock, and nothing
+   else. */
 #include "run/bench_exchange.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -45,8 +45,8 @@ static hd_status read_late(struct hd_line *line, uint64_t sequence)
                                       : hd_line_glance(line, sequence);
 }
 
-/* Everything that a burst does before its time: slots and receives, and of a bare one the stamps.
- */
+/* Everything that a burst does before its time: slots and receives, and of a bare one the
+   stamps. */
 static hd_status prepare(struct hd_line *line, uint32_t count, uint32_t is_whole)
 {
     hd_status status = hd_line_reserve(line, line->sent + count);

@@ -117,8 +117,7 @@ hd_status hd_line_expect(struct hd_line *line, uint64_t end);
 hd_status hd_line_receive(struct hd_line *line);
 hd_status hd_line_release(struct hd_line *line);
 
-/* --- bench_slot.c: bytes; on a device an error of its kernel's --------------------------------
- */
+/* --- bench_slot.c: bytes; on a device an error of its kernel's -------------------------------- */
 
 /* Writes message `sequence` of channel `out` into its slot, or only its first 8 bytes. */
 hd_status hd_line_fill(struct hd_line *line, uint64_t sequence);

@@ -77,8 +77,8 @@ struct hd_p2p_result {
 /* How many messages of `bytes` are under way. */
 uint32_t hd_p2p_window(const struct hd_p2p_request *request, uint64_t bytes);
 
-/* The rows that were measured are there also after a failure.  Wrong messages are no failure here.
- */
+/* The rows that were measured are there also after a failure.  Wrong messages are no failure
+   here. */
 hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_result *result,
                        struct hd_problem *problem);
 

@@ -32,8 +32,7 @@ static hd_status meet(struct hd_rank *rank, struct hd_problem *problem)
     return HD_OK;
 }
 
-/* --- saving -------------------------------------------------------------------------------------
- */
+/* --- saving ----------------------------------------------------------------------------------- */
 
 /* The first value that is not finite; `count` if all are. */
 static uint64_t first_wild(const struct hd_tensor *tensor, const void *values)
@@ -264,8 +263,7 @@ hd_status hd_rank_save(struct hd_rank *rank, uint32_t step, struct hd_problem *p
     return status;
 }
 
-/* --- loading ------------------------------------------------------------------------------------
- */
+/* --- loading ---------------------------------------------------------------------------------- */
 
 static void shape_text(const uint64_t *shape, uint32_t count, char text[96])
 {

@@ -178,8 +178,8 @@ static hd_status size_stages(struct hd_job *job, struct hd_problem *problem)
     return status;
 }
 
-/* What a kernel computes may depend on the instruction set, so ranks of different ones must differ.
- */
+/* What a kernel computes may depend on the instruction set, so ranks of different ones must
+   differ. */
 static const char *instruction_set(void)
 {
 #if defined(__x86_64__)

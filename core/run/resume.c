@@ -215,8 +215,7 @@ hd_status hd_resume_check_run(const struct hd_resume *resume, const struct hd_jo
     return check_corpus(resume, job, corpus, problem);
 }
 
-/* --- metrics ------------------------------------------------------------------------------------
- */
+/* --- metrics ---------------------------------------------------------------------------------- */
 
 static double number_of(const cJSON *object, const char *name)
 {

@@ -1,5 +1,5 @@
-/* run/start.c - at which step and sample a session begins, and what it knows of the steps before.
- */
+/* run/start.c - at which step and sample a session begins, and what it knows of the steps
+   before. */
 #include "run/session.h"
 
 #include <assert.h>

@@ -27,8 +27,8 @@ static uint32_t reads_corpus(const struct hd_rank *rank)
     return reads && rank->session->corpus != NULL;
 }
 
-/* Fills the step's tokens and targets; samples past the batch keep their tokens and have no label.
- */
+/* Fills the step's tokens and targets; samples past the batch keep their tokens and have no
+   label. */
 static void read_batch(struct hd_rank *rank, const struct hd_batch *batch)
 {
     const struct hd_session *session = rank->session;

@@ -55,8 +55,7 @@ struct hd_checkpoint_state {
 const char *hd_checkpoint_differs(const struct hd_checkpoint_model *ours,
                                   const struct hd_checkpoint_model *theirs, char text[2][32]);
 
-/* --- reading ------------------------------------------------------------------------------------
- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* Puts checkpoint.old/ back where a kill has left only that.  `run` is the run's directory. */
 hd_status hd_checkpoint_recover(const char *run, struct hd_problem *problem);
@@ -70,8 +69,7 @@ hd_status hd_checkpoint_read_state(const char *run, struct hd_checkpoint_state *
 hd_status hd_checkpoint_path(const char *run, const char *file, char path[4096],
                              struct hd_problem *problem);
 
-/* --- writing: by one process, in this order -----------------------------------------------------
- */
+/* --- writing: by one process, in this order --------------------------------------------------- */
 
 /* Makes RUN/checkpoint.tmp anew, with its data files, each of its whole length.  HD_EXIT_OUTPUT. */
 hd_status hd_checkpoint_begin(const char *run, const uint64_t bytes[HD_CHECKPOINT_FILE_COUNT],

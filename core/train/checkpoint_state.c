@@ -132,8 +132,7 @@ char *hd_checkpoint_state_text(const struct hd_checkpoint_state *state)
     return whole;
 }
 
-/* --- reading ------------------------------------------------------------------------------------
- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* The file as text, with a zero behind it; NULL and errno. */
 static char *load(const char *path, uint64_t *bytes)

@@ -41,8 +41,7 @@ static int join(char out[PATH_BYTES], const char *path, const char *name, const 
     return length > 0 && length < PATH_BYTES;
 }
 
-/* --- one run at a time --------------------------------------------------------------------------
- */
+/* --- one run at a time ------------------------------------------------------------------------ */
 
 /* Who holds it, as far as the kernel knows. */
 static hd_status refuse_second(int descriptor, const struct hd_rundir *rundir,
@@ -110,8 +109,7 @@ static void unlock(struct hd_rundir *rundir)
     }
 }
 
-/* --- making it ----------------------------------------------------------------------------------
- */
+/* --- making it -------------------------------------------------------------------------------- */
 
 static int make_directory(const char *path)
 {
@@ -168,8 +166,7 @@ static hd_status make_dated(struct hd_rundir *rundir, const char *name, struct h
     return lock(rundir, problem);
 }
 
-/* --- what --overwrite removes -------------------------------------------------------------------
- */
+/* --- what --overwrite removes ----------------------------------------------------------------- */
 
 static int remove_file(const char *path)
 {
@@ -281,8 +278,7 @@ static hd_status make_named(struct hd_rundir *rundir, uint32_t mode, struct hd_p
     return error != 0 ? fail(problem, rundir->path, "emptied for --overwrite", error) : HD_OK;
 }
 
-/* --- latest -------------------------------------------------------------------------------------
- */
+/* --- latest ----------------------------------------------------------------------------------- */
 
 /* A link that is made beside and renamed is never absent; failing here ends no run. */
 static void point_latest(const char *path)
@@ -351,8 +347,7 @@ hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, cons
     return status;
 }
 
-/* --- files, written beside and renamed ----------------------------------------------------------
- */
+/* --- files, written beside and renamed -------------------------------------------------------- */
 
 hd_status hd_rundir_open(const struct hd_rundir *rundir, const char *name, FILE **stream,
                          struct hd_problem *problem)
@@ -415,8 +410,7 @@ hd_status hd_rundir_write(const struct hd_rundir *rundir, const char *name, cons
     return settle(rundir, name, stream, error, problem);
 }
 
-/* --- metrics.jsonl ------------------------------------------------------------------------------
- */
+/* --- metrics.jsonl ---------------------------------------------------------------------------- */
 
 static hd_status open_metrics(struct hd_rundir *rundir, const char *path,
                               struct hd_problem *problem)

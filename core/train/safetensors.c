@@ -167,8 +167,7 @@ uint64_t hd_safetensors_count(const struct hd_safetensors_tensor *tensor)
     return count;
 }
 
-/* --- values -------------------------------------------------------------------------------------
- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 /* IEEE half precision: 5 bits of exponent, 10 of fraction; exact in a float. */
 static float from_half(uint16_t bits)
@@ -286,8 +285,7 @@ hd_status hd_safetensors_read(const struct hd_safetensors *file,
     return status;
 }
 
-/* --- writing ------------------------------------------------------------------------------------
- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static char *json_of(const struct hd_safetensors_tensor *tensors, uint32_t tensor_count,
                      uint64_t data_offset, const uint8_t (*digests)[HD_HASH_BYTES])

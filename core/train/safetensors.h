@@ -84,8 +84,7 @@ hd_status hd_safetensors_read(const struct hd_safetensors *file,
                               const struct hd_safetensors_tensor *tensor,
                               struct hd_safetensors_target target, struct hd_problem *problem);
 
-/* --- writing: the caller has a list of names, types and shapes, and puts the bytes itself -------
- */
+/* --- writing: the caller has a list of names, types and shapes, and puts the bytes itself ----- */
 
 /* Gives every tensor its bytes and its offset, in the order of the list; returns the length of the
    whole file.  A type that is not F32 or F64 asserts. */

@@ -20,8 +20,7 @@ static const struct {
     {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I8", 1},  {"U8", 1},  {"BOOL", 1},
 };
 
-/* --- members ------------------------------------------------------------------------------------
- */
+/* --- members ---------------------------------------------------------------------------------- */
 
 static uint32_t type_bytes(const char *type)
 {
@@ -221,8 +220,7 @@ static hd_status take_member(struct hd_walk *walk, uint32_t *has_notes)
     return status;
 }
 
-/* --- what the members are to each other ---------------------------------------------------------
- */
+/* --- what the members are to each other ------------------------------------------------------- */
 
 static int by_name(const void *left, const void *right)
 {

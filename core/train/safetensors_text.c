@@ -54,8 +54,7 @@ int32_t hd_walk_more(struct hd_walk *walk, char closing, const char *name)
     return hd_walk_refuse(walk, name);
 }
 
-/* --- strings ------------------------------------------------------------------------------------
- */
+/* --- strings ---------------------------------------------------------------------------------- */
 
 /* Four hex digits at `at`; UINT32_MAX if they are not there. */
 static uint32_t hex_at(const struct hd_walk *walk, uint64_t at)
@@ -145,8 +144,8 @@ static hd_status take_escape(struct hd_walk *walk, char *out, uint32_t *length)
     return HD_OK;
 }
 
-/* Decodes in place: the text begins where the opening quote stood, so there is room for its zero.
- */
+/* Decodes in place: the text begins where the opening quote stood, so there is room for its
+   zero. */
 hd_status hd_walk_string(struct hd_walk *walk, const char *name, const char **string)
 {
     hd_status status = hd_walk_take(walk, '"', name);
@@ -181,8 +180,7 @@ hd_status hd_walk_string(struct hd_walk *walk, const char *name, const char **st
     return HD_OK;
 }
 
-/* --- numbers ------------------------------------------------------------------------------------
- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 static hd_status take_number(struct hd_walk *walk, uint64_t *number)
 {

@@ -16,8 +16,7 @@ struct rate_product {
     uint32_t experts, rows, columns, depth; /* of one expert's C, or of C; experts 0: dense */
 };
 
-/* --- cuda_rate_lt.c ---------------------------------------------------------------------------
- */
+/* --- cuda_rate_lt.c --------------------------------------------------------------------------- */
 
 /* The same by cuBLASLt, with the fastest of the algorithms that it offers. */
 struct lt_product;
@@ -38,8 +37,7 @@ uint32_t lt_product_count(const struct lt_product *product);
 hd_status lt_product_run(struct lt_product *product, uint32_t algorithm);
 void lt_product_free(struct lt_product *product); /* takes NULL */
 
-/* --- the program -------------------------------------------------------------------------------
- */
+/* --- the program ------------------------------------------------------------------------------ */
 
 #define RATE_PRODUCT_MAX 32u
 
@@ -60,8 +58,7 @@ struct rate {
 /* What fails ends the program, with a sentence for whoever started it. */
 __attribute__((noreturn, format(printf, 1, 2))) void rate_give_up(const char *format, ...);
 
-/* --- cuda_rate_shape.c -------------------------------------------------------------------------
- */
+/* --- cuda_rate_shape.c ------------------------------------------------------------------------ */
 
 /* Every product of one block and of a chunk of the head, in the three forms; and square ones. */
 void rate_add_stage(struct rate *rate);

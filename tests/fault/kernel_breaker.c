@@ -335,8 +335,8 @@ static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
     return HD_OK;
 }
 
-/* What I leaves in the payload for W: the gradient behind block `block`; block_count: before all.
- */
+/* What I leaves in the payload for W: the gradient behind block `block`; block_count: before
+   all. */
 static float *left(const struct hd_stage *stage, void *payload, uint32_t block)
 {
     return kept(stage, payload, stage->spec.block_count + 1 + block) + INDEX_BYTES / sizeof(float);

@@ -125,8 +125,8 @@ static void copy_slot(struct hd_transport *instance, const struct hd_message *fr
            HD_SEAL_BYTES + lane->channel->bytes);
 }
 
-/* The bytes that were written are harmed, or the counter does not move.  Returns what it moves to.
- */
+/* The bytes that were written are harmed, or the counter does not move.  Returns what it moves
+   to. */
 static uint64_t harm(struct hd_transport *instance, const struct hd_message *message)
 {
     const struct hd_option_value *options = instance->setup->host->options;

@@ -10,8 +10,8 @@
 
 #include "support/op_runs.h"
 
-/* Memory here, full of NaN, to be filled before the next op; hd_op_there gives its address for one.
- */
+/* Memory here, full of NaN, to be filled before the next op; hd_op_there gives its address for
+   one. */
 void *hd_op_take(struct hd_op_run *run, uint32_t dtype, uint64_t count);
 void *hd_op_there(const struct hd_op_run *run, const void *here);
 double hd_op_draw(uint64_t seed); /* -1 .. 1 */

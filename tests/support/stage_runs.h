@@ -21,8 +21,8 @@ struct hd_stage_spec hd_stage_model(const struct hd_stage_shape *shape, uint32_t
 /* "cuda:..." with the stand-ins' files, and perhaps one more option; static, until the next. */
 const char *hd_stage_standin(const char *option);
 
-/* Opens plugin "NAME:key=value,key=value" and a chain of `model` in one stage, with drawn masters.
- */
+/* Opens plugin "NAME:key=value,key=value" and a chain of `model` in one stage, with drawn
+   masters. */
 void hd_stage_open(struct hd_harness *harness, struct hd_chain *chain,
                    const struct hd_stage_spec *model, const char *plugin);
 void hd_stage_close(struct hd_harness *harness, struct hd_chain *chain);

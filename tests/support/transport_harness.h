@@ -109,8 +109,8 @@ uint32_t hd_testbed_run(const struct hd_testbed_job *job);
    `capabilities`, which at least one must; nobody dies where that is not survived. */
 void hd_testbed_run_where(uint64_t capabilities, const struct hd_testbed_job *job);
 
-/* The descriptor of a plugin of HD_PLUGIN_DIR, else of tests/fault, or NULL after a line on stderr.
- */
+/* The descriptor of a plugin of HD_PLUGIN_DIR, else of tests/fault, or NULL after a line on
+   stderr. */
 const struct hd_plugin *hd_testbed_load(const char *name);
 
 /* In a rank: opens `rank->setup` within `limit_ms` into rank->transport. */

@@ -58,8 +58,8 @@ void web_test_transfers(void)
     web_shows(".legend", "Resident wait");
     web_is("heddle.view.measured.transfers().count", "112");
     web_is("heddle.view.measured.transfers().unknown", "0");
-    /* Each moves for as long as the line needs, from its producer's end; its consumer begins later.
-     */
+    /* Each moves for as long as the line needs, from its producer's end; its consumer begins
+       later. */
     web_is("(() => { const plan = heddle.plan, times = heddle.view.measured; for (let i = 0; i < "
            "plan.count; i++) { if (plan.isRemote(i) && !(times.moveBegin[i] >= "
            "times.end[plan.producer(i)] && times.moveEnd[i] - times.moveBegin[i] >= 0.999 && "
@@ -98,8 +98,8 @@ void web_test_transfers(void)
     web_shot("numbers-slow");
 }
 
-/* A resident wait, as a transport of a device would report it: what the page makes of such a row.
- */
+/* A resident wait, as a transport of a device would report it: what the page makes of such a
+   row. */
 void web_test_resident(void)
 {
     web_load("slow/report.html", "#view=measured");

@@ -62,8 +62,7 @@ struct hd_ops_device {
 void *hd_cuda_take(struct hd_cuda_arena *arena, uint64_t bytes);
 uint64_t hd_cuda_part_bytes(uint64_t bytes); /* what such a part takes */
 
-/* --- gemm.c: how a product is made -------------------------------------------------------------
- */
+/* --- gemm.c: how a product is made ------------------------------------------------------------ */
 
 /* Whether the tensor cores' kernel takes it: lines of whole 16 bytes, both operands in BF16. */
 int hd_cuda_tile_serves(const struct hd_gemm_args *args);
@@ -76,8 +75,7 @@ hd_status hd_cuda_expert_gemm(struct hd_ops_device *device, const struct hd_gemm
 hd_status hd_cuda_product(struct hd_ops_device *device, const struct hd_product *product,
                           uint32_t groups);
 
-/* --- mxfp8.c: products in MXFP8 of the device's own --------------------------------------------
- */
+/* --- mxfp8.c: products in MXFP8 of the device's own ------------------------------------------- */
 
 #define HD_CUDA_MXFP8_CAPABILITY_MIN 100u
 #define HD_CUDA_FORM_COUNT           3u
@@ -109,8 +107,7 @@ static inline uint32_t hd_cuda_blocks(uint64_t count, uint32_t each)
     return (uint32_t)((count + each - 1) / each);
 }
 
-/* --- the ops, by file --------------------------------------------------------------------------
- */
+/* --- the ops, by file ------------------------------------------------------------------------- */
 
 #define HD_CUDA_OP(name, args) \
     hd_status hd_cuda_##name(struct hd_ops_device *device, const struct args *args_)

@@ -1,5 +1,5 @@
-/* plugins/kernels/cuda/driver.c - opens a device: its stream, the module's kernels, the fault word.
- */
+/* plugins/kernels/cuda/driver.c - opens a device: its stream, the module's kernels, the fault
+   word. */
 #include "driver.h"
 
 #include <assert.h>

@@ -94,8 +94,7 @@ void hd_cuda_stop(struct hd_cuda *driver);
 hd_status hd_cuda_launch(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
                          struct hd_cuda_grid grid, const void *args);
 
-/* --- memory.c: struct hd_remote -----------------------------------------------------------------
- */
+/* --- memory.c: struct hd_remote --------------------------------------------------------------- */
 
 extern const struct hd_remote hd_cuda_remote;
 hd_status hd_cuda_drain(struct hd_ops_device *device);
@@ -110,8 +109,7 @@ hd_status hd_cuda_mark(struct hd_ops_device *device, uint64_t *mark);
 hd_status hd_cuda_reached(struct hd_ops_device *device, uint64_t mark, uint64_t timeout_ns,
                           uint64_t *passed_ns);
 
-/* --- lt.c: products by cuBLASLt ------------------------------------------------------------------
- */
+/* --- lt.c: products by cuBLASLt --------------------------------------------------------------- */
 
 /* UNSUPPORTED after host->fail where the library is not here. */
 hd_status hd_cuda_open_plans(struct hd_cuda *driver, const char *path);

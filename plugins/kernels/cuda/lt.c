@@ -253,8 +253,7 @@ static hd_status make_plan(struct hd_cuda *driver, const struct shape *shape)
     return HD_OK;
 }
 
-/* --- which products a stage has -----------------------------------------------------------------
- */
+/* --- which products a stage has --------------------------------------------------------------- */
 
 /* y = x W^T with W [rows, columns]: forward, input gradient and weight gradient. */
 static hd_status plan_weight(struct hd_cuda *driver, uint32_t tokens, uint32_t rows,
@@ -306,8 +305,7 @@ static hd_status plan_products(struct hd_cuda *driver, const struct hd_stage_spe
     return status == HD_OK ? plan_head(driver, spec, tokens) : status;
 }
 
-/* --- MXFP8, or not ------------------------------------------------------------------------------
- */
+/* --- MXFP8, or not ---------------------------------------------------------------------------- */
 
 /* The three products of a weight, C in BF16 but for the gradient; the forward's onto the residual
    or onto nothing. */
@@ -412,8 +410,7 @@ hd_status hd_cuda_prepare(struct hd_ops_device *device, const struct hd_ops *ops
                                                                     : status;
 }
 
-/* --- a product ---------------------------------------------------------------------------------
- */
+/* --- a product -------------------------------------------------------------------------------- */
 
 static struct shape shape_of(const struct hd_gemm_args *args)
 {

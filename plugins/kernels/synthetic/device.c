@@ -156,8 +156,7 @@ void synthetic_abort(struct hd_kernel *kernel)
     }
 }
 
-/* --- memory ------------------------------------------------------------------------------------
- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 static hd_status take_memory(struct hd_kernel *kernel, struct synthetic_region *region)
 {
@@ -230,8 +229,7 @@ hd_status synthetic_copy(struct hd_kernel *kernel, void *target, const void *sou
         device->cuda.cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, device->stream));
 }
 
-/* --- marks -------------------------------------------------------------------------------------
- */
+/* --- marks ------------------------------------------------------------------------------------ */
 
 static void CUDART_CB pass_mark(void *argument)
 {

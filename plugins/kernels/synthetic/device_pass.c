@@ -118,8 +118,7 @@ uint32_t synthetic_device_stage_destroy(struct hd_stage *stage)
     return 1;
 }
 
-/* --- in the stream ------------------------------------------------------------------------------
- */
+/* --- in the stream ---------------------------------------------------------------------------- */
 
 static hd_status perform(const struct order *order)
 {
@@ -140,8 +139,8 @@ static void CUDART_CB run_order(void *argument)
     struct order *order = argument;
     int none = HD_OK;
 
-    /* The default slack of 50 us would be part of every stage; whose thread this is, nobody says.
-     */
+    /* The default slack of 50 us would be part of every stage; whose thread this is, nobody
+       says. */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     const hd_status status = perform(order);
     if (status < 0) {
@@ -200,8 +199,7 @@ static hd_status enqueue(const struct order *order, const struct crossing *rows)
     return status == HD_OK ? cross(device, rows, 1) : status;
 }
 
-/* --- what crosses -------------------------------------------------------------------------------
- */
+/* --- what crosses ----------------------------------------------------------------------------- */
 
 static void *writable(const void *address)
 {

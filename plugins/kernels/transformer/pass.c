@@ -122,8 +122,7 @@ hd_status hd_stage_forward(struct hd_stage *stage, const struct hd_pass *given)
     return HD_OK;
 }
 
-/* --- what a payload is trusted with ------------------------------------------------------------
- */
+/* --- what a payload is trusted with ----------------------------------------------------------- */
 
 static hd_status check_stamp(const struct hd_stage *stage, const struct hd_pass *pass,
                              uint32_t half)

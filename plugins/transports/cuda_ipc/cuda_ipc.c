@@ -66,8 +66,8 @@ hd_status ipc_move(struct hd_transport *instance, int *moved)
     return status;
 }
 
-/* Source: is the send slot unread by any copy, of this message or of an older?  Target: is it here?
- */
+/* Source: is the send slot unread by any copy, of this message or of an older?  Target: is it
+   here? */
 static hd_status look(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence)
 {
     const uint64_t goal = turn_goal(&lane->turn, sequence);

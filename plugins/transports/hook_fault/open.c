@@ -1,5 +1,5 @@
-/* hook_fault/open.c - opens inner with a copy of the setup, and the process numbers of all ranks.
- */
+/* hook_fault/open.c - opens inner with a copy of the setup, and the process numbers of all
+   ranks. */
 #include "hook.h"
 
 #include <stdio.h>

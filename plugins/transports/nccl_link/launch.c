@@ -12,8 +12,8 @@
 
 enum { NAP_NS = 20000, SPIN_COUNT = 200 };
 
-/* Posts get no deadline from the core; the watchdog's abort ends them, and this if all else fails.
- */
+/* Posts get no deadline from the core; the watchdog's abort ends them, and this if all else
+   fails. */
 #define LAUNCH_NS UINT64_C(60000000000)
 
 static struct turn_fault fault_of(const struct nccl_lane *lane, hd_status status)

@@ -10,8 +10,8 @@
 
 #include "turn.h"
 
-/* Part of a card.  What the kernel does not say is zero, and then nobody is taken for a neighbour.
- */
+/* Part of a card.  What the kernel does not say is zero, and then nobody is taken for a
+   neighbour. */
 struct turn_place {
     uint64_t boot[2];   /* which start of which machine this is */
     uint64_t pid_space; /* in which a pid means what it means here */

@@ -134,8 +134,8 @@ void ucx_worker_close(struct hd_transport *instance, uint64_t deadline_ns);
 /* What UCX last said in this thread, for a sentence of ours; "" if nothing. */
 const char *ucx_worker_words(void);
 
-/* The parameters of an operation whose end lands in `flight`; launch takes what the call returned.
- */
+/* The parameters of an operation whose end lands in `flight`; launch takes what the call
+   returned. */
 ucp_request_param_t ucx_sending(struct ucx_flight *flight);
 ucp_request_param_t ucx_receiving(struct ucx_flight *flight);
 void ucx_launch(struct ucx_flight *flight, ucs_status_ptr_t result);

@@ -1,5 +1,5 @@
-/* rendezvous/open.c - one memfd a rank, mapped by its peers; a message down every channel; the end.
- */
+/* rendezvous/open.c - one memfd a rank, mapped by its peers; a message down every channel; the
+   end. */
 #include "rendezvous.h"
 
 #include <fcntl.h>

@@ -185,8 +185,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t w
     return bytes == wanted ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* --- products ----------------------------------------------------------------------------------
- */
+/* --- products --------------------------------------------------------------------------------- */
 
 static uint64_t rows_of(const struct layout *layout, cublasOperation_t turn)
 {
@@ -335,8 +334,7 @@ static uint64_t bytes_of(const struct layout *layout)
     return count_of(layout) * element_bytes(layout);
 }
 
-/* --- E4M3 and its scales ------------------------------------------------------------------------
- */
+/* --- E4M3 and its scales ---------------------------------------------------------------------- */
 
 static uint64_t tiles_of(uint64_t count, uint64_t each)
 {
@@ -391,8 +389,7 @@ static float *read_operand(const void *data, const struct layout *layout, const 
                : widened(from, layout);
 }
 
-/* --- a job --------------------------------------------------------------------------------------
- */
+/* --- a job ------------------------------------------------------------------------------------ */
 
 /* One of a batch. */
 static void multiply(const struct job *job, const float *a, const float *b, uint64_t first)

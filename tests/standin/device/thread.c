@@ -98,8 +98,7 @@ void hd_standin_load(uint32_t *out, const uint16_t *row, int is_turned)
     }
 }
 
-/* --- products of fragments -----------------------------------------------------------------------
- */
+/* --- products of fragments -------------------------------------------------------------------- */
 
 /* What a thread gives of A, B and the sums: as many registers as the instruction takes. */
 struct given {

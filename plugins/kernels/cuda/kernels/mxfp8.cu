@@ -158,8 +158,7 @@ HD_KERNEL(dequantise, 256, hd_quantise_args)
     ((uint16_t *)args.target)[at] = hd_bf16_of(element_value(data[at]) * scale);
 }
 
-/* --- operands of a block-scaled product --------------------------------------------------------
- */
+/* --- operands of a block-scaled product ------------------------------------------------------- */
 
 /* A block of threads has 16 rows and 4 blocks of 32 of each; where there is no such row or block it
    writes the zero that pads the scales. */

@@ -45,8 +45,8 @@ HD_KERNEL(place_experts, 32, hd_assignment)
     args.op.offsets[args.op.experts] = begin;
 }
 
-/* Which row the thread's place gets, counted from `next`; `total` gets how many threads have one.
- */
+/* Which row the thread's place gets, counted from `next`; `total` gets how many threads have
+   one. */
 HD_INLINE uint32_t rank_of(const struct hd_match_shared *shared, uint32_t *total)
 {
     const uint32_t below = (1u << hd_lane()) - 1u;

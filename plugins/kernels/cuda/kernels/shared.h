@@ -132,8 +132,8 @@ struct hd_match_shared {
 
 #define HD_IMAGE_COLUMNS 128u
 
-/* Rows are two bytes longer than a multiple of a bank's round, so that a column is not in one bank.
- */
+/* Rows are two bytes longer than a multiple of a bank's round, so that a column is not in one
+   bank. */
 struct hd_image_shared {
     uint16_t source[HD_ROW_BLOCK][HD_IMAGE_COLUMNS + 2];
     uint16_t image[HD_ROW_BLOCK][HD_IMAGE_COLUMNS + 2];
