@@ -95,6 +95,38 @@ static void neighbours_are_known(void)
     CU_ASSERT(turn_hold(&peer, here.pid) == 0 && !turn_has_ended(&peer));
 }
 
+struct core_row {
+    const char *name;
+    struct turn_cores one, other;
+    uint32_t count; /* of one */
+    int do_share;
+};
+
+static const struct core_row core_rows[] = {
+    {"the same two", {{3}}, {{3}}, 2, 1},
+    {"one of two", {{3}}, {{2}}, 2, 1},
+    {"bound to one each", {{1}}, {{2}}, 1, 0},
+    {"bound to one each, numbers apart", {{0, 0, 0x80}}, {{0, 0, 0, 0x80}}, 1, 0},
+    {"not known", {{0}}, {{3}}, 0, 0},
+};
+
+static void cores_are_known(void)
+{
+    const struct turn_cores here = turn_find_cores();
+
+    for (uint32_t i = 0; i < HD_CHECK_COUNT(core_rows); i++) {
+        const struct core_row *row = &core_rows[i];
+        const int is_right = turn_core_count(&row->one) == row->count &&
+                             turn_share_core(&row->one, &row->other) == row->do_share &&
+                             turn_share_core(&row->other, &row->one) == row->do_share;
+        CU_ASSERT(is_right);
+        if (!is_right) {
+            printf("%s\n", row->name);
+        }
+    }
+    CU_ASSERT(turn_core_count(&here) > 0 && turn_share_core(&here, &here));
+}
+
 /* --- open ------------------------------------------------------------------------------------ */
 
 /* What goes otherwise than well: at rank 2's card, or in a step. */
@@ -384,6 +416,7 @@ static void the_pattern_is_checked_to_its_last_byte(void)
 static const struct hd_check checks[] = {
     {"setups are checked", setups_are_checked},
     {"neighbours are known, and strangers are not", neighbours_are_known},
+    {"which cores a rank may run on, and whether two share one", cores_are_known},
     {"open goes in its order, and says once what ended it", open_goes_in_its_order},
     {"what differs changes the digest", what_differs_changes_the_digest},
     {"the pattern is checked to its last byte", the_pattern_is_checked_to_its_last_byte},

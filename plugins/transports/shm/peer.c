@@ -2,7 +2,6 @@
 #include "shm.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 
 enum {
@@ -10,18 +9,12 @@ enum {
     SPIN_CROWDED_NS = 0,    /* only the first looks: the peer may need this very core */
 };
 
-_Static_assert(sizeof(cpu_set_t) <= SHM_CPU_BYTES, "a card holds glibc's whole set");
-
 void shm_peer_introduce(const struct hd_transport *instance, struct shm_card *card)
 {
-    cpu_set_t cpus;
-
     card->place = turn_find_place();
     card->nonce = instance->nonce;
     card->descriptor = instance->descriptor;
-    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-        memcpy(card->cpus, &cpus, sizeof cpus);
-    }
+    card->cores = turn_find_cores();
 }
 
 hd_status shm_peer_hold(struct hd_transport *instance, struct shm_peer *peer,
@@ -54,18 +47,11 @@ hd_status shm_peer_hold(struct hd_transport *instance, struct shm_peer *peer,
 
 uint64_t shm_peer_spin_ns(const struct shm_card *cards, uint32_t rank, uint32_t rank_count)
 {
-    uint32_t core_count = 0;
-    uint32_t sharer_count = 0;
+    const uint32_t core_count = turn_core_count(&cards[rank].cores);
+    uint32_t sharer_count = 0; /* this rank itself included */
 
-    for (uint32_t i = 0; i < SHM_CPU_BYTES; i++) {
-        core_count += (uint32_t)__builtin_popcount(cards[rank].cpus[i]);
-    }
     for (uint32_t other = 0; other < rank_count; other++) {
-        uint32_t common = 0;
-        for (uint32_t i = 0; i < SHM_CPU_BYTES; i++) {
-            common |= (uint32_t)(cards[rank].cpus[i] & cards[other].cpus[i]);
-        }
-        sharer_count += common != 0; /* this rank itself included */
+        sharer_count += (uint32_t)turn_share_core(&cards[rank].cores, &cards[other].cores);
     }
     return core_count > 0 && sharer_count <= core_count ? SPIN_ALONE_NS : SPIN_CROWDED_NS;
 }

@@ -20,7 +20,6 @@
 
 #define SHM_MAGIC      0x316d6873656c6464ull
 #define SHM_LINE_BYTES 128 /* two lines of x86: its prefetcher fetches them in pairs */
-#define SHM_CPU_BYTES  128 /* a set of 1024 processors */
 
 /*
  * The head of a channel's memory.  `asleep` is announcement and futex in one: 1 from a waiter
@@ -53,7 +52,7 @@ struct shm_card {
     uint64_t nonce;
     int32_t descriptor;
     uint32_t reserved;
-    unsigned char cpus[SHM_CPU_BYTES]; /* where it may run; all zero: not known */
+    struct turn_cores cores;
 };
 
 struct shm_peer {

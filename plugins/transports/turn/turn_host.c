@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -46,6 +47,39 @@ int turn_is_in_reach(const struct turn_place *place, const struct turn_place *ot
 {
     return turn_is_on_host(place, other) && place->pid_space != 0 &&
            place->pid_space == other->pid_space;
+}
+
+_Static_assert(sizeof(cpu_set_t) <= TURN_CORE_BYTES, "a card holds glibc's whole set");
+
+struct turn_cores turn_find_cores(void)
+{
+    struct turn_cores cores = {{0}};
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        memcpy(cores.set, &set, sizeof set);
+    }
+    return cores;
+}
+
+uint32_t turn_core_count(const struct turn_cores *cores)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < TURN_CORE_BYTES; i++) {
+        count += (uint32_t)__builtin_popcount(cores->set[i]);
+    }
+    return count;
+}
+
+int turn_share_core(const struct turn_cores *cores, const struct turn_cores *other)
+{
+    unsigned common = 0;
+
+    for (uint32_t i = 0; i < TURN_CORE_BYTES; i++) {
+        common |= (unsigned)(cores->set[i] & other->set[i]);
+    }
+    return common != 0;
 }
 
 int turn_hold(struct turn_peer *peer, int32_t pid)

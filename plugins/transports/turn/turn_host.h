@@ -24,6 +24,17 @@ int turn_is_on_host(const struct turn_place *place, const struct turn_place *oth
 /* On one host, and of one pid namespace: either may hold the other. */
 int turn_is_in_reach(const struct turn_place *place, const struct turn_place *other);
 
+/* The cores that a process may run on, by number; part of a card.  All zero: not known. */
+#define TURN_CORE_BYTES 128u /* glibc's whole set, of 1024 */
+struct turn_cores {
+    unsigned char set[TURN_CORE_BYTES];
+};
+
+struct turn_cores turn_find_cores(void);
+uint32_t turn_core_count(const struct turn_cores *cores);
+/* Is there one on which both may run?  Of ranks on one host. */
+int turn_share_core(const struct turn_cores *cores, const struct turn_cores *other);
+
 /* The process of another rank; the first member of the transport's own. */
 struct turn_peer {
     uint32_t rank;

@@ -12,7 +12,6 @@
 #include "table.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 
 enum { SPIN_ALONE_NS = 100000, SPIN_CROWDED_NS = 20000 };
@@ -76,6 +75,7 @@ static hd_status make(struct hd_transport *instance, const struct hd_transport_s
     hd_status status = check_setup(instance, setup);
 
     card->place = turn_find_place();
+    card->cores = turn_find_cores();
     if (status == HD_OK) {
         find_peers(instance);
         status = take_flights(instance);
@@ -120,18 +120,17 @@ static hd_status meet(struct hd_transport *instance, struct ucx_peer *peer,
     return status == HD_OK ? instance->mode->connect(instance, peer, card) : status;
 }
 
-static void choose_spin(struct hd_transport *instance, uint32_t here_count)
+/* `sharer_count` ranks, this one included, want the cores that this one may run on. */
+static void choose_spin(struct hd_transport *instance, uint32_t sharer_count, uint32_t core_count)
 {
     const struct hd_host *host = instance->turn.host;
     const struct hd_option_value *spin =
         host->option_count > UCX_OPTION_SPIN ? &host->options[UCX_OPTION_SPIN] : NULL;
-    cpu_set_t cpus;
-    const int core_count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
 
     if (spin != NULL && spin->integer >= 0) {
         instance->spin_ns = (uint64_t)spin->integer * 1000;
     } else {
-        instance->spin_ns = here_count <= (uint32_t)core_count ? SPIN_ALONE_NS : SPIN_CROWDED_NS;
+        instance->spin_ns = sharer_count <= core_count ? SPIN_ALONE_NS : SPIN_CROWDED_NS;
     }
 }
 
@@ -140,19 +139,19 @@ static hd_status connect_all(struct hd_transport *instance, const void *all_card
                              uint64_t deadline_ns)
 {
     const struct hd_host *host = instance->turn.host;
-    const struct ucx_card *cards = all_cards;
-    uint32_t here_count = 0;
+    const struct ucx_card *cards = all_cards, *own = &cards[host->rank];
+    uint32_t sharer_count = 0;
     hd_status status = HD_OK;
 
     (void)deadline_ns;
     for (uint32_t rank = 0; status == HD_OK && rank < host->rank_count; rank++) {
-        const int is_here = turn_is_in_reach(&cards[host->rank].place, &cards[rank].place);
-        here_count += (uint32_t)is_here;
+        const int is_here = turn_is_in_reach(&own->place, &cards[rank].place);
+        sharer_count += (uint32_t)(is_here && turn_share_core(&own->cores, &cards[rank].cores));
         if (instance->peers[rank].is_mine) {
             status = meet(instance, &instance->peers[rank], &cards[rank], is_here);
         }
     }
-    choose_spin(instance, here_count);
+    choose_spin(instance, sharer_count, turn_core_count(&own->cores));
     return status;
 }
 

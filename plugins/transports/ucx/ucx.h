@@ -99,6 +99,7 @@ struct ucx_mode {
 struct ucx_card {
     struct turn_card head;
     struct turn_place place;
+    struct turn_cores cores;
     uint64_t region;
     uint32_t address_bytes, rkey_bytes;
     unsigned char address[UCX_ADDRESS_BYTES];
