@@ -457,6 +457,7 @@ hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_resul
         .result_bytes = sizeof *result,
         .gather_bytes = GATHER_BYTES,
         .timeout_ns = (uint64_t)(request->timeout_s * 1e9),
+        .has_own_cores = 1,
         .link = request->link,
         .body = body,
     };

@@ -167,7 +167,7 @@ uint32_t hd_bench_share_host(const struct hd_link *link)
 
 /* Of two ranks that sleep and wake each other one is woken beside the other, on a core of two, and
    stays there for a while: what a message then takes is the scheduler's.  So every second core is
-   one rank's, and the rest is the other's. */
+   one rank's, and the rest is the other's.  Their threads have no more either. */
 static void take_cores(uint32_t rank)
 {
     cpu_set_t all, own;
@@ -200,7 +200,7 @@ static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *sh
     };
     uint32_t none = 0;
 
-    if (pair->ranks->link == NULL) { /* a launcher binds its ranks itself */
+    if (pair->ranks->has_own_cores && pair->ranks->link == NULL) {
         take_cores(rank.rank);
     }
     const hd_status status = pair->ranks->body(&rank, &problem);

@@ -30,7 +30,8 @@ struct hd_bench_ranks {
     uint64_t result_bytes;
     uint64_t gather_bytes; /* the most that a rank gives in one hd_bench_swap */
     uint64_t timeout_ns;
-    struct hd_link *link; /* NULL: both are forked here */
+    uint32_t has_own_cores; /* forked ranks share none; a launcher binds its ranks itself */
+    struct hd_link *link;   /* NULL: both are forked here */
     hd_status (*body)(struct hd_bench_rank *rank, struct hd_problem *problem);
 };
 
