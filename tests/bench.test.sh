@@ -296,11 +296,12 @@ has "shm needs no thread" out '"transport": "shm", "lane": "shm", "progress_thre
     say "lateness: $(grep -oE '"late_ms": [0-9.]+' out)"
 # The figure says what the object says, point by point; and is as wide as a page.
 for ((point = 1; point <= 5; point++)); do
-    wanted=$(printf 'compute %.3f ms, alone %.3f (%+.1f %%)' "$(number compute_ms $point)" \
-        "$(number alone_ms $point)" "$(number stretch_percent $point)")
+    # By awk, whose numbers are doubles: bash's are longer, and round a tie otherwise.
+    wanted=$(awk "BEGIN { printf \"compute %.3f ms, alone %.3f (%+.1f %%)\", $(number compute_ms $point), \
+        $(number alone_ms $point), $(number stretch_percent $point) }")
     has "the figure's numbers" late.svg "$wanted"
-    wanted=$(printf 'waits: target %.3f ms, source %.3f ms' "$(number target_wait_ms $point)" \
-        "$(number source_wait_ms $point)")
+    wanted=$(awk "BEGIN { printf \"waits: target %.3f ms, source %.3f ms\", $(number target_wait_ms $point), \
+        $(number source_wait_ms $point) }")
     has "the figure's waits" late.svg "$wanted"
     holds "compute takes time, and what was stolen of it is part of it" \
         "$(number alone_ms $point) > 0 && $(number compute_ms $point) > 0 && $(number stolen_ms $point) <= $(number compute_ms $point)"
