@@ -160,7 +160,6 @@ static void give_output(struct hd_stage *stage, const struct hd_pass *pass, cons
     }
 }
 
-/* Two buffers of an evaluation: the scratch, and what the pass may write over. */
 /* Takes long, or does not return. */
 static void take_time(const struct hd_stage *stage)
 {
@@ -177,6 +176,7 @@ static void take_time(const struct hd_stage *stage)
     }
 }
 
+/* Two buffers of an evaluation: the scratch, and what the pass may write over. */
 static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
 {
     const struct hd_host *host = stage->kernel->host;
