@@ -21,7 +21,7 @@ say() {
 cat >sanitizer <<'TOOL'
 #!/bin/bash
 [ "$1" = --tool ] && [ "$3" = --error-exitcode ] || exit 2
-echo "$2 ${5##*/} $6" >>asked
+echo "$2 ${5##*/} $6" >>"${0%/*}/asked"
 [ "$2" = "${FINDS:-}" ] && { echo "========= Invalid __global__ read of size 2 bytes"; exit "$4"; }
 [ "$2" = memcheck ] || exit 0
 exec "${@:5}"

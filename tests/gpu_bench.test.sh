@@ -3,39 +3,21 @@
 # a copy within the device, a stage's forward and backward 45 % of the BF16 ceiling, its products 90 % of cuBLASLt.
 # STANDIN=1 runs the same lines over the stand-ins, small, and judges the script and no speed.
 set -uo pipefail
-heddle=$HD_BUILD_DIR/bin/heddle
-standin=$HD_BUILD_DIR/tests/standin
-[ -e "$HD_PLUGIN_DIR/heddle_transport_cuda_ipc.so" ] || {
-    echo "skipped: CUDA's headers are not installed, so nothing of CUDA is built"
-    exit 77
-}
-if [ "${STANDIN:-}" = 1 ]; then
-    runtime=$standin/libheddle_standin_cuda.so library=$standin/libheddle_standin_nccl.so gpus=2
-    export STANDIN_CUDA="devices=2" STANDIN_NCCL="serial=on"
-    products=$standin/libheddle_standin_cublaslt.so
+# shellcheck source=tests/support/gpu.sh
+. "$HD_SOURCE_DIR/tests/support/gpu.sh"
+is_built transport_cuda_ipc || skip "CUDA's headers are not installed, so nothing of CUDA is built"
+take_gpus 2
+if is_standin; then
     message=256K few="bench.iterations=10"
     block="model.width=32 model.heads=2 model.experts=2 model.experts_per_token=1 model.expert_width=32 model.sequence=8
         model.vocabulary=64 data.microbatch_size=1 bench.iterations=1 bench.sizes=64K cost.tick_us=1000"
     step="$block model.layers=1 pipeline.microbatches=2 pipeline.ranks=1"
 else
-    gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
-    [ "$gpus" -gt 0 ] || { echo "skipped: there is no NVIDIA driver on this machine, or no GPU (nvidia-smi)"; exit 77; }
-    runtime=libcudart.so.13 library=libnccl.so.2 products=libcublasLt.so.13
     message=64M few=""
     block="model.width=2048 model.heads=16 model.experts=32 model.experts_per_token=4 model.expert_width=1024
         model.sequence=2048 model.vocabulary=50304 data.microbatch_size=2 bench.sizes=16M"
     step=$HD_SOURCE_DIR/conf/h200_1gpu.ini
 fi
-export CUDA_DEVICE_MAX_CONNECTIONS=32
-world=$(mktemp -d)
-trap 'rm -rf "$world"' EXIT
-cd "$world" || exit 1
-failed=0
-
-say() {
-    echo "FAILED: $*"
-    failed=1
-}
 
 bench() { # WORDS...: the tables are shown; what is judged comes of the same run's object
     # shellcheck disable=SC2086 # a list of words
@@ -59,14 +41,14 @@ over() { # TRANSPORT: its words
 
 # The kernel that lends the device, and is measured: without nvcc there is the synthetic one, which is not measured.
 kernel="kernels.name=cuda kernel.cuda.cuda_runtime=$runtime kernel.cuda.cublaslt=$products"
-[ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || kernel="kernels.name=synthetic"
+is_built kernel_cuda || kernel="kernels.name=synthetic"
 
 # Ranks take the GPUs in turn: with one visible both share it, and a put is a copy within it.
 # shellcheck disable=SC2046,SC2086
 {
     CUDA_VISIBLE_DEVICES=0 bench p2p $(over cuda_ipc) $kernel bench.sizes=$message
     floor "puts of cuda_ipc over a copy" gbytes_ratio 80
-    if [ "$gpus" -ge 2 ] && [ -e "$HD_PLUGIN_DIR/heddle_transport_nccl.so" ]; then
+    if [ "$gpus" -ge 2 ] && is_built transport_nccl; then
         for name in cuda_ipc nccl nccl_rma; do
             bench p2p $(over $name) $kernel bench.sizes=64:$message:x64
             echo "$name between two GPUs: $(cat out)"
@@ -75,9 +57,9 @@ kernel="kernels.name=cuda kernel.cuda.cuda_runtime=$runtime kernel.cuda.cublaslt
 }
 
 # Figure 27: what a late peer costs the other's compute, two-sided and one-sided.  Shown, not judged.
-[ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || { echo "the kernel cuda is not built: nvcc is not installed"; exit $failed; }
+is_built kernel_cuda || { echo "the kernel cuda is not built: nvcc is not installed"; exit $failed; }
 names=cuda_ipc
-[ "$gpus" -ge 2 ] && [ -e "$HD_PLUGIN_DIR/heddle_transport_nccl.so" ] && names="cuda_ipc nccl nccl_rma"
+[ "$gpus" -ge 2 ] && is_built transport_nccl && names="cuda_ipc nccl nccl_rma"
 # shellcheck disable=SC2046,SC2086
 for name in $names; do
     "$heddle" bench skew $(over $name) $kernel $block transport.progress_thread=off --svg $name.svg >out 2>err ||

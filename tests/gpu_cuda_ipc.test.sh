@@ -3,29 +3,12 @@
 # several where there are; every message of `heddle bench p2p`; whole runs.
 # STANDIN=1 runs the same lines over the CUDA stand-in, which judges the script and no GPU.
 set -uo pipefail
-heddle=$HD_BUILD_DIR/bin/heddle
-[ -e "$HD_PLUGIN_DIR/heddle_transport_cuda_ipc.so" ] || {
-    echo "skipped: CUDA's headers are not installed, so nothing of CUDA is built"
-    exit 77
-}
-runtime=libcudart.so.13 mib=64
-if [ "${STANDIN:-}" = 1 ]; then
-    runtime=$HD_BUILD_DIR/tests/standin/libheddle_standin_cuda.so mib=1
-elif ! nvidia-smi --list-gpus 2>/dev/null | grep -q .; then
-    echo "skipped: there is no NVIDIA driver on this machine, or no GPU (nvidia-smi)"
-    exit 77
-fi
-export CUDA_DEVICE_MAX_CONNECTIONS=32
+# shellcheck source=tests/support/gpu.sh
+. "$HD_SOURCE_DIR/tests/support/gpu.sh"
+is_built transport_cuda_ipc || skip "CUDA's headers are not installed, so nothing of CUDA is built"
+take_gpus 2
+mib=$(is_standin && echo 1 || echo 64)
 options="transport.cuda_ipc.cuda_runtime=$runtime kernel.synthetic.cuda_runtime=$runtime"
-world=$(mktemp -d)
-trap 'rm -rf "$world"' EXIT
-cd "$world" || exit 1
-failed=0
-
-say() {
-    echo "FAILED: $*"
-    failed=1
-}
 
 # Ranks take the GPUs in turn: with one visible all share it.
 for visible in 0 "${CUDA_VISIBLE_DEVICES:-all}"; do

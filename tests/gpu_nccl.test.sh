@@ -3,35 +3,13 @@
 # runs of every schedule.
 # STANDIN=1 runs the same lines over the stand-ins, which judges the script and no GPU.
 set -uo pipefail
-heddle=$HD_BUILD_DIR/bin/heddle
-[ -e "$HD_PLUGIN_DIR/heddle_transport_nccl.so" ] || {
-    echo "skipped: the headers of CUDA or of NCCL are not installed, so the plugins are not built"
-    exit 77
-}
-runtime=libcudart.so.13 library=libnccl.so.2 mib=64
-if [ "${STANDIN:-}" = 1 ]; then
-    runtime=$HD_BUILD_DIR/tests/standin/libheddle_standin_cuda.so
-    library=$HD_BUILD_DIR/tests/standin/libheddle_standin_nccl.so mib=1
-    export STANDIN_CUDA="devices=4"
-    gpus=4
-elif ! gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) || [ "$gpus" -eq 0 ]; then
-    echo "skipped: there is no NVIDIA driver on this machine, or no GPU (nvidia-smi)"
-    exit 77
-elif [ "$gpus" -lt 2 ]; then
-    echo "skipped: NCCL wants a GPU for each rank, and there is one"
-    exit 77
-fi
-export CUDA_DEVICE_MAX_CONNECTIONS=32
-world=$(mktemp -d)
-trap 'rm -rf "$world"' EXIT
-cd "$world" || exit 1
+# shellcheck source=tests/support/gpu.sh
+. "$HD_SOURCE_DIR/tests/support/gpu.sh"
+is_built transport_nccl || skip "the headers of CUDA or of NCCL are not installed, so the plugins are not built"
+take_gpus 4
+[ "$gpus" -ge 2 ] || skip "NCCL wants a GPU for each rank, and there is one"
 ranks=$((gpus < 4 ? gpus : 4))
-failed=0
-
-say() {
-    echo "FAILED: $*"
-    failed=1
-}
+mib=$(is_standin && echo 1 || echo 64)
 
 for name in nccl nccl_rma; do
     options="transport.name=$name transport.$name.cuda_runtime=$runtime transport.$name.library=$library

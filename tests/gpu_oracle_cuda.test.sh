@@ -4,32 +4,17 @@
 # cuda_ipc takes any number of ranks on one GPU; nccl and nccl_rma want one for each (docs/gpu.md).
 # STANDIN=1 runs a part of it over the stand-ins, with the kernels emulated: tests/oracle_cuda.test.sh.
 set -uo pipefail
-heddle=$HD_BUILD_DIR/bin/heddle
-standin=$HD_BUILD_DIR/tests/standin
-[ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || { echo "skipped: the kernel cuda is not built: nvcc is not installed"; exit 77; }
-if [ "${STANDIN:-}" = 1 ]; then
-    runtime=$standin/libheddle_standin_cuda.so library=$standin/libheddle_standin_nccl.so
-    products=$standin/libheddle_standin_cublaslt.so gpus=2
-    export STANDIN_CUDA="devices=2" STANDIN_NCCL="serial=on"
+# shellcheck source=tests/support/gpu.sh
+. "$HD_SOURCE_DIR/tests/support/gpu.sh"
+need_kernel
+take_gpus 2
+if is_standin; then
     model="model.layers=4 model.width=32 model.heads=2 model.experts=2 model.experts_per_token=1 model.expert_width=32
         model.sequence=16 model.vocabulary=64 data.microbatch_size=1 pipeline.microbatches=4 train.steps=2"
 else
-    gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
-    [ "$gpus" -gt 0 ] || { echo "skipped: there is no NVIDIA driver on this machine, or no GPU (nvidia-smi)"; exit 77; }
-    runtime=libcudart.so.13 library=libnccl.so.2 products=libcublasLt.so.13
     model="model.layers=8 model.width=256 model.heads=4 model.experts=8 model.expert_width=256 model.sequence=256
         data.microbatch_size=2 pipeline.microbatches=8 train.steps=5"
 fi
-export CUDA_DEVICE_MAX_CONNECTIONS=32
-world=$(mktemp -d)
-trap 'rm -rf "$world"' EXIT
-cd "$world" || exit 1
-failed=0
-
-say() {
-    echo "FAILED: $*"
-    failed=1
-}
 
 run() { # DIRECTORY WORDS...
     local directory=$1

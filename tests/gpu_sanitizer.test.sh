@@ -4,20 +4,16 @@
 # SANITIZER names the tool where it is not on the path.  STANDIN=1 runs the same lines over the stand-ins, with
 # whatever SANITIZER is, which judges the script and no kernel.
 set -uo pipefail
-[ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || { echo "skipped: the kernel cuda is not built: nvcc is not installed"; exit 77; }
-if [ "${STANDIN:-}" != 1 ]; then
-    gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
-    [ "$gpus" -gt 0 ] || { echo "skipped: there is no NVIDIA driver on this machine, or no GPU (nvidia-smi)"; exit 77; }
-fi
+# shellcheck source=tests/support/gpu.sh
+. "$HD_SOURCE_DIR/tests/support/gpu.sh"
+need_kernel
+take_gpus 1
 tool=${SANITIZER:-}
 for place in compute-sanitizer "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" \
     "${CUDA_HOME:-/usr/local/cuda}/compute-sanitizer/compute-sanitizer"; do
     [ -n "$tool" ] || tool=$(command -v "$place")
 done
-[ -n "$tool" ] || { echo "skipped: compute-sanitizer is not installed (the toolkit's package cuda-sanitizer)"; exit 77; }
-world=$(mktemp -d)
-trap 'rm -rf "$world"' EXIT
-failed=0
+[ -n "$tool" ] || skip "compute-sanitizer is not installed (the toolkit's package cuda-sanitizer)"
 
 # An exit code that no program here has, so that a finding is not taken for a failed comparison.
 for check in memcheck racecheck initcheck synccheck; do
