@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The checks that a GPU machine runs (ctest -L gpu), over the stand-ins: so that there it is the machine that is
-# tested, and not the checks.  Others of them run so in oracle_cuda, cuda_ipc, nccl and bench.
+# tested, and not the checks.  The others run so in oracle_cuda, cuda_ipc, nccl and bench_device.
 set -uo pipefail
 [ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || { echo "the kernel cuda is not built: nvcc is not installed"; exit 77; }
 world=$(mktemp -d)

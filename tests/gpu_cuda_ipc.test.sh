@@ -7,7 +7,7 @@ set -uo pipefail
 . "$HD_SOURCE_DIR/tests/support/gpu.sh"
 is_built transport_cuda_ipc || skip "CUDA's headers are not installed, so nothing of CUDA is built"
 take_gpus 2
-mib=$(is_standin && echo 1 || echo 64)
+mib=$(is_standin && echo 4 || echo 64)
 options="transport.cuda_ipc.cuda_runtime=$runtime kernel.synthetic.cuda_runtime=$runtime"
 
 # Ranks take the GPUs in turn: with one visible all share it.
@@ -17,6 +17,7 @@ for visible in 0 "${CUDA_VISIBLE_DEVICES:-all}"; do
     else
         export CUDA_VISIBLE_DEVICES=$visible
     fi
+    [ "$visible" = 0 ] && STANDIN_CUDA="devices=1" || STANDIN_CUDA="devices=2"
     # shellcheck disable=SC2086
     "$heddle" conform cuda_ipc $options --bytes-max ${mib}M >out 2>err ||
         say "conform on GPUs $visible: $(cat err) $(grep '^  fail' out)"
