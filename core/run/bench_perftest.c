@@ -2,6 +2,7 @@
 #include "run/bench_perftest.h"
 #include "base/clock.h"
 #include "base/option.h"
+#include "run/bench.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -244,24 +245,13 @@ static hd_status run_test(const struct hd_bench_rank *rank, const struct one_tes
     return status;
 }
 
-/* Puts `value` in its place among `values` [count], and returns the middle one of all. */
-static double add_value(double *values, uint32_t count, double value)
-{
-    uint32_t place = count;
-
-    for (; place > 0 && values[place - 1] > value; place--) {
-        values[place] = values[place - 1];
-    }
-    values[place] = value;
-    return values[count / 2];
-}
-
 static hd_status run_both(const struct hd_bench_rank *rank,
                           const struct hd_perftest_request *request, struct hd_perftest *all)
 {
     char latency[24], stream[24];
     struct one_test tests[] = {{request, latency, 1, request->latency_count, 0},
                                {request, stream, 0, request->stream_count, 0}};
+    struct hd_bench_spread spread;
     double values[2] = {NAN, NAN};
 
     snprintf(latency, sizeof latency, "%s_lat", all->test);
@@ -275,11 +265,14 @@ static hd_status run_both(const struct hd_bench_rank *rank,
     }
     if (!isnan(values[0]) && !isnan(values[1])) {
         assert(all->call_count < HD_PERFTEST_CALL_MAX);
-        all->latency_us = add_value(all->latencies_us, all->call_count, values[0]);
-        all->gbytes = add_value(all->all_gbytes, all->call_count, values[1]);
-        all->call_count++;
+        all->latencies_us[all->call_count] = values[0];
+        all->all_gbytes[all->call_count++] = values[1];
+        hd_bench_spread(all->latencies_us, all->call_count, &spread);
+        all->latency_us = spread.median;
+        hd_bench_spread(all->all_gbytes, all->call_count, &spread);
+        all->gbytes = spread.median;
+        all->missing[0] = '\0';
     } else if (all->call_count == 0) {
-        all->latency_us = all->gbytes = NAN;
         snprintf(all->missing, sizeof all->missing,
                  PROGRAM " gave no number: its ranks could not meet, or it has no test %s here",
                  all->test);

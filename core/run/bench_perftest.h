@@ -15,7 +15,7 @@
 
 struct hd_perftest {
     double latency_us, gbytes; /* the medians of the calls so far; NaN: not measured */
-    double latencies_us[HD_PERFTEST_CALL_MAX], all_gbytes[HD_PERFTEST_CALL_MAX]; /* ascending */
+    double latencies_us[HD_PERFTEST_CALL_MAX], all_gbytes[HD_PERFTEST_CALL_MAX]; /* of the calls */
     uint32_t call_count;
     char test[16];     /* "tag", "ucp_put" */
     char missing[200]; /* why not; empty: it was */
@@ -29,8 +29,8 @@ struct hd_perftest_request {
     uint32_t latency_count, stream_count, window;
 };
 
-/* Adds a call to `all`, which begins as zeros; at most HD_PERFTEST_CALL_MAX.  Collective; HD_OK
-   also where it is missing. */
+/* Adds a call to `all`, which begins with no calls and NaN; at most HD_PERFTEST_CALL_MAX.
+   Collective; HD_OK also where it is missing. */
 hd_status hd_perftest_run(const struct hd_bench_rank *rank,
                           const struct hd_perftest_request *request, struct hd_perftest *all);
 
