@@ -12,7 +12,7 @@
 
 hd_status ucx_fail_lane(struct hd_transport *instance, struct ucx_lane *lane, ucs_status_t status)
 {
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_SYSTEM, lane->done_count);
+    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_SYSTEM, ucx_done(lane));
 
     if (status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_ENDPOINT_TIMEOUT ||
         status == UCS_ERR_UNREACHABLE || status == UCS_ERR_CANCELED ||
@@ -21,7 +21,7 @@ hd_status ucx_fail_lane(struct hd_transport *instance, struct ucx_lane *lane, uc
         return HD_IN_PROGRESS;
     }
     return turn_fail(&instance->turn, &fault, "channel %u: message %" PRIu64 " %s rank %u: UCX: %s",
-                     lane->turn.number, lane->done_count, lane->turn.is_source ? "to" : "from",
+                     lane->turn.number, ucx_done(lane), lane->turn.is_source ? "to" : "from",
                      fault.rank, ucs_status_string(status));
 }
 
@@ -32,20 +32,20 @@ static hd_status report_wait(struct hd_transport *instance, const struct ucx_lan
 {
     const struct turn_fault fault = turn_peer_fault(&lane->turn, status, sequence);
 
-    return turn_report_wait(&instance->turn, &lane->turn, &fault, lane->done_count);
+    return turn_report_wait(&instance->turn, &lane->turn, &fault, ucx_done(lane));
 }
 
 /* Moves once if it must, and sees a peer that UCX has given up. */
 static hd_status look_twice(struct hd_transport *instance, struct ucx_lane *lane, uint64_t sequence)
 {
-    hd_status status = turn_answer(&lane->turn, sequence, lane->done_count);
+    hd_status status = turn_answer(&lane->turn, sequence, ucx_done(lane));
 
     if (status == HD_IN_PROGRESS) {
         const hd_status moved = ucx_move(instance);
         if (moved < 0) {
             return moved;
         }
-        status = turn_answer(&lane->turn, sequence, lane->done_count);
+        status = turn_answer(&lane->turn, sequence, ucx_done(lane));
         if (status == HD_IN_PROGRESS && moved != HD_OK && atomic_load(&lane->peer->is_lost)) {
             return report_wait(instance, lane, HD_PEER_LOST, sequence);
         }
@@ -129,7 +129,7 @@ hd_status ucx_test(struct hd_transport *instance, const struct hd_message *messa
 static int is_done(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)instance;
-    return wait->lane->done_count >= wait->goal;
+    return ucx_done(wait->lane) >= wait->goal;
 }
 
 hd_status ucx_wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
@@ -154,7 +154,7 @@ hd_status ucx_wait(struct hd_transport *instance, const struct hd_message *messa
     if (status == HD_PEER_LOST || status == HD_TIMEOUT) {
         return report_wait(instance, lane, status, message->sequence);
     }
-    return status == HD_OK ? turn_answer(turn, message->sequence, lane->done_count) : status;
+    return status == HD_OK ? turn_answer(turn, message->sequence, ucx_done(lane)) : status;
 }
 
 hd_status ucx_release(struct hd_transport *instance, const struct hd_message *message, void *stream)
@@ -183,7 +183,5 @@ void ucx_stats(struct hd_transport *instance, uint32_t channel, struct hd_channe
 {
     const struct ucx_lane *lane = ucx_lane_of(instance, channel);
 
-    turn_stats(lane != NULL ? &lane->turn : NULL,
-               lane != NULL ? atomic_load_explicit(&lane->finished_count, memory_order_relaxed) : 0,
-               out);
+    turn_stats(lane != NULL ? &lane->turn : NULL, lane != NULL ? ucx_done(lane) : 0, out);
 }

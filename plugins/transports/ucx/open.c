@@ -181,7 +181,7 @@ static hd_status verify_warm_up(struct hd_transport *instance, struct ucx_lane *
 static int is_done(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)instance;
-    return wait->lane->done_count >= 1;
+    return ucx_done(wait->lane) >= 1;
 }
 
 static int is_settled(struct hd_transport *instance, const struct ucx_wait *wait)
@@ -226,9 +226,8 @@ static void reset(struct hd_transport *instance)
         struct ucx_lane *lane = &instance->lanes[i];
         instance->mode->reset(lane);
         lane->turn.posted_count = 0;
-        lane->done_count = 0;
+        ucx_set_done(lane, 0);
         lane->turn.released_count = 0;
-        atomic_store(&lane->finished_count, 0);
         memset(lane->flights, 0, lane->turn.slot_count * sizeof *lane->flights);
     }
     for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {

@@ -60,12 +60,22 @@ struct ucx_lane {
     struct turn_lane turn;
     struct ucx_peer *peer;
     uint64_t stride_bytes;
-    unsigned char *slots;       /* slot 0; its seal stands before it */
-    struct ucx_flight *flights; /* [slot_count], of the message in each slot */
-    uint64_t done_count;        /* messages before it have left, or are readable */
-    _Atomic uint64_t finished_count;
-    void *own; /* of the mode */
+    unsigned char *slots;        /* slot 0; its seal stands before it */
+    struct ucx_flight *flights;  /* [slot_count], of the message in each slot */
+    _Atomic uint64_t done_count; /* messages before it have left, or are readable; ucx_done */
+    void *own;                   /* of the mode */
 };
+
+/* One thread writes it, and stats are asked from any. */
+static inline uint64_t ucx_done(const struct ucx_lane *lane)
+{
+    return atomic_load_explicit(&lane->done_count, memory_order_relaxed);
+}
+
+static inline void ucx_set_done(struct ucx_lane *lane, uint64_t count)
+{
+    atomic_store_explicit(&lane->done_count, count, memory_order_relaxed);
+}
 
 struct ucx_card;
 

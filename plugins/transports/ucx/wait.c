@@ -22,13 +22,11 @@ static hd_status look_at_lanes(struct hd_transport *instance)
     hd_status moved = HD_IN_PROGRESS;
 
     for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        struct ucx_lane *lane = &instance->lanes[i];
-        const hd_status status = instance->mode->advance(instance, lane);
+        const hd_status status = instance->mode->advance(instance, &instance->lanes[i]);
         if (status < 0) {
             return status;
         }
         moved = status == HD_OK ? HD_OK : moved;
-        atomic_store_explicit(&lane->finished_count, lane->done_count, memory_order_relaxed);
     }
     return moved;
 }

@@ -124,7 +124,7 @@ static hd_status advance_source(struct hd_transport *instance, struct ucx_lane *
             break;
         }
         put->ready_count++;
-        lane->done_count = put->ready_count;
+        ucx_set_done(lane, put->ready_count);
         moved = HD_OK;
     }
     if (moved >= 0 && put->ready_count > put->said_count && put->word.state != UCX_FLYING) {
@@ -151,8 +151,9 @@ static hd_status advance_target(struct hd_transport *instance, struct ucx_lane *
         lane->peer->is_messaged ? put_message_count(instance, lane, put) : HD_OK;
     hd_status moved = counted < 0 ? counted : read_news(instance, lane, put);
 
-    while (lane->done_count < put->known_count) {
-        ucx_report(instance, lane, lane->done_count++, 0, ucx_now_ns(instance));
+    while (ucx_done(lane) < put->known_count) {
+        ucx_report(instance, lane, ucx_done(lane), 0, ucx_now_ns(instance));
+        ucx_set_done(lane, ucx_done(lane) + 1);
     }
     if (moved >= 0 && !atomic_load(&lane->peer->is_lost) &&
         lane->turn.released_count > put->said_count && put->word.state != UCX_FLYING) {

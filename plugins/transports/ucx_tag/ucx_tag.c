@@ -159,7 +159,7 @@ static hd_status release_one(struct hd_transport *instance, struct ucx_lane *lan
 static hd_status check_length(struct hd_transport *instance, const struct ucx_lane *lane,
                               const struct ucx_flight *flight)
 {
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_PROTOCOL, lane->done_count);
+    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_PROTOCOL, ucx_done(lane));
     const uint64_t bytes = lane->turn.channel->bytes + HD_SEAL_BYTES;
 
     if (lane->turn.is_source || flight->got.length == bytes) {
@@ -167,7 +167,7 @@ static hd_status check_length(struct hd_transport *instance, const struct ucx_la
     }
     return turn_fail(&instance->turn, &fault,
                      "channel %u: message %" PRIu64 " of rank %u has %zu bytes instead of %" PRIu64,
-                     lane->turn.number, lane->done_count, fault.rank, flight->got.length, bytes);
+                     lane->turn.number, ucx_done(lane), fault.rank, flight->got.length, bytes);
 }
 
 /* Counts what has landed, in sequence: a message that overtakes waits for the one before it. */
@@ -176,7 +176,7 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
     struct tag_lane *tag = lane->own;
     hd_status moved = HD_IN_PROGRESS;
 
-    while (lane->done_count < lane->turn.posted_count) {
+    while (ucx_done(lane) < lane->turn.posted_count) {
         const struct ucx_flight *flight = &lane->flights[tag->done_slot];
         if (flight->state != UCX_LANDED) {
             break;
@@ -189,9 +189,9 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
             return status;
         }
         if (!lane->turn.is_source) {
-            ucx_report(instance, lane, lane->done_count, flight->posted_ns, ucx_now_ns(instance));
+            ucx_report(instance, lane, ucx_done(lane), flight->posted_ns, ucx_now_ns(instance));
         }
-        lane->done_count++;
+        ucx_set_done(lane, ucx_done(lane) + 1);
         step(lane, &tag->done_slot);
         moved = HD_OK;
     }
@@ -200,7 +200,7 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
 
 static int is_settled(const struct ucx_lane *lane)
 {
-    return !lane->turn.is_source || lane->done_count == lane->turn.posted_count;
+    return !lane->turn.is_source || ucx_done(lane) == lane->turn.posted_count;
 }
 
 static void reset(struct ucx_lane *lane)
