@@ -22,7 +22,7 @@ static int is_gone(const struct ucx_peer *peer)
 
 static int has_stopped(const struct ucx_peer *peer)
 {
-    return !peer->is_mine || peer->ep == NULL || peer->stop_received.state == UCX_LANDED ||
+    return !peer->is_mine || peer->ep == NULL || ucx_has_ended(&peer->stop_received) ||
            is_gone(peer);
 }
 

@@ -53,11 +53,6 @@ static hd_status look_twice(struct hd_transport *instance, struct ucx_lane *lane
     return status;
 }
 
-uint64_t ucx_now_ns(const struct hd_transport *instance)
-{
-    return instance->turn.is_traced ? turn_now_ns(&instance->turn) : 0;
-}
-
 /* Nothing here is ever resident: what waits for its peer is a send slot, and no core or device. */
 void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane, uint64_t sequence,
                 uint64_t begin_ns, uint64_t end_ns)
@@ -126,12 +121,6 @@ hd_status ucx_test(struct hd_transport *instance, const struct hd_message *messa
                            : status;
 }
 
-static int is_done(struct hd_transport *instance, const struct ucx_wait *wait)
-{
-    (void)instance;
-    return ucx_done(wait->lane) >= wait->goal;
-}
-
 hd_status ucx_wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
                    uint64_t deadline_ns)
 {
@@ -145,8 +134,7 @@ hd_status ucx_wait(struct hd_transport *instance, const struct hd_message *messa
         return status;
     }
     struct ucx_lane *lane = (struct ucx_lane *)turn;
-    const struct ucx_wait wait = {.is_over = is_done,
-                                  .lane = lane,
+    const struct ucx_wait wait = {.lane = lane,
                                   .peer = lane->peer,
                                   .goal = turn_goal(turn, message->sequence),
                                   .deadline_ns = deadline_ns};

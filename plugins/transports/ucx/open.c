@@ -14,7 +14,9 @@
 #include <errno.h>
 #include <string.h>
 
-enum { SPIN_ALONE_NS = 100000, SPIN_CROWDED_NS = 20000 };
+/* A look takes 10 ns in shared memory, the clock and a yield 100 and more: they wait for many looks
+   where nobody else wants the core. */
+enum { SPIN_ALONE_NS = 100000, SPIN_CROWDED_NS = 20000, LOOKS_ALONE = 1000, LOOKS_CROWDED = 64 };
 
 /* --- what this rank has ------------------------------------------------------------------ */
 
@@ -127,10 +129,13 @@ static void choose_spin(struct hd_transport *instance, uint32_t sharer_count, ui
     const struct hd_option_value *spin =
         host->option_count > UCX_OPTION_SPIN ? &host->options[UCX_OPTION_SPIN] : NULL;
 
+    const int is_alone = sharer_count <= core_count;
+
+    instance->look_count = is_alone ? LOOKS_ALONE : LOOKS_CROWDED;
     if (spin != NULL && spin->integer >= 0) {
         instance->spin_ns = (uint64_t)spin->integer * 1000;
     } else {
-        instance->spin_ns = sharer_count <= core_count ? SPIN_ALONE_NS : SPIN_CROWDED_NS;
+        instance->spin_ns = is_alone ? SPIN_ALONE_NS : SPIN_CROWDED_NS;
     }
 }
 
@@ -178,12 +183,6 @@ static hd_status verify_warm_up(struct hd_transport *instance, struct ucx_lane *
     return instance->mode->release(instance, lane);
 }
 
-static int is_done(struct hd_transport *instance, const struct ucx_wait *wait)
-{
-    (void)instance;
-    return ucx_done(wait->lane) >= 1;
-}
-
 static int is_settled(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     return instance->mode->is_settled(wait->lane);
@@ -193,8 +192,11 @@ static hd_status await_warm_up(struct hd_transport *instance, struct ucx_lane *l
                                int (*is_over)(struct hd_transport *, const struct ucx_wait *),
                                uint64_t deadline_ns)
 {
-    const struct ucx_wait wait = {
-        .is_over = is_over, .lane = lane, .peer = lane->peer, .deadline_ns = deadline_ns};
+    const struct ucx_wait wait = {.is_over = is_over,
+                                  .lane = lane,
+                                  .peer = lane->peer,
+                                  .goal = 1,
+                                  .deadline_ns = deadline_ns};
 
     return turn_report_warm_up(&instance->turn, &lane->turn, ucx_wait_for(instance, &wait));
 }
@@ -210,7 +212,7 @@ static hd_status warm_up(struct hd_transport *instance, uint64_t deadline_ns)
     for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         if (!lane->turn.is_source) {
-            status = await_warm_up(instance, lane, is_done, deadline_ns);
+            status = await_warm_up(instance, lane, NULL, deadline_ns);
             status = status == HD_OK ? verify_warm_up(instance, lane) : status;
         }
     }

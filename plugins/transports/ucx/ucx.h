@@ -4,6 +4,8 @@
  *   ucx_tag.c, ucx_put.c   how a message crosses: struct ucx_mode
  *   lane.c                 the calls of the contract: whose turn it is, what is free, what arrived
  *   wait.c                 the only place that blocks
+ *   flight.h, flight.c     one operation of UCX, from its start to its end
+ *   slots.c                how much memory they need
  *   worker.c               UCX itself: context, worker, endpoints, its log
  *   name.c                 which of UCX's lanes really carries a channel
  *   open.c, close.c        cards, warm-up; rest
@@ -18,9 +20,8 @@
 #ifndef UCX_H
 #define UCX_H
 
+#include "flight.h"
 #include "turn_open.h"
-
-#include <ucp/api/ucp.h>
 
 #define UCX_MAGIC         0x317863756c646468ull
 #define UCX_ADDRESS_BYTES 2048u
@@ -29,17 +30,6 @@
 /* Of the tag's 64 bits the upper 20 are the channel: one number is kept for what is no message. */
 #define UCX_SEQUENCE_BITS 44
 #define UCX_CHANNEL_STOP  0xfffffu
-
-/* One operation under way in UCX. */
-enum ucx_state { UCX_IDLE, UCX_FLYING, UCX_LANDED };
-
-struct ucx_flight {
-    enum ucx_state state;
-    ucs_status_t status;     /* once landed */
-    void *request;           /* while flying */
-    uint64_t posted_ns;      /* of a receive: from here on the message could move */
-    ucp_tag_recv_info_t got; /* of a receive, once landed */
-};
 
 struct ucx_peer {
     struct turn_peer turn; /* not held: on another host */
@@ -77,6 +67,22 @@ static inline void ucx_set_done(struct ucx_lane *lane, uint64_t count)
     atomic_store_explicit(&lane->done_count, count, memory_order_relaxed);
 }
 
+/* Moves *slot on the ring of `count`, and returns where it was.  No quotient, and by arithmetic:
+   where messages come seldom, a branch that is taken once around is guessed wrong, and that costs
+   as much as all the rest that stands between a message and its answer. */
+static inline uint32_t ucx_next_slot(uint32_t *slot, uint32_t count)
+{
+    const uint32_t here = *slot;
+    *slot = (here + 1) & (0u - (uint32_t)(here + 1 < count));
+    return here;
+}
+
+/* The message in a slot of this end, seal and all. */
+static inline unsigned char *ucx_message_in(const struct ucx_lane *lane, uint64_t slot)
+{
+    return lane->slots + slot * lane->stride_bytes - HD_SEAL_BYTES;
+}
+
 struct ucx_card;
 
 /* How a message crosses.  All [data] but prepare, connect, finish, which are [setup]. */
@@ -97,7 +103,8 @@ struct ucx_mode {
     hd_status (*receive)(struct hd_transport *instance, struct ucx_lane *lane);
     hd_status (*release)(struct hd_transport *instance, struct ucx_lane *lane);
 
-    /* Looks at what landed, starts what may go; HD_OK if anything did, else HD_IN_PROGRESS. */
+    /* Looks at what landed, starts what may go; HD_OK if anything did, and there may be more, else
+       HD_IN_PROGRESS. */
     hd_status (*advance)(struct hd_transport *instance, struct ucx_lane *lane);
     /* Has everything that this rank sends on the lane, credits too, left it? */
     int (*is_settled)(const struct ucx_lane *lane);
@@ -120,10 +127,11 @@ struct hd_transport {
     struct turn turn;
     const struct ucx_mode *mode;
     uint64_t spin_ns;
+    uint32_t look_count; /* of a wait, between two at the clock */
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_mem_h memory;           /* ucx_put: words, arenas, send slots */
-    unsigned char *region;      /* its first byte */
+    unsigned char *region;      /* all slots; ucx_put: words and slots, the memory's first byte */
     struct ucx_peer *peers;     /* [rank_count] */
     struct ucx_lane *lanes;     /* [turn.lane_count] */
     struct ucx_flight *flights; /* of all lanes */
@@ -145,12 +153,11 @@ void ucx_worker_close(struct hd_transport *instance, uint64_t deadline_ns);
 /* What UCX last said in this thread, for a sentence of ours; "" if nothing. */
 const char *ucx_worker_words(void);
 
-/* The parameters of an operation whose end lands in `flight`; launch takes what the call
-   returned. */
-ucp_request_param_t ucx_sending(struct ucx_flight *flight);
-ucp_request_param_t ucx_receiving(struct ucx_flight *flight);
-void ucx_launch(struct ucx_flight *flight, ucs_status_ptr_t result);
-uint64_t ucx_tag(uint32_t channel, uint64_t sequence);
+static inline uint64_t ucx_tag(uint32_t channel, uint64_t sequence)
+{
+    return ((uint64_t)channel << UCX_SEQUENCE_BITS) |
+           (sequence & (((uint64_t)1 << UCX_SEQUENCE_BITS) - 1));
+}
 
 static inline struct ucx_lane *ucx_lane_of(const struct hd_transport *instance, uint32_t channel)
 {
@@ -162,15 +169,25 @@ static inline int ucx_peer_is_dead(const struct ucx_peer *peer)
     return turn_has_ended(&peer->turn);
 }
 
+/* --- slots.c [setup] --- */
+
+/* From one slot of a channel to the next, each with its seal before it. */
+uint64_t ucx_stride_bytes(const struct hd_transport *instance, const struct hd_channel *channel);
+/* Of all slots of this rank together, whichever end of their channels it is. */
+hd_status ucx_count_slots(struct hd_transport *instance, uint64_t *bytes);
+/* HD_NO_MEMORY where this host has less. */
+hd_status ucx_check_room(struct hd_transport *instance, uint64_t bytes);
+hd_status ucx_refuse_slots(struct hd_transport *instance, uint64_t bytes, const char *reason);
+
 /* --- wait.c --- */
 
 /* One turn of UCX and of all lanes.  HD_OK if anything moved, else HD_IN_PROGRESS. [data] */
 hd_status ucx_move(struct hd_transport *instance);
 
-/* What a wait asks: nonzero once it is over. */
 struct ucx_wait {
+    /* Nonzero once it is over; NULL: once `goal` messages of `lane` are done. */
     int (*is_over)(struct hd_transport *instance, const struct ucx_wait *wait);
-    struct ucx_lane *lane; /* NULL: no particular one */
+    struct ucx_lane *lane; /* looked at first; NULL: no particular one */
     struct ucx_peer *peer; /* whose end ends the wait; NULL: nobody's */
     uint64_t goal;
     uint64_t deadline_ns;
@@ -189,11 +206,15 @@ int ucx_has_puts(ucp_ep_h ep);
 
 /* --- lane.c: the calls of the contract --- */
 
-/* To the trace: when this end was ready (source), or ready and done (target); 0: not known. */
+/* To the trace, if somebody keeps it: when this end was ready (source), or ready and done (target);
+   0: not known. */
 void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane, uint64_t sequence,
                 uint64_t begin_ns, uint64_t end_ns);
 /* For such a report; 0 where nobody keeps it. */
-uint64_t ucx_now_ns(const struct hd_transport *instance);
+static inline uint64_t ucx_now_ns(const struct hd_transport *instance)
+{
+    return instance->turn.is_traced ? turn_now_ns(&instance->turn) : 0;
+}
 
 void *ucx_slot(struct hd_transport *instance, const struct hd_message *message);
 hd_status ucx_reserve(struct hd_transport *instance, const struct hd_message *message);

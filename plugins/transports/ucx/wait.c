@@ -12,7 +12,7 @@
 
 enum {
     TURN_MAX = 16,         /* of UCX in one move: far below 100 us */
-    LOOK_COUNT = 64,       /* looks between two at the clock, with the core given away */
+    OTHERS_EVERY = 8,      /* looks at an awaited word, for one at all lanes */
     NAP_FIRST_NS = 20000,  /* a nap lasts about 60 us longer than it says */
     NAP_LAST_NS = 1000000, /* and a rank that sleeps moves nothing for its peers */
 };
@@ -22,22 +22,24 @@ static hd_status look_at_lanes(struct hd_transport *instance)
     hd_status moved = HD_IN_PROGRESS;
 
     for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        const hd_status status = instance->mode->advance(instance, &instance->lanes[i]);
+        hd_status status = HD_OK;
+        while (status == HD_OK) {
+            status = instance->mode->advance(instance, &instance->lanes[i]);
+            moved = status == HD_OK ? HD_OK : moved;
+        }
         if (status < 0) {
             return status;
         }
-        moved = status == HD_OK ? HD_OK : moved;
     }
     return moved;
 }
 
-/* At most `turn_max` turns of UCX, then all lanes. */
-static hd_status move(struct hd_transport *instance, uint32_t turn_max)
+hd_status ucx_move(struct hd_transport *instance)
 {
     const hd_status failed = turn_failed(&instance->turn);
     hd_status moved = HD_IN_PROGRESS;
 
-    for (uint32_t turn = 0; turn < turn_max && ucp_worker_progress(instance->worker) != 0; turn++) {
+    for (uint32_t turn = 0; turn < TURN_MAX && ucp_worker_progress(instance->worker) != 0; turn++) {
         moved = HD_OK;
     }
     if (failed < 0) {
@@ -47,15 +49,16 @@ static hd_status move(struct hd_transport *instance, uint32_t turn_max)
     return status != HD_IN_PROGRESS ? status : moved;
 }
 
-hd_status ucx_move(struct hd_transport *instance)
-{
-    return move(instance, TURN_MAX);
-}
-
 static void nap(uint64_t duration_ns)
 {
     const struct timespec duration = {0, (long)duration_ns};
     nanosleep(&duration, NULL);
+}
+
+static int is_over(struct hd_transport *instance, const struct ucx_wait *wait)
+{
+    return wait->is_over != NULL ? wait->is_over(instance, wait)
+                                 : ucx_done(wait->lane) >= wait->goal;
 }
 
 /* HD_IN_PROGRESS while nothing ends the wait. */
@@ -64,27 +67,39 @@ static hd_status judge(struct hd_transport *instance, const struct ucx_wait *wai
     if (moved < 0 && !wait->until_rest) {
         return moved;
     }
-    return wait->is_over(instance, wait) ? HD_OK : HD_IN_PROGRESS;
+    return is_over(instance, wait) ? HD_OK : HD_IN_PROGRESS;
 }
 
-/* One look at everything, then many short ones: the clock and a yield take longer than a message
-   does, a turn of UCX is a tenth of it, and where nothing but UCX moves a lane there is nothing to
-   see unless UCX did.  A turn at a time, for what comes before its receive is posted is copied
-   once more.  *moved: HD_OK if any of the looks moved something. */
+/* Many looks, and no clock: it and a yield take longer than a message does.  What is waited for
+   comes first, the other lanes only where that has not come: what stands between a message and its
+   answer is counted in nanoseconds.  Where nothing but UCX moves a lane there is nothing to see
+   unless UCX did; a word that a peer puts says nothing to UCX.  UCX has its turn when all that it
+   brought is counted, and one turn at a time: what it brings before its receive is posted is copied
+   once more.  *moved: HD_OK if anything moved. */
 static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait, hd_status *moved)
 {
-    const int has_words = instance->mode->writes_remotely;
-    hd_status now = move(instance, 1);
-    hd_status status = judge(instance, wait, now);
+    const struct ucx_mode *mode = instance->mode;
+    hd_status now = turn_failed(&instance->turn);
+    hd_status status = now < 0 ? judge(instance, wait, now) : HD_IN_PROGRESS;
 
-    *moved = now;
-    for (uint32_t i = 0; status == HD_IN_PROGRESS && i < LOOK_COUNT; i++) {
-        const int has_turned = ucp_worker_progress(instance->worker) != 0;
-        if (has_turned || has_words) {
-            now = look_at_lanes(instance);
-            status = judge(instance, wait, now);
-            *moved = has_turned || now == HD_OK ? HD_OK : *moved;
+    *moved = HD_IN_PROGRESS;
+    now = HD_OK; /* before this look anything may have come */
+    for (uint32_t i = 0; status == HD_IN_PROGRESS && i < instance->look_count; i++) {
+        const int has_turned = now != HD_OK && ucp_worker_progress(instance->worker) != 0;
+        const int has_news = has_turned || now == HD_OK;
+        if (!has_news && !mode->writes_remotely) {
+            continue;
         }
+        now = wait->lane != NULL ? mode->advance(instance, wait->lane) : HD_IN_PROGRESS;
+        if (now == HD_OK && is_over(instance, wait)) {
+            return HD_OK;
+        }
+        if (now >= 0 && (has_news || i % OTHERS_EVERY == 0)) {
+            const hd_status others = look_at_lanes(instance);
+            now = others != HD_IN_PROGRESS ? others : now;
+        }
+        status = judge(instance, wait, now);
+        *moved = has_turned || now == HD_OK ? HD_OK : *moved;
     }
     return status;
 }
@@ -107,7 +122,7 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
     const struct hd_host *host = instance->turn.host;
     uint64_t nap_ns = NAP_FIRST_NS, idle_since_ns = 0;
     hd_status moved = HD_IN_PROGRESS;
-    hd_status status = wait->is_over(instance, wait) ? HD_OK : look(instance, wait, &moved);
+    hd_status status = is_over(instance, wait) ? HD_OK : look(instance, wait, &moved);
 
     if (status == HD_IN_PROGRESS) { /* what came at once costs no look at the clock */
         idle_since_ns = host->now_ns(host->context);

@@ -65,65 +65,6 @@ static hd_status refuse(struct hd_transport *instance, uint32_t rank, const char
                      ucs_status_string(status), last_words[0] != '\0' ? ": " : "", last_words);
 }
 
-/* --- flights ----------------------------------------------------------------------------- */
-
-static void on_sent(void *request, ucs_status_t status, void *user_data)
-{
-    struct ucx_flight *flight = user_data;
-
-    flight->status = status;
-    flight->state = UCX_LANDED;
-    flight->request = NULL;
-    ucp_request_free(request);
-}
-
-static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
-                        void *user_data)
-{
-    struct ucx_flight *flight = user_data;
-
-    flight->got = *info;
-    on_sent(request, status, flight);
-}
-
-/* The flight begins here: its end may come from within the call that starts it. */
-ucp_request_param_t ucx_sending(struct ucx_flight *flight)
-{
-    flight->state = UCX_FLYING;
-    return (ucp_request_param_t){.op_attr_mask =
-                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb.send = on_sent,
-                                 .user_data = flight};
-}
-
-/* Always ended by the callback: 1.13 leaves the length out when a receive ends at once. */
-ucp_request_param_t ucx_receiving(struct ucx_flight *flight)
-{
-    flight->state = UCX_FLYING;
-    return (ucp_request_param_t){.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                 UCP_OP_ATTR_FIELD_USER_DATA |
-                                                 UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
-                                 .cb.recv = on_received,
-                                 .user_data = flight};
-}
-
-void ucx_launch(struct ucx_flight *flight, ucs_status_ptr_t result)
-{
-    if (!UCS_PTR_IS_PTR(result)) {
-        flight->request = NULL;
-        flight->status = UCS_PTR_STATUS(result);
-        flight->state = UCX_LANDED;
-    } else if (flight->state == UCX_FLYING) {
-        flight->request = result;
-    }
-}
-
-uint64_t ucx_tag(uint32_t channel, uint64_t sequence)
-{
-    return ((uint64_t)channel << UCX_SEQUENCE_BITS) |
-           (sequence & (((uint64_t)1 << UCX_SEQUENCE_BITS) - 1));
-}
-
 /* --- context and worker ------------------------------------------------------------------ */
 
 static const struct hd_option_value *option(const struct hd_transport *instance, uint32_t index)
@@ -230,7 +171,7 @@ hd_status ucx_worker_connect(struct hd_transport *instance, struct ucx_peer *pee
         return refuse(instance, peer->turn.rank, "ucp_ep_create", status);
     }
     const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, peer->turn.rank);
-    const ucp_request_param_t receiving = ucx_receiving(&peer->stop_received);
+    const ucp_request_param_t receiving = ucx_receiving(&peer->stop_received, sizeof peer->stop_in);
     ucx_launch(&peer->stop_received,
                ucp_tag_recv_nbx(instance->worker, &peer->stop_in, sizeof peer->stop_in, tag,
                                 UINT64_MAX, &receiving));

@@ -45,12 +45,8 @@ static struct ucx_lane *lane_of(struct hd_transport *instance, const void *bytes
 
 static void on_received(void *request, ucs_status_t status, size_t length, void *user_data)
 {
-    struct ucx_flight *flight = user_data;
-
     (void)length; /* of its announcement, and checked then */
-    flight->status = status;
-    flight->state = UCX_LANDED;
-    flight->request = NULL;
+    ucx_end(user_data, status);
     ucp_request_free(request);
 }
 
@@ -65,9 +61,9 @@ static void fetch(struct hd_transport *instance, struct ucx_lane *lane, uint64_t
                                            .user_data = flight};
 
     flight->state = UCX_FLYING;
-    ucx_launch(flight,
-               ucp_am_recv_data_nbx(instance->worker, announcement, put_message_at(lane, sequence),
-                                    lane->turn.channel->bytes + HD_SEAL_BYTES, &receiving));
+    ucx_launch(flight, ucp_am_recv_data_nbx(instance->worker, announcement,
+                                            ucx_message_in(lane, sequence % lane->turn.slot_count),
+                                            lane->turn.channel->bytes + HD_SEAL_BYTES, &receiving));
 }
 
 static ucs_status_t on_payload(void *argument, const void *header, size_t header_bytes, void *data,
@@ -96,7 +92,7 @@ static ucs_status_t on_payload(void *argument, const void *header, size_t header
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
         fetch(instance, lane, said.number, data);
     } else {
-        memcpy(put_message_at(lane, said.number), data, bytes);
+        memcpy(ucx_message_in(lane, said.number % lane->turn.slot_count), data, bytes);
         lane->flights[said.number % lane->turn.slot_count] =
             (struct ucx_flight){.state = UCX_LANDED};
     }
@@ -126,11 +122,11 @@ hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane
 
     while (count < put->started_count) {
         struct ucx_flight *flight = &lane->flights[count % lane->turn.slot_count];
+        if (flight->state == UCX_FAILED) {
+            return ucx_fail_lane(instance, lane, flight->status);
+        }
         if (flight->state != UCX_LANDED) {
             break;
-        }
-        if (flight->status != UCS_OK) {
-            return ucx_fail_lane(instance, lane, flight->status);
         }
         flight->state = UCX_IDLE;
         count++;
@@ -171,7 +167,7 @@ void put_message_payload(struct ucx_lane *lane, struct put_lane *put, uint64_t s
     *header = (struct put_header){.number = sequence, .channel = lane->turn.number};
     ucx_launch(&lane->flights[index],
                ucp_am_send_nbx(lane->peer->ep, ID_PAYLOAD, header, sizeof *header,
-                               put_message_at(lane, sequence),
+                               ucx_message_in(lane, sequence % lane->turn.slot_count),
                                lane->turn.channel->bytes + HD_SEAL_BYTES, &sending));
 }
 

@@ -16,9 +16,13 @@ struct put_header {
 };
 
 struct put_lane {
-    _Atomic uint64_t *news; /* here: arrived at the target, credit at the source */
-    uint64_t remote_word;   /* there: the other of the two */
-    uint64_t remote_slots;  /* source: slot 0 at the target */
+    _Atomic uint64_t *news;  /* here: arrived at the target, credit at the source */
+    uint64_t remote_word;    /* there: the other of the two */
+    _Atomic uint64_t *there; /* the same, where it is memory of this process too; else NULL */
+    uint64_t remote_slots;   /* source: slot 0 at the target */
+    uint32_t started_slot;   /* source: of message started_count, here and there */
+    uint32_t remote_slot;
+    uint32_t ready_slot;    /* source: of message ready_count */
     uint64_t known_count;   /* *news, when it was last read */
     uint64_t started_count; /* payloads that are put; target: messages that have begun to come */
     uint64_t ready_count;   /* source: payloads that are there */
@@ -26,6 +30,7 @@ struct put_lane {
     uint64_t word_value;
     struct ucx_flight word;
     struct put_header word_header;
+    ucp_request_param_t *how;   /* source: [slot_count], of a payload */
     struct ucx_flight *flushes; /* source: [slot_count] */
     struct put_header *headers; /* source: [slot_count] */
     int is_warming;             /* the warm-up is over only with its credit */
@@ -45,11 +50,5 @@ void put_message_credit(struct ucx_lane *lane, struct put_lane *put, uint64_t co
 /* Target: counts the messages whose last byte is there.  A broken connection is no failure here. */
 hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane,
                             struct put_lane *put);
-
-/* The message in its slot, seal and all; `slot_count` is that of this end. */
-static inline unsigned char *put_message_at(const struct ucx_lane *lane, uint64_t sequence)
-{
-    return lane->slots + sequence % lane->turn.slot_count * lane->stride_bytes - HD_SEAL_BYTES;
-}
 
 #endif /* PUT_H */

@@ -11,15 +11,8 @@
 #include "put.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-static uint64_t stride_of(const struct hd_transport *instance, const struct hd_channel *channel)
-{
-    const uint64_t align = instance->turn.alignment_bytes;
-    return (channel->bytes + HD_SEAL_BYTES + align - 1) / align * align;
-}
 
 static uint64_t head_bytes(const struct hd_transport *instance)
 {
@@ -36,67 +29,36 @@ static uint64_t offset_of(const struct hd_transport *instance, uint32_t rank, ui
     for (uint32_t i = 0; i < channel; i++) {
         const struct hd_channel *before = instance->turn.channels[i];
         if (before->target == rank) {
-            offset += before->depth * stride_of(instance, before);
+            offset += before->depth * ucx_stride_bytes(instance, before);
         } else if (before->source == rank) {
-            offset += before->send_depth * stride_of(instance, before);
+            offset += before->send_depth * ucx_stride_bytes(instance, before);
         }
     }
     return offset;
-}
-
-static hd_status refuse(struct hd_transport *instance, uint64_t bytes, const char *reason)
-{
-    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
-    return turn_fail(&instance->turn, &fault,
-                     "this rank's slots need %" PRIu64
-                     " bytes of memory of UCX's: %s; plan fewer slots or smaller microbatches",
-                     bytes, reason);
-}
-
-/* Can the sizes be added up, and does a process have so many addresses? */
-static hd_status check_sizes(struct hd_transport *instance)
-{
-    uint64_t left_bytes = (uint64_t)1 << 46; /* half of what a process can address */
-
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        const struct ucx_lane *lane = &instance->lanes[i];
-        const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
-        if (lane->turn.channel->bytes > left_bytes ||
-            lane->turn.slot_count > left_bytes / stride_of(instance, lane->turn.channel)) {
-            return turn_fail(&instance->turn, &fault,
-                             "channel %u: %u slots of %" PRIu64
-                             " bytes are more memory than a process can map",
-                             lane->turn.number, lane->turn.slot_count, lane->turn.channel->bytes);
-        }
-        left_bytes -= lane->turn.slot_count * stride_of(instance, lane->turn.channel);
-    }
-    return HD_OK;
 }
 
 static hd_status take_region(struct hd_transport *instance)
 {
     const uint64_t bytes =
         offset_of(instance, instance->turn.host->rank, instance->turn.channel_count);
-    const uint64_t left_bytes = turn_available_bytes();
     const ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                                                        UCP_MEM_MAP_PARAM_FIELD_FLAGS,
                                          .length = bytes,
                                          .flags = UCP_MEM_MAP_ALLOCATE};
     ucp_mem_attr_t found = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
-    char reason[64];
+    const hd_status fits = ucx_check_room(instance, bytes);
 
-    if (bytes > left_bytes) {
-        snprintf(reason, sizeof reason, "only %" PRIu64 " are available", left_bytes);
-        return refuse(instance, bytes, reason);
+    if (fits != HD_OK) {
+        return fits;
     }
     ucs_status_t status = ucp_mem_map(instance->context, &params, &instance->memory);
     if (status != UCS_OK) {
         instance->memory = NULL;
-        return refuse(instance, bytes, ucs_status_string(status));
+        return ucx_refuse_slots(instance, bytes, ucs_status_string(status));
     }
     status = ucp_mem_query(instance->memory, &found);
     if (status != UCS_OK || (uintptr_t)found.address % instance->turn.alignment_bytes != 0) {
-        return refuse(instance, bytes, "it is not aligned");
+        return ucx_refuse_slots(instance, bytes, "what UCX gives is not aligned");
     }
     instance->region = found.address;
     memset(instance->region, 0, head_bytes(instance));
@@ -108,7 +70,8 @@ static hd_status take_lane(struct hd_transport *instance, struct ucx_lane *lane)
     const struct hd_host *host = instance->turn.host;
     const uint64_t bytes =
         sizeof(struct put_lane) +
-        lane->turn.slot_count * (sizeof(struct ucx_flight) + sizeof(struct put_header));
+        lane->turn.slot_count *
+            (sizeof(ucp_request_param_t) + sizeof(struct ucx_flight) + sizeof(struct put_header));
     const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
     struct put_lane *put = host->alloc(host->context, bytes, 64, "ucx_put");
 
@@ -116,13 +79,18 @@ static hd_status take_lane(struct hd_transport *instance, struct ucx_lane *lane)
         return turn_fail(&instance->turn, &fault, "channel %u: no memory for its books",
                          lane->turn.number);
     }
-    put->flushes = (struct ucx_flight *)(put + 1);
+    put->how = (ucp_request_param_t *)(put + 1);
+    put->flushes = (struct ucx_flight *)(put->how + lane->turn.slot_count);
     put->headers = (struct put_header *)(put->flushes + lane->turn.slot_count);
     put->news = (_Atomic uint64_t *)(void *)(instance->region +
                                              (uint64_t)lane->turn.number * PUT_LINE_BYTES);
     put->is_warming = 1;
+    for (uint32_t i = 0; i < lane->turn.slot_count; i++) {
+        put->how[i] = ucx_sending(&lane->flights[i]);
+        lane->flights[i].state = UCX_IDLE;
+    }
     lane->own = put;
-    lane->stride_bytes = stride_of(instance, lane->turn.channel);
+    lane->stride_bytes = ucx_stride_bytes(instance, lane->turn.channel);
     lane->slots = instance->region + offset_of(instance, host->rank, lane->turn.number);
     return HD_OK;
 }
@@ -148,7 +116,8 @@ static hd_status pack_key(struct hd_transport *instance, struct ucx_card *card)
 
 hd_status put_prepare(struct hd_transport *instance, struct ucx_card *card)
 {
-    hd_status status = check_sizes(instance);
+    uint64_t slot_bytes = 0;
+    hd_status status = ucx_count_slots(instance, &slot_bytes);
 
     if (status == HD_OK) {
         status = take_region(instance);
@@ -190,7 +159,10 @@ hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
         struct ucx_lane *lane = &instance->lanes[i];
         struct put_lane *put = lane->own;
         if (lane->peer == peer) {
-            put->remote_word = peer->region + (uint64_t)lane->turn.number * PUT_LINE_BYTES;
+            const uint64_t offset = (uint64_t)lane->turn.number * PUT_LINE_BYTES;
+            put->remote_word = peer->region + offset;
+            put->there =
+                peer->is_mapped ? (_Atomic uint64_t *)(void *)((char *)here + offset) : NULL;
             put->remote_slots =
                 peer->region + offset_of(instance, peer->turn.rank, lane->turn.number);
         }

@@ -18,17 +18,19 @@
 
 #include <inttypes.h>
 
+/* A block above the first size takes whole pages of the second. */
+enum { HUGE_FROM_BYTES = 1 << 17, HUGE_BYTES = 1 << 21 };
+
 static uint64_t head_bytes(const struct hd_transport *instance)
 {
     return instance->turn.alignment_bytes; /* of the first slot; the seal stands at its end */
 }
 
-/* What the time between a message's arrival and the answer to it is spent on is known beforehand:
-   no quotient, no parameter is reckoned there. */
+/* What stands between a message's arrival and the answer to it is reckoned beforehand. */
 struct tag_lane {
-    void *memory;
-    uint32_t posted_slot,
-        done_slot;             /* of messages posted_count, once it is posted, and done_count */
+    uint64_t bytes;            /* of a message, with its seal */
+    uint32_t posted_slot;      /* of message posted_count, once it is posted */
+    uint32_t done_slot;        /* of message done_count */
     ucp_request_param_t how[]; /* [slot_count] */
 };
 
@@ -38,46 +40,60 @@ static void *take(struct hd_transport *instance, uint64_t bytes)
     return host->alloc(host->context, bytes, instance->turn.alignment_bytes, "ucx_tag");
 }
 
-static hd_status take_slots(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status take_books(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const uint64_t align = instance->turn.alignment_bytes;
-    const uint64_t bytes_max = (uint64_t)1 << 46; /* half of what a process can address */
-    const uint64_t bytes = lane->turn.channel->bytes;
     const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
-    struct tag_lane *tag = NULL;
+    struct tag_lane *tag = take(instance, sizeof *tag + lane->turn.slot_count * sizeof tag->how[0]);
 
-    if (bytes <= bytes_max && lane->turn.slot_count <= bytes_max / (bytes + 2 * align)) {
-        lane->stride_bytes = (bytes + HD_SEAL_BYTES + align - 1) / align * align;
-        tag = take(instance, sizeof *tag + lane->turn.slot_count * sizeof tag->how[0]);
-    }
     lane->own = tag;
-    if (tag != NULL) {
-        tag->memory =
-            take(instance, head_bytes(instance) + lane->turn.slot_count * lane->stride_bytes);
+    if (tag == NULL) {
+        return turn_fail(&instance->turn, &fault, "channel %u: no memory for its books",
+                         lane->turn.number);
     }
-    if (tag == NULL || tag->memory == NULL) {
-        return turn_fail(
-            &instance->turn, &fault,
-            "channel %u needs %u slots of %" PRIu64
-            " bytes, more memory than there is; plan fewer slots or smaller microbatches",
-            lane->turn.number, lane->turn.slot_count, bytes);
-    }
-    lane->slots = (unsigned char *)tag->memory + head_bytes(instance);
+    tag->bytes = lane->turn.channel->bytes + HD_SEAL_BYTES;
+    tag->posted_slot = tag->done_slot = 0;
     for (uint32_t i = 0; i < lane->turn.slot_count; i++) {
         struct ucx_flight *flight = &lane->flights[i];
-        tag->how[i] = lane->turn.is_source ? ucx_sending(flight) : ucx_receiving(flight);
+        tag->how[i] =
+            lane->turn.is_source ? ucx_sending(flight) : ucx_receiving(flight, tag->bytes);
         flight->state = UCX_IDLE;
     }
     return HD_OK;
 }
 
+/* All slots lie in one block, which the host puts on huge pages if it is large enough: UCX has a
+   peer's large message copied by the kernel, which looks up every page of it, each time. */
+static hd_status take_region(struct hd_transport *instance)
+{
+    uint64_t bytes = 0;
+    hd_status status = ucx_count_slots(instance, &bytes);
+
+    bytes += head_bytes(instance);
+    if (bytes >= HUGE_FROM_BYTES) {
+        bytes = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    }
+    if (status == HD_OK) {
+        status = ucx_check_room(instance, bytes);
+    }
+    if (status == HD_OK) {
+        instance->region = take(instance, bytes);
+        status = instance->region != NULL ? HD_OK : ucx_refuse_slots(instance, bytes, "no memory");
+    }
+    return status;
+}
+
 static hd_status prepare(struct hd_transport *instance, struct ucx_card *card)
 {
-    hd_status status = HD_OK;
+    hd_status status = take_region(instance);
+    uint64_t offset = head_bytes(instance);
 
     (void)card;
     for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
-        status = take_slots(instance, &instance->lanes[i]);
+        struct ucx_lane *lane = &instance->lanes[i];
+        lane->stride_bytes = ucx_stride_bytes(instance, lane->turn.channel);
+        lane->slots = instance->region + offset;
+        offset += lane->turn.slot_count * lane->stride_bytes;
+        status = take_books(instance, lane);
     }
     return status;
 }
@@ -96,40 +112,38 @@ static void finish(struct hd_transport *instance)
     const struct hd_host *host = instance->turn.host;
 
     for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        struct tag_lane *tag = instance->lanes[i].own;
-        if (tag != NULL) {
-            host->free(host->context, tag->memory);
-        }
-        host->free(host->context, tag);
+        host->free(host->context, instance->lanes[i].own);
     }
+    host->free(host->context, instance->region);
 }
 
-static unsigned char *message_in(const struct ucx_lane *lane, uint32_t slot)
+static void start(struct ucx_lane *lane)
 {
-    return lane->slots + slot * lane->stride_bytes - HD_SEAL_BYTES;
+    struct tag_lane *tag = lane->own;
+    const uint64_t sequence = lane->turn.posted_count - 1;
+    const uint32_t slot = ucx_next_slot(&tag->posted_slot, lane->turn.slot_count);
+    struct ucx_flight *flight = &lane->flights[slot];
+
+    flight->state = UCX_FLYING;
+    ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, ucx_message_in(lane, slot), tag->bytes,
+                                        ucx_tag(lane->turn.number, sequence), &tag->how[slot]));
 }
 
-/* Moves *slot to the next, and returns where it was. */
-static uint32_t step(const struct ucx_lane *lane, uint32_t *slot)
+static hd_status start_traced(const struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const uint32_t here = *slot;
-    *slot = here + 1 < lane->turn.slot_count ? here + 1 : 0;
-    return here;
+    const uint64_t begin_ns = ucx_now_ns(instance);
+
+    start(lane);
+    ucx_report(instance, lane, lane->turn.posted_count - 1, begin_ns, 0); /* it is under way */
+    return HD_OK;
 }
 
 static hd_status send_one(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    struct tag_lane *tag = lane->own;
-    const uint64_t sequence = lane->turn.posted_count - 1;
-    const uint32_t slot = step(lane, &tag->posted_slot);
-    struct ucx_flight *flight = &lane->flights[slot];
-
-    const uint64_t begin_ns = ucx_now_ns(instance);
-    flight->state = UCX_FLYING;
-    ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, message_in(lane, slot),
-                                        lane->turn.channel->bytes + HD_SEAL_BYTES,
-                                        ucx_tag(lane->turn.number, sequence), &tag->how[slot]));
-    ucx_report(instance, lane, sequence, begin_ns, 0); /* while it is under way */
+    if (instance->turn.is_traced) {
+        return start_traced(instance, lane);
+    }
+    start(lane);
     return HD_OK;
 }
 
@@ -137,14 +151,14 @@ static hd_status receive_one(struct hd_transport *instance, struct ucx_lane *lan
 {
     struct tag_lane *tag = lane->own;
     const uint64_t sequence = lane->turn.posted_count - 1;
-    const uint32_t slot = step(lane, &tag->posted_slot);
+    const uint32_t slot = ucx_next_slot(&tag->posted_slot, lane->turn.slot_count);
     struct ucx_flight *flight = &lane->flights[slot];
 
     flight->posted_ns = ucx_now_ns(instance);
+    flight->bytes = tag->bytes;
     flight->state = UCX_FLYING;
     ucx_launch(flight,
-               ucp_tag_recv_nbx(instance->worker, message_in(lane, slot),
-                                lane->turn.channel->bytes + HD_SEAL_BYTES,
+               ucp_tag_recv_nbx(instance->worker, ucx_message_in(lane, slot), tag->bytes,
                                 ucx_tag(lane->turn.number, sequence), UINT64_MAX, &tag->how[slot]));
     return HD_OK;
 }
@@ -156,46 +170,45 @@ static hd_status release_one(struct hd_transport *instance, struct ucx_lane *lan
     return HD_OK;
 }
 
-static hd_status check_length(struct hd_transport *instance, const struct ucx_lane *lane,
-                              const struct ucx_flight *flight)
+static hd_status refuse(struct hd_transport *instance, struct ucx_lane *lane,
+                        const struct ucx_flight *flight)
 {
     const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_PROTOCOL, ucx_done(lane));
-    const uint64_t bytes = lane->turn.channel->bytes + HD_SEAL_BYTES;
+    const struct tag_lane *tag = lane->own;
 
-    if (lane->turn.is_source || flight->got.length == bytes) {
-        return HD_OK;
+    if (flight->status != UCS_OK) {
+        return ucx_fail_lane(instance, lane, flight->status);
     }
     return turn_fail(&instance->turn, &fault,
-                     "channel %u: message %" PRIu64 " of rank %u has %zu bytes instead of %" PRIu64,
-                     lane->turn.number, ucx_done(lane), fault.rank, flight->got.length, bytes);
+                     "channel %u: message %" PRIu64 " of rank %u has %" PRIu64
+                     " bytes instead of %" PRIu64,
+                     lane->turn.number, ucx_done(lane), fault.rank, flight->bytes, tag->bytes);
 }
 
-/* Counts what has landed, in sequence: a message that overtakes waits for the one before it. */
+static hd_status tell_landed(const struct hd_transport *instance, const struct ucx_lane *lane,
+                             uint64_t begin_ns)
+{
+    ucx_report(instance, lane, ucx_done(lane) - 1, begin_ns, ucx_now_ns(instance));
+    return HD_OK;
+}
+
+/* Counts one that has landed, in sequence: a message that overtakes waits for the one before it. */
 static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
 {
     struct tag_lane *tag = lane->own;
-    hd_status moved = HD_IN_PROGRESS;
+    const struct ucx_flight *flight = &lane->flights[tag->done_slot];
 
-    while (ucx_done(lane) < lane->turn.posted_count) {
-        const struct ucx_flight *flight = &lane->flights[tag->done_slot];
-        if (flight->state != UCX_LANDED) {
-            break;
-        }
-        if (flight->status != UCS_OK) {
-            return ucx_fail_lane(instance, lane, flight->status);
-        }
-        const hd_status status = check_length(instance, lane, flight);
-        if (status != HD_OK) {
-            return status;
-        }
-        if (!lane->turn.is_source) {
-            ucx_report(instance, lane, ucx_done(lane), flight->posted_ns, ucx_now_ns(instance));
-        }
-        ucx_set_done(lane, ucx_done(lane) + 1);
-        step(lane, &tag->done_slot);
-        moved = HD_OK;
+    if (ucx_done(lane) == lane->turn.posted_count || !ucx_has_ended(flight)) {
+        return HD_IN_PROGRESS;
     }
-    return moved;
+    if (flight->state == UCX_FAILED) {
+        return refuse(instance, lane, flight);
+    }
+    ucx_set_done(lane, ucx_done(lane) + 1);
+    ucx_next_slot(&tag->done_slot, lane->turn.slot_count);
+    return instance->turn.is_traced && !lane->turn.is_source
+               ? tell_landed(instance, lane, flight->posted_ns)
+               : HD_OK;
 }
 
 static int is_settled(const struct ucx_lane *lane)

@@ -1,0 +1,52 @@
+/* ucx/slots.c - how much memory a rank's slots need, and what is said where it is not there. */
+#include "ucx.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+uint64_t ucx_stride_bytes(const struct hd_transport *instance, const struct hd_channel *channel)
+{
+    const uint64_t align = instance->turn.alignment_bytes;
+    return (channel->bytes + HD_SEAL_BYTES + align - 1) / align * align;
+}
+
+hd_status ucx_count_slots(struct hd_transport *instance, uint64_t *bytes)
+{
+    const uint64_t most_bytes = (uint64_t)1 << 46; /* half of what a process can address */
+
+    *bytes = 0;
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+        const struct turn_lane *lane = &instance->lanes[i].turn;
+        const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->number, 0};
+        if (lane->channel->bytes > most_bytes ||
+            lane->slot_count > (most_bytes - *bytes) / ucx_stride_bytes(instance, lane->channel)) {
+            return turn_fail(&instance->turn, &fault,
+                             "channel %u: %u slots of %" PRIu64
+                             " bytes are more memory than a process can map",
+                             lane->number, lane->slot_count, lane->channel->bytes);
+        }
+        *bytes += lane->slot_count * ucx_stride_bytes(instance, lane->channel);
+    }
+    return HD_OK;
+}
+
+hd_status ucx_check_room(struct hd_transport *instance, uint64_t bytes)
+{
+    const uint64_t left_bytes = turn_available_bytes();
+    char reason[64];
+
+    if (bytes <= left_bytes) {
+        return HD_OK;
+    }
+    snprintf(reason, sizeof reason, "only %" PRIu64 " are available", left_bytes);
+    return ucx_refuse_slots(instance, bytes, reason);
+}
+
+hd_status ucx_refuse_slots(struct hd_transport *instance, uint64_t bytes, const char *reason)
+{
+    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
+    return turn_fail(&instance->turn, &fault,
+                     "this rank's slots need %" PRIu64
+                     " bytes of memory: %s; plan fewer slots or smaller microbatches",
+                     bytes, reason);
+}
