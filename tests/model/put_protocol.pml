@@ -16,9 +16,11 @@
  *   mover   start, flush, say             wire: payload in two stores; a word
  *   target  arrived > k                   read the slot            release: mover says `credit`
  *
- * At any point a rank may fail, alone or told by the other: its calls end, and it goes to rest.  A
- * rank that rests says "stop" behind all that it has put; only then does the other give its
- * memory back.  The source's word and the target's are each written by one side.
+ * At any point a rank may fail, alone or told by the other: its calls end, and it goes to rest.  It
+ * may also rest at its deadline, with something left that has no credit; then the other gives up
+ * what it waits for.  A rank that rests moves nothing any more and says "stop" behind all that it
+ * has put; only then does the other give its memory back.  The source's word and the target's are
+ * each written by one side.
  *
  * Checked: no leased or unread slot is overwritten, nothing stale or torn is read, nothing is
  * written to memory that was given back, no deadlock.  Each BUG_ switch breaks one rule:
@@ -29,6 +31,7 @@
  *   BUG_CREDIT_EARLY    the credit is given at arrival, not at release
  *   BUG_STOP_OVERTAKES  "stop" does not wait for what is under way
  *   BUG_FREE_EARLY      memory is given back without the peer's stop
+ *   BUG_MOVES_AT_REST   what gets its credit while its rank rests is still put
  */
 #ifndef D
 #define D 2
@@ -92,16 +95,24 @@ end:
 #define IS_THERE (half[ready] == 2)
 #endif
 
+#ifdef BUG_MOVES_AT_REST
+#define MOVES_SOURCE (!failed_source || rests_source)
+#define MOVES_TARGET (!failed_target || rests_target)
+#else
+#define MOVES_SOURCE (!failed_source && !rests_source)
+#define MOVES_TARGET (!failed_target && !rests_target)
+#endif
+
 /* --- progress: UCX moves, between the calls or in them ------------------------------------- */
 
 active proctype mover()
 {
 end:
     do
-    :: atomic { started < posted && !failed_source && HAS_CREDIT -> started++ }
-    :: atomic { ready < started && !failed_source && IS_THERE -> ready++ }
-    :: atomic { said < ready && word == 0 && !failed_source -> said = ready; word = said }
-    :: atomic { credit_said < given && credit_word == 0 && !failed_target ->
+    :: atomic { started < posted && MOVES_SOURCE && HAS_CREDIT -> started++ }
+    :: atomic { ready < started && MOVES_SOURCE && IS_THERE -> ready++ }
+    :: atomic { said < ready && word == 0 && MOVES_SOURCE -> said = ready; word = said }
+    :: atomic { credit_said < given && credit_word == 0 && MOVES_TARGET ->
            credit_said = given; credit_word = given }
     od
 }
@@ -114,19 +125,23 @@ active proctype source()
 
     for (k : 0 .. N - 1) {
 #ifdef BUG_SEND_SLOT_EARLY
-        (failed_source || k < DS || started > k - DS);
+        (failed_source || rests_target || k < DS || started > k - DS);
 #else
-        (failed_source || k < DS || ready > k - DS);
+        (failed_source || rests_target || k < DS || ready > k - DS);
 #endif
         if
-        :: failed_source -> break
+        :: failed_source || rests_target -> break
         :: else
         fi;
         send_slot[k % DS] = k + 1;
         posted = k + 1
     }
-    /* Quiesce: everything leaves, unless it has failed; then stop, behind what is under way. */
-    (failed_source || said == posted);
+    /* Quiesce: everything leaves, unless it has failed or the deadline has come; then stop, behind
+       what is under way. */
+    if
+    :: (failed_source || said == posted)
+    :: true
+    fi;
     rests_source = true;
 #ifndef BUG_STOP_OVERTAKES
     (word == 0);
@@ -147,9 +162,9 @@ active proctype target()
 
     do
     :: next < N && next < oldest + D ->
-        (failed_target || arrived > next);
+        (failed_target || rests_source || arrived > next);
         if
-        :: failed_target -> break
+        :: failed_target || arrived <= next -> break
         :: else
         fi;
         d_step {
@@ -173,7 +188,10 @@ active proctype target()
     :: next == N && oldest == N -> break
     :: failed_target -> break
     od;
-    (failed_target || credit_said == given);
+    if
+    :: (failed_target || credit_said == given)
+    :: true
+    fi;
     rests_target = true;
 #ifndef BUG_STOP_OVERTAKES
     (credit_word == 0);

@@ -34,7 +34,7 @@ static int have_all_left(struct hd_transport *instance, const struct ucx_wait *w
     for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         const struct ucx_lane *lane = &instance->lanes[i];
         if (!instance->mode->is_settled(lane) && !atomic_load(&lane->peer->is_lost) &&
-            !has_stopped(lane->peer)) {
+            lane->peer->stop_sent.state == UCX_IDLE && !has_stopped(lane->peer)) {
             return 0;
         }
     }
@@ -103,6 +103,21 @@ static int is_nothing_flying(struct hd_transport *instance, const struct ucx_wai
     return 1;
 }
 
+/* What was cancelled here has not failed: a quiesce that is asked for again must not take it for a
+   broken connection. */
+static void forget_receives(struct hd_transport *instance)
+{
+    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+        const struct ucx_lane *lane = &instance->lanes[i];
+        for (uint32_t slot = 0; !lane->turn.is_source && slot < lane->turn.slot_count; slot++) {
+            struct ucx_flight *flight = &lane->flights[slot];
+            if (flight->state == UCX_FAILED && flight->status == UCS_ERR_CANCELED) {
+                flight->state = UCX_IDLE;
+            }
+        }
+    }
+}
+
 static hd_status cancel_receives(struct hd_transport *instance, uint64_t deadline_ns)
 {
     const uint64_t grace_ns = turn_now_ns(&instance->turn) + 100000000u;
@@ -118,7 +133,9 @@ static hd_status cancel_receives(struct hd_transport *instance, uint64_t deadlin
             }
         }
     }
-    return ucx_wait_for(instance, &wait);
+    const hd_status status = ucx_wait_for(instance, &wait);
+    forget_receives(instance);
+    return status;
 }
 
 static hd_status report_restless(struct hd_transport *instance)

@@ -1,5 +1,5 @@
 /* ucx/flight.h - one operation of UCX, from the call that starts it to the callback that ends it.
-   All by the thread of the data calls. */
+   All under the lock of the data calls, whichever thread has it. */
 #ifndef UCX_FLIGHT_H
 #define UCX_FLIGHT_H
 

@@ -160,7 +160,7 @@ hd_status ucx_release(struct hd_transport *instance, const struct hd_message *me
     return instance->mode->release(instance, (struct ucx_lane *)lane);
 }
 
-/* A waiter looks at the word in each of its turns. */
+/* A waiter looks at the word before each of its looks. */
 void ucx_abort(struct hd_transport *instance, const char *reason)
 {
     (void)reason;

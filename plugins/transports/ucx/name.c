@@ -20,6 +20,7 @@ struct choice {
     char eager[16]; /* carries active messages */
     char bulk[16];  /* and the payload of a rendezvous, if another does */
     int has_puts;
+    int has_other; /* a lane that is no shared memory */
 };
 
 /* "4:posix/memory.0" is "posix", "6:tcp/eth0.0" is "tcp/eth0". */
@@ -47,6 +48,7 @@ static void read_line(const char *line, struct choice *choice)
         return;
     }
     shorten(resource, name);
+    choice->has_other |= strstr(resource, "/memory") == NULL;
     const char *message = strstr(uses, " am");
     if (message != NULL && (message[3] == ' ' || message[3] == '\n' || message[3] == '\0')) {
         snprintf(choice->eager, sizeof choice->eager, "%s", name);
@@ -77,15 +79,23 @@ static void read_choice(ucp_ep_h ep, struct choice *choice)
 
 int ucx_has_puts(ucp_ep_h ep)
 {
-    struct choice choice = {"", "", 0};
+    struct choice choice = {"", "", 0, 0};
 
     read_choice(ep, &choice);
     return choice.has_puts;
 }
 
+int ucx_is_memory(ucp_ep_h ep)
+{
+    struct choice choice = {"", "", 0, 0};
+
+    read_choice(ep, &choice);
+    return choice.has_puts && !choice.has_other;
+}
+
 void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer)
 {
-    struct choice choice = {"?", "", 0};
+    struct choice choice = {"?", "", 0, 0};
     const char *way = "";
 
     read_choice(peer->ep, &choice);

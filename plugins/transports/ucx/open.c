@@ -14,9 +14,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* A look takes 10 ns in shared memory, the clock and a yield 100 and more: they wait for many looks
-   where nobody else wants the core. */
-enum { SPIN_ALONE_NS = 100000, SPIN_CROWDED_NS = 20000, LOOKS_ALONE = 1000, LOOKS_CROWDED = 64 };
+/* A look takes 10 ns in shared memory, and over tcp as long as the clock and a yield, 100 and more:
+   they come seldom where nobody else wants the core. */
+enum { SPIN_ALONE_NS = 100000, SPIN_CROWDED_NS = 20000, LOOKS_ALONE = 1000 };
 
 /* --- what this rank has ------------------------------------------------------------------ */
 
@@ -131,7 +131,7 @@ static void choose_spin(struct hd_transport *instance, uint32_t sharer_count, ui
 
     const int is_alone = sharer_count <= core_count;
 
-    instance->look_count = is_alone ? LOOKS_ALONE : LOOKS_CROWDED;
+    instance->look_count = is_alone ? LOOKS_ALONE : UCX_LOOKS_FEW;
     if (spin != NULL && spin->integer >= 0) {
         instance->spin_ns = (uint64_t)spin->integer * 1000;
     } else {

@@ -14,8 +14,8 @@
  * it.  Both modes count alike: `done` messages of a lane have left their send slots (source), or
  * are readable (target); everything the core asks compares a sequence with that count.
  *
- * UCX moves only inside ucx_move, and tells neither of a stopped peer nor of a cut link: waits
- * look at the deadline, at the abort word, and at the pidfd of a peer on the same host.
+ * UCX moves only inside ucx_move and ucx_wait_for, and tells neither of a stopped peer nor of a cut
+ * link: waits look at the deadline, at the abort word, and at the pidfd of a peer on the same host.
  */
 #ifndef UCX_H
 #define UCX_H
@@ -26,6 +26,7 @@
 #define UCX_MAGIC         0x317863756c646468ull
 #define UCX_ADDRESS_BYTES 2048u
 #define UCX_RKEY_BYTES    512u
+#define UCX_LOOKS_FEW     64u /* of a wait, between two at the clock, where others want the core */
 
 /* Of the tag's 64 bits the upper 20 are the channel: one number is kept for what is no message. */
 #define UCX_SEQUENCE_BITS 44
@@ -38,7 +39,7 @@ struct ucx_peer {
     ucp_ep_h ep;           /* NULL: none */
     ucp_rkey_h rkey;       /* of its region; ucx_put */
     uint64_t region;       /* its address there */
-    int is_mapped;         /* its region is memory of this process too */
+    int is_mapped;         /* its region is memory of this process too, and a put a copy there */
     int is_messaged;       /* nobody may write the other's memory: ucx_put sends messages */
     uint64_t stop_out, stop_in;
     struct ucx_flight stop_sent, stop_received; /* "this rank sends no more"; a flush before it */
@@ -127,7 +128,7 @@ struct hd_transport {
     struct turn turn;
     const struct ucx_mode *mode;
     uint64_t spin_ns;
-    uint32_t look_count; /* of a wait, between two at the clock */
+    uint32_t look_count; /* of a wait that has not napped, between two at the clock */
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_mem_h memory;           /* ucx_put: words, arenas, send slots */
@@ -150,8 +151,6 @@ hd_status ucx_worker_connect(struct hd_transport *instance, struct ucx_peer *pee
                              const struct ucx_card *card);
 /* Endpoints, worker, context; everything under way must have landed, or is thrown away. */
 void ucx_worker_close(struct hd_transport *instance, uint64_t deadline_ns);
-/* What UCX last said in this thread, for a sentence of ours; "" if nothing. */
-const char *ucx_worker_words(void);
 
 static inline uint64_t ucx_tag(uint32_t channel, uint64_t sequence)
 {
@@ -203,6 +202,8 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
 void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer);
 /* Is a put to it a put, and not a message that UCX makes of it?  0 too where UCX does not say. */
 int ucx_has_puts(ucp_ep_h ep);
+/* And is it a copy into shared memory, whichever of its lanes UCX takes? */
+int ucx_is_memory(ucp_ep_h ep);
 
 /* --- lane.c: the calls of the contract --- */
 

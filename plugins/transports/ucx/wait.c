@@ -1,5 +1,5 @@
 /*
- * ucx/wait.c - the only place that moves UCX, and the only one that blocks.
+ * ucx/wait.c - what moves UCX while the transport is open, and the only place that blocks.
  *
  * There is no wake-up to lose: a put into shared memory rings no bell, so a wait that has looked
  * for a while sleeps in short naps, each longer than the last.  Every nap looks at the peer, at the
@@ -76,15 +76,16 @@ static hd_status judge(struct hd_transport *instance, const struct ucx_wait *wai
    unless UCX did; a word that a peer puts says nothing to UCX.  UCX has its turn when all that it
    brought is counted, and one turn at a time: what it brings before its receive is posted is copied
    once more.  *moved: HD_OK if anything moved. */
-static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait, hd_status *moved)
+static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait,
+                      uint32_t look_count, hd_status *moved)
 {
     const struct ucx_mode *mode = instance->mode;
-    hd_status now = turn_failed(&instance->turn);
-    hd_status status = now < 0 ? judge(instance, wait, now) : HD_IN_PROGRESS;
+    const hd_status failed = turn_failed(&instance->turn);
+    hd_status status = failed < 0 ? judge(instance, wait, failed) : HD_IN_PROGRESS;
+    hd_status now = HD_OK; /* before this look anything may have come */
 
     *moved = HD_IN_PROGRESS;
-    now = HD_OK; /* before this look anything may have come */
-    for (uint32_t i = 0; status == HD_IN_PROGRESS && i < instance->look_count; i++) {
+    for (uint32_t i = 0; status == HD_IN_PROGRESS && i < look_count; i++) {
         const int has_turned = now != HD_OK && ucp_worker_progress(instance->worker) != 0;
         const int has_news = has_turned || now == HD_OK;
         if (!has_news && !mode->writes_remotely) {
@@ -98,6 +99,7 @@ static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait
             const hd_status others = look_at_lanes(instance);
             now = others != HD_IN_PROGRESS ? others : now;
         }
+        now = turn_failed(&instance->turn) < 0 ? turn_failed(&instance->turn) : now;
         status = judge(instance, wait, now);
         *moved = has_turned || now == HD_OK ? HD_OK : *moved;
     }
@@ -113,16 +115,18 @@ static hd_status look_at_peer(struct hd_transport *instance, const struct ucx_wa
         (!ucx_peer_is_dead(wait->peer) && !atomic_load(&wait->peer->is_lost))) {
         return HD_IN_PROGRESS;
     }
-    const hd_status status = look(instance, wait, &moved);
+    const hd_status status = look(instance, wait, UCX_LOOKS_FEW, &moved);
     return status == HD_IN_PROGRESS && moved != HD_OK ? HD_PEER_LOST : status;
 }
 
 hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     const struct hd_host *host = instance->turn.host;
+    const uint32_t most = wait->until_rest ? UCX_LOOKS_FEW : instance->look_count;
     uint64_t nap_ns = NAP_FIRST_NS, idle_since_ns = 0;
+    uint32_t look_count = most;
     hd_status moved = HD_IN_PROGRESS;
-    hd_status status = is_over(instance, wait) ? HD_OK : look(instance, wait, &moved);
+    hd_status status = is_over(instance, wait) ? HD_OK : look(instance, wait, look_count, &moved);
 
     if (status == HD_IN_PROGRESS) { /* what came at once costs no look at the clock */
         idle_since_ns = host->now_ns(host->context);
@@ -136,6 +140,7 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
         if (moved == HD_OK) {
             idle_since_ns = now_ns;
             nap_ns = NAP_FIRST_NS;
+            look_count = most;
         } else if (now_ns - idle_since_ns < instance->spin_ns) {
             sched_yield();
         } else {
@@ -144,9 +149,10 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
                 return status;
             }
             nap(nap_ns);
+            look_count = UCX_LOOKS_FEW; /* who sleeps does not spin as well */
             nap_ns = nap_ns < NAP_LAST_NS ? nap_ns * 3 / 2 : NAP_LAST_NS;
         }
-        status = look(instance, wait, &moved);
+        status = look(instance, wait, look_count, &moved);
     }
     return status;
 }

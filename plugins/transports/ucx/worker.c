@@ -49,11 +49,6 @@ static void tame(void)
     last_words[0] = '\0';
 }
 
-const char *ucx_worker_words(void)
-{
-    return last_words;
-}
-
 static hd_status refuse(struct hd_transport *instance, uint32_t rank, const char *call,
                         ucs_status_t status)
 {

@@ -30,7 +30,7 @@ struct put_lane {
     uint64_t word_value;
     struct ucx_flight word;
     struct put_header word_header;
-    ucp_request_param_t *how;   /* source: [slot_count], of a payload */
+    ucp_request_param_t *how;   /* [slot_count], of a payload */
     struct ucx_flight *flushes; /* source: [slot_count] */
     struct put_header *headers; /* source: [slot_count] */
     int is_warming;             /* the warm-up is over only with its credit */

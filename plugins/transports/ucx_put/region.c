@@ -10,9 +10,7 @@
  */
 #include "put.h"
 
-#include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 static uint64_t head_bytes(const struct hd_transport *instance)
 {
@@ -153,7 +151,8 @@ hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
                          peer->turn.rank, ucs_status_string(status));
     }
     peer->region = card->region;
-    peer->is_mapped = ucp_rkey_ptr(peer->rkey, peer->region, &here) == UCS_OK;
+    peer->is_mapped =
+        ucp_rkey_ptr(peer->rkey, peer->region, &here) == UCS_OK && ucx_is_memory(peer->ep);
     peer->is_messaged = is_messaged(instance, peer);
     for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
