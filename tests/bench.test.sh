@@ -279,6 +279,8 @@ bench 3 p2p transport.name=null
 has "null" err "null moves nothing between two ranks"
 bench 3 p2p bench.against=nowhere
 has "no such transport" err "command line: bench.against: there is no transport nowhere"
+bench 2 p2p bench.against=ucx_tag transport.ucx_tag.element_bytes=100
+has "a wrong option" err "command line: transport.ucx_tag.element_bytes: 100 is not in 128..64K"
 RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555 bench 2 p2p
 has "four processes of a launcher" err "environment: this command is of 2 processes, got 4: start 2 processes"
 bench 2 p2p transport.name=shm transport.progress_thread=on

@@ -31,8 +31,10 @@ static hd_status take(struct hd_cli *cli, struct hd_config *config, const char *
 static hd_status refuse(struct hd_cli *cli, const struct hd_config *config, const char *section,
                         const char *key)
 {
-    hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
-    hd_problem_key(&cli->problem, "%s.%s", section, key);
+    if (strchr(cli->problem.key, '.') == NULL) { /* else it is an option of the plugin's */
+        hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
+        hd_problem_key(&cli->problem, "%s.%s", section, key);
+    }
     return HD_INVALID;
 }
 

@@ -84,6 +84,7 @@ static void set_environment(const struct hd_perftest_request *request)
 {
     const struct hd_option_value *tls = option(request, "tls");
     const struct hd_option_value *rendezvous = option(request, "rendezvous_bytes");
+    const struct hd_option_value *element = option(request, "element_bytes");
     char text[32];
 
     setenv("UCX_MM_ERROR_HANDLING", "y", 1);
@@ -93,6 +94,10 @@ static void set_environment(const struct hd_perftest_request *request)
     if (rendezvous != NULL) {
         snprintf(text, sizeof text, "%lld", (long long)rendezvous->integer);
         setenv("UCX_RNDV_THRESH", text, 1);
+    }
+    if (element != NULL) {
+        snprintf(text, sizeof text, "%lld", (long long)element->integer);
+        setenv("UCX_MM_FIFO_ELEM_SIZE", text, 1);
     }
 }
 

@@ -36,9 +36,11 @@ static const struct hd_option_value harmless[] = {
     {.text = "none"}, {.integer = -1}, {.integer = -1}, {.integer = 60},
     {.integer = 0},   {.integer = 25}, {.integer = 10}, {.integer = 7}};
 
-/* And puts: UCX's emulation of them, whose handler aborts where the answer finds no peer. */
-static const struct hd_option_value emulated[] = {
-    {.text = "tcp,self"}, {.integer = -1}, {.integer = 100}, {.integer = 8192}, {.text = "always"}};
+/* And element_bytes, puts: UCX's emulation of them, whose handler aborts where the answer finds no
+   peer. */
+static const struct hd_option_value emulated[] = {{.text = "tcp,self"}, {.integer = -1},
+                                                  {.integer = 100},     {.integer = 8192},
+                                                  {.integer = 8448},    {.text = "always"}};
 
 #define OPTIONS(values) .options = values, .option_count = sizeof values / sizeof values[0]
 #define INNER(plugin, values) \

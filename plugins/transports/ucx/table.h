@@ -4,8 +4,15 @@
 
 #include "ucx.h"
 
-/* Options: these four, in this order, are those of both plugins. */
-enum ucx_option { UCX_OPTION_TLS, UCX_OPTION_SPIN, UCX_OPTION_KEEPALIVE, UCX_OPTION_RENDEZVOUS };
+/* Options: these, in this order, are those of both plugins. */
+enum ucx_option {
+    UCX_OPTION_TLS,
+    UCX_OPTION_SPIN,
+    UCX_OPTION_KEEPALIVE,
+    UCX_OPTION_RENDEZVOUS,
+    UCX_OPTION_ELEMENT,
+    UCX_OPTION_COUNT
+};
 
 #define UCX_OPTION_ROWS                                                                           \
     {"tls",          "auto",                                                                      \
@@ -25,9 +32,16 @@ enum ucx_option { UCX_OPTION_TLS, UCX_OPTION_SPIN, UCX_OPTION_KEEPALIVE, UCX_OPT
          "at once.",                                                                              \
          HD_OPTION_INTEGER,                                                                       \
          0},                                                                                      \
+        {"rendezvous_bytes",                                                                      \
+         "8K",                                                                                    \
+         NULL,                                                                                    \
+         "Larger messages wait at the source for their receive, so that UCX buffers none.",       \
+         HD_OPTION_BYTES,                                                                         \
+         0},                                                                                      \
     {                                                                                             \
-        "rendezvous_bytes", "8K", NULL,                                                           \
-            "Larger messages wait at the source for their receive, so that UCX buffers none.",    \
+        "element_bytes", "8448", "128..64K",                                                      \
+            "Of UCX's queue through shared memory, 64 elements a rank: messages that fit lie in " \
+            "it, larger ones beside it.",                                                         \
             HD_OPTION_BYTES, 0                                                                    \
     }
 

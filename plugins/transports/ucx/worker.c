@@ -74,6 +74,7 @@ static void configure(const struct hd_transport *instance, ucp_config_t *config)
     const struct hd_option_value *tls = option(instance, UCX_OPTION_TLS);
     const struct hd_option_value *keepalive = option(instance, UCX_OPTION_KEEPALIVE);
     const struct hd_option_value *rendezvous = option(instance, UCX_OPTION_RENDEZVOUS);
+    const struct hd_option_value *element = option(instance, UCX_OPTION_ELEMENT);
     char text[32];
 
     ucp_config_modify(config, "MM_ERROR_HANDLING", "y");
@@ -84,6 +85,8 @@ static void configure(const struct hd_transport *instance, ucp_config_t *config)
     ucp_config_modify(config, "KEEPALIVE_INTERVAL", text);
     snprintf(text, sizeof text, "%" PRId64, rendezvous != NULL ? rendezvous->integer : 8192);
     ucp_config_modify(config, "RNDV_THRESH", text);
+    snprintf(text, sizeof text, "%" PRId64, element != NULL ? element->integer : 8448);
+    ucp_config_modify(config, "MM_FIFO_ELEM_SIZE", text);
 }
 
 hd_status ucx_worker_open(struct hd_transport *instance)

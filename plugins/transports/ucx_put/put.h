@@ -2,12 +2,12 @@
 #ifndef PUT_H
 #define PUT_H
 
-#include "ucx.h"
+#include "table.h"
 
 #define PUT_LINE_BYTES 128u /* a word each: two lines of x86, which fetches them in pairs */
 
 /* The option of ucx_put alone, after those of both plugins. */
-enum { PUT_OPTION_PUTS = 4 };
+enum { PUT_OPTION_PUTS = UCX_OPTION_COUNT };
 
 /* What a message says of itself, where no word can be put. */
 struct put_header {
