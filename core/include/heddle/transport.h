@@ -151,7 +151,8 @@ struct hd_message {
 struct hd_channel_stats {
     uint32_t size;           /* set by the caller */
     char lane[36];           /* what carries it in truth: "posix", "tcp/eth0" */
-    uint64_t finished_count; /* messages readable here, or credited by the peer */
+    uint64_t finished_count; /* messages readable here; at a source, those that have left their send
+                                slots or, in place, that the peer has released */
     uint64_t busy_count;     /* HD_BUSY answers */
     uint64_t resident_ns;    /* kernels held the device before their peer was there */
 };
