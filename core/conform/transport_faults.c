@@ -145,7 +145,7 @@ void hd_conform_transport_unleased(struct hd_conform_case *check)
 
 struct aborter {
     struct hd_rig *rig;
-    uint64_t pause_count;
+    uint64_t pause_us;
     atomic_int is_waiting;
 };
 
@@ -154,10 +154,8 @@ static void *abort_once(void *argument)
 {
     struct aborter *aborter = argument;
 
-    while (atomic_load(&aborter->is_waiting) == 0) {
-        sched_yield();
-    }
-    for (uint64_t i = 0; i < aborter->pause_count; i++) {
+    const uint64_t end_ns = hd_now_ns() + aborter->pause_us * 1000;
+    while (atomic_load(&aborter->is_waiting) == 0 || hd_now_ns() < end_ns) {
         sched_yield();
     }
     aborter->rig->ops->abort(aborter->rig->transport, "conform asks for it");
@@ -167,7 +165,7 @@ static void *abort_once(void *argument)
 static void abort_a_wait(struct hd_rig *rig)
 {
     const struct hd_message message = {.channel = 1};
-    struct aborter aborter = {.rig = rig, .pause_count = *(const uint64_t *)rig->job->argument};
+    struct aborter aborter = {.rig = rig, .pause_us = *(const uint64_t *)rig->job->argument};
     pthread_t thread;
 
     if (rig->rank == 1) { /* rests: nobody has told it of an abort */
@@ -190,7 +188,7 @@ static void abort_a_wait(struct hd_rig *rig)
 
 void hd_conform_transport_abort(struct hd_conform_case *check)
 {
-    static const uint64_t pauses[] = {0, 30, 1000, 20000};
+    static const uint64_t pauses[] = {0, 10, 500, 10000};
 
     for (unsigned i = 0; i < 4 && !hd_conform_is_decided(check); i++) {
         const struct hd_rig_job job = pair_job(abort_a_wait, &pauses[i]);
