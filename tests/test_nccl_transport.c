@@ -262,9 +262,11 @@ static int body_crossed(struct hd_testbed_rank *rank)
     HD_REQUIRE(rank, rank->ops->reserve(rank->transport, &sent) == HD_OK);
     HD_REQUIRE(rank, rank->ops->post_send(rank->transport, &sent, machine.compute) == HD_OK);
     HD_REQUIRE(rank, rank->ops->post_recv(rank->transport, &received) == HD_OK);
+    HD_REQUIRE(rank, hd_testbed_fence(rank) == HD_OK);
     HD_REQUIRE(rank, rank->ops->wait(rank->transport, &received, NULL,
                                      hd_testbed_deadline_ns(300)) == HD_TIMEOUT);
     HD_REQUIRE(rank, rank->report.status == HD_TIMEOUT && rank->report.rank == 1 - rank->rank);
+    HD_REQUIRE(rank, hd_testbed_fence(rank) == HD_OK); /* an abort would end the other's wait */
     rank->ops->abort(rank->transport, "the test");
     HD_REQUIRE(rank,
                rank->ops->test(rank->transport, &received) == HD_TIMEOUT); /* the first stays */
