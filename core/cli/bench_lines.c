@@ -11,30 +11,11 @@ static int is_known(void *context, const char *kind, const char *name)
     return hd_registry_knows(context, kind, name);
 }
 
-static hd_status take(struct hd_cli *cli, struct hd_config *config, const char *name,
-                      const struct hd_candidate **found, struct hd_option_value **options)
-{
-    const hd_status status =
-        hd_registry_find(cli->registry, HD_KIND_TRANSPORT, name, found, &cli->problem);
-
-    if (status != HD_OK) {
-        return status;
-    }
-    const struct hd_plugin *plugin = &(*found)->plugin;
-    *options = calloc(plugin->option_count + 1, sizeof **options);
-    if (*options == NULL) {
-        return hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
-    }
-    return hd_config_options(config, plugin, *options, &cli->problem);
-}
-
 static hd_status refuse(struct hd_cli *cli, const struct hd_config *config, const char *section,
                         const char *key)
 {
-    if (strchr(cli->problem.key, '.') == NULL) { /* else it is an option of the plugin's */
-        hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
-        hd_problem_key(&cli->problem, "%s.%s", section, key);
-    }
+    hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
+    hd_problem_key(&cli->problem, "%s.%s", section, key);
     return HD_INVALID;
 }
 
@@ -95,34 +76,35 @@ static hd_status check_thread(struct hd_cli *cli, const struct hd_config *config
                           plugin->name);
 }
 
-static hd_status add(struct hd_cli *cli, struct hd_config *config, const char *name,
-                     struct hd_cli_bench_lines *lines)
+static hd_status add(struct hd_cli *cli, struct hd_config *config,
+                     const struct hd_cli_wanted *wanted, struct hd_cli_bench_lines *lines)
 {
     struct hd_cli_bench_line *line = &lines->lines[lines->count++];
 
     *line = (struct hd_cli_bench_line){0};
-    return take(cli, config, name, &line->transport, &line->options);
+    return hd_cli_take_plugin(cli, config, wanted, &line->transport, &line->options);
 }
 
 static hd_status add_asked(struct hd_cli *cli, struct hd_config *config,
                            struct hd_cli_bench_lines *lines)
 {
-    hd_status status = add(cli, config, config->transport.name, lines);
+    const struct hd_cli_wanted inner = {HD_KIND_TRANSPORT, "transport", "inner",
+                                        config->transport.inner};
+    const struct hd_cli_wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
+                                            config->transport.name};
+    hd_status status = add(cli, config, &transport, lines);
+    struct hd_cli_bench_line *line = &lines->lines[0];
 
     if (status == HD_OK && strcmp(config->transport.inner, "none") != 0) {
-        struct hd_cli_bench_line *line = &lines->lines[0];
-        status = take(cli, config, config->transport.inner, &line->inner, &line->inner_options);
-        if (status != HD_OK) {
-            return refuse(cli, config, "transport", "inner");
-        }
-    }
-    if (status == HD_OK) {
-        status = check(cli, &lines->lines[0]);
+        status = hd_cli_take_plugin(cli, config, &inner, &line->inner, &line->inner_options);
     }
     if (status != HD_OK) {
+        return status;
+    }
+    if (check(cli, line) != HD_OK) {
         return refuse(cli, config, "transport", "name");
     }
-    return check_thread(cli, config, &lines->lines[0]);
+    return check_thread(cli, config, line);
 }
 
 static hd_status add_usual(struct hd_cli *cli, struct hd_config *config,
@@ -132,7 +114,10 @@ static hd_status add_usual(struct hd_cli *cli, struct hd_config *config,
 
     for (uint32_t i = 0; status == HD_OK && lines->usual[i] != NULL; i++) {
         if (hd_registry_knows(cli->registry, "transport", lines->usual[i])) {
-            status = add(cli, config, lines->usual[i], lines);
+            status = add(
+                cli, config,
+                &(struct hd_cli_wanted){HD_KIND_TRANSPORT, "transport", "name", lines->usual[i]},
+                lines);
         }
     }
     return status;
@@ -141,11 +126,14 @@ static hd_status add_usual(struct hd_cli *cli, struct hd_config *config,
 static hd_status add_against(struct hd_cli *cli, struct hd_config *config,
                              struct hd_cli_bench_lines *lines)
 {
-    hd_status status = add(cli, config, config->bench.against, lines);
+    const struct hd_cli_wanted wanted = {HD_KIND_TRANSPORT, "bench", "against",
+                                         config->bench.against};
+    hd_status status = add(cli, config, &wanted, lines);
 
-    if (status == HD_OK) {
-        status = check(cli, &lines->lines[lines->count - 1]);
+    if (status != HD_OK) {
+        return status;
     }
+    status = check(cli, &lines->lines[lines->count - 1]);
     if (status == HD_OK &&
         is_of_device(&lines->lines[0]) != is_of_device(&lines->lines[lines->count - 1])) {
         hd_problem_remedy(&cli->problem, "measure them one after the other");
@@ -196,10 +184,7 @@ static hd_status find_lender(struct hd_cli *cli, struct hd_config *config,
     }
     const hd_status status = hd_cli_lender_find(
         cli, config, is_asked ? config->kernels.name : "synthetic", &lines->lender);
-    if (status != HD_OK) {
-        return refuse(cli, config, "kernels", "name");
-    }
-    return check_lender(cli, config, lines);
+    return status == HD_OK ? check_lender(cli, config, lines) : status;
 }
 
 hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,

@@ -56,14 +56,8 @@ static int is_known(void *context, const char *kind, const char *name)
     return hd_registry_knows(context, kind, name);
 }
 
-/* What one plugin of the configuration is called, and where it is said. */
-struct wanted {
-    uint32_t kind;
-    const char *section, *key, *name;
-};
-
-static hd_status take_plugin(struct hd_cli *cli, struct hd_config *config,
-                             const struct wanted *wanted, const struct hd_candidate **found,
+hd_status hd_cli_take_plugin(struct hd_cli *cli, struct hd_config *config,
+                             const struct hd_cli_wanted *wanted, const struct hd_candidate **found,
                              struct hd_option_value **options)
 {
     hd_status status =
@@ -83,31 +77,39 @@ static hd_status take_plugin(struct hd_cli *cli, struct hd_config *config,
     return hd_config_options(config, plugin, *options, &cli->problem);
 }
 
+hd_status hd_cli_take_schedule(struct hd_cli *cli, struct hd_config *config,
+                               struct hd_cli_plugins *plugins)
+{
+    const struct hd_cli_wanted schedule = {HD_KIND_SCHEDULE, "pipeline", "schedule",
+                                           config->pipeline.schedule};
+
+    memset(plugins, 0, sizeof *plugins);
+    return is_csv(config->pipeline.schedule)
+               ? HD_OK
+               : hd_cli_take_plugin(cli, config, &schedule, &plugins->schedule,
+                                    &plugins->schedule_options);
+}
+
 hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
                          struct hd_cli_plugins *plugins)
 {
-    const struct wanted schedule = {HD_KIND_SCHEDULE, "pipeline", "schedule",
-                                    config->pipeline.schedule};
-    const struct wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
-                                     config->transport.name};
-    const struct wanted inner = {HD_KIND_TRANSPORT, "transport", "inner", config->transport.inner};
-    const struct wanted kernel = {HD_KIND_KERNEL, "kernels", "name", config->kernels.name};
-    hd_status status = HD_OK;
+    const struct hd_cli_wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
+                                            config->transport.name};
+    const struct hd_cli_wanted inner = {HD_KIND_TRANSPORT, "transport", "inner",
+                                        config->transport.inner};
+    const struct hd_cli_wanted kernel = {HD_KIND_KERNEL, "kernels", "name", config->kernels.name};
+    hd_status status = hd_cli_take_schedule(cli, config, plugins);
 
-    memset(plugins, 0, sizeof *plugins);
-    if (!is_csv(config->pipeline.schedule)) {
-        status =
-            take_plugin(cli, config, &schedule, &plugins->schedule, &plugins->schedule_options);
-    }
     if (status == HD_OK) {
-        status =
-            take_plugin(cli, config, &transport, &plugins->transport, &plugins->transport_options);
+        status = hd_cli_take_plugin(cli, config, &transport, &plugins->transport,
+                                    &plugins->transport_options);
     }
     if (status == HD_OK && strcmp(config->transport.inner, "none") != 0) {
-        status = take_plugin(cli, config, &inner, &plugins->inner, &plugins->inner_options);
+        status = hd_cli_take_plugin(cli, config, &inner, &plugins->inner, &plugins->inner_options);
     }
     if (status == HD_OK) {
-        status = take_plugin(cli, config, &kernel, &plugins->kernel, &plugins->kernel_options);
+        status =
+            hd_cli_take_plugin(cli, config, &kernel, &plugins->kernel, &plugins->kernel_options);
     }
     if (status == HD_OK) {
         status = hd_config_check_sections(config, is_known, cli->registry, &cli->problem);

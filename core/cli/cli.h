@@ -89,6 +89,20 @@ struct hd_cli_plugins {
 
 /* Loads the configuration of this command line into `config`. */
 hd_status hd_cli_config(struct hd_cli *cli, struct hd_config *config);
+/* What a plugin is called, and the key that says so. */
+struct hd_cli_wanted {
+    uint32_t kind; /* HD_KIND_ */
+    const char *section, *key, *name;
+};
+
+/* Finds one plugin and reads its options, owned by the caller; blames the key if there is no such
+   plugin, and its own option if that is wrong. */
+hd_status hd_cli_take_plugin(struct hd_cli *cli, struct hd_config *config,
+                             const struct hd_cli_wanted *wanted, const struct hd_candidate **found,
+                             struct hd_option_value **options);
+/* pipeline.schedule, and leaves `plugins` without the others. */
+hd_status hd_cli_take_schedule(struct hd_cli *cli, struct hd_config *config,
+                               struct hd_cli_plugins *plugins);
 /* Finds the plugins that it names, reads their options, and checks all sections of plugins. */
 hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
                          struct hd_cli_plugins *plugins);

@@ -16,28 +16,6 @@ static int is_csv(const char *name)
     return length > 4 && strcmp(name + length - 4, ".csv") == 0;
 }
 
-/* A plan needs no transport and no kernel, so only the schedule has to be there. */
-static hd_status take_schedule(struct hd_cli *cli, struct hd_config *config,
-                               struct hd_cli_plugins *plugins)
-{
-    memset(plugins, 0, sizeof *plugins);
-    if (is_csv(config->pipeline.schedule)) {
-        return HD_OK;
-    }
-    hd_status status = hd_registry_find(cli->registry, HD_KIND_SCHEDULE, config->pipeline.schedule,
-                                        &plugins->schedule, &cli->problem);
-    if (status != HD_OK) {
-        return status;
-    }
-    const struct hd_plugin *schedule = &plugins->schedule->plugin;
-    plugins->schedule_options =
-        calloc(schedule->option_count + 1, sizeof *plugins->schedule_options);
-    if (plugins->schedule_options == NULL) {
-        return hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
-    }
-    return hd_config_options(config, schedule, plugins->schedule_options, &cli->problem);
-}
-
 static void add_json(struct cJSON *list, const char *schedule, const struct hd_bench_plan *row)
 {
     struct cJSON *object = hd_json_object(list, NULL);
@@ -88,7 +66,7 @@ static hd_status measure(struct hd_cli *cli, const struct hd_cli_bench_words *wo
     if (status != HD_OK) {
         return status;
     }
-    status = take_schedule(cli, &config, &plugins);
+    status = hd_cli_take_schedule(cli, &config, &plugins);
     if (status == HD_OK) {
         const struct hd_job_plugins borrowed = {
             .schedule = plugins.schedule,

@@ -171,6 +171,10 @@ static int find_lender(struct hd_cli *cli, struct session *session, uint64_t cap
     }
     if (hd_cli_lender_find(cli, &session->config, name != NULL ? name : "synthetic", lender) !=
         HD_OK) {
+        if (strcmp(cli->problem.key, "kernels.name") == 0) {
+            hd_problem_place(&cli->problem, "command line");
+            hd_problem_key(&cli->problem, "--with");
+        }
         return cli->problem.exit_code;
     }
     session->subject.lender = &lender->kernel->plugin;

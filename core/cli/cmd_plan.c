@@ -59,21 +59,7 @@ static hd_status take_plugins(struct hd_cli *cli, struct hd_cli_plan *plan)
     snprintf(plan->missing, sizeof plan->missing, "%.*s", (int)sizeof plan->missing - 1,
              cli->problem.message);
     memset(&cli->problem, 0, sizeof cli->problem);
-    const size_t length = strlen(plan->config.pipeline.schedule);
-    if (length > 4 && strcmp(plan->config.pipeline.schedule + length - 4, ".csv") == 0) {
-        return HD_OK;
-    }
-    status = hd_registry_find(cli->registry, HD_KIND_SCHEDULE, plan->config.pipeline.schedule,
-                              &plan->plugins.schedule, &cli->problem);
-    if (status != HD_OK) {
-        return status;
-    }
-    const struct hd_plugin *schedule = &plan->plugins.schedule->plugin;
-    plan->plugins.schedule_options =
-        calloc(schedule->option_count + 1, sizeof *plan->plugins.schedule_options);
-    assert(plan->plugins.schedule_options != NULL);
-    return hd_config_options(&plan->config, schedule, plan->plugins.schedule_options,
-                             &cli->problem);
+    return hd_cli_take_schedule(cli, &plan->config, &plan->plugins);
 }
 
 hd_status hd_cli_plan(struct hd_cli *cli, uint32_t override_count, const char *const *overrides,

@@ -22,17 +22,9 @@ hd_status hd_cli_lender_find(struct hd_cli *cli, struct hd_config *config, const
                              struct hd_cli_lender *lender)
 {
     *lender = (struct hd_cli_lender){0};
-    hd_status status =
-        hd_registry_find(cli->registry, HD_KIND_KERNEL, name, &lender->kernel, &cli->problem);
-    if (status != HD_OK) {
-        return status;
-    }
-    const struct hd_plugin *kernel = &lender->kernel->plugin;
-    lender->options = calloc(kernel->option_count + 1, sizeof *lender->options);
-    if (lender->options == NULL) {
-        return hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
-    }
-    status = hd_config_options(config, kernel, lender->options, &cli->problem);
+    const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, "kernels", "name", name};
+    const hd_status status =
+        hd_cli_take_plugin(cli, config, &wanted, &lender->kernel, &lender->options);
     if (status != HD_OK) {
         hd_cli_lender_finish(lender);
         return status;
