@@ -10,7 +10,7 @@
 /* Words that the ranks share. */
 enum { WORD_SENT_COUNT, WORD_POSTED_COUNT };
 enum { SPARE_COUNT = 3 };
-enum { LOOKS = 200, LOOK_MS = 50, LARGE_BYTES = (1 << 20) + 24, LARGE_COUNT = 24 };
+enum { LOOKS = 200, LOOK_MS = 50, PAUSE_US = 100, LARGE_BYTES = (1 << 20) + 24, LARGE_COUNT = 24 };
 
 /* --- arrival ------------------------------------------------------------------------------- */
 
@@ -21,12 +21,9 @@ static hd_status look_for_a_while(struct hd_rig *rig, struct hd_message message)
     const uint64_t end_ns = hd_now_ns() + LOOK_MS * HD_MS_NS;
     hd_status status = HD_IN_PROGRESS;
 
-    for (uint32_t look = 0; look < LOOKS || hd_now_ns() < end_ns; look++) {
-        status = rig->ops->test(rig->transport, &message);
-        if (status != HD_IN_PROGRESS) {
-            break;
-        }
+    while (status == HD_IN_PROGRESS && hd_now_ns() < end_ns) {
         sched_yield();
+        status = rig->ops->test(rig->transport, &message);
     }
     return status;
 }
@@ -100,7 +97,8 @@ static void send_slowly(struct hd_rig *rig, struct hd_message message)
     HD_RIG_EXPECT(rig, "filling", message, hd_port_fill(port, message), HD_OK);
     status = hd_lent_fill(port->device, end, 0xFF, sizeof last);
     HD_RIG_EXPECT(rig, "poisoning", message, status, HD_OK);
-    for (uint32_t look = 0; look < LOOKS; look++) {
+    const uint64_t end_ns = hd_now_ns() + PAUSE_US * 1000;
+    while (hd_now_ns() < end_ns) {
         sched_yield();
     }
     status = hd_lent_write(port->device, end, &last, sizeof last);

@@ -190,7 +190,7 @@ struct ucx_wait {
     struct ucx_peer *peer; /* whose end ends the wait; NULL: nobody's */
     uint64_t goal;
     uint64_t deadline_ns;
-    int until_rest; /* a failure of this instance does not end it: for quiesce */
+    int at_rest; /* UCX moves, and no lane does, whether or not the instance has failed */
 };
 
 /* HD_OK, HD_PEER_LOST, HD_TIMEOUT, or the failure of the instance; reports nothing. [data] */

@@ -61,15 +61,6 @@ static int is_over(struct hd_transport *instance, const struct ucx_wait *wait)
                                  : ucx_done(wait->lane) >= wait->goal;
 }
 
-/* HD_IN_PROGRESS while nothing ends the wait. */
-static hd_status judge(struct hd_transport *instance, const struct ucx_wait *wait, hd_status moved)
-{
-    if (moved < 0 && !wait->until_rest) {
-        return moved;
-    }
-    return is_over(instance, wait) ? HD_OK : HD_IN_PROGRESS;
-}
-
 /* Many looks, and no clock: it and a yield take longer than a message does.  What is waited for
    comes first, the other lanes only where that has not come: what stands between a message and its
    answer is counted in nanoseconds.  Where nothing but UCX moves a lane there is nothing to see
@@ -80,12 +71,11 @@ static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait
                       uint32_t look_count, hd_status *moved)
 {
     const struct ucx_mode *mode = instance->mode;
-    const hd_status failed = turn_failed(&instance->turn);
-    hd_status status = failed < 0 ? judge(instance, wait, failed) : HD_IN_PROGRESS;
+    hd_status failed = turn_failed(&instance->turn);
     hd_status now = HD_OK; /* before this look anything may have come */
 
     *moved = HD_IN_PROGRESS;
-    for (uint32_t i = 0; status == HD_IN_PROGRESS && i < look_count; i++) {
+    for (uint32_t i = 0; failed >= 0 && i < look_count; i++) {
         const int has_turned = now != HD_OK && ucp_worker_progress(instance->worker) != 0;
         const int has_news = has_turned || now == HD_OK;
         if (!has_news && !mode->writes_remotely) {
@@ -99,11 +89,24 @@ static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait
             const hd_status others = look_at_lanes(instance);
             now = others != HD_IN_PROGRESS ? others : now;
         }
-        now = turn_failed(&instance->turn) < 0 ? turn_failed(&instance->turn) : now;
-        status = judge(instance, wait, now);
+        failed = now < 0 ? now : turn_failed(&instance->turn);
+        if (failed >= 0 && is_over(instance, wait)) {
+            return HD_OK;
+        }
         *moved = has_turned || now == HD_OK ? HD_OK : *moved;
     }
-    return status;
+    return failed < 0 ? failed : HD_IN_PROGRESS;
+}
+
+/* Likewise for a rank that posts and gives nothing any more. */
+static hd_status look_at_rest(struct hd_transport *instance, const struct ucx_wait *wait,
+                              hd_status *moved)
+{
+    *moved = HD_IN_PROGRESS;
+    for (uint32_t i = 0; i < UCX_LOOKS_FEW; i++) {
+        *moved = ucp_worker_progress(instance->worker) != 0 ? HD_OK : *moved;
+    }
+    return is_over(instance, wait) ? HD_OK : HD_IN_PROGRESS;
 }
 
 /* Has the peer gone, and left nothing that would end the wait? */
@@ -119,14 +122,21 @@ static hd_status look_at_peer(struct hd_transport *instance, const struct ucx_wa
     return status == HD_IN_PROGRESS && moved != HD_OK ? HD_PEER_LOST : status;
 }
 
+static hd_status look_again(struct hd_transport *instance, const struct ucx_wait *wait,
+                            uint32_t look_count, hd_status *moved)
+{
+    return wait->at_rest ? look_at_rest(instance, wait, moved)
+                         : look(instance, wait, look_count, moved);
+}
+
 hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     const struct hd_host *host = instance->turn.host;
-    const uint32_t most = wait->until_rest ? UCX_LOOKS_FEW : instance->look_count;
     uint64_t nap_ns = NAP_FIRST_NS, idle_since_ns = 0;
-    uint32_t look_count = most;
+    uint32_t look_count = instance->look_count;
     hd_status moved = HD_IN_PROGRESS;
-    hd_status status = is_over(instance, wait) ? HD_OK : look(instance, wait, look_count, &moved);
+    hd_status status =
+        is_over(instance, wait) ? HD_OK : look_again(instance, wait, look_count, &moved);
 
     if (status == HD_IN_PROGRESS) { /* what came at once costs no look at the clock */
         idle_since_ns = host->now_ns(host->context);
@@ -140,7 +150,7 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
         if (moved == HD_OK) {
             idle_since_ns = now_ns;
             nap_ns = NAP_FIRST_NS;
-            look_count = most;
+            look_count = instance->look_count;
         } else if (now_ns - idle_since_ns < instance->spin_ns) {
             sched_yield();
         } else {
@@ -152,7 +162,7 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
             look_count = UCX_LOOKS_FEW; /* who sleeps does not spin as well */
             nap_ns = nap_ns < NAP_LAST_NS ? nap_ns * 3 / 2 : NAP_LAST_NS;
         }
-        status = look(instance, wait, look_count, &moved);
+        status = look_again(instance, wait, look_count, &moved);
     }
     return status;
 }

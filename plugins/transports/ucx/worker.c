@@ -187,10 +187,8 @@ static int has_landed(struct hd_transport *instance, const struct ucx_wait *wait
 /* What nobody sends any more. */
 static void cancel_stop(struct hd_transport *instance, struct ucx_peer *peer, uint64_t deadline_ns)
 {
-    const struct ucx_wait wait = {.is_over = has_landed,
-                                  .goal = peer->turn.rank,
-                                  .until_rest = 1,
-                                  .deadline_ns = deadline_ns};
+    const struct ucx_wait wait = {
+        .is_over = has_landed, .goal = peer->turn.rank, .at_rest = 1, .deadline_ns = deadline_ns};
 
     if (peer->stop_received.state == UCX_FLYING) {
         ucp_request_cancel(instance->worker, peer->stop_received.request);

@@ -20,13 +20,13 @@ struct put_lane {
     uint64_t remote_word;    /* there: the other of the two */
     _Atomic uint64_t *there; /* the same, where it is memory of this process too; else NULL */
     uint64_t remote_slots;   /* source: slot 0 at the target */
-    uint32_t started_slot;   /* source: of message started_count, here and there */
-    uint32_t remote_slot;
-    uint32_t ready_slot;    /* source: of message ready_count */
-    uint64_t known_count;   /* *news, when it was last read */
-    uint64_t started_count; /* payloads that are put; target: messages that have begun to come */
-    uint64_t ready_count;   /* source: payloads that are there */
-    uint64_t said_count;    /* what remote_word has been told */
+    uint32_t started_slot;   /* source: of message started_count here, */
+    uint32_t remote_slot;    /* and at the target */
+    uint32_t ready_slot;     /* source: of message ready_count */
+    uint64_t known_count;    /* *news, when it was last read */
+    uint64_t started_count;  /* payloads that are put; target: messages that have begun to come */
+    uint64_t ready_count;    /* source: payloads that are there */
+    uint64_t said_count;     /* what remote_word has been told */
     uint64_t word_value;
     struct ucx_flight word;
     struct put_header word_header;

@@ -19,7 +19,7 @@ static uint64_t head_bytes(const struct hd_transport *instance)
     return (words + align - 1) / align * align;
 }
 
-/* The offset of slot 0 of `channel` in the region of `rank`; of channel_count: the whole size. */
+/* The offset of slot 0 of `channel` in the region of `rank`. */
 static uint64_t offset_of(const struct hd_transport *instance, uint32_t rank, uint32_t channel)
 {
     uint64_t offset = head_bytes(instance);
@@ -35,10 +35,8 @@ static uint64_t offset_of(const struct hd_transport *instance, uint32_t rank, ui
     return offset;
 }
 
-static hd_status take_region(struct hd_transport *instance)
+static hd_status take_region(struct hd_transport *instance, uint64_t bytes)
 {
-    const uint64_t bytes =
-        offset_of(instance, instance->turn.host->rank, instance->turn.channel_count);
     const ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                                                        UCP_MEM_MAP_PARAM_FIELD_FLAGS,
                                          .length = bytes,
@@ -118,7 +116,7 @@ hd_status put_prepare(struct hd_transport *instance, struct ucx_card *card)
     hd_status status = ucx_count_slots(instance, &slot_bytes);
 
     if (status == HD_OK) {
-        status = take_region(instance);
+        status = take_region(instance, head_bytes(instance) + slot_bytes);
     }
     for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
         status = take_lane(instance, &instance->lanes[i]);

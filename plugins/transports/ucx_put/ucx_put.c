@@ -193,9 +193,6 @@ static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
     if (status < 0) {
         return status;
     }
-    if (lane->peer->stop_sent.state != UCX_IDLE) {
-        return HD_IN_PROGRESS; /* behind its flush, and "stop", nothing goes */
-    }
     if (!lane->turn.is_source) {
         return advance_target(instance, lane, put);
     }
