@@ -103,7 +103,7 @@ done
     has "the engine's thread" out "1000 us"
     has "early" out "posts its receive early"
     has "what computes" out "compute: 1 forward pass of one block, by its marks"
-    IPC_BROKEN=signal_first bench 1 skew $(of cuda_ipc) transport.name="$broken" $tiny bench.sizes=4M
+    IPC_BROKEN=signal_first bench 1 skew $(of cuda_ipc) transport.name="$broken" $tiny bench.iterations=8 bench.sizes=4M
     has "a wrong message ends it" err "messages arrived wrong"
     bench 2 skew $(of cuda_ipc) $tiny kernels.name=reference
     has "a kernel without a device" err "kernels.name: kernel reference computes in host memory"

@@ -73,19 +73,20 @@ hd_status hd_lent_rest(const struct hd_lent *lent)
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
-static hd_status copy(const struct hd_lent *lent, void *target, const void *source, uint64_t count)
-{
-    const hd_status status = lent->ops->copy(lent->kernel, target, source, count, 0);
-    return status == HD_OK ? hd_lent_rest(lent) : status;
-}
-
-hd_status hd_lent_write(const struct hd_lent *lent, void *slot, const void *bytes, uint64_t count)
+hd_status hd_lent_write_later(const struct hd_lent *lent, void *slot, const void *bytes,
+                              uint64_t count)
 {
     if (lent == NULL) {
         memcpy(slot, bytes, count);
         return HD_OK;
     }
-    return copy(lent, slot, bytes, count);
+    return lent->ops->copy(lent->kernel, slot, bytes, count, 0);
+}
+
+hd_status hd_lent_write(const struct hd_lent *lent, void *slot, const void *bytes, uint64_t count)
+{
+    const hd_status status = hd_lent_write_later(lent, slot, bytes, count);
+    return status == HD_OK ? hd_lent_rest(lent) : status;
 }
 
 hd_status hd_lent_read(const struct hd_lent *lent, void *bytes, const void *slot, uint64_t count)
@@ -94,7 +95,8 @@ hd_status hd_lent_read(const struct hd_lent *lent, void *bytes, const void *slot
         memcpy(bytes, slot, count);
         return HD_OK;
     }
-    return copy(lent, bytes, slot, count);
+    const hd_status status = lent->ops->copy(lent->kernel, bytes, slot, count, 0);
+    return status == HD_OK ? hd_lent_rest(lent) : status;
 }
 
 hd_status hd_lent_fill(const struct hd_lent *lent, void *slot, uint8_t value, uint64_t count)

@@ -57,8 +57,11 @@ static inline uint32_t hd_lent_alignment(const struct hd_lent *lent)
     return lent->about.alignment > 64 ? (uint32_t)lent->about.alignment : 64;
 }
 
-/* Between a slot and the host; over when they return.  fill is over when the stream gets there. */
+/* Between a slot and the host; over when they return.  fill and write_later are over when the
+   stream gets there, and the bytes stay as they are until then. */
 hd_status hd_lent_write(const struct hd_lent *lent, void *slot, const void *bytes, uint64_t count);
+hd_status hd_lent_write_later(const struct hd_lent *lent, void *slot, const void *bytes,
+                              uint64_t count);
 hd_status hd_lent_read(const struct hd_lent *lent, void *bytes, const void *slot, uint64_t count);
 hd_status hd_lent_fill(const struct hd_lent *lent, void *slot, uint8_t value, uint64_t count);
 /* Until the stream has got so far; HD_TIMEOUT after limit_ms. */
