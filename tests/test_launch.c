@@ -238,6 +238,57 @@ static void who_does_not_hear_a_ranks_abort_is_killed(void)
     CU_ASSERT_EQUAL(story.outcome.killed_count, 2);
 }
 
+/* --- who was first ---------------------------------------------------------------------------- */
+
+static int32_t die_in_turn(void *context, struct hd_bootstrap *bootstrap, void *shared)
+{
+    struct story_board *const board = shared;
+    const uint32_t turns[] = {2, 3, 1}; /* rank 2 first, then 0, then 1 */
+
+    (void)context;
+    while (atomic_load(&board->go_on) < turns[hd_bootstrap_rank(bootstrap)]) {
+        usleep(100);
+    }
+    raise(SIGKILL);
+    return 0;
+}
+
+static uint32_t first_killed;
+
+/* All die, one after the other, while nobody looks. */
+static uint32_t let_them_die(void *context, void *shared, const struct hd_launch_event *event)
+{
+    static const uint32_t order[] = {2, 0, 1};
+    struct story_board *const board = shared;
+    siginfo_t end;
+
+    (void)context;
+    if (event->kind == HD_LAUNCH_TICK && atomic_load(&board->go_on) == 0) {
+        for (uint32_t i = 0; i < HD_CHECK_COUNT(order); i++) {
+            while (atomic_load(&board->pids[order[i]]) == 0) {
+                usleep(100);
+            }
+            atomic_store(&board->go_on, i + 1);
+            const id_t pid = (id_t)atomic_load(&board->pids[order[i]]);
+            CU_ASSERT_EQUAL(waitid(P_PID, pid, &end, WEXITED | WNOWAIT), 0);
+        }
+    }
+    if (event->kind == HD_LAUNCH_KILLED && first_killed == UINT32_MAX) {
+        first_killed = event->rank;
+    }
+    return 0;
+}
+
+static void of_several_that_die_the_first_is_told_first(void)
+{
+    struct story story = {.rank_main = die_in_turn, .on_event = let_them_die, .rank_count = 3};
+
+    first_killed = UINT32_MAX;
+    CU_ASSERT_EQUAL(story_play(&story), HD_OK);
+    CU_ASSERT_EQUAL(first_killed, 2);
+    CU_ASSERT_EQUAL(story.events[HD_LAUNCH_KILLED], 3);
+}
+
 /* --- ranks that are stopped ----------------------------------------------------------------- */
 
 static int32_t stop_rank_one(void *context, struct hd_bootstrap *bootstrap, void *shared)
@@ -332,6 +383,8 @@ int main(void)
         {"one rank killed at any point ends the others", one_failed_rank_ends_the_others},
         {"an exit code is the rank's own", an_exit_code_is_the_ranks_own},
         {"who does not hear a rank's abort is killed", who_does_not_hear_a_ranks_abort_is_killed},
+        {"of several that die the first is told first",
+         of_several_that_die_the_first_is_told_first},
         {"a stopped rank does not outlive an abort", a_stopped_rank_does_not_outlive_an_abort},
         {"a rank that was stopped and continued goes on", a_rank_that_was_stopped_goes_on},
         {"a command started several times refuses to fork",

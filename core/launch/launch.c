@@ -212,16 +212,37 @@ static void relay_signal(struct supervisor *supervisor, int32_t number)
                          .kind = HD_LAUNCH_SIGNALLED, .rank = UINT32_MAX, .signal = number});
 }
 
-static void read_signals(struct supervisor *supervisor)
+/* The process that there was news of first, 0 without one: the kernel keeps one SIGCHLD at a time,
+   and that is the oldest. */
+static pid_t read_signals(struct supervisor *supervisor)
 {
     struct signalfd_siginfo signals[8];
     const ssize_t read_bytes = read(supervisor->signal_fd, signals, sizeof signals);
     const size_t signal_count = read_bytes > 0 ? (size_t)read_bytes / sizeof signals[0] : 0;
+    pid_t first = 0;
 
     for (size_t i = 0; i < signal_count; i++) {
         if (signals[i].ssi_signo != SIGCHLD) {
             relay_signal(supervisor, (int32_t)signals[i].ssi_signo);
+        } else if (first == 0) {
+            first = (pid_t)signals[i].ssi_pid;
         }
+    }
+    return first;
+}
+
+/* The one before the others: who ended of another's end is not the one to be named. */
+static void look_at_ranks(struct supervisor *supervisor, pid_t first)
+{
+    const uint32_t end = end_of(supervisor);
+
+    for (uint32_t rank = supervisor->first_rank; rank < end && first != 0; rank++) {
+        if (supervisor->children[rank].pid == first) {
+            look_at_rank(supervisor, rank);
+        }
+    }
+    for (uint32_t rank = supervisor->first_rank; rank < end; rank++) {
+        look_at_rank(supervisor, rank);
     }
 }
 
@@ -256,10 +277,7 @@ static void supervise(struct supervisor *supervisor)
 
     while (!is_over(supervisor)) {
         poll(awaited, 2, TICK_MS);
-        read_signals(supervisor);
-        for (uint32_t rank = supervisor->first_rank; rank < end_of(supervisor); rank++) {
-            look_at_rank(supervisor, rank);
-        }
+        look_at_ranks(supervisor, read_signals(supervisor));
         if (link != NULL) {
             hd_link_turn(link);
         }
@@ -277,7 +295,7 @@ static void supervise(struct supervisor *supervisor)
     }
     reap(supervisor);
     /* One that came at the very end is ours too: unread, it would kill the caller. */
-    read_signals(supervisor);
+    (void)read_signals(supervisor);
     tell(supervisor, (struct hd_launch_event){.kind = HD_LAUNCH_ENDED, .rank = UINT32_MAX});
 }
 
