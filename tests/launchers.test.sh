@@ -139,15 +139,15 @@ for number in 0 1 2 again; do
 done
 
 port=$((port + 1))
-rank missing 0 4 $model output.directory=missing transport.first_step_timeout_s=0.5
-rank missing 2 4 $model output.directory=missing transport.first_step_timeout_s=0.5
+rank missing 0 4 $model output.directory=missing transport.first_step_timeout_s=1.5
+rank missing 2 4 $model output.directory=missing transport.first_step_timeout_s=1.5
 for number in 0 2; do
     ends missing $number 5
-    has "missing ranks" missing.$number.err "ranks 1, 3 have not come within 0.5 s: 2 of 4 are here"
+    has "missing ranks" missing.$number.err "ranks 1, 3 have not come within 1.5 s: 2 of 4 are here"
 done
-rank hubless 1 4 $model output.directory=missing transport.first_step_timeout_s=0.5
+rank hubless 1 4 $model output.directory=missing transport.first_step_timeout_s=1.5
 ends hubless 1 5
-has "no rank 0" hubless.1.err "rank 1: rank 0 at 127.0.0.1 port $port was not there within 0.5 s"
+has "no rank 0" hubless.1.err "rank 1: rank 0 at 127.0.0.1 port $port was not there within 1.5 s"
 
 # Another plan, and somebody who is no rank at all.
 port=$((port + 1))

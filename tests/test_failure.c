@@ -323,8 +323,8 @@ static void test_all_ranks_killed(void)
 static void test_slow_stage(void)
 {
     static const char *words = RUN "kernels.name=synthetic pipeline.microbatches=2 train.steps=1 "
-                                   "transport.timeout_s=0.15 transport.first_step_timeout_s=0.15 "
-                                   "cost.tick_us=200000 cost.forward=0,1,0,0 "
+                                   "transport.timeout_s=0.5 transport.first_step_timeout_s=0.5 "
+                                   "cost.tick_us=600000 cost.forward=0,1,0,0 "
                                    "cost.backward=0,1,0,0";
 
     expect(words, "", 0);

@@ -311,7 +311,7 @@ static uint32_t end_on_stop(void *context, void *shared, const struct hd_launch_
 static void a_stopped_rank_does_not_outlive_an_abort(void)
 {
     struct story story = {
-        .rank_main = stop_rank_one, .on_event = end_on_stop, .rank_count = 3, .grace_ms = 50};
+        .rank_main = stop_rank_one, .on_event = end_on_stop, .rank_count = 3, .grace_ms = 1000};
 
     CU_ASSERT_EQUAL(story_play(&story), HD_OK);
     CU_ASSERT_EQUAL(story.outcome.exit_codes[0], 5);

@@ -166,8 +166,8 @@ static void test_price(void)
 static void test_slow_stage(void)
 {
 #define SLOW                                                      \
-    "cost.tick_us=250000 pipeline.microbatches=4 train.steps=1 "  \
-    "transport.timeout_s=0.2 transport.first_step_timeout_s=0.2 " \
+    "cost.tick_us=600000 pipeline.microbatches=4 train.steps=1 "  \
+    "transport.timeout_s=0.5 transport.first_step_timeout_s=0.5 " \
     "cost.forward=0,0,0,0,0,0,1,0 cost.backward=0,0,0,0,0,0,0,0 "
     static const struct row rows[] = {
         {"run", SLOW "pipeline.schedule=interleaved_1f1b", 0, {NULL}},
