@@ -64,5 +64,9 @@ expect "no device to lend" 0 "no device to lay slots on" \
     conform cuda_ipc --check order kernel.synthetic.cuda_runtime=/no/such/file.so
 expect "a lender without a stream" 0 "has no stream" \
     conform cuda_ipc --with synthetic --check order kernel.synthetic.memory=host
+expect "a lender that is not there" 3 "^command line: --with: there is no kernel nothing" \
+    conform cuda_ipc --with nothing
+expect "nor what a hook wraps" 3 "^command line: transport.inner: there is no transport nothing" \
+    conform hook_fault transport.inner=nothing
 expect "a device lent to what cannot use it" 2 "moves host memory" conform shm --with synthetic
 exit $failed

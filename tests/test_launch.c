@@ -240,37 +240,35 @@ static void who_does_not_hear_a_ranks_abort_is_killed(void)
 
 /* --- who was first ---------------------------------------------------------------------------- */
 
-static int32_t die_in_turn(void *context, struct hd_bootstrap *bootstrap, void *shared)
+static int32_t stay(void *context, struct hd_bootstrap *bootstrap, void *shared)
 {
-    struct story_board *const board = shared;
-    const uint32_t turns[] = {2, 3, 1}; /* rank 2 first, then 0, then 1 */
-
     (void)context;
-    while (atomic_load(&board->go_on) < turns[hd_bootstrap_rank(bootstrap)]) {
-        usleep(100);
-    }
-    raise(SIGKILL);
+    (void)bootstrap;
+    (void)shared;
+    story_stay();
     return 0;
 }
 
 static uint32_t first_killed;
 
-/* All die, one after the other, while nobody looks. */
-static uint32_t let_them_die(void *context, void *shared, const struct hd_launch_event *event)
+/* Once all are there they die, one after the other, while nobody looks. */
+static uint32_t kill_in_turn(void *context, void *shared, const struct hd_launch_event *event)
 {
     static const uint32_t order[] = {2, 0, 1};
     struct story_board *const board = shared;
+    uint32_t here_count = 0;
     siginfo_t end;
 
     (void)context;
-    if (event->kind == HD_LAUNCH_TICK && atomic_load(&board->go_on) == 0) {
+    for (uint32_t rank = 0; rank < HD_CHECK_COUNT(order); rank++) {
+        here_count += atomic_load(&board->pids[rank]) != 0;
+    }
+    if (event->kind == HD_LAUNCH_TICK && here_count == HD_CHECK_COUNT(order) &&
+        atomic_exchange(&board->go_on, 1) == 0) {
         for (uint32_t i = 0; i < HD_CHECK_COUNT(order); i++) {
-            while (atomic_load(&board->pids[order[i]]) == 0) {
-                usleep(100);
-            }
-            atomic_store(&board->go_on, i + 1);
-            const id_t pid = (id_t)atomic_load(&board->pids[order[i]]);
-            CU_ASSERT_EQUAL(waitid(P_PID, pid, &end, WEXITED | WNOWAIT), 0);
+            const pid_t pid = atomic_load(&board->pids[order[i]]);
+            CU_ASSERT_EQUAL(kill(pid, SIGKILL), 0);
+            CU_ASSERT_EQUAL(waitid(P_PID, (id_t)pid, &end, WEXITED | WNOWAIT), 0);
         }
     }
     if (event->kind == HD_LAUNCH_KILLED && first_killed == UINT32_MAX) {
@@ -281,7 +279,7 @@ static uint32_t let_them_die(void *context, void *shared, const struct hd_launch
 
 static void of_several_that_die_the_first_is_told_first(void)
 {
-    struct story story = {.rank_main = die_in_turn, .on_event = let_them_die, .rank_count = 3};
+    struct story story = {.rank_main = stay, .on_event = kill_in_turn, .rank_count = 3};
 
     first_killed = UINT32_MAX;
     CU_ASSERT_EQUAL(story_play(&story), HD_OK);

@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int is_known(void *context, const char *kind, const char *name)
-{
-    return hd_registry_knows(context, kind, name);
-}
-
 static hd_status refuse(struct hd_cli *cli, const struct hd_config *config, const char *section,
                         const char *key)
 {
@@ -182,8 +177,9 @@ static hd_status find_lender(struct hd_cli *cli, struct hd_config *config,
     if (lines->count == 0 || !is_of_device(&lines->lines[0])) {
         return HD_OK;
     }
-    const hd_status status = hd_cli_lender_find(
-        cli, config, is_asked ? config->kernels.name : "synthetic", &lines->lender);
+    const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, "kernels", "name",
+                                         is_asked ? config->kernels.name : "synthetic"};
+    const hd_status status = hd_cli_lender_find(cli, config, &wanted, &lines->lender);
     return status == HD_OK ? check_lender(cli, config, lines) : status;
 }
 
@@ -202,7 +198,7 @@ hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
         status = find_lender(cli, config, lines);
     }
     if (status == HD_OK) {
-        status = hd_config_check_sections(config, is_known, cli->registry, &cli->problem);
+        status = hd_cli_check_sections(cli, config);
     }
     return status;
 }

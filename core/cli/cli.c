@@ -45,15 +45,24 @@ hd_status hd_cli_config(struct hd_cli *cli, struct hd_config *config)
     return hd_config_load(config, cli->file, cli->override_count, cli->overrides, &cli->problem);
 }
 
-static int is_csv(const char *name)
-{
-    const size_t length = strlen(name);
-    return length > 4 && strcmp(name + length - 4, ".csv") == 0;
-}
-
 static int is_known(void *context, const char *kind, const char *name)
 {
     return hd_registry_knows(context, kind, name);
+}
+
+hd_status hd_cli_check_sections(struct hd_cli *cli, struct hd_config *config)
+{
+    return hd_config_check_sections(config, is_known, cli->registry, &cli->problem);
+}
+
+hd_status hd_cli_read_options(struct hd_cli *cli, struct hd_config *config,
+                              const struct hd_plugin *plugin, struct hd_option_value **options)
+{
+    *options = calloc(plugin->option_count + 1, sizeof **options);
+    if (*options == NULL) {
+        return hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+    }
+    return hd_config_options(config, plugin, *options, &cli->problem);
 }
 
 hd_status hd_cli_take_plugin(struct hd_cli *cli, struct hd_config *config,
@@ -63,18 +72,17 @@ hd_status hd_cli_take_plugin(struct hd_cli *cli, struct hd_config *config,
     hd_status status =
         hd_registry_find(cli->registry, wanted->kind, wanted->name, found, &cli->problem);
 
-    if (status != HD_OK) {
-        hd_problem_place(&cli->problem, "%s",
-                         hd_config_place(config, wanted->section, wanted->key));
-        hd_problem_key(&cli->problem, "%s.%s", wanted->section, wanted->key);
+    if (status == HD_OK) {
+        return hd_cli_read_options(cli, config, &(*found)->plugin, options);
+    }
+    if (wanted->section == NULL) {
+        hd_problem_place(&cli->problem, "command line");
+        hd_problem_key(&cli->problem, "%s", wanted->key);
         return status;
     }
-    const struct hd_plugin *plugin = &(*found)->plugin;
-    *options = calloc(plugin->option_count + 1, sizeof **options);
-    if (*options == NULL) {
-        return hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
-    }
-    return hd_config_options(config, plugin, *options, &cli->problem);
+    hd_problem_place(&cli->problem, "%s", hd_config_place(config, wanted->section, wanted->key));
+    hd_problem_key(&cli->problem, "%s.%s", wanted->section, wanted->key);
+    return status;
 }
 
 hd_status hd_cli_take_schedule(struct hd_cli *cli, struct hd_config *config,
@@ -84,10 +92,9 @@ hd_status hd_cli_take_schedule(struct hd_cli *cli, struct hd_config *config,
                                            config->pipeline.schedule};
 
     memset(plugins, 0, sizeof *plugins);
-    return is_csv(config->pipeline.schedule)
-               ? HD_OK
-               : hd_cli_take_plugin(cli, config, &schedule, &plugins->schedule,
-                                    &plugins->schedule_options);
+    return hd_config_is_csv(config) ? HD_OK
+                                    : hd_cli_take_plugin(cli, config, &schedule, &plugins->schedule,
+                                                         &plugins->schedule_options);
 }
 
 hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
@@ -112,7 +119,7 @@ hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
             hd_cli_take_plugin(cli, config, &kernel, &plugins->kernel, &plugins->kernel_options);
     }
     if (status == HD_OK) {
-        status = hd_config_check_sections(config, is_known, cli->registry, &cli->problem);
+        status = hd_cli_check_sections(cli, config);
     }
     if (status != HD_OK) {
         hd_cli_plugins_finish(plugins);

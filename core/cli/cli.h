@@ -87,15 +87,19 @@ struct hd_cli_plugins {
     struct hd_option_value *inner_options;                                         /* owned */
 };
 
-/* Loads the configuration of this command line into `config`. */
-hd_status hd_cli_config(struct hd_cli *cli, struct hd_config *config);
 /* What a plugin is called, and the key that says so. */
 struct hd_cli_wanted {
-    uint32_t kind; /* HD_KIND_ */
-    const char *section, *key, *name;
+    uint32_t kind;       /* HD_KIND_ */
+    const char *section; /* NULL: the key is an option of the command, "--with" */
+    const char *key, *name;
 };
 
-/* Finds one plugin and reads its options, owned by the caller; blames the key if there is no such
+/* Loads the configuration of this command line into `config`. */
+hd_status hd_cli_config(struct hd_cli *cli, struct hd_config *config);
+/* *options: in the order of the plugin's table, owned by the caller, on failure too. */
+hd_status hd_cli_read_options(struct hd_cli *cli, struct hd_config *config,
+                              const struct hd_plugin *plugin, struct hd_option_value **options);
+/* Finds one plugin and reads its options; blames the key if there is no such
    plugin, and its own option if that is wrong. */
 hd_status hd_cli_take_plugin(struct hd_cli *cli, struct hd_config *config,
                              const struct hd_cli_wanted *wanted, const struct hd_candidate **found,
@@ -103,6 +107,8 @@ hd_status hd_cli_take_plugin(struct hd_cli *cli, struct hd_config *config,
 /* pipeline.schedule, and leaves `plugins` without the others. */
 hd_status hd_cli_take_schedule(struct hd_cli *cli, struct hd_config *config,
                                struct hd_cli_plugins *plugins);
+/* Every section of a plugin in the configuration is of one that there is. */
+hd_status hd_cli_check_sections(struct hd_cli *cli, struct hd_config *config);
 /* Finds the plugins that it names, reads their options, and checks all sections of plugins. */
 hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
                          struct hd_cli_plugins *plugins);

@@ -10,12 +10,6 @@ enum { ITERATIONS_USUAL = 5 };
 
 static const char *const usual_schedules[] = {"interleaved_1f1b", "1f1b_v"};
 
-static int is_csv(const char *name)
-{
-    const size_t length = strlen(name);
-    return length > 4 && strcmp(name + length - 4, ".csv") == 0;
-}
-
 static void add_json(struct cJSON *list, const char *schedule, const struct hd_bench_plan *row)
 {
     struct cJSON *object = hd_json_object(list, NULL);
@@ -101,7 +95,7 @@ static hd_status measure_all(struct hd_cli *cli, struct hd_table *table, struct 
         return status;
     }
     const int is_asked = hd_cli_bench_is_asked(&asked, "pipeline.schedule");
-    if (is_csv(asked.pipeline.schedule)) {
+    if (hd_config_is_csv(&asked)) {
         words.usual[0] = NULL; /* the file says all of it */
     }
     hd_config_finish(&asked);

@@ -129,31 +129,21 @@ static int is_wanted(const struct hd_cli *cli, const struct session *session,
 
 /* --- of whom ------------------------------------------------------------------------------- */
 
-static int read_options(struct hd_cli *cli, struct session *session, const struct hd_plugin *plugin,
-                        struct hd_option_value **options)
-{
-    *options = calloc(plugin->option_count + 1, sizeof **options);
-    if (*options == NULL) {
-        hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
-        return cli->problem.exit_code;
-    }
-    hd_config_options(&session->config, plugin, *options, &cli->problem);
-    return cli->problem.exit_code;
-}
-
 /* A hook is judged around transport.inner, or around shm where none is named. */
 static int find_inner(struct hd_cli *cli, struct session *session)
 {
     const char *name = session->config.transport.inner;
+    const struct hd_cli_wanted wanted = {HD_KIND_TRANSPORT, "transport", "inner",
+                                         strcmp(name, "none") == 0 ? "shm" : name};
     const struct hd_candidate *found;
 
-    if (hd_registry_find(cli->registry, HD_KIND_TRANSPORT, strcmp(name, "none") == 0 ? "shm" : name,
-                         &found, &cli->problem) != HD_OK) {
-        hd_problem_key(&cli->problem, "transport.inner");
+    if (hd_cli_take_plugin(cli, &session->config, &wanted, &found, &session->inner_options) !=
+        HD_OK) {
         return cli->problem.exit_code;
     }
     session->subject.inner = &found->plugin;
-    return read_options(cli, session, &found->plugin, &session->inner_options);
+    session->subject.inner_options = session->inner_options;
+    return 0;
 }
 
 /* Whose device the slots of a transport are to lie on: --with, or synthetic where they can lie on a
@@ -161,6 +151,8 @@ static int find_inner(struct hd_cli *cli, struct session *session)
 static int find_lender(struct hd_cli *cli, struct session *session, uint64_t capabilities)
 {
     const char *name = hd_cli_option(cli, "--with", 0);
+    const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, NULL, "--with",
+                                         name != NULL ? name : "synthetic"};
     struct hd_cli_lender *lender = &session->lender;
 
     if (name == NULL && (capabilities & HD_TRANSPORT_HOST) != 0) {
@@ -169,12 +161,7 @@ static int find_lender(struct hd_cli *cli, struct session *session, uint64_t cap
     if ((capabilities & HD_TRANSPORT_CUDA) == 0) {
         return hd_cli_refuse(cli, "--with lends a device, and this transport moves host memory");
     }
-    if (hd_cli_lender_find(cli, &session->config, name != NULL ? name : "synthetic", lender) !=
-        HD_OK) {
-        if (strcmp(cli->problem.key, "kernels.name") == 0) {
-            hd_problem_place(&cli->problem, "command line");
-            hd_problem_key(&cli->problem, "--with");
-        }
+    if (hd_cli_lender_find(cli, &session->config, &wanted, lender) != HD_OK) {
         return cli->problem.exit_code;
     }
     session->subject.lender = &lender->kernel->plugin;
@@ -199,12 +186,13 @@ static int find_subject(struct hd_cli *cli, struct session *session)
                                     ? (uint64_t)(session->config.transport.timeout_s * 1000)
                                 : plugin->kind == HD_KIND_KERNEL ? PASS_LIMIT_MS
                                                                  : MESSAGE_LIMIT_MS;
-    int code = read_options(cli, session, plugin, &session->options);
+    int code = hd_cli_read_options(cli, &session->config, plugin, &session->options) == HD_OK
+                   ? 0
+                   : cli->problem.exit_code;
     session->subject.options = session->options;
     if (code == 0 && plugin->kind == HD_KIND_TRANSPORT &&
         (plugin->capabilities & HD_TRANSPORT_HOOK) != 0) {
         code = find_inner(cli, session);
-        session->subject.inner_options = session->inner_options;
     }
     if (code == 0 && plugin->kind == HD_KIND_TRANSPORT) {
         const struct hd_plugin *inner = session->subject.inner;

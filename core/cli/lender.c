@@ -18,13 +18,12 @@ static void choose_memory(const struct hd_config *config, struct hd_cli_lender *
     }
 }
 
-hd_status hd_cli_lender_find(struct hd_cli *cli, struct hd_config *config, const char *name,
-                             struct hd_cli_lender *lender)
+hd_status hd_cli_lender_find(struct hd_cli *cli, struct hd_config *config,
+                             const struct hd_cli_wanted *wanted, struct hd_cli_lender *lender)
 {
     *lender = (struct hd_cli_lender){0};
-    const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, "kernels", "name", name};
     const hd_status status =
-        hd_cli_take_plugin(cli, config, &wanted, &lender->kernel, &lender->options);
+        hd_cli_take_plugin(cli, config, wanted, &lender->kernel, &lender->options);
     if (status != HD_OK) {
         hd_cli_lender_finish(lender);
         return status;

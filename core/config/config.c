@@ -195,6 +195,13 @@ hd_status hd_config_check_sections(struct hd_config *config,
     return HD_OK;
 }
 
+int hd_config_is_csv(const struct hd_config *config)
+{
+    const char *name = config->pipeline.schedule;
+    const size_t length = strlen(name);
+    return length > 4 && strcmp(name + length - 4, ".csv") == 0;
+}
+
 const char *hd_config_place(const struct hd_config *config, const char *section, const char *key)
 {
     const struct hd_config_entry *entry = hd_entry_find(config, section, key);

@@ -167,6 +167,9 @@ const char *hd_config_kind_name(uint32_t kind);
 hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t only_changed,
                           uint32_t plugin_count, const struct hd_plugin *const *plugins);
 
+/* Is pipeline.schedule the name of a file, and not of a plugin? */
+int hd_config_is_csv(const struct hd_config *config);
+
 /* Where a key was set, for errors found later ("conf/x.ini:12", "command line", "default"). */
 const char *hd_config_place(const struct hd_config *config, const char *section, const char *key);
 

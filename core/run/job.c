@@ -14,12 +14,6 @@ uint64_t hd_job_needs(const struct hd_job_plugins *plugins)
     return carrier != NULL ? carrier->plugin.capabilities : 0;
 }
 
-static int is_csv(const char *name)
-{
-    const size_t length = strlen(name);
-    return length > 4 && strcmp(name + length - 4, ".csv") == 0;
-}
-
 static hd_status contradicts(const struct hd_config *config, const char *key, uint32_t asked,
                              uint32_t found, struct hd_problem *problem)
 {
@@ -118,7 +112,7 @@ hd_status hd_job_plan(struct hd_config *config, const struct hd_job_plugins *plu
     };
 
     *pipeline = NULL;
-    hd_status status = is_csv(config->pipeline.schedule)
+    hd_status status = hd_config_is_csv(config)
                            ? plan_from_csv(config, pipeline, problem)
                            : plan_from_schedule(config, plugins, pipeline, problem);
     if (status == HD_OK) {

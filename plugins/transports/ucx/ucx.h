@@ -5,7 +5,7 @@
  *   lane.c                 the calls of the contract: whose turn it is, what is free, what arrived
  *   wait.c                 the only place that blocks
  *   flight.h, flight.c     one operation of UCX, from its start to its end
- *   slots.c                how much memory they need
+ *   slots.c                how much memory the slots of a rank need
  *   worker.c               UCX itself: context, worker, endpoints, its log
  *   name.c                 which of UCX's lanes really carries a channel
  *   open.c, close.c        cards, warm-up; rest
