@@ -1,6 +1,6 @@
 #!/bin/bash
 # The suite of kernels on one whose memory is a device's (conform/mirror.h), and that of transports
-# where a device has to be lent (engine/lent.h): over the stand-in for CUDA, and without any.
+# where a device has to be lent (drive/lent.h): over the stand-in for CUDA, and without any.
 set -u
 
 heddle=$HD_BUILD_DIR/bin/heddle

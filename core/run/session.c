@@ -1,5 +1,4 @@
 #include "run/session.h"
-#include "run/page.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -299,6 +298,20 @@ static void tick(struct hd_session *session, struct hd_board *board, uint64_t no
     }
 }
 
+/* Is it of use who was where?  When a peer was lost or late, or steps were on; before the first one
+   nobody waits for anybody, and the cause says all. */
+static uint32_t has_hang(const struct hd_board *board, int32_t exit_code)
+{
+    uint32_t has_begun = exit_code == HD_EXIT_PEER;
+    struct hd_rank_state state;
+
+    for (uint32_t rank = 0; rank < board->rank_count; rank++) {
+        hd_board_read(board, rank, &state);
+        has_begun |= state.step > board->steps_before;
+    }
+    return has_begun && exit_code <= HD_EXIT_PEER && exit_code != HD_EXIT_USAGE;
+}
+
 /* All ranks are gone: whatever the region holds is read now. */
 static void end(struct hd_session *session, void *region)
 {
@@ -310,7 +323,7 @@ static void end(struct hd_session *session, void *region)
     }
     if (hd_board_is_aborted(board)) {
         const uint32_t is_known = hd_board_cause(board, &session->problem);
-        if (is_known && hd_session_has_hang(board, session->problem.exit_code)) {
+        if (is_known && has_hang(board, session->problem.exit_code)) {
             session->report = strndup(board->report, sizeof board->report);
         }
     }
@@ -322,21 +335,10 @@ static void end(struct hd_session *session, void *region)
     const int32_t exit_code = session->problem.exit_code != 0
                                   ? session->problem.exit_code
                                   : (session->signal != 0 ? 128 + session->signal : 0);
-    if (session->on_end != NULL) {
-        session->on_end(session->on_end_context, session, region);
-    }
-    if (!session->request.has_files) {
-        return;
-    }
-    hd_status status = hd_session_write_run(session, region, exit_code, &late);
-    if (status == HD_OK && session->job->config->output.trace) {
-        status = hd_session_write_trace(session, region, &late);
-    }
-    if (status == HD_OK) {
-        status = hd_session_write_page(session, region, &late);
-    }
-    if (status == HD_OK && session->report != NULL) {
-        status = hd_session_write_hang(session, &late);
+    hd_status status = HD_OK;
+    if (session->listener.on_end != NULL) {
+        status =
+            session->listener.on_end(session->listener.context, session, region, exit_code, &late);
     }
     if (status != HD_OK && session->problem.exit_code == 0) {
         session->problem = late;
@@ -472,8 +474,8 @@ hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem)
     hd_status status = HD_OK;
     if (hd_launched_is_member(session)) {
         status = hd_launched_await(session, problem);
-    } else if (session->request.has_files) {
-        status = hd_session_write_run(session, NULL, -1, problem);
+    } else if (session->listener.on_begin != NULL) {
+        status = session->listener.on_begin(session->listener.context, session, problem);
     }
     if (status == HD_OK) {
         status = hd_launch_run(&launch, &outcome, problem);

@@ -1,8 +1,8 @@
 /*
  * run/session.h - one run: what parent and ranks share, and who does what in it.
  *
- *   parent   makes the directory and opens the corpus, forks, supervises, writes run.json and
- *            trace.json from what the ranks left in the region
+ *   parent   makes the directory and opens the corpus, forks, supervises, and tells its listener
+ *            when the run begins and ends
  *   rank     opens its engine, draws its parameters, runs the steps, leaves its results
  *
  * The region is the launcher's shared memory: the board, then the results, then the records of
@@ -86,6 +86,22 @@ struct hd_session_request {
     char *const *arguments; /* for run.json */
 };
 
+struct hd_session;
+
+/* What a session tells of itself, in the parent process (of a launched run: the hub's).  Members
+   may be NULL.  A status other than HD_OK ends the run with `problem`, unless it has failed
+   already. */
+struct hd_session_listener {
+    void *context;
+    /* The directory is there, and no rank has started. */
+    hd_status (*on_begin)(void *context, const struct hd_session *session,
+                          struct hd_problem *problem);
+    /* All ranks are gone: session->problem is the cause if it ended badly, session->report says who
+       was where.  The region is still there, and is gone afterwards. */
+    hd_status (*on_end)(void *context, const struct hd_session *session, void *region,
+                        int32_t exit_code, struct hd_problem *problem);
+};
+
 struct hd_session {
     struct hd_job *job;
     struct hd_session_request request;
@@ -113,9 +129,7 @@ struct hd_session {
     struct hd_launch_event death; /* the first; kind 0: none */
     struct hd_problem problem;    /* the cause, when it ended badly */
     char *report;                 /* who was where, when it ended badly; owned; NULL: none */
-    void (*on_end)(void *context, struct hd_session *session,
-                   void *region); /* before the region goes */
-    void *on_end_context;
+    struct hd_session_listener listener;
 };
 
 /* Views of the region. */
@@ -151,17 +165,5 @@ uint32_t hd_session_digest_offset(const struct hd_session *session, uint32_t sta
 
 /* run/rank.c: the main of a rank. */
 int32_t hd_session_rank_main(void *context, struct hd_bootstrap *bootstrap, void *region);
-
-/* run/files.c: run.json (exit < 0: still running; else a half-written checkpoint goes first) and
-   trace.json. */
-hd_status hd_session_write_run(const struct hd_session *session, void *region, int32_t exit_code,
-                               struct hd_problem *problem);
-/* run/files.c: is it of use who was where?  When a peer was lost or late, or steps were on; before
-   the first one nobody waits for anybody, and the cause says all. */
-uint32_t hd_session_has_hang(const struct hd_board *board, int32_t exit_code);
-/* hang.json: the cause, and where every rank was. */
-hd_status hd_session_write_hang(const struct hd_session *session, struct hd_problem *problem);
-hd_status hd_session_write_trace(const struct hd_session *session, void *region,
-                                 struct hd_problem *problem);
 
 #endif /* HEDDLE_RUN_SESSION_H */

@@ -1,6 +1,6 @@
 #include "support/transport_traffic.h"
 
-#include "conform/port.h"
+#include "drive/port.h"
 
 enum { LIMIT_MS = 20000 };
 

@@ -2,7 +2,7 @@
 # tests/tidy/check.sh ROOT [PLUGIN_DIR] - STYLE.md as a program.
 #
 # Prints "file:line: rule: what to do" for everything that breaks a rule, and exits 1 if
-# anything does.  ROOT holds core/, plugins/, tests/, examples/ (those that exist are read);
+# anything does.  ROOT holds core/, program/, tools/, plugins/, tests/, examples/ (those that exist are read);
 # PLUGIN_DIR holds the built plugins, whose exported symbols are looked at.
 #
 # It is a ratchet: ROOT/tests/tidy/exceptions.txt holds rows "FILE RULE COUNT" of what is
@@ -16,7 +16,7 @@ plugin_dir=${2:-}
 median_max=15
 
 cd "$root" || exit 1
-mapfile -t folders < <(for folder in core plugins tests examples; do [ -d $folder ] && echo $folder; done)
+mapfile -t folders < <(for folder in core program tools plugins tests examples; do [ -d $folder ] && echo $folder; done)
 mapfile -t sources < <(find "${folders[@]}" \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) | sort)
 mapfile -t scripts < <({
     find "${folders[@]}" cmake docs conf .ci -type f ! -name '*.[ch]' ! -name '*.cu' ! -name '*.cuh' ! -path 'tests/golden/*' ! -name '*.npy'

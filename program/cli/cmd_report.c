@@ -1,0 +1,155 @@
+/* heddle report - the page of a run again, or of several runs and plans side by side. */
+#include "base/log.h"
+#include "cli/output.h"
+#include "cli/plan.h"
+#include "output/page.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ITEM_MAX = 256 };
+
+static int is_directory(const char *path)
+{
+    struct stat known;
+    return stat(path, &known) == 0 && S_ISDIR(known.st_mode);
+}
+
+static hd_status path_in(struct hd_cli *cli, const char *directory, const char *name,
+                         char path[HD_CLI_PATH_BYTES])
+{
+    if ((size_t)snprintf(path, HD_CLI_PATH_BYTES, "%s/%s", directory, name) >= HD_CLI_PATH_BYTES) {
+        hd_cli_refuse(cli, "a path of more than %u bytes", HD_CLI_PATH_BYTES);
+        return HD_INVALID;
+    }
+    return HD_OK;
+}
+
+/* The rows behind the Measured view are in the run's own page and nowhere else. */
+static void tell_of_steps(const char *directory, const char *trace)
+{
+    if (access(trace, R_OK) == 0) {
+        hd_log(HD_LOG_WARN,
+               "%s has no report.html any more, which held the recorded steps: the new one is "
+               "without the view Measured; trace.json still shows them in Perfetto",
+               directory);
+    }
+}
+
+/* A run that was killed has no page: its plan is made again from its own configuration. */
+static hd_status plan_again(struct hd_cli *cli, const char *directory, struct hd_page_items *items)
+{
+    char file[HD_CLI_PATH_BYTES], trace[HD_CLI_PATH_BYTES];
+    struct hd_cli_plan plan;
+    char *item = NULL;
+    hd_status status = path_in(cli, directory, "config.ini", file);
+
+    if (status != HD_OK || path_in(cli, directory, "trace.json", trace) != HD_OK) {
+        return HD_INVALID;
+    }
+    if (access(file, R_OK) != 0) {
+        hd_problem_place(&cli->problem, "%s", directory);
+        hd_problem_remedy(&cli->problem, "give the output.directory of a run");
+        hd_cli_refuse(cli, "is no directory of a run: it has neither report.html nor config.ini");
+        return HD_INVALID;
+    }
+    cli->file = file;
+    status = hd_cli_plan(cli, 0, NULL, &plan);
+    if (status == HD_OK) {
+        status = hd_page_of_directory(directory, &plan.planning, &item, &cli->problem);
+        hd_cli_plan_finish(&plan);
+    }
+    cli->file = NULL;
+    if (status == HD_OK) {
+        hd_page_items_add(items, item);
+        tell_of_steps(directory, trace);
+    }
+    return status;
+}
+
+static hd_status take_word(struct hd_cli *cli, const char *word, struct hd_page_items *items)
+{
+    char page[HD_CLI_PATH_BYTES];
+
+    if (!is_directory(word)) {
+        return hd_page_read(word, items, &cli->problem);
+    }
+    const hd_status status = path_in(cli, word, "report.html", page);
+    if (status != HD_OK) {
+        return status;
+    }
+    return access(page, F_OK) == 0 ? hd_page_read(page, items, &cli->problem)
+                                   : plan_again(cli, word, items);
+}
+
+/* -o, or the page of the one directory, or report.html here. */
+static hd_status choose_path(struct hd_cli *cli, char path[HD_CLI_PATH_BYTES])
+{
+    const char *asked = hd_cli_option(cli, "-o", 0);
+
+    if (asked == NULL && cli->word_count == 1 && is_directory(cli->words[0])) {
+        return path_in(cli, cli->words[0], "report.html", path);
+    }
+    if (asked == NULL && cli->word_count == 1) {
+        asked = cli->words[0];
+    }
+    snprintf(path, HD_CLI_PATH_BYTES, "%s", asked != NULL ? asked : "report.html");
+    return HD_OK;
+}
+
+static void tell(struct hd_cli *cli, const char *path, uint32_t item_count)
+{
+    if (cli->is_json) {
+        hd_json_text(cli->json, "page", path);
+        hd_json_u64(cli->json, "items", item_count);
+    } else {
+        printf("see %s: %u plan%s or run%s\n", path, item_count, item_count == 1 ? "" : "s",
+               item_count == 1 ? "" : "s");
+    }
+}
+
+static int cmd_report(struct hd_cli *cli)
+{
+    char path[HD_CLI_PATH_BYTES];
+    struct hd_page_items items = {0};
+    hd_status status = HD_OK;
+
+    if (cli->file != NULL || cli->override_count > 0) {
+        return hd_cli_refuse(cli, "report takes directories of runs and pages, no configuration");
+    }
+    if (cli->word_count == 0) {
+        hd_problem_remedy(&cli->problem, "runs/latest is the newest run");
+        return hd_cli_refuse(cli, "report needs the directory of a run, or several");
+    }
+    for (uint32_t i = 0; i < cli->word_count && status == HD_OK; i++) {
+        status = take_word(cli, cli->words[i], &items);
+    }
+    if (status == HD_OK && items.count > ITEM_MAX) {
+        hd_cli_refuse(cli, "a page holds %u plans and runs, not %u", ITEM_MAX, items.count);
+        status = HD_INVALID;
+    }
+    if (status == HD_OK) {
+        status = choose_path(cli, path);
+    }
+    if (status == HD_OK) {
+        status = hd_cli_page_write(cli, &items, path);
+    }
+    if (status == HD_OK) {
+        tell(cli, path, items.count);
+    }
+    hd_page_items_finish(&items);
+    return cli->problem.exit_code;
+}
+
+static const struct hd_cli_option options[] = {
+    {"-o", "OUT", "where the page goes; without it, into the one directory, or report.html here",
+     NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
+const struct hd_command hd_command_report = {
+    "report", "DIR|PAGE ...", "makes the page of a run again; compares several runs and plans",
+    options,  cmd_report,
+};

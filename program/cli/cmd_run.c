@@ -1,0 +1,425 @@
+/* heddle run - plans, starts the ranks, trains, reports. */
+#include "base/json.h"
+#include "cli/cli.h"
+#include "cli/join.h"
+#include "cli/plan.h"
+#include "cli/run_evaluate.h"
+#include "output/output.h"
+#include "launch/link.h"
+#include "report/run_json.h"
+#include "run/session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is printed once the ranks are gone; copied while the region is still there. */
+struct summary {
+    struct hd_results results;
+    double first_loss, last_loss, median_seconds, exposed_seconds, launch_seconds;
+};
+
+/* Points that the measured bubble may lie above the planned one before it is said. */
+enum { GAP_POINTS = 10 };
+
+static void keep_summary(struct summary *summary, const struct hd_session *session, void *region)
+{
+    summary->results = *hd_session_results(session, region);
+    const uint32_t done = summary->results.steps_done;
+    if (done == 0) {
+        return;
+    }
+    summary->first_loss = hd_session_losses(session, region)[0]; /* NaN: before a lost metric */
+    summary->last_loss = hd_session_losses(session, region)[done - 1];
+    struct hd_run_speed speed; /* from the third step on */
+    hd_run_speed(hd_session_step_seconds(session, region), done, 0, &speed);
+    summary->median_seconds = speed.median;
+    for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
+        const struct hd_rank_result *result = hd_session_rank(session, region, rank);
+        if (result->counted_steps > 0) {
+            summary->exposed_seconds += result->exposed_wait_seconds / result->counted_steps;
+            summary->launch_seconds += result->launch_seconds / result->counted_steps;
+        }
+    }
+}
+
+static hd_status on_begin(void *context, const struct hd_session *session,
+                          struct hd_problem *problem)
+{
+    (void)context;
+    return hd_output_begin(session, problem);
+}
+
+static hd_status on_end(void *context, const struct hd_session *session, void *region,
+                        int32_t exit_code, struct hd_problem *problem)
+{
+    keep_summary(context, session, region);
+    return hd_output_end(session, region, exit_code, problem);
+}
+
+/* MXFP8 is the precision whose products may be another's.  Of a kernel that has both a rank's
+   device decides, as run.json then says. */
+static const char *precision_text(const struct hd_job *job)
+{
+    static const char *const names[] = {"bf16", "mxfp8", "f32"};
+    const uint32_t precision = job->config->kernels.precision;
+    const uint64_t capabilities = job->plugins.kernel->plugin.capabilities;
+
+    if (precision != HD_CONFIG_MXFP8) {
+        return names[precision];
+    }
+    switch (capabilities & (HD_KERNEL_MXFP8_NATIVE | HD_KERNEL_MXFP8_EMULATED)) {
+    case HD_KERNEL_MXFP8_NATIVE:
+        return "mxfp8, native";
+    case HD_KERNEL_MXFP8_EMULATED:
+        return "mxfp8, emulated in BF16";
+    case HD_KERNEL_MXFP8_NATIVE | HD_KERNEL_MXFP8_EMULATED:
+        return "mxfp8, native where the device has it, else emulated in BF16";
+    default:
+        return names[precision];
+    }
+}
+
+/* The run header: what will run, on stderr, so that stdout keeps the results. */
+static void print_header(const struct hd_cli *cli, const struct hd_session *session)
+{
+    const struct hd_job *job = session->job;
+    const struct hd_config *config = job->config;
+    char split[1024];
+
+    if (cli->is_quiet || cli->is_json) {
+        return;
+    }
+    fprintf(stderr,
+            "%s on %u rank%s, %u stage%s, %u microbatch%s; transport %s; kernel %s, precision %s\n",
+            job->pipeline->schedule, job->pipeline->rank_count, hd_cli_s(job->pipeline->rank_count),
+            job->pipeline->stage_count, hd_cli_s(job->pipeline->stage_count),
+            job->pipeline->microbatch_count, hd_cli_es(job->pipeline->microbatch_count),
+            job->plugins.transport->name, job->plugins.kernel->name, precision_text(job));
+    fprintf(stderr, "layers per stage %s; plan %.12s\n",
+            hd_model_split_text(&job->model, split, sizeof split), job->hash);
+    if (session->corpus != NULL) {
+        fprintf(stderr, "corpus %s: %llu samples of %u tokens\n", hd_corpus_path(session->corpus),
+                (unsigned long long)hd_corpus_sample_count(session->corpus),
+                config->model.sequence);
+    }
+    if (session->steps_before > 0) {
+        fprintf(stderr, "goes on from %s/checkpoint: step %u, %llu samples read\n",
+                session->request.resume->directory, session->steps_before,
+                (unsigned long long)session->samples_before);
+    }
+    if (!job->pipeline->is_ascending) {
+        fprintf(stderr, "note: the plan breaks law 8 (ascending): its results are outside the "
+                        "bitwise oracle\n");
+    }
+}
+
+static double planned_bubble(const struct hd_job *job)
+{
+    struct hd_problem problem = {0};
+    struct hd_timeline *timeline = NULL;
+    double bubble = NAN;
+
+    if (hd_timeline_create(job->pipeline, HD_TIMELINE_ASAP, NULL, &timeline, &problem) == HD_OK) {
+        bubble = timeline->bubble;
+    }
+    hd_timeline_destroy(timeline);
+    return bubble;
+}
+
+static void print_loss(const struct hd_session *session, const struct summary *summary)
+{
+    const double entropy =
+        session->corpus != NULL ? hd_corpus_bigram_entropy(session->corpus) : NAN;
+
+    if (session->corpus == NULL) {
+        return;
+    }
+    printf("loss %.4f -> %.4f nats a token", summary->first_loss, fabs(summary->last_loss));
+    if (!isnan(entropy)) {
+        printf("; the bigram entropy of the text is %.4f: %s", entropy,
+               summary->last_loss < entropy ? "below it" : "not yet below it");
+    }
+    printf("\n");
+}
+
+static void print_bubble(const struct hd_job *job, const struct summary *summary)
+{
+    const double planned = planned_bubble(job);
+    const double gap_points = (summary->results.measured_bubble - planned) * 100;
+
+    printf("bubble planned %.1f %% (symbolic)", planned * 100);
+    if (isnan(summary->results.measured_bubble)) {
+        printf(", not measured: that begins at step 3\n");
+    } else {
+        printf(", measured %.1f %%; exposed wait %.1f ms a step, all ranks\n",
+               summary->results.measured_bubble * 100, summary->exposed_seconds * 1e3);
+    }
+    if (gap_points > GAP_POINTS) { /* not of a NaN */
+        printf("a gap of %.0f points: of each step %.1f ms went between actions, and transfers or "
+               "slower stages are the rest (report.html)\n",
+               gap_points, summary->launch_seconds * 1e3);
+    }
+}
+
+/* What is there: a run that ended early, or on a full disk, leaves less. */
+static void print_files(const struct hd_session *session)
+{
+    static const char *const files[] = {"report.html", "run.json",   "metrics.jsonl", "trace.json",
+                                        "hang.json",   "config.ini", "checkpoint",    "log"};
+    const char *parted = ": ";
+    char path[sizeof session->rundir.path + 32];
+
+    printf("see %s", session->rundir.path);
+    for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct stat facts;
+        snprintf(path, sizeof path, "%s/%s", session->rundir.path, files[i]);
+        if (stat(path, &facts) == 0) {
+            printf("%s%s%s%s", parted, files[i], S_ISDIR(facts.st_mode) ? "/" : "",
+                   strcmp(files[i], "trace.json") == 0 ? " (open it in Perfetto)" : "");
+            parted = ", ";
+        }
+    }
+    printf("\n");
+}
+
+static void print_summary(const struct hd_session *session, const struct summary *summary)
+{
+    const struct hd_job *job = session->job;
+    const struct hd_config *config = job->config;
+    const double tokens = (double)session->samples_per_step * config->model.sequence;
+
+    printf("%u step%s, %u skipped", summary->results.steps_done,
+           hd_cli_s(summary->results.steps_done), summary->results.skipped);
+    if (!isnan(summary->median_seconds)) {
+        printf("; median step %.1f ms, %.0f tokens/s", summary->median_seconds * 1e3,
+               tokens / summary->median_seconds);
+    }
+    printf("\n");
+    print_loss(session, summary);
+    print_bubble(job, summary);
+    if (summary->results.has_hash && session->corpus != NULL) {
+        printf("parameters %.16s\n", summary->results.parameters_hash);
+    }
+    print_files(session);
+}
+
+static void add_json(struct cJSON *json, const struct hd_session *session,
+                     const struct summary *summary)
+{
+    hd_json_text(json, "directory", session->rundir.path);
+    hd_json_u64(json, "steps", summary->results.steps_done);
+    hd_json_u64(json, "skipped", summary->results.skipped);
+    hd_json_number(json, "loss", summary->last_loss);
+    hd_json_number(json, "step_seconds", summary->median_seconds);
+    hd_json_number(json, "bubble_measured", summary->results.measured_bubble);
+    hd_json_text(json, "parameters_hash",
+                 summary->results.has_hash ? summary->results.parameters_hash : NULL);
+}
+
+/* config.ini is complete: `heddle run DIR/config.ini` repeats the run. */
+static hd_status write_config(const struct hd_session *session, struct hd_problem *problem)
+{
+    const struct hd_job_plugins *plugins = &session->job->plugins;
+    const struct hd_plugin *list[4];
+    uint32_t count = 0;
+    FILE *stream = NULL;
+
+    if (plugins->schedule != NULL) {
+        list[count++] = &plugins->schedule->plugin;
+    }
+    list[count++] = &plugins->transport->plugin;
+    if (plugins->inner != NULL) {
+        list[count++] = &plugins->inner->plugin;
+    }
+    list[count++] = &plugins->kernel->plugin;
+    const hd_status status = hd_rundir_open(&session->rundir, "config.ini", &stream, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    hd_config_write(session->job->config, stream, 0, count, list);
+    return hd_rundir_commit(&session->rundir, "config.ini", stream, problem);
+}
+
+static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume,
+                        struct hd_link *link)
+{
+    struct summary summary = {.last_loss = NAN, .median_seconds = NAN};
+    struct hd_session session;
+    const struct hd_session_request request = {
+        .overwrite = hd_cli_option(cli, "--overwrite", 0) != NULL,
+        .is_quiet = (uint32_t)(cli->is_quiet || cli->is_json),
+        .is_terminal = (uint32_t)isatty(STDERR_FILENO),
+        .has_files = 1,
+        .resume = resume,
+        .link = link,
+        .argument_count = cli->argument_count,
+        .arguments = cli->arguments,
+    };
+
+    if (hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
+        return;
+    }
+    session.listener = (struct hd_session_listener){&summary, on_begin, on_end};
+    print_header(cli, &session);
+    const uint32_t is_member = hd_launched_is_member(&session);
+    hd_status status = is_member ? HD_OK : write_config(&session, &cli->problem);
+    if (status == HD_OK) {
+        status = hd_session_run(&session, &cli->problem);
+    }
+    if (session.report != NULL) {
+        cli->report = strdup(session.report);
+    }
+    if (is_member) {
+        hd_session_finish(&session);
+        return;
+    }
+    if (cli->is_json) {
+        add_json(cli->json, &session, &summary);
+    } else if (status == HD_OK || summary.results.steps_done > session.steps_before) {
+        print_summary(&session, &summary);
+    }
+    hd_session_finish(&session);
+}
+
+/* The plan, as `heddle plan` shows it, and whether the model can be run on it. */
+static int dry_run(struct hd_cli *cli)
+{
+    struct hd_cli_plan plan;
+
+    if (hd_cli_plan(cli, cli->override_count, cli->overrides, &plan) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    const struct hd_job *job = &plan.planning.job;
+    if (job->needs == NULL || hd_model_check(&job->model, &plan.config, &cli->problem) == HD_OK) {
+        hd_cli_plan_show(cli, &plan.planning.facts);
+    }
+    hd_cli_plan_finish(&plan);
+    return cli->problem.exit_code;
+}
+
+static void run_job(struct hd_cli *cli, struct hd_config *config,
+                    const struct hd_cli_plugins *plugins, struct hd_resume *resume)
+{
+    const uint32_t is_evaluation = hd_cli_option(cli, "--evaluate", 0) != NULL;
+    const struct hd_job_plugins borrowed = {
+        .schedule = plugins->schedule,
+        .transport = plugins->transport,
+        .kernel = plugins->kernel,
+        .schedule_options = plugins->schedule_options,
+        .transport_options = plugins->transport_options,
+        .inner = plugins->inner,
+        .inner_options = plugins->inner_options,
+        .kernel_options = plugins->kernel_options,
+        .is_forward_only = is_evaluation,
+    };
+    struct hd_job job;
+
+    if (hd_job_create(&job, config, &borrowed, &cli->problem) != HD_OK) {
+        return;
+    }
+    const struct hd_cli_world world = {
+        .rank_count = job.pipeline->rank_count,
+        .replica_count = config->grid.data,
+        .hash = job.hash,
+        .patience_s = config->transport.first_step_timeout_s,
+    };
+    struct hd_link *link = NULL;
+    if (hd_cli_join(cli, &world, &link, NULL) == HD_OK) {
+        if (is_evaluation) {
+            hd_cli_evaluate(cli, &job, resume, link);
+        } else {
+            run_session(cli, &job, resume, link);
+        }
+        cli->is_silent = link != NULL && hd_link_verdict(link) != NULL;
+        hd_link_close(link, &cli->problem);
+    }
+    hd_job_finish(&job);
+}
+
+/* What --resume names, if it was given. */
+static hd_status open_resume(struct hd_cli *cli, struct hd_resume *resume)
+{
+    const char *const path = hd_cli_option(cli, "--resume", 0);
+    const uint32_t is_evaluation = hd_cli_option(cli, "--evaluate", 0) != NULL;
+
+    *resume = (struct hd_resume){0};
+    if (path == NULL) {
+        return HD_OK;
+    }
+    return hd_resume_open(resume, path, !is_evaluation, &cli->problem);
+}
+
+/* A run brings its config.ini along, and goes on in its directory, unless the command line says
+   otherwise. */
+static hd_status load_config(struct hd_cli *cli, const struct hd_resume *resume,
+                             struct hd_config *config)
+{
+    char file[4096];
+
+    if (resume->kind != HD_RESUME_RUN) {
+        return hd_cli_config(cli, config);
+    }
+    snprintf(file, sizeof file, "%.4000s/config.ini", resume->directory);
+    const hd_status status = hd_config_load(config, cli->file != NULL ? cli->file : file,
+                                            cli->override_count, cli->overrides, &cli->problem);
+    if (status != HD_OK ||
+        strcmp(hd_config_place(config, "output", "directory"), "command line") == 0) {
+        return status;
+    }
+    const size_t length = strlen(resume->directory);
+    if (length >= sizeof config->output.directory) {
+        hd_config_finish(config);
+        hd_cli_refuse(cli, "--resume: the path is too long");
+        return HD_INVALID;
+    }
+    memcpy(config->output.directory, resume->directory, length + 1);
+    return HD_OK;
+}
+
+static int cmd_run(struct hd_cli *cli)
+{
+    struct hd_resume resume;
+    struct hd_config config;
+    struct hd_cli_plugins plugins;
+
+    if (hd_cli_words_max(cli, 0) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (hd_cli_option(cli, "--steps", 0) != NULL && hd_cli_option(cli, "--evaluate", 0) == NULL) {
+        return hd_cli_refuse(cli, "--steps goes with --evaluate; a run takes train.steps=N");
+    }
+    if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
+        return dry_run(cli);
+    }
+    hd_cli_be_member(cli);
+    if (open_resume(cli, &resume) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (load_config(cli, &resume, &config) == HD_OK) {
+        if (hd_cli_plugins(cli, &config, &plugins) == HD_OK) {
+            run_job(cli, &config, &plugins, resume.kind != 0 ? &resume : NULL);
+            hd_cli_plugins_finish(&plugins);
+        }
+        hd_config_finish(&config);
+    }
+    hd_resume_close(&resume);
+    return cli->problem.exit_code;
+}
+
+static const struct hd_cli_option options[] = {
+    {"--overwrite", NULL, "run in a directory that has a run already, and replace it", NULL},
+    {"--dry-run", NULL, "plan and memory only", NULL},
+    {"--resume", "DIR|FILE.safetensors",
+     "go on from the checkpoint in DIR; or begin with the weights of a model file", NULL},
+    {"--evaluate", NULL, "forward only, loss and bits per byte; trains and leaves nothing", NULL},
+    {"--steps", "N", "with --evaluate: at most so many steps of the corpus", NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
+const struct hd_command hd_command_run = {
+    "run", "", "plans, starts the ranks, trains, reports", options, cmd_run,
+};

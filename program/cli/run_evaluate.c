@@ -1,0 +1,147 @@
+#include "cli/run_evaluate.h"
+#include "base/text.h"
+#include "run/evaluate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NATS_PER_BIT 0.69314718055994530942
+
+static hd_status keep_results(void *context, const struct hd_session *session, void *region,
+                              int32_t exit_code, struct hd_problem *problem)
+{
+    (void)exit_code;
+    (void)problem;
+    *(struct hd_results *)context = *hd_session_results(session, region);
+    return HD_OK;
+}
+
+static void print_header(const struct hd_cli *cli, const struct hd_session *session,
+                         const struct hd_resume *resume)
+{
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    struct hd_evaluation_extent extent;
+
+    if (cli->is_quiet || cli->is_json) {
+        return;
+    }
+    hd_evaluation_extent(session, &extent);
+    fprintf(
+        stderr,
+        "evaluation: %s on %u rank%s, %u stage%s, %u microbatch%s, %u tick%s a step; kernel %s\n",
+        pipeline->schedule, pipeline->rank_count, hd_cli_s(pipeline->rank_count),
+        pipeline->stage_count, hd_cli_s(pipeline->stage_count), pipeline->microbatch_count,
+        hd_cli_es(pipeline->microbatch_count), pipeline->asap_ticks, hd_cli_s(pipeline->asap_ticks),
+        session->job->plugins.kernel->name);
+    fprintf(stderr, "corpus %s: %llu sample%s of %u tokens in %u step%s; parameters: ",
+            hd_corpus_path(session->corpus), (unsigned long long)extent.sample_count,
+            hd_cli_s(extent.sample_count), session->job->config->model.sequence, extent.step_count,
+            hd_cli_s(extent.step_count));
+    if (resume == NULL) {
+        fprintf(stderr, "the initial ones\n");
+    } else if (resume->kind == HD_RESUME_RUN) {
+        fprintf(stderr, "%s, step %u\n", resume->directory, resume->state.step);
+    } else {
+        fprintf(stderr, "%s\n", resume->files[HD_CHECKPOINT_MODEL].path);
+    }
+}
+
+static void print_results(const struct hd_session *session, const struct hd_results *results)
+{
+    const double bits = results->evaluation.loss / NATS_PER_BIT;
+
+    printf("loss %.6f nats a token, %.6f bits a %s; %llu labels of %llu samples\n",
+           results->evaluation.loss, bits, hd_corpus_is_text(session->corpus) ? "byte" : "token",
+           (unsigned long long)results->evaluation.labels,
+           (unsigned long long)results->evaluation.samples);
+    if (results->has_hash) {
+        printf("parameters %.16s, unchanged\n", results->parameters_hash);
+    }
+}
+
+static void add_json(struct cJSON *json, const struct hd_session *session,
+                     const struct hd_results *results)
+{
+    const double bits = results->evaluation.loss / NATS_PER_BIT;
+    const int is_text = hd_corpus_is_text(session->corpus) != 0;
+
+    hd_json_number(json, "loss", results->evaluation.loss);
+    hd_json_number(json, "bits_per_token", bits);
+    hd_json_number(json, "bits_per_byte", is_text ? bits : NAN);
+    hd_json_u64(json, "samples", results->evaluation.samples);
+    hd_json_u64(json, "labels", results->evaluation.labels);
+    hd_json_u64(json, "steps", results->evaluation.steps_done);
+    hd_json_u64(json, "ticks", session->job->pipeline->asap_ticks);
+    hd_json_text(json, "parameters_hash", results->has_hash ? results->parameters_hash : NULL);
+}
+
+static int refuse(struct hd_cli *cli, const struct hd_job *job)
+{
+    const struct hd_pipeline *pipeline = job->pipeline;
+
+    if (!pipeline->is_forward_only) {
+        hd_problem_remedy(&cli->problem, "name a schedule that is a plugin");
+        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLAN,
+                       "%s has backwards, and an evaluation has forwards alone",
+                       pipeline->schedule);
+        return 1;
+    }
+    if (job->needs[pipeline->stage_count - 1].term_count == 0) {
+        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                       "kernel %s has no loss to evaluate", job->plugins.kernel->name);
+        return 1;
+    }
+    return 0;
+}
+
+/* --steps N; 0 where it is not given. */
+static int read_steps(struct hd_cli *cli, uint64_t *steps)
+{
+    const char *const text = hd_cli_option(cli, "--steps", 0);
+
+    if (text != NULL &&
+        (!hd_text_to_unsigned(text, steps) || *steps == 0 || *steps >= UINT32_MAX)) {
+        return hd_cli_refuse(cli, "--steps takes a whole number from 1, not %.60s", text);
+    }
+    return 0;
+}
+
+void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume,
+                     struct hd_link *link)
+{
+    struct hd_results results = {0};
+    struct hd_session session;
+    uint64_t steps = 0;
+
+    if (read_steps(cli, &steps) != 0) {
+        return;
+    }
+    const struct hd_session_request request = {
+        .is_quiet = (uint32_t)(cli->is_quiet || cli->is_json),
+        .is_terminal = (uint32_t)isatty(STDERR_FILENO),
+        .is_evaluation = 1,
+        .evaluation_steps = (uint32_t)steps,
+        .resume = resume,
+        .link = link,
+    };
+
+    if (hd_job_check(job, &cli->problem) != HD_OK || refuse(cli, job) ||
+        hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
+        return;
+    }
+    session.listener = (struct hd_session_listener){.context = &results, .on_end = keep_results};
+    print_header(cli, &session, resume);
+    const hd_status status = hd_session_run(&session, &cli->problem);
+    if (session.report != NULL) {
+        cli->report = strdup(session.report);
+    }
+    const uint32_t speaks = status == HD_OK && !hd_launched_is_member(&session);
+    if (speaks && cli->is_json) {
+        add_json(cli->json, &session, &results);
+    } else if (speaks) {
+        print_results(&session, &results);
+    }
+    hd_session_finish(&session);
+}

@@ -1,0 +1,350 @@
+/* output/files.c - what the parent writes about a run: run.json and trace.json. */
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "output/output.h"
+#include "output/overlap.h"
+#include "output/page.h"
+#include "output/trace.h"
+#include "report/run_json.h"
+#include "run/session.h"
+#include "train/checkpoint.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 8192 };
+
+/* Everything that a record borrows; one block, freed at the end. */
+struct facts {
+    char command_line[LINE_BYTES], cpu[256], host[64], sha256[HD_HASH_TEXT_BYTES];
+    const char **hosts, **devices; /* [rank_count], each once */
+    struct hd_run_plugin plugins[4];
+    struct hd_run_channel *channels; /* [channel_count] */
+    struct hd_run_rank *ranks;       /* [rank_count] */
+    struct hd_run_clock *clocks;     /* [rank_count] */
+    struct hd_memory_use *memory;    /* [rank_count, HD_SESSION_TAG_MAX] */
+    struct hd_run_record record;
+};
+
+static void add_once(const char **list, uint32_t *count, const char *text)
+{
+    for (uint32_t i = 0; i < *count; i++) {
+        if (strcmp(list[i], text) == 0) {
+            return;
+        }
+    }
+    list[(*count)++] = text;
+}
+
+static void add_plugin(struct facts *facts, const char *kind, const struct hd_candidate *candidate)
+{
+    if (candidate != NULL) {
+        facts->plugins[facts->record.plugin_count++] = (struct hd_run_plugin){
+            .kind = kind,
+            .name = candidate->plugin.name,
+            .path = candidate->path,
+            .version = candidate->plugin.version,
+        };
+    }
+}
+
+static void add_channels(struct facts *facts, const struct hd_session *session, void *region)
+{
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    uint32_t remote = 0;
+
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        const struct hd_pipeline_channel *channel = &pipeline->channels[i];
+        const uint32_t is_local = channel->source == channel->target;
+        const char *lane = is_local ? "local" : "";
+        double resident = 0;
+        if (!is_local && region != NULL) {
+            const struct hd_session_lane *row = hd_session_lane(session, region, remote);
+            lane = row->text;
+            resident = (double)(row->resident_ns[0] + row->resident_ns[1]) * 1e-9;
+        }
+        remote += !is_local;
+        facts->channels[i] = (struct hd_run_channel){
+            channel->boundary, channel->direction, channel->source, channel->target, lane,
+            resident};
+    }
+    facts->record.channels = facts->channels;
+    facts->record.channel_count = pipeline->channel_count;
+}
+
+static struct hd_run_memory planned_memory(const struct hd_job *job, uint32_t rank)
+{
+    const struct hd_footprint *row = &job->footprints[rank];
+    struct hd_run_memory memory = {row->state_bytes, row->payload_bytes, row->transfer_bytes,
+                                   row->scratch_bytes, 0};
+
+    for (uint32_t stage = 0; stage < job->pipeline->stage_count; stage++) {
+        if (job->pipeline->stage_rank[stage] == rank) {
+            memory.other += job->needs[stage].private_bytes;
+        }
+    }
+    return memory;
+}
+
+/* The peaks of the tags, sorted to the words of the plan. */
+static struct hd_run_memory measured_memory(const struct hd_rank_result *result)
+{
+    struct hd_run_memory memory = {0};
+    const struct {
+        const char *tag;
+        uint64_t *bytes;
+    } rows[] = {
+        {"parameters", &memory.state}, {"optimizer", &memory.state},   {"gradients", &memory.state},
+        {"payload", &memory.payload},  {"transfer", &memory.transfer}, {"scratch", &memory.scratch},
+    };
+
+    for (uint32_t i = 0; i < result->tag_count; i++) {
+        uint64_t *bytes = &memory.other;
+        for (unsigned row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+            bytes = strcmp(rows[row].tag, result->tags[i].tag) == 0 ? rows[row].bytes : bytes;
+        }
+        *bytes += result->tags[i].peak_bytes;
+    }
+    return memory;
+}
+
+static void add_ranks(struct facts *facts, const struct hd_session *session, void *region)
+{
+    for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
+        const struct hd_rank_result *result = hd_session_rank(session, region, rank);
+        struct hd_memory_use *memory = facts->memory + (uint64_t)rank * HD_SESSION_TAG_MAX;
+        const double steps = result->counted_steps;
+        if (result->device[0] != '\0') { /* else the rank did not come to its end */
+            add_once(facts->devices, &facts->record.device_count, result->device);
+        }
+        for (uint32_t i = 0; i < result->tag_count; i++) {
+            memory[i] = (struct hd_memory_use){result->tags[i].tag, result->tags[i].bytes,
+                                               result->tags[i].peak_bytes};
+        }
+        facts->ranks[rank] = (struct hd_run_rank){
+            .compute_seconds = result->compute_seconds / steps,
+            .exposed_wait_seconds = result->exposed_wait_seconds / steps,
+            .launch_seconds = result->launch_seconds / steps,
+            .resident_wait_seconds = result->resident_wait_seconds / steps,
+            .peak_payload_slots = result->peak_payload_slots,
+            .peak_bytes = result->peak_bytes,
+            .planned = planned_memory(session->job, rank),
+            .measured = measured_memory(result),
+            .settled_bytes = result->settled_bytes,
+            .held_bytes = result->held_bytes,
+            .resident_peak_bytes = result->resident_peak_bytes,
+            .memory_count = result->tag_count,
+            .memory = memory,
+        };
+    }
+    facts->record.devices = facts->devices;
+    facts->record.ranks = facts->ranks;
+}
+
+static void add_clocks(struct facts *facts, const struct hd_session *session, void *region)
+{
+    for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
+        const struct hd_rank_result *result = hd_session_rank(session, region, rank);
+        const struct hd_clock_reading *first = &result->clock_first, *last = &result->clock_last;
+        if (first->at_ns > 0) {
+            facts->clocks[facts->record.clock_count++] = (struct hd_run_clock){
+                .rank = rank,
+                .first_seconds = (double)first->offset_ns * 1e-9,
+                .last_seconds = (double)last->offset_ns * 1e-9,
+                .error_seconds = 1e-9 * (double)(first->error_ns > last->error_ns ? first->error_ns
+                                                                                  : last->error_ns),
+            };
+        }
+    }
+    facts->record.clocks = facts->clocks;
+}
+
+static double planned_bubble(const struct hd_pipeline *pipeline)
+{
+    struct hd_problem ignored = {0};
+    struct hd_timeline *timeline = NULL;
+    double bubble = NAN;
+
+    if (hd_timeline_create(pipeline, HD_TIMELINE_ASAP, NULL, &timeline, &ignored) == HD_OK) {
+        bubble = timeline->bubble;
+    }
+    hd_timeline_destroy(timeline);
+    return bubble;
+}
+
+static double costed_bubble(const struct hd_job *job)
+{
+    struct hd_problem ignored = {0};
+    struct hd_timeline *timeline = NULL;
+    double bubble = NAN;
+
+    if (hd_job_costed(job->config, job->pipeline, &timeline, &ignored) == HD_OK) {
+        bubble = timeline->bubble;
+    }
+    hd_timeline_destroy(timeline);
+    return bubble;
+}
+
+static void add_results(struct facts *facts, const struct hd_session *session, void *region)
+{
+    const struct hd_results *results = hd_session_results(session, region);
+    struct hd_run_record *record = &facts->record;
+
+    record->step_count = results->steps_done;
+    record->losses = hd_session_losses(session, region);
+    record->grad_norms = hd_session_norms(session, region);
+    record->step_seconds = hd_session_step_seconds(session, region);
+    record->parameters_hash = results->has_hash ? results->parameters_hash : NULL;
+    record->bubble_measured = results->steps_done > 0 ? results->measured_bubble : NAN;
+}
+
+static void add_hosts(struct facts *facts, const struct hd_session *session)
+{
+    const struct hd_link *link = session->request.link;
+
+    gethostname(facts->host, sizeof facts->host - 1);
+    add_once(facts->hosts, &facts->record.host_count, facts->host);
+    for (uint32_t rank = 1; link != NULL && rank < hd_link_rank_count(link); rank++) {
+        add_once(facts->hosts, &facts->record.host_count, hd_link_peer(link, rank)->host);
+    }
+    facts->record.hosts = facts->hosts;
+}
+
+static void add_origin(struct facts *facts, const struct hd_session *session)
+{
+    const struct hd_job *job = session->job;
+    struct hd_run_record *record = &facts->record;
+
+    hd_run_command_line(session->request.argument_count,
+                        (const char *const *)session->request.arguments, facts->command_line,
+                        LINE_BYTES);
+    hd_run_cpu(facts->cpu, sizeof facts->cpu);
+    add_hosts(facts, session);
+    record->command_line = facts->command_line;
+    record->started = session->started;
+    record->cpu = facts->cpu;
+    record->plan_hash = job->hash;
+    record->plugins = facts->plugins;
+    record->rank_count = job->pipeline->rank_count;
+    record->step_tokens = session->samples_per_step * job->config->model.sequence;
+    record->bubble_planned = planned_bubble(job->pipeline);
+    record->bubble_costed = costed_bubble(job);
+    record->bubble_measured = NAN;
+    add_plugin(facts, "schedule", job->plugins.schedule);
+    add_plugin(facts, "transport", job->plugins.transport);
+    add_plugin(facts, "transport", job->plugins.inner);
+    add_plugin(facts, "kernel", job->plugins.kernel);
+    if (session->corpus != NULL) {
+        hd_corpus_sha256(session->corpus, facts->sha256);
+        record->corpus_path = hd_corpus_path(session->corpus);
+        record->corpus_bytes = hd_corpus_bytes(session->corpus);
+        record->corpus_sha256 = facts->sha256;
+    }
+}
+
+static void free_facts(struct facts *facts)
+{
+    if (facts != NULL) {
+        free(facts->hosts);
+        free(facts->devices);
+        free(facts->channels);
+        free(facts->ranks);
+        free(facts->clocks);
+        free(facts->memory);
+    }
+    free(facts);
+}
+
+static hd_status write_run(const struct hd_session *session, void *region, int32_t exit_code,
+                           struct hd_problem *problem)
+{
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    struct facts *facts = calloc(1, sizeof *facts);
+    hd_status status = HD_NO_MEMORY;
+
+    if (exit_code >= 0) {
+        hd_checkpoint_discard(session->rundir.path); /* a full disk needs the space for run.json */
+    }
+    if (facts != NULL) {
+        facts->channels = calloc(pipeline->channel_count + 1u, sizeof *facts->channels);
+        facts->ranks = calloc(pipeline->rank_count, sizeof *facts->ranks);
+        facts->clocks = calloc(pipeline->rank_count, sizeof *facts->clocks);
+        facts->hosts = calloc(pipeline->rank_count, sizeof *facts->hosts);
+        facts->devices = calloc(pipeline->rank_count, sizeof *facts->devices);
+        facts->memory =
+            calloc((size_t)pipeline->rank_count * HD_SESSION_TAG_MAX, sizeof *facts->memory);
+    }
+    if (facts != NULL && facts->hosts != NULL && facts->devices != NULL &&
+        facts->channels != NULL && facts->ranks != NULL && facts->clocks != NULL &&
+        facts->memory != NULL) {
+        add_origin(facts, session);
+        add_channels(facts, session, region);
+        hd_overlap_measure(session, region, &facts->record.overlap);
+        if (region != NULL) {
+            add_ranks(facts, session, region);
+            add_clocks(facts, session, region);
+            add_results(facts, session, region);
+        }
+        facts->record.is_finished = exit_code >= 0;
+        facts->record.exit_code = exit_code;
+        status = hd_run_json_write(&session->rundir, &facts->record, problem);
+    } else {
+        hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for run.json");
+    }
+    free_facts(facts);
+    return status;
+}
+
+static void add_lines(struct cJSON *list, const char *text)
+{
+    char line[LINE_BYTES];
+
+    for (const char *end; (end = strchr(text, '\n')) != NULL; text = end + 1) {
+        snprintf(line, sizeof line, "%.*s", (int)(end - text), text);
+        hd_json_text(list, NULL, line);
+    }
+}
+
+static hd_status write_hang(const struct hd_session *session, struct hd_problem *problem)
+{
+    FILE *stream = NULL;
+    const hd_status status = hd_rundir_open(&session->rundir, "hang.json", &stream, problem);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    struct cJSON *root = hd_json_new();
+    hd_json_problem(root, &session->problem);
+    add_lines(hd_json_array(root, "ranks"), session->report);
+    hd_json_print(root, stream); /* commit asks the stream */
+    hd_json_free(root);
+    return hd_rundir_commit(&session->rundir, "hang.json", stream, problem);
+}
+
+hd_status hd_output_begin(const struct hd_session *session, struct hd_problem *problem)
+{
+    return session->request.has_files ? write_run(session, NULL, -1, problem) : HD_OK;
+}
+
+hd_status hd_output_end(const struct hd_session *session, void *region, int32_t exit_code,
+                        struct hd_problem *problem)
+{
+    if (!session->request.has_files) {
+        return HD_OK;
+    }
+    hd_status status = write_run(session, region, exit_code, problem);
+    if (status == HD_OK && session->job->config->output.trace) {
+        status = hd_output_write_trace(session, region, problem);
+    }
+    if (status == HD_OK) {
+        status = hd_output_write_page(session, region, problem);
+    }
+    if (status == HD_OK && session->report != NULL) {
+        status = write_hang(session, problem);
+    }
+    return status;
+}

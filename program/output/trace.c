@@ -1,0 +1,186 @@
+/* output/trace.c - from the rows that the ranks left to trace.json. */
+#include "plan/flow.h"
+#include "report/trace_json.h"
+#include "output/overlap.h"
+#include "output/trace.h"
+
+#include <stdlib.h>
+
+/* Of an action: three waits and passes, two launches, a transfer, resident waits at both ends. */
+enum { RECORDS_OF_ACTION = 8 };
+
+/* The trace while it is filled. */
+struct tracing {
+    const struct hd_session *session;
+    void *region;
+    struct hd_trace trace;
+    struct hd_trace_record *records;
+};
+
+/* One action of one step. */
+struct place {
+    uint32_t rank, step;
+    uint64_t index;               /* of the action, in the plan */
+    const struct hd_record *row;  /* its own */
+    const struct hd_record *next; /* of the rank's next action; NULL: this is the last */
+};
+
+static void push(struct tracing *tracing, const struct hd_trace_record *record, uint32_t kind,
+                 uint64_t begin_ns, uint64_t end_ns)
+{
+    struct hd_trace_record *out = &tracing->records[tracing->trace.record_count++];
+
+    *out = *record;
+    out->kind = kind;
+    out->begin_ns = begin_ns;
+    out->end_ns = end_ns;
+}
+
+static void push_own(struct tracing *tracing, const struct place *place,
+                     const struct hd_trace_record *record)
+{
+    const struct hd_record *row = place->row;
+    const uint64_t free_ns = row->sent_ns > row->end_ns ? row->sent_ns : row->end_ns;
+    const struct {
+        uint32_t kind;
+        uint64_t begin_ns, end_ns;
+    } spans[] = {
+        {HD_TRACE_EXPOSED_WAIT, row->begin_ns, row->ready_ns},
+        {HD_TRACE_CREDIT_WAIT, row->ready_ns, row->claim_ns},
+        {HD_TRACE_LAUNCH, row->claim_ns, row->run_ns},
+        {HD_TRACE_COMPUTE, row->run_ns, row->end_ns},
+        {HD_TRACE_LAUNCH, row->end_ns, place->next != NULL ? place->next->begin_ns : free_ns},
+    };
+
+    for (unsigned i = 0; i < sizeof spans / sizeof spans[0]; i++) {
+        if (spans[i].kind == HD_TRACE_COMPUTE || spans[i].end_ns > spans[i].begin_ns) {
+            push(tracing, record, spans[i].kind, spans[i].begin_ns, spans[i].end_ns);
+        }
+    }
+}
+
+static const struct hd_record *row_of(const struct tracing *tracing, uint32_t action, uint32_t step)
+{
+    const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
+    const uint32_t rank = hd_pipeline_rank_of(pipeline, action);
+
+    return hd_session_step_records(tracing->session, tracing->region, rank, step) +
+           (action - pipeline->rank_begin[rank]);
+}
+
+/* What is not known is not drawn: then the span is the handing over, as the source's core saw it.
+   Within a rank that is all there is. */
+static void push_transfer(struct tracing *tracing, const struct place *place,
+                          struct hd_trace_record record)
+{
+    const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
+    const struct hd_pipeline_channel *channel = &pipeline->channels[record.channel];
+    const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[place->index]);
+    const struct hd_record *reader = row_of(tracing, consumer, place->step);
+    const struct hd_passage way = hd_record_transfer(place->row, reader, place->step);
+
+    record.bytes = tracing->session->job->needs[channel->boundary].boundary_bytes;
+    if (channel->source != channel->target) {
+        record.unknown = (way.begin_ns == 0 ? HD_TRACE_BEGIN_UNKNOWN : 0u) |
+                         (way.end_ns == 0 ? HD_TRACE_END_UNKNOWN : 0u);
+    }
+    if (channel->source == channel->target || record.unknown != 0) {
+        push(tracing, &record, HD_TRACE_TRANSFER, place->row->end_ns, place->row->sent_ns);
+        return;
+    }
+    push(tracing, &record, HD_TRACE_TRANSFER, way.begin_ns, way.end_ns);
+}
+
+/* Before the transfer began to move, at whichever end held its device. */
+static void push_resident(struct tracing *tracing, const struct place *place,
+                          struct hd_trace_record record)
+{
+    const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
+    const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[place->index]);
+    const struct hd_record *reader = row_of(tracing, consumer, place->step);
+    const struct hd_passage way = hd_record_transfer(place->row, reader, place->step);
+    const struct hd_passage *ends[] = {&place->row->out, &reader->in};
+    const uint32_t ranks[] = {place->rank, hd_pipeline_rank_of(pipeline, consumer)};
+
+    for (unsigned i = 0; i < 2; i++) {
+        const uint64_t until_ns = way.begin_ns > 0 ? way.begin_ns : way.end_ns;
+        if (ends[i]->step == place->step && ends[i]->resident_ns > 0 &&
+            ends[i]->resident_ns < until_ns) {
+            record.rank = ranks[i];
+            push(tracing, &record, HD_TRACE_RESIDENT, until_ns - ends[i]->resident_ns, until_ns);
+        }
+    }
+}
+
+static void push_action(struct tracing *tracing, const struct place *place)
+{
+    const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
+    const struct hd_action *action = &pipeline->actions[place->index];
+    struct hd_trace_record record = {
+        .rank = place->rank,
+        .step = place->step,
+        .stage = action->stage,
+        .microbatch = action->microbatch,
+        .action = action->kind,
+        .channel = HD_TRACE_NO_CHANNEL,
+    };
+
+    push_own(tracing, place, &record);
+    record.channel = hd_flow_out_channel(pipeline, action);
+    if (record.channel != HD_NO_CHANNEL) {
+        push_transfer(tracing, place, record);
+        push_resident(tracing, place, record);
+    }
+}
+
+static void push_rank(struct tracing *tracing, uint32_t rank, struct hd_kept_steps steps)
+{
+    const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
+    const uint64_t begin = pipeline->rank_begin[rank];
+    const uint64_t count = pipeline->rank_begin[rank + 1] - begin;
+
+    for (uint32_t i = steps.count; i > 0; i--) {
+        const uint32_t step = steps.last + 1 - i;
+        const struct hd_record *rows =
+            hd_session_step_records(tracing->session, tracing->region, rank, step);
+        for (uint64_t k = 0; k < count; k++) {
+            const struct place place = {rank, step, begin + k, &rows[k],
+                                        k + 1 < count ? &rows[k + 1] : NULL};
+            push_action(tracing, &place);
+        }
+    }
+}
+
+hd_status hd_output_write_trace(const struct hd_session *session, void *region,
+                                struct hd_problem *problem)
+{
+    const struct hd_pipeline *pipeline = session->job->pipeline;
+    const uint64_t record_max = RECORDS_OF_ACTION * session->record_count * pipeline->rank_count;
+    struct hd_trace_channel *channels = calloc(pipeline->channel_count + 1u, sizeof *channels);
+    struct tracing tracing = {
+        .session = session,
+        .region = region,
+        .records = calloc(record_max + 1, sizeof *tracing.records),
+    };
+    hd_status status = HD_NO_MEMORY;
+
+    if (channels != NULL && tracing.records != NULL) {
+        for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+            channels[i] = (struct hd_trace_channel){pipeline->channels[i].boundary,
+                                                    pipeline->channels[i].direction};
+        }
+        for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
+            push_rank(&tracing, rank, hd_session_kept_steps(session, region));
+        }
+        tracing.trace.rank_count = pipeline->rank_count;
+        tracing.trace.channel_count = pipeline->channel_count;
+        tracing.trace.channels = channels;
+        tracing.trace.records = tracing.records;
+        status = hd_trace_json_write(&session->rundir, &tracing.trace, problem);
+    } else {
+        hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for trace.json");
+    }
+    free(channels);
+    free(tracing.records);
+    return status;
+}

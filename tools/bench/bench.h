@@ -1,0 +1,52 @@
+/*
+ * bench/bench.h - what the measurements of `heddle bench` share: spreads, and the machine they ran
+ * on.
+ *
+ * A speed claim is a ratio against a yardstick of the same run, by the clock on the wall, as a
+ * median of many; nothing here judges.  The load of the machine is part of every result, because on
+ * a busy one a median is of the neighbours as well.
+ */
+#ifndef HEDDLE_BENCH_BENCH_H
+#define HEDDLE_BENCH_BENCH_H
+
+#include "base/problem.h"
+
+#include <stdint.h>
+
+#define HD_BENCH_ITERATIONS_MAX 10000u
+#define HD_BENCH_REASON_BYTES   160u
+
+/* Of repeated measurements of one thing, in its unit; by nearest rank.  count 0: all NaN. */
+struct hd_bench_spread {
+    double median, min, p90;
+    uint32_t count;
+};
+
+/* Sorts `values` [count]. */
+void hd_bench_spread(double *values, uint32_t count, struct hd_bench_spread *spread);
+
+/* Latencies: the best, the middle one, the one that 99 of 100 do not exceed, and the worst. */
+struct hd_bench_tail {
+    double min, p50, p99, max;
+    uint32_t count; /* 0: all NaN */
+};
+
+/* Sorts `values` [count]. */
+void hd_bench_tail(double *values, uint32_t count, struct hd_bench_tail *tail);
+
+/* FIRST, FIRST:LAST (doubling) or FIRST:LAST:xFACTOR, of bytes as everywhere; at most `count_max`.
+   The count, or 0 with a reason. */
+uint32_t hd_bench_sizes(const char *text, uint32_t count_max, uint64_t *sizes,
+                        char reason[HD_BENCH_REASON_BYTES]);
+
+struct hd_bench_machine {
+    char cpu[160];
+    uint32_t core_count; /* that this process may use */
+    double load;         /* runnable threads, mean of the last minute; NaN: not known */
+};
+void hd_bench_machine(struct hd_bench_machine *machine);
+
+/* left / right; NaN where the right is not above 0. */
+double hd_bench_ratio(double left, double right);
+
+#endif /* HEDDLE_BENCH_BENCH_H */

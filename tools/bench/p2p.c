@@ -1,0 +1,476 @@
+/* bench/p2p.c - sizes, rounds, and whose turn it is. */
+#include "bench/p2p.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "bench/exchange.h"
+#include "bench/raw.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((uint64_t)1 << 20)
+/* Of a stream: a device moves so much in some milliseconds, beside which a meeting is nothing. */
+#define DEVICE_ROUND_BYTES (8192 * MIB)
+
+enum {
+    SERIES_MAX_COUNT = HD_P2P_CANDIDATE_MAX + 1,
+    DEPTH_MAX = 16,
+    BARE_DEPTH = 2,
+    GATHER_BYTES = 1024
+};
+
+/* What is measured at one size, of one transport. */
+struct series {
+    struct hd_p2p_side *side;
+    struct hd_line line;
+    struct hd_line bare_line; /* for the latency alone; not open where `line` has as few slots */
+    struct hd_exchange_sample whole, bare;
+    double whole_gbytes[HD_P2P_ROUND_COUNT], bare_gbytes[HD_P2P_ROUND_COUNT];
+};
+
+struct trial {
+    struct hd_bench_rank *rank;
+    const struct hd_p2p_request *request;
+    struct hd_p2p_row *row;
+    uint32_t has_raw, series_count, round_count, instance;
+    struct series series[SERIES_MAX_COUNT];
+    const unsigned char *bodies[2];
+    struct hd_bench_device *device;   /* NULL: the host */
+    struct hd_exchange_sample copies; /* the yardstick's, of a device; rank 0 */
+    double copy_gbytes[HD_P2P_ROUND_COUNT];
+};
+
+/* --- how often ------------------------------------------------------------------------------- */
+
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+{
+    if (value < least) {
+        return least;
+    }
+    return value < most ? value : most;
+}
+
+static uint32_t round_count(const struct hd_p2p_request *request)
+{
+    return request->iterations > 0 && request->iterations < HD_P2P_ROUND_COUNT ? request->iterations
+                                                                               : HD_P2P_ROUND_COUNT;
+}
+
+uint32_t hd_p2p_window(const struct hd_p2p_request *request, uint64_t bytes)
+{
+    return request->window > 0 ? request->window : (uint32_t)clamp(32 * MIB / bytes, 2, DEPTH_MAX);
+}
+
+static void choose(const struct hd_p2p_request *request, struct hd_p2p_row *row)
+{
+    const uint32_t rounds = round_count(request);
+    const uint32_t share = (request->iterations + rounds - 1) / rounds;
+    const uint64_t round_bytes = request->lender.kernel != NULL ? DEVICE_ROUND_BYTES : 64 * MIB;
+
+    row->window = hd_p2p_window(request, row->bytes);
+    row->depth = row->window > 1 ? row->window : 2;
+    row->latency_count = share > 0 ? share : (uint32_t)clamp(32 * MIB / row->bytes, 2, 512);
+    row->stream_count = share > 0 ? share : (uint32_t)clamp(round_bytes / row->bytes, 4, 2048);
+}
+
+/* --- one size -------------------------------------------------------------------------------- */
+
+static hd_status open_line(struct trial *trial, const struct hd_line_plugin *plugin,
+                           struct hd_line *line, struct hd_problem *problem)
+{
+    const int is_bare = line == &trial->series[trial->series_count - 1].bare_line;
+
+    *line = (struct hd_line){
+        .plugin = *plugin,
+        .shape = {.bytes = trial->row->bytes,
+                  .is_untraced = 1,
+                  .depth = is_bare ? BARE_DEPTH : trial->row->depth,
+                  .has_thread = trial->request->has_thread && plugin->plugin != &hd_bench_raw,
+                  .bodies = {trial->bodies[0], trial->bodies[1]},
+                  .device = trial->device},
+    };
+    return hd_line_open(line, trial->rank, trial->instance++, problem);
+}
+
+static struct hd_line *bare_line(struct series *series)
+{
+    const struct hd_line_shape *shape = &series->line.shape;
+    const int has_own = shape->depth > BARE_DEPTH && shape->device == NULL;
+    return has_own ? &series->bare_line : &series->line;
+}
+
+static hd_status open_series(struct trial *trial, const struct hd_line_plugin *plugin,
+                             struct hd_p2p_side *side, struct hd_problem *problem)
+{
+    struct series *series = &trial->series[trial->series_count++];
+    struct hd_line *line = &series->line;
+    const uint32_t capacity = trial->round_count * trial->row->latency_count;
+
+    *series = (struct series){.side = side};
+    hd_status status = open_line(trial, plugin, line, problem);
+    if (status == HD_OK && bare_line(series) != line) {
+        status = open_line(trial, plugin, bare_line(series), problem);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    status = hd_line_is_in_place(line, &side->is_in_place);
+    if (status == HD_OK) {
+        status = hd_exchange_take(&series->whole, capacity);
+    }
+    if (status == HD_OK) {
+        status = hd_exchange_take(&series->bare, capacity);
+    }
+    if (status == HD_OK) {
+        struct hd_channel_stats stats = {.size = sizeof stats};
+        if (line->ops->stats != NULL) {
+            line->ops->stats(line->transport, line->out, &stats);
+        }
+        memcpy(side->lane, stats.lane, sizeof side->lane);
+        return HD_OK;
+    }
+    return hd_line_blame(line, status, problem);
+}
+
+static hd_status open_all(struct trial *trial, struct hd_problem *problem)
+{
+    const struct hd_p2p_request *request = trial->request;
+    const struct hd_line_plugin raw = {.plugin = &hd_bench_raw};
+    hd_status status = hd_line_bodies(trial->row->bytes, trial->bodies);
+
+    if (status != HD_OK) {
+        return hd_problem_set(problem, status, HD_EXIT_FAILED,
+                              "no memory for messages of %llu bytes",
+                              (unsigned long long)trial->row->bytes);
+    }
+    for (uint32_t i = 0; status == HD_OK && i < request->candidate_count; i++) {
+        status = open_series(trial, &request->candidates[i], &trial->row->sides[i], problem);
+    }
+    if (status == HD_OK && trial->device != NULL) {
+        status = hd_exchange_take(&trial->copies, trial->round_count * trial->row->latency_count);
+    } else if (status == HD_OK && trial->has_raw) {
+        status = open_series(trial, &raw, &trial->row->raw, problem);
+    }
+    return status;
+}
+
+static hd_status close_all(struct trial *trial, struct hd_problem *problem)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; i < trial->series_count; i++) {
+        struct series *series = &trial->series[i];
+        hd_exchange_give(&series->whole);
+        hd_exchange_give(&series->bare);
+        if (status == HD_OK && bare_line(series) != &series->line) {
+            status = hd_line_close(&series->bare_line, problem);
+        }
+        if (status == HD_OK) {
+            status = hd_line_close(&series->line, problem);
+        }
+    }
+    hd_exchange_give(&trial->copies);
+    hd_memory_give((void *)trial->bodies[0]);
+    return status;
+}
+
+/* One turn of one line on a device. */
+static hd_status take_device_turn(struct trial *trial, struct series *series, uint32_t round)
+{
+    const struct hd_exchange latency = {.count = trial->row->latency_count};
+    const struct hd_exchange stream = {.count = trial->row->stream_count,
+                                       .window = trial->row->window,
+                                       .is_both = trial->request->is_both};
+    const hd_status status = hd_exchange_latency(&series->line, &latency, &series->whole);
+
+    return status == HD_OK
+               ? hd_exchange_stream(&series->line, &stream, &series->whole_gbytes[round])
+               : status;
+}
+
+/* The yardstick's turn: rank 1 leaves the device alone meanwhile. */
+static hd_status take_copy_turn(struct trial *trial, uint32_t round, struct hd_problem *problem)
+{
+    struct hd_exchange_sample *sample = &trial->copies;
+    const struct hd_bench_copies copies = {.bytes = trial->row->bytes,
+                                           .count = trial->row->stream_count,
+                                           .each_us = sample->half_us + sample->count,
+                                           .each_count = trial->row->latency_count};
+    struct hd_line *line = &trial->series[0].line;
+    hd_status status = HD_OK;
+
+    if (trial->rank->rank == 0) {
+        status = hd_bench_device_copy(trial->device, &copies, &trial->copy_gbytes[round]);
+        sample->count += copies.each_count;
+    }
+    if (status != HD_OK) {
+        return hd_bench_device_blame(trial->device, status, problem);
+    }
+    hd_line_renew(line);
+    status = hd_line_fence(line);
+    return status == HD_OK ? HD_OK : hd_line_blame(line, status, problem);
+}
+
+/* One turn of one transport: latency and stream, whole and bare. */
+static hd_status take_turn(struct trial *trial, struct series *series, uint32_t round)
+{
+    struct hd_exchange latency = {.count = trial->row->latency_count, .is_whole = 1};
+
+    if (trial->device != NULL) {
+        return take_device_turn(trial, series, round);
+    }
+    struct hd_exchange stream = {.count = trial->row->stream_count,
+                                 .window = trial->row->window,
+                                 .is_whole = 1,
+                                 .is_both = trial->request->is_both};
+
+    hd_status status = hd_exchange_latency(&series->line, &latency, &series->whole);
+    latency.is_whole = 0;
+    if (status == HD_OK) {
+        status = hd_exchange_latency(bare_line(series), &latency, &series->bare);
+    }
+    if (status == HD_OK) {
+        status = hd_exchange_stream(&series->line, &stream, &series->whole_gbytes[round]);
+    }
+    stream.is_whole = 0;
+    if (status == HD_OK) {
+        status = hd_exchange_stream(&series->line, &stream, &series->bare_gbytes[round]);
+    }
+    return status;
+}
+
+static int drives_ucx(const struct hd_line_plugin *plugin)
+{
+    const struct hd_plugin *carrier = plugin->inner != NULL ? plugin->inner : plugin->plugin;
+    return strncmp(carrier->name, "ucx_", 4) == 0;
+}
+
+/* Beside each candidate that drives UCX; where none does, beside the first. */
+static int wants_perftest(const struct hd_p2p_request *request, uint32_t candidate)
+{
+    int is_any = 0;
+
+    for (uint32_t i = 0; i < request->candidate_count; i++) {
+        is_any |= drives_ucx(&request->candidates[i]);
+    }
+    return drives_ucx(&request->candidates[candidate]) || (!is_any && candidate == 0);
+}
+
+/* The seal crosses with a message, so its yardstick carries as much; what counts are the message's
+   own bytes. */
+static hd_status run_perftest(struct trial *trial, uint32_t candidate)
+{
+    const struct hd_line_plugin *line = &trial->request->candidates[candidate];
+    const struct hd_plugin *carrier = line->inner != NULL ? line->inner : line->plugin;
+    const uint32_t is_sealed = (carrier->capabilities & HD_TRANSPORT_SEALED) != 0;
+    const struct hd_perftest_request request = {
+        .plugin = carrier,
+        .options = line->inner != NULL ? line->inner_options : line->options,
+        .address = trial->request->address,
+        .bytes = trial->row->bytes,
+        .beside_bytes = is_sealed ? HD_SEAL_BYTES : 0,
+        .latency_count = trial->row->latency_count,
+        .stream_count = trial->row->stream_count,
+        .window = trial->row->window,
+    };
+    return hd_perftest_run(trial->rank, &request, &trial->row->sides[candidate].perftest);
+}
+
+static hd_status run_perftests(struct trial *trial)
+{
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < trial->request->candidate_count; i++) {
+        status = wants_perftest(trial->request, i) ? run_perftest(trial, i) : HD_OK;
+    }
+    return status;
+}
+
+/* What comes before the first round counts for nothing but its wrong messages. */
+static hd_status warm_up(struct trial *trial, struct series *series)
+{
+    const uint32_t asked = trial->request->warmup;
+    const struct hd_exchange latency = {.count = asked > 0 ? asked : trial->row->depth,
+                                        .is_whole = 1};
+    const struct hd_exchange stream = {.count = latency.count,
+                                       .window = trial->row->window,
+                                       .is_whole = 1,
+                                       .is_both = trial->request->is_both};
+    struct hd_exchange_sample none = {0};
+    double gbytes;
+
+    const hd_status status = hd_exchange_latency(&series->line, &latency, &none);
+    return status == HD_OK ? hd_exchange_stream(&series->line, &stream, &gbytes) : status;
+}
+
+/* Of the line that failed. */
+static hd_status blame(struct series *series, hd_status status, struct hd_problem *problem)
+{
+    const int is_bare = series->bare_line.failure.exit_code != 0;
+    return hd_line_blame(is_bare ? &series->bare_line : &series->line, status, problem);
+}
+
+static hd_status measure(struct trial *trial, struct hd_problem *problem)
+{
+    for (uint32_t i = 0; i < trial->series_count; i++) {
+        const hd_status status = warm_up(trial, &trial->series[i]);
+        if (status != HD_OK) {
+            return blame(&trial->series[i], status, problem);
+        }
+    }
+    for (uint32_t round = 0; round < trial->round_count; round++) {
+        for (uint32_t i = 0; i < trial->series_count; i++) {
+            const hd_status status = take_turn(trial, &trial->series[i], round);
+            if (status != HD_OK) {
+                return blame(&trial->series[i], status, problem);
+            }
+        }
+        hd_status status = trial->device == NULL ? run_perftests(trial) : HD_OK;
+        if (status != HD_OK) {
+            return blame(&trial->series[0], status, problem);
+        }
+        status = trial->device != NULL ? take_copy_turn(trial, round, problem) : HD_OK;
+        if (status != HD_OK) {
+            return status;
+        }
+    }
+    return HD_OK;
+}
+
+/* Rank 1's counts, and the spreads of rank 0. */
+static hd_status conclude(struct trial *trial, struct series *series)
+{
+    struct hd_line *line = &series->line;
+    const struct hd_line *bare = &series->bare_line;
+    const uint64_t mine[] = {line->checked_count + bare->checked_count,
+                             line->wrong_count + bare->wrong_count};
+    uint64_t theirs[2];
+
+    hd_line_renew(line);
+    const hd_status status = hd_line_swap(line, mine, theirs, sizeof theirs);
+    if (status != HD_OK) {
+        return status;
+    }
+    series->side->message_count = mine[0] + theirs[0];
+    series->side->wrong_count = mine[1] + theirs[1];
+    hd_bench_tail(series->whole.half_us, series->whole.count, &series->side->whole_us);
+    hd_bench_tail(series->bare.half_us, series->bare.count, &series->side->bare_us);
+    hd_bench_spread(series->whole_gbytes, trial->round_count, &series->side->whole_gbytes);
+    hd_bench_spread(series->bare_gbytes, trial->device == NULL ? trial->round_count : 0,
+                    &series->side->bare_gbytes);
+    return HD_OK;
+}
+
+static hd_status measure_size(struct trial *trial, struct hd_problem *problem)
+{
+    struct hd_problem ending = {0};
+    hd_status status = open_all(trial, problem);
+
+    if (status == HD_OK) {
+        status = measure(trial, problem);
+    }
+    for (uint32_t i = 0; status == HD_OK && i < trial->series_count; i++) {
+        status = conclude(trial, &trial->series[i]);
+        if (status != HD_OK) {
+            return blame(&trial->series[i], status, problem);
+        }
+    }
+    if (status != HD_OK) {
+        return status; /* the process ends, and all that it holds with it */
+    }
+    if (trial->device != NULL && trial->rank->rank == 0) {
+        struct hd_p2p_side *copy = &trial->row->raw;
+        hd_bench_tail(trial->copies.half_us, trial->copies.count, &copy->whole_us);
+        hd_bench_spread(trial->copy_gbytes, trial->round_count, &copy->whole_gbytes);
+    }
+    trial->row->is_measured = 1;
+    return close_all(trial, &ending) == HD_OK
+               ? HD_OK
+               : (*problem = ending, HD_SYSTEM); /* nothing was wrong before */
+}
+
+/* --- both ranks ------------------------------------------------------------------------------ */
+
+static hd_status measure_sizes(struct hd_bench_rank *rank, struct hd_p2p_result *result,
+                               struct hd_bench_device *device, struct hd_problem *problem)
+{
+    static struct trial trial;
+    const struct hd_p2p_request *request = rank->context;
+    uint32_t instance = 0;
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < request->size_count; i++) {
+        struct hd_p2p_row *row = &result->rows[i];
+        row->bytes = request->sizes[i];
+        for (uint32_t side = 0; side < HD_P2P_CANDIDATE_MAX; side++) {
+            row->sides[side].perftest = (struct hd_perftest){.latency_us = NAN, .gbytes = NAN};
+        }
+        choose(request, row);
+        trial = (struct trial){.rank = rank,
+                               .request = request,
+                               .row = row,
+                               .device = device,
+                               .has_raw = result->has_raw,
+                               .round_count = round_count(request),
+                               .instance = instance};
+        status = measure_size(&trial, problem);
+        instance = trial.instance;
+    }
+    return status;
+}
+
+/* Rank 1 measures too, and nobody reads it. */
+static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
+{
+    static struct hd_p2p_result unread;
+    static struct hd_bench_device device;
+    const struct hd_p2p_request *request = rank->context;
+    const uint32_t has_device = request->lender.kernel != NULL;
+    struct hd_p2p_result *result = rank->rank == 0 ? rank->results : &unread;
+    hd_status status = HD_OK;
+
+    result->has_raw = has_device || hd_bench_share_host(request->link);
+    result->row_count = request->size_count;
+    if (has_device) {
+        status = hd_bench_device_open(&device, rank, &request->lender,
+                                      request->sizes[request->size_count - 1], problem);
+    }
+    if (status == HD_OK && has_device) {
+        snprintf(result->device, sizeof result->device, "%s", device.lent.about.effective);
+    }
+    if (status == HD_OK) {
+        status = measure_sizes(rank, result, has_device ? &device : NULL, problem);
+    }
+    if (status == HD_OK) {
+        hd_bench_device_close(&device);
+    }
+    return status;
+}
+
+hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_result *result,
+                       struct hd_problem *problem)
+{
+    const struct hd_bench_ranks ranks = {
+        .context = request,
+        .result_bytes = sizeof *result,
+        .gather_bytes = GATHER_BYTES,
+        .timeout_ns = (uint64_t)(request->timeout_s * 1e9),
+        .has_own_cores = 1,
+        .link = request->link,
+        .body = body,
+    };
+
+    assert(request->size_count > 0 && request->size_count <= HD_P2P_SIZE_MAX);
+    assert(request->iterations <= HD_P2P_ITERATIONS_MAX);
+    *result = (struct hd_p2p_result){0};
+    for (uint32_t i = 0; i < request->candidate_count; i++) {
+        const hd_status status =
+            hd_line_check_hosts(&request->candidates[i], request->link, problem);
+        if (status != HD_OK) {
+            return status;
+        }
+    }
+    return hd_bench_ranks_run(&ranks, result, problem);
+}

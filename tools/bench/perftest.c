@@ -1,0 +1,307 @@
+/* bench/perftest.c - one server, one client, and what the client says last. */
+#include "bench/perftest.h"
+#include "base/clock.h"
+#include "base/option.h"
+#include "bench/bench.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_MISSING = 127, TEXT_BYTES = 4096, WORD_MAX = 20, RETRY_MS = 20 };
+
+#define PROGRAM      "ucx_perftest"
+#define MIB_A_SECOND 1048576e-9 /* of ucx_perftest's MB/s, in 1e9 bytes a second */
+
+/* What both say before a test. */
+struct card {
+    uint32_t is_here; /* the program is installed */
+    uint16_t port;    /* rank 0's, free a moment ago; 0: none */
+    uint32_t is_over;
+    double value;
+};
+
+static int is_installed(void)
+{
+    const char *path = getenv("PATH");
+    char file[512];
+
+    while (path != NULL && *path != '\0') {
+        const size_t length = strcspn(path, ":");
+        const int written = snprintf(file, sizeof file, "%.*s/" PROGRAM, (int)length, path);
+        if (written > 0 && (size_t)written < sizeof file && access(file, X_OK) == 0) {
+            return 1;
+        }
+        path += length + (path[length] == ':');
+    }
+    return 0;
+}
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof address;
+    uint16_t port = 0;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (listener >= 0 && bind(listener, (const struct sockaddr *)&address, sizeof address) == 0 &&
+        getsockname(listener, (struct sockaddr *)&address, &bytes) == 0) {
+        port = ntohs(address.sin_port);
+    }
+    if (listener >= 0) {
+        close(listener);
+    }
+    return port;
+}
+
+/* --- a child --------------------------------------------------------------------------------- */
+
+/* The value of one of the plugin's options; NULL: it has none of that name. */
+static const struct hd_option_value *option(const struct hd_perftest_request *request,
+                                            const char *name)
+{
+    for (uint32_t i = 0; i < request->plugin->option_count; i++) {
+        if (strcmp(request->plugin->options[i].name, name) == 0) {
+            return &request->options[i];
+        }
+    }
+    return NULL;
+}
+
+/* What ucx_tag and ucx_put ask of UCX. */
+static void set_environment(const struct hd_perftest_request *request)
+{
+    const struct hd_option_value *tls = option(request, "tls");
+    const struct hd_option_value *rendezvous = option(request, "rendezvous_bytes");
+    const struct hd_option_value *element = option(request, "element_bytes");
+    char text[32];
+
+    setenv("UCX_MM_ERROR_HANDLING", "y", 1);
+    if (tls != NULL && tls->text != NULL && strcmp(tls->text, "auto") != 0) {
+        setenv("UCX_TLS", tls->text, 1);
+    }
+    if (rendezvous != NULL) {
+        snprintf(text, sizeof text, "%lld", (long long)rendezvous->integer);
+        setenv("UCX_RNDV_THRESH", text, 1);
+    }
+    if (element != NULL) {
+        snprintf(text, sizeof text, "%lld", (long long)element->integer);
+        setenv("UCX_MM_FIFO_ELEM_SIZE", text, 1);
+    }
+}
+
+/* The child and the reading end of its output; -1: it could not be started. */
+static pid_t start(const struct hd_perftest_request *request, char **words, int *output)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return -1;
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        set_environment(request);
+        dup2(ends[1], STDOUT_FILENO);
+        dup2(nothing, STDERR_FILENO);
+        execvp(PROGRAM, words);
+        _exit(EXIT_MISSING);
+    }
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        return -1;
+    }
+    *output = ends[0];
+    return child;
+}
+
+/* Reads to the end, or to the deadline, and reaps: the exit code, or -1. */
+static int collect(pid_t child, int output, uint64_t end_ns, char text[TEXT_BYTES])
+{
+    size_t length = 0;
+    ssize_t got = 1;
+    int state = 0;
+
+    while (got > 0) {
+        struct pollfd awaited = {.fd = output, .events = POLLIN};
+        const uint64_t now_ns = hd_now_ns();
+        if (now_ns >= end_ns || poll(&awaited, 1, (int)((end_ns - now_ns) / HD_MS_NS) + 1) == 0) {
+            kill(child, SIGKILL);
+            break;
+        }
+        char drain[256];
+        char *into = length < TEXT_BYTES - 1 ? text + length : drain;
+        const size_t room = length < TEXT_BYTES - 1 ? TEXT_BYTES - 1 - length : sizeof drain;
+        got = read(output, into, room);
+        length += got > 0 && into != drain ? (size_t)got : 0;
+        got = got < 0 && errno == EINTR ? 1 : got;
+    }
+    text[length] = '\0';
+    close(output);
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
+    }
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+/* --- a test ---------------------------------------------------------------------------------- */
+
+/* The last line of numbers: iterations, median latency, its mean, its total, MB/s, .. */
+static double read_value(const char *text, uint32_t is_latency)
+{
+    double value = NAN;
+
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        double numbers[5];
+        unsigned long long count;
+        line += *line == '\n';
+        if (sscanf(line, "%llu,%lf,%lf,%lf,%lf,%lf", &count, &numbers[0], &numbers[1], &numbers[2],
+                   &numbers[3], &numbers[4]) == 6) {
+            value = is_latency ? numbers[0] : numbers[4] * MIB_A_SECOND;
+        }
+    }
+    return value;
+}
+
+struct one_test {
+    const struct hd_perftest_request *request;
+    const char *name; /* "tag_lat" */
+    uint32_t is_latency, count;
+    uint64_t deadline_ns; /* of the child; its rank's is later */
+};
+
+/* The client comes when the server listens; until then it is refused at once, and tries again. */
+static double run_client(const struct one_test *test, uint16_t port)
+{
+    const struct timespec pause = {0, RETRY_MS * (long)HD_MS_NS};
+    char port_text[16], bytes[24], count[16], warmup[16], window[16], text[TEXT_BYTES];
+    char *words[WORD_MAX] = {PROGRAM, (char *)test->request->address,
+                             "-p",    port_text,
+                             "-t",    (char *)test->name,
+                             "-s",    bytes,
+                             "-n",    count,
+                             "-w",    warmup,
+                             "-O",    window,
+                             "-e",    "-f",
+                             "-v",    NULL};
+    int output = -1, code = 1;
+
+    snprintf(port_text, sizeof port_text, "%u", port);
+    snprintf(bytes, sizeof bytes, "%llu",
+             (unsigned long long)(test->request->bytes + test->request->beside_bytes));
+    snprintf(count, sizeof count, "%u", test->count);
+    snprintf(warmup, sizeof warmup, "%u", test->count / 10 + 1);
+    snprintf(window, sizeof window, "%u", test->is_latency ? 1 : test->request->window);
+    while (code != 0 && code != EXIT_MISSING && hd_now_ns() < test->deadline_ns) {
+        const pid_t child = start(test->request, words, &output);
+        code = child > 0 ? collect(child, output, test->deadline_ns, text) : EXIT_MISSING;
+        if (code != 0) {
+            nanosleep(&pause, NULL);
+        }
+    }
+    const double share =
+        (double)test->request->bytes / (double)(test->request->bytes + test->request->beside_bytes);
+    return code == 0 ? read_value(text, test->is_latency) * (test->is_latency ? 1 : share) : NAN;
+}
+
+/* One test: rank 0 serves while rank 1 asks. */
+static hd_status run_test(const struct hd_bench_rank *rank, const struct one_test *test,
+                          double *value)
+{
+    const struct card mine = {.port = rank->rank == 0 ? free_port() : 0};
+    struct card theirs = {0}, end = {.is_over = 1, .value = NAN};
+    char port_text[16];
+    char *words[] = {PROGRAM, "-p", port_text, NULL};
+    char text[TEXT_BYTES];
+    int output = -1;
+    pid_t server = -1;
+
+    *value = NAN;
+    hd_status status = hd_bench_swap(rank, &mine, &theirs, sizeof mine);
+    if (status != HD_OK) {
+        return status;
+    }
+    if (rank->rank == 0) {
+        snprintf(port_text, sizeof port_text, "%u", mine.port);
+        server = start(test->request, words, &output);
+    } else {
+        end.value = run_client(test, theirs.port);
+    }
+    status = hd_bench_swap(rank, &end, &theirs, sizeof end);
+    if (server > 0) {
+        if (isnan(theirs.value)) {
+            kill(server, SIGKILL);
+        }
+        collect(server, output, test->deadline_ns, text);
+    }
+    *value = rank->rank == 0 ? theirs.value : end.value;
+    return status;
+}
+
+static hd_status run_both(const struct hd_bench_rank *rank,
+                          const struct hd_perftest_request *request, struct hd_perftest *all)
+{
+    char latency[24], stream[24];
+    struct one_test tests[] = {{request, latency, 1, request->latency_count, 0},
+                               {request, stream, 0, request->stream_count, 0}};
+    struct hd_bench_spread spread;
+    double values[2] = {NAN, NAN};
+
+    snprintf(latency, sizeof latency, "%s_lat", all->test);
+    snprintf(stream, sizeof stream, "%s_bw", all->test);
+    for (unsigned i = 0; i < 2; i++) {
+        tests[i].deadline_ns = hd_now_ns() + rank->timeout_ns / 2;
+        const hd_status status = run_test(rank, &tests[i], &values[i]);
+        if (status != HD_OK) {
+            return status;
+        }
+    }
+    if (!isnan(values[0]) && !isnan(values[1])) {
+        assert(all->call_count < HD_PERFTEST_CALL_MAX);
+        all->latencies_us[all->call_count] = values[0];
+        all->all_gbytes[all->call_count++] = values[1];
+        hd_bench_spread(all->latencies_us, all->call_count, &spread);
+        all->latency_us = spread.median;
+        hd_bench_spread(all->all_gbytes, all->call_count, &spread);
+        all->gbytes = spread.median;
+        all->missing[0] = '\0';
+    } else if (all->call_count == 0) {
+        snprintf(all->missing, sizeof all->missing,
+                 PROGRAM " gave no number: its ranks could not meet, or it has no test %s here",
+                 all->test);
+    }
+    return HD_OK;
+}
+
+hd_status hd_perftest_run(const struct hd_bench_rank *rank,
+                          const struct hd_perftest_request *request, struct hd_perftest *all)
+{
+    const struct card mine = {.is_here = (uint32_t)is_installed()};
+    struct card theirs = {0};
+
+    /* One-sided beside one-sided; all else beside two-sided messages. */
+    snprintf(all->test, sizeof all->test, "%s",
+             strcmp(request->plugin->name, "ucx_put") == 0 ? "ucp_put" : "tag");
+    const hd_status status = hd_bench_swap(rank, &mine, &theirs, sizeof mine);
+    if (status != HD_OK) {
+        return status;
+    }
+    if (!mine.is_here || !theirs.is_here) {
+        snprintf(all->missing, sizeof all->missing,
+                 PROGRAM " is not installed (Debian: ucx-utils)");
+        return HD_OK;
+    }
+    return run_both(rank, request, all);
+}

@@ -1,0 +1,208 @@
+/* bench/plan.c - planning, timed in a process of its own for each repetition. */
+#include "bench/plan.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "engine/program.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What a child leaves in memory that its parent shares. */
+struct sample {
+    uint32_t is_done;
+    uint32_t rank_count, stage_count, microbatch_count;
+    uint64_t action_count;
+    double pipeline_seconds, hash_seconds, program_seconds, pass_seconds;
+    double peak_bytes;
+    struct hd_problem problem;
+};
+
+/* What the functions of one repetition hand on. */
+struct trial {
+    struct hd_config *config;
+    const struct hd_job_plugins *plugins;
+    struct sample *sample;
+    uint64_t action_count; /* of the yardstick */
+};
+
+static double seconds_since(uint64_t begin_ns)
+{
+    return (double)(hd_now_ns() - begin_ns) * 1e-9;
+}
+
+static void hash_pipeline(const struct hd_pipeline *pipeline)
+{
+    uint8_t digest[HD_HASH_BYTES];
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    hd_pipeline_hash(pipeline, &hash);
+    hd_hash_end(&hash, digest);
+}
+
+static void plan_once(const struct trial *trial)
+{
+    struct sample *sample = trial->sample;
+    struct hd_pipeline *pipeline = NULL;
+    struct hd_program program = {0};
+    struct rusage usage;
+
+    uint64_t begin_ns = hd_now_ns();
+    hd_status status = hd_job_plan(trial->config, trial->plugins, &pipeline, &sample->problem);
+    sample->pipeline_seconds = seconds_since(begin_ns);
+    if (status != HD_OK) {
+        return;
+    }
+    begin_ns = hd_now_ns();
+    hash_pipeline(pipeline);
+    sample->hash_seconds = seconds_since(begin_ns);
+    begin_ns = hd_now_ns();
+    status = hd_program_create(pipeline, 0, &program, &sample->problem);
+    sample->program_seconds = seconds_since(begin_ns);
+    getrusage(RUSAGE_SELF, &usage);
+    sample->peak_bytes = (double)usage.ru_maxrss * 1024.0;
+    sample->rank_count = pipeline->rank_count;
+    sample->stage_count = pipeline->stage_count;
+    sample->microbatch_count = pipeline->microbatch_count;
+    sample->action_count = pipeline->action_count;
+    sample->is_done = status == HD_OK;
+    hd_program_finish(&program);
+    hd_pipeline_destroy(pipeline);
+}
+
+/* The sum is kept where the compiler must write it, or it would not read at all. */
+static void pass_once(const struct trial *trial)
+{
+    struct sample *sample = trial->sample;
+    volatile uint64_t kept;
+    uint64_t sum = 0;
+
+    const uint64_t begin_ns = hd_now_ns();
+    struct hd_action *actions =
+        hd_memory_take(trial->action_count * sizeof *actions, 64, "yardstick");
+    if (actions == NULL) {
+        return;
+    }
+    for (uint64_t i = 0; i < trial->action_count; i++) {
+        actions[i] = (struct hd_action){.kind = HD_FORWARD, .microbatch = (uint32_t)i};
+    }
+    for (uint64_t i = 0; i < trial->action_count; i++) {
+        sum += actions[i].microbatch + actions[i].stage;
+    }
+    kept = sum;
+    (void)kept;
+    sample->pass_seconds = seconds_since(begin_ns);
+    sample->is_done = 1;
+    hd_memory_give(actions);
+}
+
+/* Runs `work` in a child; its sample is back when this returns HD_OK. */
+static hd_status try_in_child(const struct trial *trial, void (*work)(const struct trial *),
+                              struct hd_problem *problem)
+{
+    int state = 0;
+
+    memset(trial->sample, 0, sizeof *trial->sample);
+    const pid_t child = fork();
+    if (child == 0) {
+        work(trial);
+        _exit(0);
+    }
+    if (child < 0) {
+        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "fork: %s", strerror(errno));
+    }
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
+    }
+    if (trial->sample->is_done) {
+        return HD_OK;
+    }
+    if (trial->sample->problem.exit_code != 0) {
+        *problem = trial->sample->problem;
+        return HD_INVALID;
+    }
+    return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
+                          "the process that measures ended early%s",
+                          WIFSIGNALED(state) ? ", by a signal" : "");
+}
+
+/* One row of numbers a quantity, one column a repetition. */
+enum { PIPELINE, HASH, PROGRAM, ALL, PASS, PEAK, ROW_COUNT };
+
+static void keep(double *rows, uint32_t iterations, uint32_t index, const struct sample *sample)
+{
+    rows[PIPELINE * iterations + index] = sample->pipeline_seconds;
+    rows[HASH * iterations + index] = sample->hash_seconds;
+    rows[PROGRAM * iterations + index] = sample->program_seconds;
+    rows[ALL * iterations + index] =
+        sample->pipeline_seconds + sample->hash_seconds + sample->program_seconds;
+    rows[PEAK * iterations + index] = sample->peak_bytes;
+}
+
+static void conclude(double *rows, uint32_t iterations, struct hd_bench_plan *result)
+{
+    struct hd_bench_spread *const spreads[ROW_COUNT] = {
+        [PIPELINE] = &result->pipeline_seconds, [HASH] = &result->hash_seconds,
+        [PROGRAM] = &result->program_seconds,   [ALL] = &result->seconds,
+        [PASS] = &result->pass_seconds,         [PEAK] = &result->peak_bytes,
+    };
+
+    for (uint32_t row = 0; row < ROW_COUNT; row++) {
+        hd_bench_spread(rows + (uint64_t)row * iterations, iterations, spreads[row]);
+    }
+    result->nanoseconds_per_action = result->seconds.median * 1e9 / (double)result->action_count;
+    result->ratio = hd_bench_ratio(result->seconds.median, result->pass_seconds.median);
+}
+
+static hd_status repeat(struct trial *trial, uint32_t iterations, struct hd_bench_plan *result,
+                        struct hd_problem *problem)
+{
+    double *rows = hd_memory_take((uint64_t)ROW_COUNT * iterations * sizeof *rows, 64, "bench");
+    hd_status status = HD_OK;
+
+    if (rows == NULL) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the results");
+    }
+    for (uint32_t i = 0; status == HD_OK && i < iterations; i++) {
+        status = try_in_child(trial, plan_once, problem);
+        if (status != HD_OK) {
+            break;
+        }
+        keep(rows, iterations, i, trial->sample);
+        result->rank_count = trial->sample->rank_count;
+        result->stage_count = trial->sample->stage_count;
+        result->microbatch_count = trial->sample->microbatch_count;
+        result->action_count = trial->sample->action_count;
+        trial->action_count = trial->sample->action_count;
+        status = try_in_child(trial, pass_once, problem);
+        rows[(uint64_t)PASS * iterations + i] = trial->sample->pass_seconds;
+    }
+    if (status == HD_OK) {
+        conclude(rows, iterations, result);
+    }
+    hd_memory_give(rows);
+    return status;
+}
+
+hd_status hd_bench_plan(struct hd_config *config, const struct hd_job_plugins *plugins,
+                        uint32_t iterations, struct hd_bench_plan *result,
+                        struct hd_problem *problem)
+{
+    struct trial trial = {.config = config, .plugins = plugins};
+
+    assert(iterations > 0 && iterations <= HD_BENCH_ITERATIONS_MAX);
+    *result = (struct hd_bench_plan){0};
+    void *shared =
+        mmap(NULL, sizeof *trial.sample, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "mmap: %s", strerror(errno));
+    }
+    trial.sample = shared;
+    const hd_status status = repeat(&trial, iterations, result, problem);
+    munmap(shared, sizeof *trial.sample);
+    return status;
+}

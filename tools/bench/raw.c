@@ -1,0 +1,262 @@
+/* bench/raw.c - what two processes that share memory cannot do without. */
+#include "bench/raw.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 128, LOOK_COUNT = 2000, CHANNEL_MAX = 4 };
+
+/* The head of a channel: two words, each with one writer. */
+struct words {
+    _Alignas(LINE_BYTES) _Atomic uint64_t arrived;
+    _Alignas(LINE_BYTES) _Atomic uint64_t credit;
+};
+
+/* Rank 0 makes the memory of all channels. */
+struct card {
+    int32_t pid, descriptor;
+    int32_t error; /* errno; 0: it is there */
+};
+
+struct lane {
+    struct words *words;
+    unsigned char *slots;
+    uint64_t depth, stride_bytes;
+    uint64_t posted_count; /* source */
+    int is_source;
+};
+
+struct hd_transport {
+    const struct hd_host *host;
+    unsigned char *memory;
+    uint64_t bytes;
+    struct lane lanes[CHANNEL_MAX];
+};
+
+static uint64_t stride_of(const struct hd_channel *channel)
+{
+    return (channel->bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
+static uint64_t lane_bytes(const struct hd_channel *channel)
+{
+    return sizeof(struct words) + channel->depth * stride_of(channel);
+}
+
+static hd_status refuse(const struct hd_transport *raw, const char *what, int error)
+{
+    char text[256];
+    const struct hd_error said = {sizeof said, HD_SYSTEM, UINT32_MAX, UINT32_MAX, 0, text};
+
+    snprintf(text, sizeof text, "%s: %s", what, strerror(error));
+    return raw->host->fail(raw->host->context, &said);
+}
+
+/* --- open ------------------------------------------------------------------------------------ */
+
+/* The descriptor, or -1 with errno; all pages are there afterwards. */
+static int make(uint64_t bytes)
+{
+    const int descriptor = memfd_create("heddle-yardstick", MFD_CLOEXEC);
+    const int error = descriptor < 0 ? errno : posix_fallocate(descriptor, 0, (off_t)bytes);
+
+    if (error != 0 && descriptor >= 0) {
+        close(descriptor);
+    }
+    errno = error;
+    return error == 0 ? descriptor : -1;
+}
+
+static int find(const struct card *card)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", card->pid, card->descriptor);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* The memory of rank 0, which keeps it open until the other has it too. */
+static hd_status share(struct hd_transport *raw, uint64_t deadline_ns)
+{
+    const struct hd_host *host = raw->host;
+    const int is_maker = host->rank == 0;
+    int descriptor = is_maker ? make(raw->bytes) : -1;
+    struct card card = {getpid(), descriptor, is_maker && descriptor < 0 ? errno : 0};
+
+    hd_status status = is_maker ? host->put(host->context, "card", &card, sizeof card) : HD_OK;
+    if (status == HD_OK) {
+        status = host->get(host->context, "card", &card, sizeof card, deadline_ns);
+    }
+    if (status == HD_OK && card.error != 0) {
+        status = refuse(raw, "no shared memory", card.error);
+    }
+    if (status == HD_OK && !is_maker) {
+        descriptor = find(&card);
+    }
+    if (status == HD_OK && descriptor < 0) {
+        status = refuse(raw, "the memory of rank 0", errno);
+    }
+    if (status == HD_OK) {
+        void *memory = mmap(NULL, raw->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                            descriptor, 0);
+        raw->memory = memory != MAP_FAILED ? memory : NULL;
+        status = memory != MAP_FAILED ? HD_OK : refuse(raw, "mmap", errno);
+    }
+    if (status == HD_OK) {
+        status = host->fence(host->context, deadline_ns);
+    }
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+    return status;
+}
+
+static void close_raw(struct hd_transport *raw, uint64_t deadline_ns)
+{
+    (void)deadline_ns;
+    if (raw != NULL) {
+        if (raw->memory != NULL) {
+            munmap(raw->memory, raw->bytes);
+        }
+        raw->host->free(raw->host->context, raw);
+    }
+}
+
+static hd_status open_raw(const struct hd_transport_setup *setup, struct hd_transport **instance)
+{
+    const struct hd_host *host = setup->host;
+    struct hd_transport *raw = host->alloc(host->context, sizeof *raw, 64, "bench");
+    uint64_t offset_bytes = 0;
+
+    if (raw == NULL || setup->channel_count > CHANNEL_MAX) {
+        host->free(host->context, raw);
+        return HD_NO_MEMORY;
+    }
+    raw->host = host;
+    for (uint32_t i = 0; i < setup->channel_count; i++) {
+        raw->bytes += lane_bytes(setup->channels[i]);
+    }
+    const hd_status status = share(raw, setup->deadline_ns);
+    if (status != HD_OK) {
+        close_raw(raw, setup->deadline_ns);
+        return status;
+    }
+    for (uint32_t i = 0; i < setup->channel_count; i++) {
+        const struct hd_channel *channel = setup->channels[i];
+        unsigned char *head = raw->memory + offset_bytes;
+        raw->lanes[i] = (struct lane){.words = (struct words *)(void *)head,
+                                      .slots = head + sizeof(struct words),
+                                      .depth = channel->depth,
+                                      .stride_bytes = stride_of(channel),
+                                      .is_source = channel->source == host->rank};
+        offset_bytes += lane_bytes(channel);
+    }
+    *instance = raw;
+    return HD_OK;
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+static void *slot(struct hd_transport *raw, const struct hd_message *message)
+{
+    const struct lane *lane = &raw->lanes[message->channel];
+    return lane->slots + message->sequence % lane->depth * lane->stride_bytes;
+}
+
+/* Has the word come to what answers for this message? */
+static hd_status test(struct hd_transport *raw, const struct hd_message *message)
+{
+    const struct lane *lane = &raw->lanes[message->channel];
+    const uint64_t behind =
+        lane->is_source && message->sequence >= lane->posted_count ? lane->depth : 0;
+    const _Atomic uint64_t *word = lane->is_source ? &lane->words->credit : &lane->words->arrived;
+
+    return atomic_load_explicit(word, memory_order_acquire) + behind > message->sequence
+               ? HD_OK
+               : HD_IN_PROGRESS;
+}
+
+static hd_status reserve(struct hd_transport *raw, const struct hd_message *message)
+{
+    return test(raw, message) == HD_OK ? HD_OK : HD_BUSY;
+}
+
+static void publish(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+static hd_status post_send(struct hd_transport *raw, const struct hd_message *message, void *stream)
+{
+    (void)stream;
+    raw->lanes[message->channel].posted_count = message->sequence + 1;
+    publish(&raw->lanes[message->channel].words->arrived, message->sequence + 1);
+    return HD_OK;
+}
+
+static hd_status post_recv(struct hd_transport *raw, const struct hd_message *message)
+{
+    (void)raw;
+    (void)message;
+    return HD_OK;
+}
+
+static hd_status release(struct hd_transport *raw, const struct hd_message *message, void *stream)
+{
+    (void)stream;
+    publish(&raw->lanes[message->channel].words->credit, message->sequence + 1);
+    return HD_OK;
+}
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static hd_status wait(struct hd_transport *raw, const struct hd_message *message, void *stream,
+                      uint64_t deadline_ns)
+{
+    hd_status status = test(raw, message);
+
+    (void)stream;
+    for (uint32_t look = 0; status == HD_IN_PROGRESS && look < LOOK_COUNT; look++) {
+        pause_briefly();
+        status = test(raw, message);
+    }
+    while (status == HD_IN_PROGRESS && raw->host->now_ns(raw->host->context) < deadline_ns) {
+        sched_yield();
+        status = test(raw, message);
+    }
+    return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
+}
+
+static const struct hd_transport_ops ops = {
+    .size = sizeof ops,
+    .open = open_raw,
+    .slot = slot,
+    .reserve = reserve,
+    .post_send = post_send,
+    .post_recv = post_recv,
+    .test = test,
+    .wait = wait,
+    .release = release,
+    .close = close_raw,
+};
+
+const struct hd_plugin hd_bench_raw = {
+    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_IN_PLACE,
+    .name = "raw",
+    .summary = "the yardstick",
+    .ops = &ops,
+};

@@ -1,0 +1,419 @@
+/* bench/skew.c - lateness by lateness: compute alone, and compute with a message under way. */
+#include "bench/skew.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "bench/bench.h"
+#include "bench/skew_work.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { GATHER_BYTES = 256, DEPTH = 2 };
+
+/* In stages. */
+static const double lateness[HD_SKEW_POINT_MAX] = {0, 0.25, 0.5, 1, 2};
+
+#define NS_A_MS 1e6
+
+/* --- one repetition -------------------------------------------------------------------------- */
+
+struct trial {
+    struct hd_bench_rank *rank;
+    const struct hd_skew_request *request;
+    struct hd_skew_work *work;
+    struct hd_line *line;
+    uint32_t has_one_clock;
+};
+
+/* Both at once. */
+static hd_status begin(const struct trial *trial, struct hd_skew_times *times)
+{
+    hd_line_renew(trial->line);
+    const hd_status status = hd_line_fence(trial->line);
+
+    *times = (struct hd_skew_times){
+        .origin_ns = hd_now_ns(), .transfer_begin = NAN, .transfer_end = NAN, .resident = NAN};
+    return status;
+}
+
+/* What the transport has told of this message; times that it does not know are 0. */
+static double told(const struct hd_skew_times *times, uint64_t time_ns)
+{
+    return time_ns > 0 ? hd_skew_since(times->origin_ns, time_ns) : NAN;
+}
+
+static void keep_transfer(const struct hd_line *line, struct hd_skew_times *times,
+                          uint64_t sequence)
+{
+    const struct hd_transfer *transfer = &line->transfer;
+
+    if (transfer->size != 0 && transfer->sequence == sequence) {
+        times->transfer_begin = told(times, transfer->begin_ns);
+        times->transfer_end = told(times, transfer->end_ns);
+    }
+}
+
+static uint64_t later(uint64_t one_ns, uint64_t other_ns)
+{
+    return one_ns > other_ns ? one_ns : other_ns;
+}
+
+static hd_status run_source(const struct trial *trial, struct hd_skew_times *times)
+{
+    struct hd_line *line = trial->line;
+    const struct hd_message message = {.sequence = line->sent, .channel = line->out};
+    const struct hd_channel_stats before = hd_skew_stats(line);
+    struct hd_skew_watch watch = {line, before.finished_count + 1, 0};
+    uint64_t end_ns = 0;
+    hd_status status = hd_line_reserve(line, line->sent + 1);
+
+    if (status == HD_OK) {
+        status = hd_line_fill(line, line->sent);
+    }
+    if (status == HD_OK) {
+        status = hd_line_settle(line);
+    }
+    if (status == HD_OK) {
+        status = begin(trial, times);
+    }
+    if (status == HD_OK) {
+        status = hd_line_post(line);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    status = hd_skew_compute(trial->work, &watch, times, &end_ns);
+    if (status == HD_OK) {
+        status = hd_line_wait(line, &message);
+    }
+    const uint64_t free_ns = hd_now_ns();
+    /* A device ends before the host learns of it. */
+    times->source_wait = hd_skew_since(end_ns, watch.seen_ns != 0 && line->shape.device != NULL
+                                                   ? later(watch.seen_ns, end_ns)
+                                                   : free_ns);
+    times->free = hd_skew_since(times->origin_ns, watch.seen_ns != 0 ? watch.seen_ns : free_ns);
+    keep_transfer(line, times, message.sequence);
+    times->resident = (double)(hd_skew_stats(line).resident_ns - before.resident_ns) / NS_A_MS;
+    return status;
+}
+
+/* When the message is readable: for the host, or for what stands next in the stream. */
+static hd_status receive(struct hd_line *line, uint64_t *readable_ns)
+{
+    const struct hd_lent *lent = line->shape.device != NULL ? &line->shape.device->lent : NULL;
+    uint64_t mark;
+    hd_status status = hd_line_receive(line);
+
+    if (lent != NULL && status == HD_OK) {
+        status = lent->ops->mark(lent->kernel, &mark);
+    }
+    if (lent != NULL && status == HD_OK) {
+        return hd_line_reach(line, mark, readable_ns);
+    }
+    *readable_ns = hd_now_ns();
+    return status;
+}
+
+static hd_status run_target(const struct trial *trial, uint64_t late_ns,
+                            struct hd_skew_times *times)
+{
+    struct hd_line *line = trial->line;
+    const uint64_t end = line->received + 1;
+    uint64_t readable_ns = 0;
+    hd_status status = trial->request->is_posted_early ? hd_line_expect(line, end) : HD_OK;
+
+    if (status == HD_OK) {
+        status = begin(trial, times);
+    }
+    if (status == HD_OK) {
+        hd_skew_be_late(trial->work, times->origin_ns, late_ns);
+    }
+    times->arrival = hd_skew_since(times->origin_ns, hd_now_ns());
+    if (status == HD_OK) {
+        status = hd_line_expect(line, end);
+    }
+    if (status == HD_OK) {
+        status = receive(line, &readable_ns);
+        times->readable = hd_skew_since(times->origin_ns, readable_ns);
+        keep_transfer(line, times, line->received - 1);
+    }
+    if (status == HD_OK) {
+        status = hd_line_check(line, line->received - 1);
+    }
+    if (status == HD_OK) {
+        status = hd_line_release(line);
+    }
+    return status;
+}
+
+/* The same with nothing under way. */
+static hd_status run_alone(const struct trial *trial, uint64_t late_ns, struct hd_skew_times *times)
+{
+    hd_status status = begin(trial, times);
+    uint64_t end_ns;
+
+    if (status == HD_OK && trial->rank->rank == 0) {
+        struct hd_skew_watch none = {trial->line, UINT64_MAX, 0}; /* looks as often */
+        status = hd_skew_compute(trial->work, &none, times, &end_ns);
+    } else if (status == HD_OK) {
+        hd_skew_be_late(trial->work, times->origin_ns, late_ns);
+    }
+    return status == HD_OK ? hd_line_fence(trial->line) : status;
+}
+
+/* --- one lateness ---------------------------------------------------------------------------- */
+
+/* One row a quantity, one column a repetition; as the doubles of a point. */
+enum { QUANTITY_COUNT = sizeof(struct hd_skew_point) / sizeof(double) };
+_Static_assert(sizeof(struct hd_skew_point) % sizeof(double) == 0, "a point is doubles alone");
+
+/* The target's clock is the source's, or else both begin at the same fence. */
+static void conclude(const struct trial *trial, const struct hd_skew_times *alone,
+                     const struct hd_skew_times *mine, const struct hd_skew_times *theirs,
+                     struct hd_skew_point *point)
+{
+    const double shift =
+        trial->has_one_clock ? hd_skew_since(mine->origin_ns, theirs->origin_ns) : 0;
+
+    point->arrival_ms = theirs->arrival + shift;
+    point->solo_ms = alone->compute;
+    point->compute_ms = mine->compute;
+    point->begin_ms = mine->compute_begin;
+    point->stolen_ms = mine->stolen;
+    point->thread_ms = mine->thread;
+    point->source_wait_ms = mine->source_wait;
+    point->target_wait_ms = theirs->readable - theirs->arrival;
+    point->readable_ms = theirs->readable + shift;
+    point->free_ms = mine->free;
+    /* Each end knows its own: the source when it began, the target when all was there. */
+    point->transfer_begin_ms = mine->transfer_begin;
+    point->transfer_end_ms =
+        isnan(theirs->transfer_end) ? mine->transfer_end : theirs->transfer_end + shift;
+    point->resident_ms = mine->resident;
+}
+
+static hd_status repeat(const struct trial *trial, double late_ms, struct hd_skew_point *point)
+{
+    const uint32_t is_source = trial->rank->rank == 0;
+    const uint64_t late_ns = (uint64_t)(late_ms * NS_A_MS);
+    struct hd_skew_times alone, mine, theirs;
+
+    hd_status status = run_alone(trial, late_ns, &alone);
+    if (status == HD_OK) {
+        status = is_source ? run_source(trial, &mine) : run_target(trial, late_ns, &mine);
+    }
+    if (status == HD_OK) {
+        status = hd_line_swap(trial->line, &mine, &theirs, sizeof mine);
+    }
+    *point = (struct hd_skew_point){.late_ms = late_ms};
+    if (status == HD_OK && is_source) {
+        conclude(trial, &alone, &mine, &theirs, point);
+    }
+    return status;
+}
+
+static void take_medians(const struct hd_skew_point *points, uint32_t count,
+                         struct hd_skew_point *median)
+{
+    double values[HD_SKEW_ITERATIONS_MAX];
+    struct hd_bench_spread spread;
+
+    for (uint32_t quantity = 0; quantity < QUANTITY_COUNT; quantity++) {
+        uint32_t known = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            double value;
+            memcpy(&value, (const char *)&points[i] + quantity * sizeof value, sizeof value);
+            if (!isnan(value)) {
+                values[known++] = value;
+            }
+        }
+        hd_bench_spread(values, known, &spread);
+        memcpy((char *)median + quantity * sizeof(double), &spread.median, sizeof(double));
+    }
+}
+
+static hd_status measure_point(const struct trial *trial, double late_ms,
+                               struct hd_skew_point *median)
+{
+    static struct hd_skew_point points[HD_SKEW_ITERATIONS_MAX];
+    const struct hd_skew_request *request = trial->request;
+    struct hd_skew_point unread;
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < request->warmup; i++) {
+        status = repeat(trial, late_ms, &unread);
+    }
+    for (uint32_t i = 0; status == HD_OK && i < request->iterations; i++) {
+        status = repeat(trial, late_ms, &points[i]);
+    }
+    if (status == HD_OK) {
+        take_medians(points, request->iterations, median);
+    }
+    return status;
+}
+
+/* --- one transport --------------------------------------------------------------------------- */
+
+/* Whatever arrived wrong makes the rest meaningless. */
+static hd_status check_messages(struct hd_line *line, struct hd_problem *problem)
+{
+    if (line->wrong_count == 0) {
+        return HD_OK;
+    }
+    return hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_FAILED,
+                          "%s: %llu of %llu messages arrived wrong", line->plugin.plugin->name,
+                          (unsigned long long)line->wrong_count,
+                          (unsigned long long)line->checked_count);
+}
+
+static hd_status measure_line(struct trial *trial, struct hd_skew_line *found,
+                              struct hd_problem *problem)
+{
+    struct hd_line *line = trial->line;
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < HD_SKEW_POINT_MAX; i++) {
+        const double late_ms = lateness[i] * (double)trial->request->stage_ns / NS_A_MS;
+        status = measure_point(trial, late_ms, &found->points[i]);
+    }
+    if (status != HD_OK) {
+        return hd_line_blame(line, status, problem);
+    }
+    status = check_messages(line, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    const struct hd_channel_stats stats = hd_skew_stats(line);
+    memcpy(found->lane, stats.lane, sizeof found->lane);
+    found->beat_us = (uint32_t)(line->period_ns / 1000);
+    status = hd_line_close(line, problem);
+    found->point_count = status == HD_OK ? HD_SKEW_POINT_MAX : 0;
+    return status;
+}
+
+static hd_status measure_lines(struct trial *trial, struct hd_bench_device *device,
+                               struct hd_skew *result, struct hd_problem *problem)
+{
+    const struct hd_skew_request *request = trial->request;
+    const unsigned char *bodies[2];
+    hd_status status = hd_line_bodies(request->bytes, bodies);
+
+    if (status != HD_OK) {
+        return hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for messages");
+    }
+    result->line_count = request->line_count;
+    for (uint32_t i = 0; status == HD_OK && i < request->line_count; i++) {
+        struct hd_skew_line *found = &result->lines[i];
+        memcpy(found->transport, request->lines[i].name, sizeof found->transport);
+        found->has_thread = request->lines[i].has_thread;
+        *trial->line = (struct hd_line){.plugin = request->lines[i].plugin,
+                                        .shape = {.bytes = request->bytes,
+                                                  .depth = DEPTH,
+                                                  .has_thread = request->lines[i].has_thread,
+                                                  .has_engine_pulse = 1,
+                                                  .bodies = {bodies[0], bodies[1]},
+                                                  .device = device}};
+        status = hd_line_open(trial->line, trial->rank, i, problem);
+        if (status == HD_OK) {
+            status = measure_line(trial, found, problem);
+        }
+    }
+    hd_memory_give((void *)bodies[0]);
+    return status;
+}
+
+/* On a device it is rank 0's alone to compute, beside nobody: both may have the same one. */
+static hd_status calibrate(struct trial *trial, struct hd_skew *result, struct hd_problem *problem)
+{
+    struct hd_skew_work *work = trial->work;
+    hd_status status = HD_OK;
+
+    if (work->stage == NULL || trial->rank->rank == 0) {
+        status = hd_skew_calibrate(work, trial->request->stage_ns);
+    }
+    if (status != HD_OK) {
+        return hd_bench_device_blame(work->stage->device, status, problem);
+    }
+    result->pass_count = work->stage != NULL ? (uint32_t)work->stage_units : 0;
+    status = hd_bootstrap_fence(trial->rank->bootstrap, hd_now_ns() + trial->rank->timeout_ns);
+    return status == HD_OK ? HD_OK
+                           : hd_problem_set(problem, status, hd_exit_of(status),
+                                            "rank %u does not come", 1 - trial->rank->rank);
+}
+
+/* The device of this rank, and on it what it computes: rank 1 has the same, and lets it rest. */
+static hd_status open_device(const struct hd_bench_rank *rank, struct hd_bench_device *device,
+                             struct hd_bench_stage *stage, struct hd_problem *problem)
+{
+    const struct hd_skew_request *request = rank->context;
+    const hd_status status =
+        hd_bench_device_open(device, rank, &request->lender, request->bytes, problem);
+
+    return status == HD_OK
+               ? hd_bench_stage_open(stage, device, &request->block, request->seed, problem)
+               : status;
+}
+
+/* Rank 1 keeps what nobody reads. */
+static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
+{
+    static struct hd_skew_work work;
+    static struct hd_skew unread;
+    static struct hd_line line;
+    static struct hd_bench_device device;
+    static struct hd_bench_stage stage;
+    const struct hd_skew_request *request = rank->context;
+    const uint32_t has_device = request->lender.kernel != NULL;
+    struct hd_skew *result = rank->rank == 0 ? rank->results : &unread;
+    struct trial trial = {rank, request, &work, &line, hd_bench_share_host(request->link)};
+    hd_status status = HD_OK;
+
+    if (has_device) {
+        status = open_device(rank, &device, &stage, problem);
+    }
+    if (status == HD_OK && has_device) {
+        work.stage = &stage;
+        snprintf(result->device, sizeof result->device, "%s", device.lent.about.effective);
+    }
+    if (status == HD_OK) {
+        status = calibrate(&trial, result, problem);
+    }
+    if (status == HD_OK) {
+        status = measure_lines(&trial, has_device ? &device : NULL, result, problem);
+    }
+    if (status == HD_OK) {
+        hd_bench_stage_close(&stage);
+        hd_bench_device_close(&device);
+    }
+    return status;
+}
+
+hd_status hd_bench_skew(const struct hd_skew_request *request, struct hd_skew *result,
+                        struct hd_problem *problem)
+{
+    const struct hd_bench_ranks ranks = {
+        .context = request,
+        .result_bytes = sizeof *result,
+        .gather_bytes = GATHER_BYTES,
+        .timeout_ns = (uint64_t)(request->timeout_s * 1e9),
+        .link = request->link,
+        .body = body,
+    };
+    hd_status status = HD_OK;
+
+    assert(request->iterations > 0 && request->iterations <= HD_SKEW_ITERATIONS_MAX);
+    *result = (struct hd_skew){0};
+    for (uint32_t i = 0; status == HD_OK && i < request->line_count; i++) {
+        status = hd_line_check_hosts(&request->lines[i].plugin, request->link, problem);
+    }
+    if (status == HD_OK) {
+        status = hd_bench_ranks_run(&ranks, result, problem);
+    }
+    result->stage_ms = (double)request->stage_ns / NS_A_MS;
+    result->bytes = request->bytes;
+    result->iterations = request->iterations;
+    result->is_posted_early = request->is_posted_early;
+    return status;
+}

@@ -1,0 +1,132 @@
+/* bench/stage.c - a stage alone on its device. */
+#include "bench/stage.h"
+#include "base/memory.h"
+#include "engine/region.h"
+#include "train/initial.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+static const struct hd_lent *lent_of(const struct hd_bench_stage *stage)
+{
+    return &stage->device->lent;
+}
+
+static hd_status take_regions(struct hd_bench_stage *stage, uint64_t token_bytes)
+{
+    const struct hd_lent *lent = lent_of(stage);
+    const struct hd_regions regions = {.ops = lent->ops,
+                                       .kernel = lent->kernel,
+                                       .alignment = hd_lent_alignment(lent),
+                                       .is_device = lent->about.memory == HD_MEMORY_CUDA};
+    const struct hd_stage_needs *needs = &stage->needs;
+    const struct {
+        uint64_t bytes;
+        void **out;
+    } rows[] = {
+        {needs->parameter_bytes, &stage->memory.parameters},
+        {needs->optimizer_bytes, &stage->memory.optimizer},
+        {needs->scratch_bytes, &stage->memory.scratch},
+        {needs->gradient_bytes[HD_DENSE], &stage->memory.gradients[HD_DENSE]},
+        {needs->gradient_bytes[HD_EXPERT], &stage->memory.gradients[HD_EXPERT]},
+        {token_bytes, &stage->tokens},
+        {needs->boundary_bytes, &stage->output},
+        {needs->term_count * sizeof(double), &stage->terms},
+    };
+    hd_status status = HD_OK;
+
+    stage->memory.size = sizeof stage->memory;
+    for (unsigned i = 0; status == HD_OK && i < sizeof rows / sizeof rows[0]; i++) {
+        status = hd_regions_take(&regions, rows[i].bytes, "bench", rows[i].out);
+        if (status == HD_OK && rows[i].bytes > 0) {
+            status = hd_regions_fill(&regions, *rows[i].out, rows[i].bytes, 0);
+        }
+    }
+    return status;
+}
+
+static hd_status draw_tensor(struct hd_bench_stage *stage, const struct hd_stage_spec *spec,
+                             uint64_t seed, uint32_t index)
+{
+    const struct hd_lent *lent = lent_of(stage);
+    struct hd_tensor tensor = {.size = sizeof tensor};
+    hd_status status = lent->ops->tensor(stage->instance, index, &tensor);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    void *values = hd_memory_take(hd_tensor_count(&tensor) * sizeof(double), 4096, "bench");
+    if (values == NULL) {
+        return HD_NO_MEMORY;
+    }
+    hd_initial_fill(&tensor, seed, spec->init_std, values);
+    status = lent->ops->tensor_copy(stage->instance, index, HD_MASTER, 1, values);
+    hd_memory_give(values);
+    return status;
+}
+
+/* Any will do: routing is as even as the drawn router makes it. */
+static hd_status draw_tokens(struct hd_bench_stage *stage, const struct hd_stage_spec *spec)
+{
+    const uint64_t count = (uint64_t)spec->batch * spec->sequence;
+    int32_t *tokens = hd_memory_take(count * sizeof *tokens, 4096, "bench");
+
+    if (tokens == NULL) {
+        return HD_NO_MEMORY;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        tokens[i] = (int32_t)(i * 2654435761u % spec->vocabulary);
+    }
+    const hd_status status =
+        hd_lent_write(lent_of(stage), stage->tokens, tokens, count * sizeof *tokens);
+    hd_memory_give(tokens);
+    return status;
+}
+
+hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_bench_device *device,
+                              const struct hd_stage_spec *spec, uint64_t seed,
+                              struct hd_problem *problem)
+{
+    const struct hd_lent *lent = &device->lent;
+
+    assert(spec->has_embedding && !spec->has_head && spec->block_count > 0);
+    *stage = (struct hd_bench_stage){.device = device, .needs = {.size = sizeof stage->needs}};
+    hd_status status = lent->ops->stage_needs(&lent->host, spec, &stage->needs);
+    if (status == HD_OK) {
+        status = take_regions(stage, (uint64_t)spec->batch * spec->sequence * sizeof(int32_t));
+    }
+    if (status == HD_OK) {
+        status = lent->ops->stage_create(lent->kernel, spec, &stage->memory, &stage->instance);
+    }
+    for (uint32_t i = 0; status == HD_OK && i < stage->needs.tensor_count; i++) {
+        status = draw_tensor(stage, spec, seed, i);
+    }
+    if (status == HD_OK) {
+        status = draw_tokens(stage, spec);
+    }
+    return status == HD_OK ? HD_OK : hd_bench_device_blame(device, status, problem);
+}
+
+void hd_bench_stage_close(struct hd_bench_stage *stage)
+{
+    if (stage->instance != NULL) {
+        lent_of(stage)->ops->stage_destroy(stage->instance);
+        stage->instance = NULL;
+    }
+}
+
+hd_status hd_bench_stage_forward(const struct hd_bench_stage *stage, uint32_t count)
+{
+    const struct hd_pass pass = {.size = sizeof pass,
+                                 .tokens = stage->tokens,
+                                 .output = stage->output,
+                                 .terms = stage->terms,
+                                 .label_scale = 1,
+                                 .auxiliary_scale = 1};
+    hd_status status = HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < count; i++) {
+        status = lent_of(stage)->ops->forward(stage->instance, &pass);
+    }
+    return status;
+}

@@ -1,0 +1,63 @@
+/*
+ * bench/step.h - the three parts of `heddle bench step`, one row of each at a time.
+ *
+ *   model     floating-point operations of the model a second, by the kernel of the job; beside it
+ *             what oneDNN multiplies on the same cores
+ *   engine    CPU time of the engine an action, outside waits, with stages that take no time;
+ *             beside it what a pair of clock readings and an empty call cost
+ *   schedule  the time of a step whose stages last exactly what [cost] says; beside it the plan of
+ *             the same costs
+ *   overlap   the same over a line that takes its time: the step, and what of the transfers was
+ *             hidden; beside it the plan of the same costs (bench_session.h has the numbers)
+ *   recording steps with the trace beside steps without it
+ */
+#ifndef HEDDLE_BENCH_STEP_H
+#define HEDDLE_BENCH_STEP_H
+
+#include "bench/session.h"
+#include "bench/yardstick.h"
+
+/* Forward and backward of all stages and microbatches, as the kernel counts them. */
+double hd_bench_step_flops(const struct hd_job *job);
+
+struct hd_bench_model {
+    uint32_t rank_count;
+    double flops; /* of one step, forward and backward, as the kernel counts them */
+    struct hd_bench_session session;
+    double gflops; /* flops over the median step */
+    struct hd_gemm_rate yardstick;
+    double big_ratio, best_ratio; /* gflops over the yardstick's; NaN without one */
+};
+
+/* What is asked of one row. */
+struct hd_bench_model_request {
+    const char *type;    /* of the yardstick: "bf16" or "f32" */
+    uint32_t warmup;     /* steps that do not count */
+    double gemm_seconds; /* of each product of the yardstick */
+    uint32_t copies;     /* of the yardstick, at once */
+};
+hd_status hd_bench_model(struct hd_job *job, const struct hd_bench_model_request *request,
+                         struct hd_bench_model *row, struct hd_problem *problem);
+
+struct hd_bench_engine {
+    uint32_t rank_count;
+    uint64_t action_count;            /* of one run, all ranks */
+    struct hd_bench_spread action_us; /* CPU time outside waits, over runs */
+    struct hd_bench_spread wait_us;   /* CPU time in waits, over runs */
+    struct hd_call_cost yardstick;
+    double ratio; /* the median over one clock pair and one call */
+};
+hd_status hd_bench_engine(struct hd_job *job, uint32_t iterations, struct hd_bench_engine *row,
+                          struct hd_problem *problem);
+
+struct hd_bench_schedule {
+    uint32_t rank_count, stage_count, microbatch_count;
+    double shortest_ms; /* the shortest action's cost */
+    struct hd_bench_session session;
+    double plan_seconds; /* costed */
+    double ratio;        /* the median span over it */
+};
+hd_status hd_bench_schedule(struct hd_job *job, uint32_t warmup, struct hd_bench_schedule *row,
+                            struct hd_problem *problem);
+
+#endif /* HEDDLE_BENCH_STEP_H */

@@ -1,0 +1,259 @@
+/* bench/yardstick.c - children that multiply, and calls that do nothing. */
+#include "bench/yardstick.h"
+#include "base/clock.h"
+#include "bench/bench.h"
+#include "bench/program.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BIG_SIZE = 1024, EXIT_UNSUPPORTED = 3, CALL_SAMPLES = 101 };
+enum { CALLS = 2000 };
+
+static void take_row(void *context, const char *line)
+{
+    struct hd_gemm_rate *rate = context;
+    char type[8], layout[8];
+    unsigned size = 0, samples = 0;
+    double median = 0, best = 0;
+
+    if (rate->row_count == HD_GEMM_ROWS_MAX ||
+        sscanf(line, "%7s %7s %u %lf %lf %u", type, layout, &size, &median, &best, &samples) != 6) {
+        return;
+    }
+    struct hd_gemm_row *row = &rate->rows[rate->row_count++];
+    memcpy(row->type, type, sizeof type);
+    memcpy(row->layout, layout, sizeof layout);
+    row->size = size;
+    row->sample_count = samples;
+    row->gflops = median;
+}
+
+/* Rates of copies that ran at once are added, product by product. */
+static void add(struct hd_gemm_rate *sum, const struct hd_gemm_rate *one)
+{
+    if (sum->row_count == 0 && sum->copies == 0) {
+        *sum = *one;
+        return;
+    }
+    sum->copies++;
+    sum->row_count = one->row_count < sum->row_count ? one->row_count : sum->row_count;
+    for (uint32_t i = 0; i < sum->row_count; i++) {
+        struct hd_gemm_row *row = &sum->rows[i];
+        row->gflops += one->rows[i].gflops;
+        row->sample_count = one->rows[i].sample_count < row->sample_count
+                                ? one->rows[i].sample_count
+                                : row->sample_count;
+    }
+}
+
+static void choose(struct hd_gemm_rate *rate)
+{
+    uint32_t has_big = 0;
+
+    rate->best = 0;
+    rate->big = 0;
+    for (uint32_t i = 0; i < rate->row_count; i++) {
+        const double gflops = rate->rows[i].gflops;
+        if (gflops > rate->rows[rate->best].gflops) {
+            rate->best = i;
+        }
+        if (rate->rows[i].size >= BIG_SIZE && (!has_big || gflops > rate->rows[rate->big].gflops)) {
+            rate->big = i;
+            has_big = 1;
+        }
+    }
+}
+
+/* What one round of children needs. */
+struct round {
+    const char *path, *type;
+    double seconds;
+};
+
+/* The exit code of the first copy that did not end well, or 0. */
+static hd_status run_round(const struct round *round, uint32_t copies, struct hd_gemm_rate *rate,
+                           int *exit_code)
+{
+    struct hd_bench_child rows[HD_GEMM_COPIES_MAX];
+    struct hd_gemm_rate one;
+    char seconds[32];
+    char *words[] = {(char *)round->path, (char *)round->type, seconds, NULL};
+    hd_status status = HD_OK;
+    uint32_t started = 0;
+
+    snprintf(seconds, sizeof seconds, "%.3f", round->seconds);
+    if (round->type == NULL) {
+        words[1] = seconds;
+        words[2] = NULL;
+    }
+    *rate = (struct hd_gemm_rate){0};
+    *exit_code = 0;
+    while (status == HD_OK && started < copies) {
+        rows[started] = (struct hd_bench_child){.output = -1};
+        status = hd_bench_child_start(&rows[started], round->path, words);
+        started += status == HD_OK;
+    }
+    for (uint32_t i = 0; i < started; i++) {
+        one = (struct hd_gemm_rate){.copies = 1};
+        hd_bench_child_read(&rows[i], take_row, &one);
+        add(rate, &one);
+        *exit_code = *exit_code == 0 ? rows[i].exit_code : *exit_code;
+    }
+    return status;
+}
+
+hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct hd_gemm_rate *rate,
+                       struct hd_problem *problem)
+{
+    char path[PATH_MAX];
+    struct round round = {path, type, seconds};
+    int exit_code = 0;
+
+    assert(copies > 0 && copies <= HD_GEMM_COPIES_MAX);
+    *rate = (struct hd_gemm_rate){0};
+    if (!hd_bench_program_find("heddle-gemm-rate", path)) {
+        snprintf(rate->missing, sizeof rate->missing,
+                 "libexec/heddle/heddle-gemm-rate is not there; it is built where oneDNN is "
+                 "installed");
+        return HD_OK;
+    }
+    hd_status status = run_round(&round, copies, rate, &exit_code);
+    if (status == HD_OK && exit_code == EXIT_UNSUPPORTED && strcmp(type, "bf16") == 0) {
+        round.type = "f32";
+        status = run_round(&round, copies, rate, &exit_code);
+    }
+    if (status != HD_OK) {
+        return hd_problem_set(problem, status, HD_EXIT_FAILED, "%s cannot be started: %s", path,
+                              strerror(errno));
+    }
+    if (exit_code != 0) {
+        rate->row_count = 0;
+        snprintf(rate->missing, sizeof rate->missing, "heddle-gemm-rate ended with exit code %d",
+                 exit_code);
+    }
+    choose(rate);
+    return HD_OK;
+}
+
+void hd_gemm_rate_join(struct hd_gemm_rate *rate, const struct hd_gemm_rate *other)
+{
+    assert(rate->copies == other->copies);
+    for (uint32_t i = 0; i < rate->row_count && i < other->row_count; i++) {
+        if (other->rows[i].gflops > rate->rows[i].gflops) {
+            rate->rows[i] = other->rows[i];
+        }
+    }
+    choose(rate);
+}
+
+/* Bytes read and written an element: BF16 on one side or both, an element and its part of a scale
+   on the other. */
+static double bytes_of(const char *operation)
+{
+    return strcmp(operation, "copy") == 0 ? 4.0 : 3.0 + 1.0 / 32;
+}
+
+static void fill_quantiser(const struct hd_gemm_rate *measured, struct hd_quantiser_rate *rate)
+{
+    double copy_gbytes = 0;
+
+    for (uint32_t i = 0; i < measured->row_count; i++) {
+        const struct hd_gemm_row *const from = &measured->rows[i];
+        struct hd_quantiser_row *const row = &rate->rows[rate->row_count++];
+        *row = (struct hd_quantiser_row){.source_kib = from->size,
+                                         .sample_count = from->sample_count,
+                                         .gelements = from->gflops,
+                                         .gbytes = from->gflops * bytes_of(from->type)};
+        memcpy(row->operation, from->type, sizeof row->operation);
+        memcpy(row->lane, from->layout, sizeof row->lane);
+        if (strcmp(row->operation, "copy") == 0) {
+            copy_gbytes = row->gbytes; /* it comes first for every size */
+        }
+        row->ratio = hd_bench_ratio(row->gbytes, copy_gbytes);
+    }
+}
+
+hd_status hd_quantiser_rate(double seconds, struct hd_quantiser_rate *rate,
+                            struct hd_problem *problem)
+{
+    char path[PATH_MAX];
+    const struct round round = {path, NULL, seconds};
+    struct hd_gemm_rate measured;
+    int exit_code = 0;
+
+    *rate = (struct hd_quantiser_rate){0};
+    if (!hd_bench_program_find("heddle-quantiser-rate", path)) {
+        snprintf(rate->missing, sizeof rate->missing,
+                 "libexec/heddle/heddle-quantiser-rate is not there; it is built where oneDNN is "
+                 "installed");
+        return HD_OK;
+    }
+    const hd_status status = run_round(&round, 1, &measured, &exit_code);
+    if (status != HD_OK) {
+        return hd_problem_set(problem, status, HD_EXIT_FAILED, "%s cannot be started: %s", path,
+                              strerror(errno));
+    }
+    if (exit_code != 0) {
+        snprintf(rate->missing, sizeof rate->missing,
+                 "heddle-quantiser-rate ended with exit code %d", exit_code);
+        return HD_OK;
+    }
+    fill_quantiser(&measured, rate);
+    return HD_OK;
+}
+
+/* A function that does nothing, reached as a plugin's is. */
+struct empty_ops {
+    hd_status (*nothing)(void *context);
+};
+
+static hd_status nothing(void *context)
+{
+    (void)context;
+    return HD_OK;
+}
+
+static double time_calls(const struct empty_ops *volatile const *table)
+{
+    uint32_t failed = 0;
+    const uint64_t begin_ns = hd_now_ns();
+
+    for (uint32_t i = 0; i < CALLS; i++) {
+        failed += (*table)->nothing(NULL) != HD_OK;
+    }
+    assert(failed == 0);
+    return (double)(hd_now_ns() - begin_ns) / CALLS;
+}
+
+static double time_clock(void)
+{
+    volatile uint64_t kept = 0;
+    const uint64_t begin_ns = hd_now_ns();
+
+    for (uint32_t i = 0; i < CALLS; i++) {
+        const uint64_t one_ns = hd_now_ns();
+        kept = hd_now_ns() - one_ns;
+    }
+    (void)kept;
+    return (double)(hd_now_ns() - begin_ns) / CALLS;
+}
+
+void hd_call_cost(struct hd_call_cost *cost)
+{
+    static const struct empty_ops ops = {nothing};
+    const struct empty_ops *volatile table = &ops;
+    double calls[CALL_SAMPLES], clocks[CALL_SAMPLES];
+    struct hd_bench_spread spread;
+
+    for (uint32_t i = 0; i < CALL_SAMPLES; i++) {
+        calls[i] = time_calls(&table);
+        clocks[i] = time_clock();
+    }
+    hd_bench_spread(calls, CALL_SAMPLES, &spread);
+    cost->call_ns = spread.median;
+    hd_bench_spread(clocks, CALL_SAMPLES, &spread);
+    cost->clock_pair_ns = spread.median;
+}

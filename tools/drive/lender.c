@@ -1,0 +1,39 @@
+#include "drive/lender.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void choose_memory(const struct hd_config *config, struct hd_cli_lender *lender)
+{
+    const struct hd_plugin *kernel = &lender->kernel->plugin;
+    char section[64];
+
+    snprintf(section, sizeof section, "kernel.%.50s", kernel->name);
+    for (uint32_t i = 0; i < kernel->option_count; i++) {
+        if (strcmp(kernel->options[i].name, "memory") == 0 &&
+            strcmp(hd_config_place(config, section, "memory"), "default") == 0) {
+            lender->options[i].text = "cuda";
+        }
+    }
+}
+
+hd_status hd_cli_lender_find(struct hd_cli *cli, struct hd_config *config,
+                             const struct hd_cli_wanted *wanted, struct hd_cli_lender *lender)
+{
+    *lender = (struct hd_cli_lender){0};
+    const hd_status status =
+        hd_cli_take_plugin(cli, config, wanted, &lender->kernel, &lender->options);
+    if (status != HD_OK) {
+        hd_cli_lender_finish(lender);
+        return status;
+    }
+    choose_memory(config, lender);
+    return HD_OK;
+}
+
+void hd_cli_lender_finish(struct hd_cli_lender *lender)
+{
+    free(lender->options);
+    *lender = (struct hd_cli_lender){0};
+}

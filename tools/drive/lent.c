@@ -1,0 +1,109 @@
+#include "drive/lent.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { PAGE_BYTES = 4096 };
+
+static int is_useful(const struct hd_lent *lent)
+{
+    return lent->about.stream != NULL && lent->ops->copy != NULL && lent->ops->mark != NULL &&
+           lent->ops->reached != NULL;
+}
+
+hd_status hd_lent_open(struct hd_lent *lent, const struct hd_lent_request *request,
+                       const char **reason)
+{
+    const uint64_t pages = (request->staging_bytes + PAGE_BYTES - 1) / PAGE_BYTES;
+
+    assert(request->kernel->kind == HD_KIND_KERNEL);
+    *reason = NULL;
+    *lent = (struct hd_lent){.ops = request->kernel->ops,
+                             .about = {.size = sizeof lent->about},
+                             .host = *request->host,
+                             .limit_ms = request->limit_ms};
+    lent->host.rank = request->ordinal;
+    lent->host.option_count = request->kernel->option_count;
+    lent->host.options = request->options;
+    lent->staging_bytes = (pages > 0 ? pages : 1) * PAGE_BYTES;
+    lent->staging = hd_memory_take(lent->staging_bytes, PAGE_BYTES, "staging");
+    if (lent->staging == NULL) {
+        *reason = "no memory for a slot's image";
+        return HD_NO_MEMORY;
+    }
+    hd_status status = lent->ops->open(&lent->host, request->ordinal, &lent->about, &lent->kernel);
+    if (status == HD_OK && !is_useful(lent)) {
+        lent->ops->close(lent->kernel);
+        *reason = "the kernel that is to lend a device has no stream";
+        status = HD_UNSUPPORTED;
+    }
+    if (status != HD_OK) {
+        hd_memory_give(lent->staging);
+        lent->staging = NULL;
+        lent->kernel = NULL;
+    }
+    return status;
+}
+
+void hd_lent_close(struct hd_lent *lent)
+{
+    if (lent->kernel == NULL) {
+        return;
+    }
+    lent->ops->close(lent->kernel);
+    hd_memory_give(lent->staging);
+    lent->kernel = NULL;
+    lent->staging = NULL;
+}
+
+hd_status hd_lent_rest(const struct hd_lent *lent)
+{
+    uint64_t mark, passed_ns;
+
+    if (lent == NULL) {
+        return HD_OK;
+    }
+    hd_status status = lent->ops->mark(lent->kernel, &mark);
+    if (status == HD_OK) {
+        status = lent->ops->reached(lent->kernel, mark, lent->limit_ms * HD_MS_NS, &passed_ns);
+    }
+    return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
+}
+
+hd_status hd_lent_write_later(const struct hd_lent *lent, void *slot, const void *bytes,
+                              uint64_t count)
+{
+    if (lent == NULL) {
+        memcpy(slot, bytes, count);
+        return HD_OK;
+    }
+    return lent->ops->copy(lent->kernel, slot, bytes, count, 0);
+}
+
+hd_status hd_lent_write(const struct hd_lent *lent, void *slot, const void *bytes, uint64_t count)
+{
+    const hd_status status = hd_lent_write_later(lent, slot, bytes, count);
+    return status == HD_OK ? hd_lent_rest(lent) : status;
+}
+
+hd_status hd_lent_read(const struct hd_lent *lent, void *bytes, const void *slot, uint64_t count)
+{
+    if (lent == NULL) {
+        memcpy(bytes, slot, count);
+        return HD_OK;
+    }
+    const hd_status status = lent->ops->copy(lent->kernel, bytes, slot, count, 0);
+    return status == HD_OK ? hd_lent_rest(lent) : status;
+}
+
+hd_status hd_lent_fill(const struct hd_lent *lent, void *slot, uint8_t value, uint64_t count)
+{
+    if (lent == NULL) {
+        memset(slot, value, count);
+        return HD_OK;
+    }
+    return lent->ops->copy(lent->kernel, slot, NULL, count, value);
+}

@@ -1,0 +1,267 @@
+/* drive/ranks.c - two ranks, their parents, and which of them is to blame. */
+#include "drive/ranks.h"
+#include "base/clock.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { GRACE_MS = 700, SETTLE_MS = 2000, SWAP_BYTES_MAX = 4096 };
+
+/* What parents say to each other, beside the link's own. */
+enum { SAY_ENDED = HD_LINK_MESSAGE, SAY_FAILED };
+
+/* Shared by a parent and its ranks; the results follow. */
+struct region {
+    _Atomic uint32_t has_failed; /* some rank has filled `problem` */
+    struct hd_problem problem;
+    _Alignas(64) unsigned char results[];
+};
+
+/* A parent's view. */
+struct pair {
+    const struct hd_bench_ranks *ranks;
+    void *results;
+    struct hd_problem problem; /* the cause; exit_code 0: none yet */
+    uint32_t is_peer_done;     /* launched: the other parent has said how its rank ended */
+    uint64_t failed_ns;        /* when the cause was known; 0: never */
+};
+
+static uint32_t is_hub(const struct pair *pair)
+{
+    return pair->ranks->link != NULL && hd_link_rank(pair->ranks->link) == 0;
+}
+
+static void tell(const struct pair *pair, uint32_t kind, const struct hd_problem *problem)
+{
+    const struct hd_link_message message = {kind, hd_link_rank(pair->ranks->link), problem,
+                                            sizeof *problem};
+    hd_link_send(pair->ranks->link, UINT32_MAX, &message);
+}
+
+/* The first cause stays. */
+static void blame(struct pair *pair, const struct hd_problem *problem)
+{
+    if (pair->problem.exit_code != 0) {
+        return;
+    }
+    pair->problem = *problem;
+    pair->failed_ns = hd_now_ns();
+    if (pair->ranks->link != NULL) {
+        tell(pair, SAY_FAILED, problem);
+    }
+}
+
+static void note_end(struct pair *pair, struct region *region, const struct hd_launch_event *event)
+{
+    struct hd_problem problem = {0};
+
+    hd_problem_place(&problem, "rank %u", event->rank);
+    if (event->kind == HD_LAUNCH_KILLED) {
+        hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "it died of SIG%s",
+                       sigabbrev_np(event->signal));
+        blame(pair, &problem);
+    } else if (atomic_load(&region->has_failed) == 2) {
+        blame(pair, &region->problem);
+    } else if (event->exit_code != 0) {
+        hd_problem_set(&problem, HD_SYSTEM, HD_EXIT_FAILED, "it left with exit code %d",
+                       event->exit_code);
+        blame(pair, &problem);
+    }
+    if (pair->ranks->link != NULL) {
+        tell(pair, SAY_ENDED, &pair->problem);
+    }
+}
+
+static void note_signal(struct pair *pair, int32_t number)
+{
+    struct hd_problem problem = {0};
+
+    hd_problem_set(&problem, HD_ABORTED, 128 + number, "ended by SIG%s", sigabbrev_np(number));
+    blame(pair, &problem);
+}
+
+/* A member whose hub has given its verdict, or is gone. */
+static uint32_t is_left_alone(const struct pair *pair)
+{
+    const struct hd_link *link = pair->ranks->link;
+    return link != NULL && !is_hub(pair) &&
+           (hd_link_verdict(link) != NULL || hd_link_is_lost(link, 0));
+}
+
+static uint32_t on_event(void *context, void *shared, const struct hd_launch_event *event)
+{
+    struct pair *pair = context;
+    struct region *region = shared;
+
+    switch (event->kind) {
+    case HD_LAUNCH_EXITED:
+    case HD_LAUNCH_KILLED:
+        note_end(pair, region, event);
+        break;
+    case HD_LAUNCH_SIGNALLED:
+        note_signal(pair, event->signal);
+        break;
+    case HD_LAUNCH_ENDED:
+        if (!pair->ranks->link || is_hub(pair)) {
+            memcpy(pair->results, region->results, pair->ranks->result_bytes);
+        }
+        break;
+    default:
+        break;
+    }
+    return pair->problem.exit_code != 0 || is_left_alone(pair);
+}
+
+/* --- a launched pair ------------------------------------------------------------------------- */
+
+static void on_message(void *context, const struct hd_link_message *message)
+{
+    struct pair *pair = context;
+    struct hd_problem problem;
+
+    if (hd_link_read_problem(message, &problem) != HD_OK) {
+        return;
+    }
+    if (problem.exit_code != 0 && pair->problem.exit_code == 0) {
+        pair->problem = problem;
+        pair->failed_ns = hd_now_ns();
+    }
+    pair->is_peer_done |= message->kind == SAY_ENDED || message->kind == HD_LINK_FAILED;
+}
+
+static void on_lost(void *context, uint32_t rank)
+{
+    struct pair *pair = context;
+    struct hd_problem problem = {0};
+
+    if (!pair->is_peer_done && hd_link_verdict(pair->ranks->link) == NULL) {
+        hd_problem_place(&problem, "rank %u", rank);
+        hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "the connection to it ended");
+        pair->is_peer_done = 1;
+        blame(pair, &problem);
+    }
+}
+
+static uint32_t is_settled(void *context, void *shared)
+{
+    const struct pair *pair = context;
+    const struct hd_link *link = pair->ranks->link;
+    const uint32_t is_late =
+        pair->failed_ns != 0 && hd_now_ns() - pair->failed_ns > SETTLE_MS * HD_MS_NS;
+
+    (void)shared;
+    if (is_hub(pair)) {
+        return pair->is_peer_done || hd_link_is_lost(link, 1) || is_late;
+    }
+    return is_left_alone(pair) || is_late;
+}
+
+/* --- a rank ---------------------------------------------------------------------------------- */
+
+uint32_t hd_bench_share_host(const struct hd_link *link)
+{
+    return link == NULL || strcmp(hd_link_peer(link, 0)->boot, hd_link_peer(link, 1)->boot) == 0;
+}
+
+/* Of two ranks that sleep and wake each other one is woken beside the other, on a core of two, and
+   stays there for a while: what a message then takes is the scheduler's.  So every second core is
+   one rank's, and the rest is the other's.  Their threads have no more either. */
+static void take_cores(uint32_t rank)
+{
+    cpu_set_t all, own;
+    uint32_t count = 0;
+
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < (int)HD_BENCH_RANK_COUNT) {
+        return;
+    }
+    for (uint32_t core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, &all) && count++ % HD_BENCH_RANK_COUNT == rank) {
+            CPU_SET(core, &own);
+        }
+    }
+    sched_setaffinity(0, sizeof own, &own);
+}
+
+static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)
+{
+    const struct pair *pair = context;
+    struct region *region = shared;
+    struct hd_problem problem = {0};
+    struct hd_bench_rank rank = {
+        .context = pair->ranks->context,
+        .bootstrap = bootstrap,
+        .rank = hd_bootstrap_rank(bootstrap),
+        .ordinal = hd_bench_share_host(pair->ranks->link) ? hd_bootstrap_rank(bootstrap) : 0,
+        .timeout_ns = pair->ranks->timeout_ns,
+        .results = region->results,
+    };
+    uint32_t none = 0;
+
+    if (pair->ranks->has_own_cores && pair->ranks->link == NULL) {
+        take_cores(rank.rank);
+    }
+    const hd_status status = pair->ranks->body(&rank, &problem);
+    if (status != HD_OK && problem.exit_code == 0) {
+        hd_problem_set(&problem, status, HD_EXIT_FAILED, "%s", hd_status_name(status));
+    }
+    /* Of two that fail the first is heard: 1 while it writes, 2 once it is written. */
+    if (problem.exit_code != 0 && atomic_compare_exchange_strong(&region->has_failed, &none, 1)) {
+        if (problem.place[0] == '\0') {
+            hd_problem_place(&problem, "rank %u", rank.rank);
+        }
+        region->problem = problem;
+        atomic_store(&region->has_failed, 2);
+    }
+    return problem.exit_code;
+}
+
+hd_status hd_bench_swap(const struct hd_bench_rank *rank, const void *mine, void *theirs,
+                        uint64_t bytes)
+{
+    unsigned char all[HD_BENCH_RANK_COUNT * SWAP_BYTES_MAX];
+
+    assert(bytes <= SWAP_BYTES_MAX && rank->rank < HD_BENCH_RANK_COUNT);
+    const hd_status status =
+        hd_bootstrap_gather(rank->bootstrap, mine, bytes, all, hd_now_ns() + rank->timeout_ns);
+    if (status == HD_OK) {
+        memcpy(theirs, all + (1 - rank->rank) * bytes, bytes);
+    }
+    return status;
+}
+
+hd_status hd_bench_ranks_run(const struct hd_bench_ranks *ranks, void *results,
+                             struct hd_problem *problem)
+{
+    struct pair pair = {.ranks = ranks, .results = results};
+    const struct hd_link_listener listener = {&pair, on_message, on_lost};
+    static struct hd_launch_outcome outcome;
+    const struct hd_launch launch = {
+        .rank_count = HD_BENCH_RANK_COUNT,
+        .shared_bytes = sizeof(struct region) + ranks->result_bytes,
+        .gather_bytes = ranks->gather_bytes,
+        .context = &pair,
+        .rank_main = rank_main,
+        .on_event = on_event,
+        .grace_ms = GRACE_MS,
+        .link = ranks->link,
+        .is_settled = is_settled,
+    };
+
+    assert(ranks->gather_bytes <= SWAP_BYTES_MAX);
+    if (ranks->link != NULL) {
+        hd_link_listen(ranks->link, &listener);
+    }
+    const hd_status status = hd_launch_run(&launch, &outcome, problem);
+    const struct hd_problem *verdict = ranks->link != NULL ? hd_link_verdict(ranks->link) : NULL;
+    if (verdict != NULL) {
+        pair.problem = *verdict;
+    }
+    if (status == HD_OK && pair.problem.exit_code != 0) {
+        *problem = pair.problem;
+        return HD_ABORTED;
+    }
+    return status;
+}
