@@ -19,7 +19,7 @@ extern char **environ;
 
 /* One row a command. */
 /* clang-format off */
-static const struct hd_command *const commands[] = {
+static const struct hd_command *const main_commands[] = {
     &hd_command_plan,
     &hd_command_run,
     &hd_command_report,
@@ -31,7 +31,7 @@ static const struct hd_command *const commands[] = {
 };
 /* clang-format on */
 
-static const struct hd_cli_option common_options[] = {
+static const struct hd_cli_option main_common_options[] = {
     {"--help", NULL, "what the command does, and its options", NULL},
     {"--version", NULL, "the version", NULL},
     {"--json", NULL, "exactly one JSON object on stdout, whatever happens", NULL},
@@ -41,7 +41,7 @@ static const struct hd_cli_option common_options[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+enum { COMMAND_COUNT = sizeof main_commands / sizeof main_commands[0] };
 
 /* What the words before and among the command's own have asked of main. */
 struct request {
@@ -50,7 +50,7 @@ struct request {
     const char *verb; /* as it was given, whether there is such a command or not */
 };
 
-static void print_options(const struct hd_cli_option *options)
+static void main_print_options(const struct hd_cli_option *options)
 {
     struct hd_table *table = hd_table_create(2, NULL);
 
@@ -64,20 +64,20 @@ static void print_options(const struct hd_cli_option *options)
     hd_table_destroy(table);
 }
 
-static void print_command_help(const struct hd_command *command)
+static void main_print_command_help(const struct hd_command *command)
 {
     printf("heddle %s [FILE.ini] [section.key=value ...]%s%s [options]\n\n%s.\n", command->verb,
            command->words != NULL ? " " : "", command->words != NULL ? command->words : "",
            command->summary);
     if (command->options != NULL) {
         printf("\nOptions:\n");
-        print_options(command->options);
+        main_print_options(command->options);
     }
     printf("\nOptions of every command:\n");
-    print_options(common_options);
+    main_print_options(main_common_options);
 }
 
-static void print_help(void)
+static void main_print_help(void)
 {
     struct hd_table *table = hd_table_create(2, NULL);
 
@@ -85,20 +85,20 @@ static void print_help(void)
            "Pipeline-parallel training with schedules, transports and kernels as plugins.\n\n"
            "Commands:\n");
     for (unsigned i = 0; i < COMMAND_COUNT; i++) {
-        hd_table_cell(table, "%s", commands[i]->verb);
-        hd_table_cell(table, "%s", commands[i]->summary);
+        hd_table_cell(table, "%s", main_commands[i]->verb);
+        hd_table_cell(table, "%s", main_commands[i]->summary);
     }
     hd_table_print(table, 2, stdout);
     hd_table_destroy(table);
     printf("\nOptions of every command:\n");
-    print_options(common_options);
+    main_print_options(main_common_options);
     printf("\n`heddle COMMAND --help` says more; `heddle config` prints every key of the file.\n"
            "Environment: HEDDLE_PLUGIN_PATH, HEDDLE_LOG=error|warn|info|debug, NO_COLOR, "
            "COLUMNS.\n");
 }
 
-static const struct hd_cli_option *find_option(const struct hd_cli_option *options,
-                                               const char *word, size_t length)
+static const struct hd_cli_option *main_find_option(const struct hd_cli_option *options,
+                                                    const char *word, size_t length)
 {
     for (; options != NULL && options->name != NULL; options++) {
         if (strlen(options->name) == length && strncmp(options->name, word, length) == 0) {
@@ -108,12 +108,12 @@ static const struct hd_cli_option *find_option(const struct hd_cli_option *optio
     return NULL;
 }
 
-static int refuse_option(struct hd_cli *cli, const char *word)
+static int main_refuse_option(struct hd_cli *cli, const char *word)
 {
     const char *name = cli->command != NULL ? cli->command->verb : "heddle";
     struct hd_nearest nearest = {.wanted = word};
 
-    for (const struct hd_cli_option *option = common_options; option->name != NULL; option++) {
+    for (const struct hd_cli_option *option = main_common_options; option->name != NULL; option++) {
         hd_nearest_offer(&nearest, option->name);
     }
     const struct hd_cli_option *own = cli->command != NULL ? cli->command->options : NULL;
@@ -126,8 +126,8 @@ static int refuse_option(struct hd_cli *cli, const char *word)
     return hd_cli_refuse(cli, "%s has no option %.200s", name, word);
 }
 
-static int take_common(struct hd_cli *cli, struct request *request, const char *name,
-                       const char *value)
+static int main_take_common(struct hd_cli *cli, struct request *request, const char *name,
+                            const char *value)
 {
     if (strcmp(name, "--help") == 0) {
         request->is_help = 1;
@@ -148,18 +148,18 @@ static int take_common(struct hd_cli *cli, struct request *request, const char *
 }
 
 /* One word that begins with a dash, and its value if it takes one; moves *index over both. */
-static int take_option(struct hd_cli *cli, struct request *request, int *index)
+static int main_take_option(struct hd_cli *cli, struct request *request, int *index)
 {
     const char *word = cli->arguments[*index];
     const char *equals = strchr(word, '=');
     const size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
-    const struct hd_cli_option *common = find_option(common_options, word, length);
+    const struct hd_cli_option *common = main_find_option(main_common_options, word, length);
     const struct hd_cli_option *own =
-        cli->command != NULL ? find_option(cli->command->options, word, length) : NULL;
+        cli->command != NULL ? main_find_option(cli->command->options, word, length) : NULL;
     const struct hd_cli_option *option = common != NULL ? common : own;
 
     if (option == NULL) {
-        return refuse_option(cli, word);
+        return main_refuse_option(cli, word);
     }
     if (option->missing != NULL) {
         return hd_cli_refuse(cli, "%s: %s", option->name, option->missing);
@@ -175,13 +175,13 @@ static int take_option(struct hd_cli *cli, struct request *request, int *index)
         value = cli->arguments[++*index];
     }
     if (common != NULL) {
-        return take_common(cli, request, option->name, value);
+        return main_take_common(cli, request, option->name, value);
     }
     cli->choices[cli->choice_count++] = (struct hd_cli_choice){option->name, value};
     return 0;
 }
 
-static int take_file(struct hd_cli *cli, const char *word)
+static int main_take_file(struct hd_cli *cli, const char *word)
 {
     if (cli->file != NULL) {
         return hd_cli_refuse(cli, "two files, %.300s and %.300s, where one is the configuration",
@@ -191,23 +191,23 @@ static int take_file(struct hd_cli *cli, const char *word)
     return 0;
 }
 
-static int take_verb(struct hd_cli *cli, const char *word)
+static int main_take_verb(struct hd_cli *cli, const char *word)
 {
     struct hd_nearest nearest = {.wanted = word};
 
     for (unsigned i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(commands[i]->verb, word) == 0) {
-            cli->command = commands[i];
+        if (strcmp(main_commands[i]->verb, word) == 0) {
+            cli->command = main_commands[i];
             return 0;
         }
-        hd_nearest_offer(&nearest, commands[i]->verb);
+        hd_nearest_offer(&nearest, main_commands[i]->verb);
     }
     hd_problem_remedy(&cli->problem, "the nearest one is %s; `heddle --help` shows all",
                       nearest.name);
     return hd_cli_refuse(cli, "there is no command %.200s", word);
 }
 
-static int take_words(struct hd_cli *cli, struct request *request)
+static int main_take_words(struct hd_cli *cli, struct request *request)
 {
     int code = 0;
 
@@ -215,14 +215,14 @@ static int take_words(struct hd_cli *cli, struct request *request)
         const char *word = cli->arguments[i];
         const size_t length = strlen(word);
         if (word[0] == '-') {
-            code = take_option(cli, request, &i);
+            code = main_take_option(cli, request, &i);
         } else if (cli->command == NULL) {
             request->verb = word;
-            code = take_verb(cli, word);
+            code = main_take_verb(cli, word);
         } else if (strchr(word, '=') != NULL) {
             cli->overrides[cli->override_count++] = word;
         } else if (length > 4 && strcmp(word + length - 4, ".ini") == 0) {
-            code = take_file(cli, word);
+            code = main_take_file(cli, word);
         } else {
             cli->words[cli->word_count++] = word;
         }
@@ -230,7 +230,7 @@ static int take_words(struct hd_cli *cli, struct request *request)
     return code;
 }
 
-static void warn_environment(void)
+static void main_warn_environment(void)
 {
     for (char **entry = environ; *entry != NULL; entry++) {
         const size_t length = strcspn(*entry, "=");
@@ -245,7 +245,7 @@ static void warn_environment(void)
     }
 }
 
-static int choose_color(const char *choice)
+static int main_choose_color(const char *choice)
 {
     const char *no_color = getenv("NO_COLOR");
 
@@ -255,7 +255,7 @@ static int choose_color(const char *choice)
     return isatty(STDOUT_FILENO) && (no_color == NULL || no_color[0] == '\0');
 }
 
-static int allocate(struct hd_cli *cli)
+static int main_allocate(struct hd_cli *cli)
 {
     const size_t count = (size_t)cli->argument_count + 1;
 
@@ -267,7 +267,7 @@ static int allocate(struct hd_cli *cli)
            cli->directories != NULL;
 }
 
-static void finish(struct hd_cli *cli)
+static void main_finish(struct hd_cli *cli)
 {
     hd_registry_destroy(cli->registry);
     hd_json_free(cli->json);
@@ -278,7 +278,7 @@ static void finish(struct hd_cli *cli)
     free(cli->directories);
 }
 
-static void print_version(struct hd_cli *cli)
+static void main_print_version(struct hd_cli *cli)
 {
     if (cli->is_json) {
         hd_json_u64(cli->json, "abi", HD_ABI_MAJOR);
@@ -290,7 +290,7 @@ static void print_version(struct hd_cli *cli)
     }
 }
 
-static int run_command(struct hd_cli *cli)
+static int main_run_command(struct hd_cli *cli)
 {
     if (cli->command == NULL) {
         hd_problem_remedy(&cli->problem, "`heddle --help` shows the commands");
@@ -303,10 +303,10 @@ static int run_command(struct hd_cli *cli)
     return cli->command->run(cli);
 }
 
-static int perform(struct hd_cli *cli, const struct request *request)
+static int main_perform(struct hd_cli *cli, const struct request *request)
 {
     if (request->is_version) {
-        print_version(cli);
+        main_print_version(cli);
         return 0;
     }
     if (request->is_help) {
@@ -314,25 +314,25 @@ static int perform(struct hd_cli *cli, const struct request *request)
             return hd_cli_refuse(cli, "--help is text and has no --json");
         }
         if (cli->command != NULL) {
-            print_command_help(cli->command);
+            main_print_command_help(cli->command);
         } else {
-            print_help();
+            main_print_help();
         }
         return 0;
     }
-    return run_command(cli);
+    return main_run_command(cli);
 }
 
 /* Whoever read stdout has gone, as `| head` does: no error to speak of.  The exit code is then the
    one that a shell shows for SIGPIPE.  Asked of the pipe, as an earlier write's errno is lost. */
-static int has_no_reader(void)
+static int main_has_no_reader(void)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
     return poll(&end, 1, 0) == 1 && (end.revents & POLLERR) != 0;
 }
 
 /* The one object, or the one line; what stdout could not take is an error of its own. */
-static int conclude(struct hd_cli *cli, int code)
+static int main_conclude(struct hd_cli *cli, int code)
 {
     char line[6144];
 
@@ -351,7 +351,7 @@ static int conclude(struct hd_cli *cli, int code)
     }
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
-        if (has_no_reader()) {
+        if (main_has_no_reader()) {
             return 128 + SIGPIPE;
         }
         fprintf(stderr, "standard output: %s\n",
@@ -362,7 +362,7 @@ static int conclude(struct hd_cli *cli, int code)
 }
 
 /* Whatever goes wrong with a word after it or before it, --json is obeyed. */
-static int is_json_wanted(int argument_count, char **arguments)
+static int main_is_json_wanted(int argument_count, char **arguments)
 {
     int is_wanted = 0;
     for (int i = 1; i < argument_count; i++) {
@@ -380,18 +380,18 @@ int main(int argument_count, char **arguments)
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     hd_log_init();
-    warn_environment();
-    if (!allocate(&cli)) {
+    main_warn_environment();
+    if (!main_allocate(&cli)) {
         return HD_EXIT_FAILED;
     }
-    cli.is_json = is_json_wanted(argument_count, arguments);
-    int code = take_words(&cli, &request);
-    cli.has_color = !cli.is_json && choose_color(request.color);
+    cli.is_json = main_is_json_wanted(argument_count, arguments);
+    int code = main_take_words(&cli, &request);
+    cli.has_color = !cli.is_json && main_choose_color(request.color);
     cli.json = hd_json_begin(cli.command != NULL ? cli.command->verb : request.verb);
     if (code == 0) {
-        code = perform(&cli, &request);
+        code = main_perform(&cli, &request);
     }
-    code = conclude(&cli, code);
-    finish(&cli);
+    code = main_conclude(&cli, code);
+    main_finish(&cli);
     return code;
 }

@@ -38,7 +38,7 @@ static void give(void *context, void *memory)
 
 static const struct hd_host host = {.size = sizeof host, .alloc = alloc, .free = give};
 
-static void compare_lane(const struct hd_cpu_lane *lane, int with_nan)
+static void compare_lane(const struct hd_cpu_isa *lane, int with_nan)
 {
     char *scratch[2], *memory[2];
     for (unsigned i = 0; i < 2; i++) {
@@ -75,7 +75,7 @@ static void compare_all(int with_nan)
 {
     static const char *const names[] = {"plain", "avx512"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const struct hd_cpu_lane *lane = hd_cpu_lane(names[i]);
+        const struct hd_cpu_isa *lane = hd_cpu_isa(names[i]);
         if (lane != NULL) { /* what this processor has */
             compare_lane(lane, with_nan);
         }

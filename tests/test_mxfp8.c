@@ -46,7 +46,7 @@ static void add_lanes(void)
 {
     static const char *const names[] = {"plain", "avx512"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const struct hd_cpu_lane *lane = hd_cpu_lane(names[i]);
+        const struct hd_cpu_isa *lane = hd_cpu_isa(names[i]);
         if (lane != NULL) { /* what this processor has */
             add_table(lane->name, &lane->bf16, &lane->f32);
         }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static cJSON *attach(cJSON *parent, const char *key, cJSON *item)
+static cJSON *json_attach(cJSON *parent, const char *key, cJSON *item)
 {
     assert(parent != NULL && item != NULL);
     const cJSON_bool is_added =
@@ -39,26 +39,26 @@ void hd_json_free(struct cJSON *root)
 
 struct cJSON *hd_json_object(struct cJSON *parent, const char *key)
 {
-    return attach(parent, key, cJSON_CreateObject());
+    return json_attach(parent, key, cJSON_CreateObject());
 }
 
 struct cJSON *hd_json_array(struct cJSON *parent, const char *key)
 {
-    return attach(parent, key, cJSON_CreateArray());
+    return json_attach(parent, key, cJSON_CreateArray());
 }
 
 void hd_json_null(struct cJSON *parent, const char *key)
 {
-    attach(parent, key, cJSON_CreateNull());
+    json_attach(parent, key, cJSON_CreateNull());
 }
 
 void hd_json_flag(struct cJSON *parent, const char *key, int value)
 {
-    attach(parent, key, cJSON_CreateBool(value != 0));
+    json_attach(parent, key, cJSON_CreateBool(value != 0));
 }
 
 /* Text of which every byte is kept that is UTF-8; each other one becomes U+FFFD. */
-static char *clean_copy(const char *value)
+static char *json_clean_copy(const char *value)
 {
     static const char replacement[] = "\xef\xbf\xbd";
     uint64_t left = strlen(value);
@@ -89,8 +89,8 @@ void hd_json_text(struct cJSON *parent, const char *key, const char *value)
         hd_json_null(parent, key);
         return;
     }
-    char *copy = clean_copy(value);
-    attach(parent, key, cJSON_CreateString(copy));
+    char *copy = json_clean_copy(value);
+    json_attach(parent, key, cJSON_CreateString(copy));
     free(copy);
 }
 
@@ -103,21 +103,21 @@ void hd_json_number(struct cJSON *parent, const char *key, double value)
         return;
     }
     hd_text_from_number(value, text);
-    attach(parent, key, cJSON_CreateRaw(text));
+    json_attach(parent, key, cJSON_CreateRaw(text));
 }
 
 void hd_json_u64(struct cJSON *parent, const char *key, uint64_t value)
 {
     char text[HD_NUMBER_TEXT_BYTES];
     snprintf(text, sizeof text, "%llu", (unsigned long long)value);
-    attach(parent, key, cJSON_CreateRaw(text));
+    json_attach(parent, key, cJSON_CreateRaw(text));
 }
 
 void hd_json_i64(struct cJSON *parent, const char *key, int64_t value)
 {
     char text[HD_NUMBER_TEXT_BYTES];
     snprintf(text, sizeof text, "%lld", (long long)value);
-    attach(parent, key, cJSON_CreateRaw(text));
+    json_attach(parent, key, cJSON_CreateRaw(text));
 }
 
 void hd_json_hash(struct cJSON *parent, const char *key, const uint8_t digest[HD_HASH_BYTES])
@@ -127,7 +127,7 @@ void hd_json_hash(struct cJSON *parent, const char *key, const uint8_t digest[HD
     hd_json_text(parent, key, text);
 }
 
-static void text_or_null(cJSON *parent, const char *key, const char *value)
+static void json_text_or_null(cJSON *parent, const char *key, const char *value)
 {
     hd_json_text(parent, key, value[0] != '\0' ? value : NULL);
 }
@@ -137,19 +137,19 @@ void hd_json_problem(struct cJSON *parent, const struct hd_problem *problem)
     cJSON *error = hd_json_object(parent, "error");
 
     hd_json_i64(error, "code", problem->exit_code);
-    text_or_null(error, "place", problem->place);
-    text_or_null(error, "key", problem->key);
-    text_or_null(error, "message", problem->message);
-    text_or_null(error, "remedy", problem->remedy);
+    json_text_or_null(error, "place", problem->place);
+    json_text_or_null(error, "key", problem->key);
+    json_text_or_null(error, "message", problem->message);
+    json_text_or_null(error, "remedy", problem->remedy);
     if (problem->law != 0) {
         hd_json_u64(error, "law", problem->law);
     } else {
         hd_json_null(error, "law");
     }
-    text_or_null(error, "cycle", problem->cycle);
+    json_text_or_null(error, "cycle", problem->cycle);
 }
 
-static void print_text(const char *text, FILE *stream)
+static void json_print_text(const char *text, FILE *stream)
 {
     static const char plain[] = "\"\\\n\r\t";
     static const char letters[] = "\"\\nrt";
@@ -169,22 +169,22 @@ static void print_text(const char *text, FILE *stream)
 }
 
 /* As deep as what we build ourselves, which is a few levels. */
-static void print_item(const cJSON *item, FILE *stream)
+static void json_print_item(const cJSON *item, FILE *stream)
 {
     if (cJSON_IsObject(item) || cJSON_IsArray(item)) {
         const int is_object = cJSON_IsObject(item);
         fputc(is_object ? '{' : '[', stream);
         for (const cJSON *child = item->child; child != NULL; child = child->next) {
             if (is_object) {
-                print_text(child->string, stream);
+                json_print_text(child->string, stream);
                 fputs(": ", stream);
             }
-            print_item(child, stream);
+            json_print_item(child, stream);
             fputs(child->next != NULL ? ", " : "", stream);
         }
         fputc(is_object ? '}' : ']', stream);
     } else if (cJSON_IsString(item)) {
-        print_text(item->valuestring, stream);
+        json_print_text(item->valuestring, stream);
     } else if (cJSON_IsRaw(item)) {
         fputs(item->valuestring, stream);
     } else {
@@ -194,7 +194,7 @@ static void print_item(const cJSON *item, FILE *stream)
 
 hd_status hd_json_print(const struct cJSON *root, FILE *stream)
 {
-    print_item(root, stream);
+    json_print_item(root, stream);
     fputc('\n', stream);
     return ferror(stream) ? HD_SYSTEM : HD_OK;
 }

@@ -12,26 +12,26 @@
 
 enum { LINE_BYTES = 4096 };
 
-static const char *const level_names[] = {"error", "warn", "info", "debug"};
+static const char *const log_level_names[] = {"error", "warn", "info", "debug"};
 
 static struct {
     uint32_t level;
     uint32_t rank;
     int file; /* -1: none */
     uint64_t begin_ns;
-} logger = {.level = HD_LOG_WARN, .rank = HD_LOG_NO_RANK, .file = -1};
+} log_logger = {.level = HD_LOG_WARN, .rank = HD_LOG_NO_RANK, .file = -1};
 
 void hd_log_init(void)
 {
     const char *word = getenv("HEDDLE_LOG");
 
-    logger.begin_ns = hd_now_ns();
+    log_logger.begin_ns = hd_now_ns();
     if (word == NULL || word[0] == '\0') {
         return;
     }
     for (uint32_t level = 0; level <= HD_LOG_DEBUG; level++) {
-        if (strcmp(word, level_names[level]) == 0) {
-            logger.level = level;
+        if (strcmp(word, log_level_names[level]) == 0) {
+            log_logger.level = level;
             return;
         }
     }
@@ -40,22 +40,22 @@ void hd_log_init(void)
 
 int hd_log_rank(uint32_t rank, const char *path)
 {
-    logger.rank = rank;
+    log_logger.rank = rank;
     if (path == NULL) {
         return 0;
     }
-    logger.file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    return logger.file >= 0 ? 0 : errno;
+    log_logger.file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    return log_logger.file >= 0 ? 0 : errno;
 }
 
 /* One write per line, so that lines of several processes never mix. */
-static void write_line(int file, const char *line, size_t length)
+static void log_write_line(int file, const char *line, size_t length)
 {
     const ssize_t written = write(file, line, length);
     (void)written; /* a log that cannot be written has nowhere to say so */
 }
 
-static size_t clip(int length)
+static size_t log_clip(int length)
 {
     assert(length >= 0);
     return length < LINE_BYTES ? (size_t)length : LINE_BYTES - 1;
@@ -66,25 +66,25 @@ void hd_log(uint32_t level, const char *format, ...)
     char text[LINE_BYTES - 128];
     char line[LINE_BYTES];
     va_list arguments;
-    const int has_rank = logger.rank != HD_LOG_NO_RANK;
+    const int has_rank = log_logger.rank != HD_LOG_NO_RANK;
 
-    if (level > logger.level && logger.file < 0) {
+    if (level > log_logger.level && log_logger.file < 0) {
         return;
     }
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
 
-    if (logger.file >= 0 && (level <= logger.level || level <= HD_LOG_INFO)) {
-        const double at_s = (double)(hd_now_ns() - logger.begin_ns) * 1e-9;
+    if (log_logger.file >= 0 && (level <= log_logger.level || level <= HD_LOG_INFO)) {
+        const double at_s = (double)(hd_now_ns() - log_logger.begin_ns) * 1e-9;
         const int length =
-            snprintf(line, sizeof line, "%12.6f %-5s %s\n", at_s, level_names[level], text);
-        write_line(logger.file, line, clip(length));
+            snprintf(line, sizeof line, "%12.6f %-5s %s\n", at_s, log_level_names[level], text);
+        log_write_line(log_logger.file, line, log_clip(length));
     }
-    if (level <= logger.level && (!has_rank || logger.rank == 0 || level == HD_LOG_ERROR)) {
+    if (level <= log_logger.level && (!has_rank || log_logger.rank == 0 || level == HD_LOG_ERROR)) {
         const int length = has_rank
-                               ? snprintf(line, sizeof line, "rank %u: %s\n", logger.rank, text)
+                               ? snprintf(line, sizeof line, "rank %u: %s\n", log_logger.rank, text)
                                : snprintf(line, sizeof line, "heddle: %s\n", text);
-        write_line(STDERR_FILENO, line, clip(length));
+        log_write_line(STDERR_FILENO, line, log_clip(length));
     }
 }

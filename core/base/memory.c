@@ -19,38 +19,38 @@ struct header {
 enum { HEADER_BYTES = 64, MAP_FROM_BYTES = 1 << 16, HUGE_BYTES = 1 << 21 };
 #define MEMORY_MAGIC 0x6d656d68u
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct hd_memory_use uses[HD_MEMORY_TAG_MAX];
-static uint32_t use_count;
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hd_memory_use memory_uses[HD_MEMORY_TAG_MAX];
+static uint32_t memory_use_count;
 
-static uint32_t tag_index(const char *tag)
+static uint32_t memory_tag_index(const char *tag)
 {
-    for (uint32_t i = 0; i < use_count; i++) {
-        if (strcmp(uses[i].tag, tag) == 0) {
+    for (uint32_t i = 0; i < memory_use_count; i++) {
+        if (strcmp(memory_uses[i].tag, tag) == 0) {
             return i;
         }
     }
-    assert(use_count < HD_MEMORY_TAG_MAX);
-    uses[use_count].tag = tag;
-    return use_count++;
+    assert(memory_use_count < HD_MEMORY_TAG_MAX);
+    memory_uses[memory_use_count].tag = tag;
+    return memory_use_count++;
 }
 
-static uint32_t account(const char *tag, uint64_t bytes)
+static uint32_t memory_account(const char *tag, uint64_t bytes)
 {
-    pthread_mutex_lock(&lock);
-    const uint32_t index = tag_index(tag);
-    uses[index].bytes += bytes;
-    if (uses[index].bytes > uses[index].peak_bytes) {
-        uses[index].peak_bytes = uses[index].bytes;
+    pthread_mutex_lock(&memory_lock);
+    const uint32_t index = memory_tag_index(tag);
+    memory_uses[index].bytes += bytes;
+    if (memory_uses[index].bytes > memory_uses[index].peak_bytes) {
+        memory_uses[index].peak_bytes = memory_uses[index].bytes;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&memory_lock);
     return index;
 }
 
 /* From a huge page on, a block begins on one and asks for more of them: a product that walks down
    a matrix else misses the table of pages at every row.  Where the kernel has none to give, or no
    such call, the block has small pages. */
-static void *map(uint64_t bytes)
+static void *memory_map(uint64_t bytes)
 {
     const uint64_t spare = bytes >= HUGE_BYTES ? HUGE_BYTES : 0;
     if (bytes > PTRDIFF_MAX) {
@@ -87,7 +87,7 @@ void *hd_memory_take(uint64_t bytes, uint64_t alignment_bytes, const char *tag)
         return NULL;
     }
     if (is_mapped) {
-        base = map(total);
+        base = memory_map(total);
     } else {
         base = calloc(1, total);
     }
@@ -96,7 +96,7 @@ void *hd_memory_take(uint64_t bytes, uint64_t alignment_bytes, const char *tag)
     }
     unsigned char *const memory =
         (unsigned char *)(((uintptr_t)base + HEADER_BYTES + align - 1) & ~(uintptr_t)(align - 1));
-    const struct header header = {base, is_mapped ? total : 0, bytes, account(tag, bytes),
+    const struct header header = {base, is_mapped ? total : 0, bytes, memory_account(tag, bytes),
                                   MEMORY_MAGIC};
     memcpy(memory - HEADER_BYTES, &header, sizeof header);
     return memory;
@@ -111,9 +111,9 @@ void hd_memory_give(void *memory)
     }
     memcpy(&header, (unsigned char *)memory - HEADER_BYTES, sizeof header);
     assert(header.magic == MEMORY_MAGIC);
-    pthread_mutex_lock(&lock);
-    uses[header.tag].bytes -= header.bytes;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&memory_lock);
+    memory_uses[header.tag].bytes -= header.bytes;
+    pthread_mutex_unlock(&memory_lock);
     if (header.mapped_bytes > 0) {
         munmap(header.base, header.mapped_bytes);
     } else {
@@ -124,21 +124,21 @@ void hd_memory_give(void *memory)
 void hd_memory_account(int64_t bytes, const char *tag)
 {
     if (bytes >= 0) {
-        account(tag, (uint64_t)bytes);
+        memory_account(tag, (uint64_t)bytes);
         return;
     }
-    pthread_mutex_lock(&lock);
-    uses[tag_index(tag)].bytes -= (uint64_t)-bytes;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&memory_lock);
+    memory_uses[memory_tag_index(tag)].bytes -= (uint64_t)-bytes;
+    pthread_mutex_unlock(&memory_lock);
 }
 
 uint32_t hd_memory_report(struct hd_memory_use *rows, uint32_t capacity)
 {
-    pthread_mutex_lock(&lock);
-    const uint32_t count = use_count;
+    pthread_mutex_lock(&memory_lock);
+    const uint32_t count = memory_use_count;
     for (uint32_t i = 0; i < count && i < capacity; i++) {
-        rows[i] = uses[i];
+        rows[i] = memory_uses[i];
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&memory_lock);
     return count;
 }

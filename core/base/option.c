@@ -30,7 +30,7 @@ const char *hd_option_type_name(uint32_t type)
 }
 
 /* A number of the type, exactly; 0: it is none. */
-static int read_number(const char *text, uint32_t type, long double *number)
+static int option_read_number(const char *text, uint32_t type, long double *number)
 {
     int64_t integer;
     uint64_t natural;
@@ -79,7 +79,7 @@ struct part {
 };
 
 /* Takes the next alternative off *range; 0: there is none.  -1: it is longer than any sane one. */
-static int next_part(const char **range, struct part *part)
+static int option_next_part(const char **range, struct part *part)
 {
     memset(part, 0, sizeof *part);
     if (*range == NULL || **range == '\0') {
@@ -97,7 +97,7 @@ static int next_part(const char **range, struct part *part)
 }
 
 /* Understands "0<..1"; 0: not well-formed as numbers of `type`. */
-static int read_interval(struct part *part, uint32_t type)
+static int option_read_interval(struct part *part, uint32_t type)
 {
     char below[PART_BYTES];
     char *const dots = strstr(part->text, "..");
@@ -115,23 +115,23 @@ static int read_interval(struct part *part, uint32_t type)
     part->is_open_above = above[0] == '<';
     above += part->is_open_above;
     part->has_upper = above[0] != '\0';
-    return read_number(below, type, &part->lower) &&
+    return option_read_number(below, type, &part->lower) &&
            (!part->has_upper ||
-            (read_number(above, type, &part->upper) && part->lower <= part->upper));
+            (option_read_number(above, type, &part->upper) && part->lower <= part->upper));
 }
 
-static int part_holds(struct part *part, const struct hd_quantity *value)
+static int option_part_holds(struct part *part, const struct hd_quantity *value)
 {
     long double number;
 
     if (value->type == HD_OPTION_TEXT) {
         return strcmp(part->text, value->text) == 0;
     }
-    if (!read_interval(part, value->type)) {
+    if (!option_read_interval(part, value->type)) {
         return 0;
     }
     if (!part->is_interval) {
-        return read_number(part->text, value->type, &number) && number == value->number;
+        return option_read_number(part->text, value->type, &number) && number == value->number;
     }
     if (value->number < part->lower || (part->is_open_below && value->number == part->lower)) {
         return 0;
@@ -147,8 +147,8 @@ int hd_range_holds(const char *range, const struct hd_quantity *value)
     if (range == NULL || value->type == HD_OPTION_FLAG) {
         return 1;
     }
-    while (next_part(&range, &part) > 0) {
-        if (part_holds(&part, value)) {
+    while (option_next_part(&range, &part) > 0) {
+        if (option_part_holds(&part, value)) {
             return 1;
         }
     }
@@ -159,7 +159,7 @@ int hd_range_has_word(const char *range, const char *word)
 {
     struct part part;
 
-    while (next_part(&range, &part) > 0) {
+    while (option_next_part(&range, &part) > 0) {
         if (strcmp(part.text, word) == 0) {
             return 1;
         }
@@ -168,7 +168,7 @@ int hd_range_has_word(const char *range, const char *word)
 }
 
 /* "one of a | b" for words, "in 1..64" for numbers. */
-static int say_range(const struct hd_option *option, const char *text, char *reason)
+static int option_say_range(const struct hd_option *option, const char *text, char *reason)
 {
     const int is_words = option->type == HD_OPTION_TEXT || strstr(option->range, "..") == NULL;
     snprintf(reason, HD_REASON_BYTES, "%.64s is not %s %.120s", text, is_words ? "one of" : "in",
@@ -177,7 +177,7 @@ static int say_range(const struct hd_option *option, const char *text, char *rea
 }
 
 /* Digits, or digits and a unit, that are none of a type which takes them: there are too many. */
-static int is_beyond(const char *text, uint32_t type)
+static int option_is_beyond(const char *text, uint32_t type)
 {
     const char *const digits = text + (type == HD_OPTION_INTEGER && *text == '-');
     const size_t count = strspn(digits, "0123456789");
@@ -187,11 +187,11 @@ static int is_beyond(const char *text, uint32_t type)
     return (type == HD_OPTION_INTEGER || type == HD_OPTION_BYTES) && count > 0 && *end == '\0';
 }
 
-static void say_unreadable(const struct hd_option *option, const char *text, char *reason)
+static void option_say_unreadable(const struct hd_option *option, const char *text, char *reason)
 {
     const char *const type = hd_option_type_name(option->type);
 
-    if (is_beyond(text, option->type)) {
+    if (option_is_beyond(text, option->type)) {
         snprintf(reason, HD_REASON_BYTES, "%.64s is too %s for %s%s", text,
                  text[0] == '-' ? "small" : "large", option->type == HD_OPTION_BYTES ? "" : "a ",
                  type);
@@ -211,8 +211,8 @@ int hd_option_read(const struct hd_option *option, const char *text, struct hd_o
     struct hd_option_value read = {.text = text};
 
     if (option->type != HD_OPTION_TEXT) {
-        if (!read_number(text, option->type, &quantity.number)) {
-            say_unreadable(option, text, reason);
+        if (!option_read_number(text, option->type, &quantity.number)) {
+            option_say_unreadable(option, text, reason);
             return 0;
         }
         if (option->type != HD_OPTION_NUMBER && quantity.number > (long double)INT64_MAX) {
@@ -224,13 +224,13 @@ int hd_option_read(const struct hd_option *option, const char *text, struct hd_o
         read.integer = option->type == HD_OPTION_NUMBER ? 0 : (int64_t)quantity.number;
     }
     if (!hd_range_holds(option->range, &quantity)) {
-        return say_range(option, text, reason);
+        return option_say_range(option, text, reason);
     }
     *value = read;
     return 1;
 }
 
-static int range_is_sound(const struct hd_option *option)
+static int option_range_is_sound(const struct hd_option *option)
 {
     const char *range = option->range;
     struct part part;
@@ -240,16 +240,16 @@ static int range_is_sound(const struct hd_option *option)
     if (option->type == HD_OPTION_TEXT || option->type == HD_OPTION_FLAG) {
         return 1;
     }
-    while ((more = next_part(&range, &part)) > 0) {
-        if (!read_interval(&part, option->type) ||
-            (!part.is_interval && !read_number(part.text, option->type, &number))) {
+    while ((more = option_next_part(&range, &part)) > 0) {
+        if (!option_read_interval(&part, option->type) ||
+            (!part.is_interval && !option_read_number(part.text, option->type, &number))) {
             return 0;
         }
     }
     return more == 0;
 }
 
-static int has_control(const char *text)
+static int option_has_control(const char *text)
 {
     while ((unsigned char)*text >= ' ') {
         text++;
@@ -282,12 +282,13 @@ static int option_is_sound(const struct hd_option *option, char reason[HD_REASON
                  option->name, hd_text_ini_fault(option->initial));
         return 0;
     }
-    if (has_control(option->help) || (option->range != NULL && has_control(option->range))) {
+    if (option_has_control(option->help) ||
+        (option->range != NULL && option_has_control(option->range))) {
         snprintf(reason, HD_REASON_BYTES, "option %s: help and range are one line each",
                  option->name);
         return 0;
     }
-    if (!range_is_sound(option)) {
+    if (!option_range_is_sound(option)) {
         snprintf(reason, HD_REASON_BYTES, "option %s: its range %.64s is not well-formed",
                  option->name, option->range);
         return 0;

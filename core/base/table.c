@@ -16,7 +16,7 @@ struct hd_table {
     char **cells; /* the titles first */
 };
 
-static void push(struct hd_table *table, const char *text)
+static void table_push(struct hd_table *table, const char *text)
 {
     if (table->cell_count == table->capacity) {
         table->capacity = table->capacity > 0 ? 2 * table->capacity : 64;
@@ -39,7 +39,7 @@ struct hd_table *hd_table_create(uint32_t column_count, const char *const *title
     table->column_count = column_count;
     table->has_titles = titles != NULL;
     for (uint32_t i = 0; titles != NULL && i < column_count; i++) {
-        push(table, titles[i]);
+        table_push(table, titles[i]);
     }
     return table;
 }
@@ -64,11 +64,11 @@ void hd_table_cell(struct hd_table *table, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    push(table, text);
+    table_push(table, text);
 }
 
 /* Characters, so far as every UTF-8 sequence is one column wide. */
-static uint32_t width_of(const char *text)
+static uint32_t table_width_of(const char *text)
 {
     uint32_t width = 0;
     for (; *text != '\0'; text++) {
@@ -78,7 +78,7 @@ static uint32_t width_of(const char *text)
 }
 
 /* Also with a unit right behind it, as "57%" or "1.5x". */
-static int is_number(const char *text)
+static int table_is_number(const char *text)
 {
     char digits[HD_NUMBER_TEXT_BYTES];
     double value;
@@ -102,7 +102,7 @@ struct column {
     int is_number;
 };
 
-static void measure(const struct hd_table *table, struct column *columns)
+static void table_measure(const struct hd_table *table, struct column *columns)
 {
     const uint32_t first = table->has_titles ? table->column_count : 0;
 
@@ -111,17 +111,18 @@ static void measure(const struct hd_table *table, struct column *columns)
     }
     for (uint32_t i = 0; i < table->cell_count; i++) {
         struct column *column = &columns[i % table->column_count];
-        const uint32_t width = width_of(table->cells[i]);
+        const uint32_t width = table_width_of(table->cells[i]);
         column->width = width > column->width ? width : column->width;
         if (i >= first) {
-            column->is_number = column->is_number && is_number(table->cells[i]);
+            column->is_number = column->is_number && table_is_number(table->cells[i]);
         }
     }
 }
 
-static void print_cell(const char *text, const struct column *column, int is_last, FILE *stream)
+static void table_print_cell(const char *text, const struct column *column, int is_last,
+                             FILE *stream)
 {
-    const int padding = (int)(column->width - width_of(text));
+    const int padding = (int)(column->width - table_width_of(text));
 
     if (column->is_number) {
         fprintf(stream, "%*s%s", padding, "", text);
@@ -136,12 +137,13 @@ void hd_table_print(const struct hd_table *table, uint32_t indent, FILE *stream)
     struct column columns[HD_TABLE_COLUMN_MAX];
 
     assert(table->cell_count % table->column_count == 0);
-    measure(table, columns);
+    table_measure(table, columns);
     for (uint32_t i = 0; i < table->cell_count; i++) {
         const uint32_t place = i % table->column_count;
         if (place == 0) {
             fprintf(stream, "%*s", (int)indent, "");
         }
-        print_cell(table->cells[i], &columns[place], place + 1 == table->column_count, stream);
+        table_print_cell(table->cells[i], &columns[place], place + 1 == table->column_count,
+                         stream);
     }
 }

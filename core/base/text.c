@@ -11,24 +11,24 @@
 
 enum { DISTANCE_BYTES_MAX = 64, NAME_BYTES_MAX = 48 };
 
-static locale_t plain; /* the "C" locale, whatever a library has set */
-static pthread_once_t plain_once = PTHREAD_ONCE_INIT;
+static locale_t text_plain; /* the "C" locale, whatever a library has set */
+static pthread_once_t text_plain_once = PTHREAD_ONCE_INIT;
 
-static void make_plain(void)
+static void text_make_plain(void)
 {
-    plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    assert(plain != (locale_t)0);
+    text_plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    assert(text_plain != (locale_t)0);
 }
 
 int hd_text_to_number(const char *text, double *value)
 {
     char *end;
 
-    pthread_once(&plain_once, make_plain);
+    pthread_once(&text_plain_once, text_make_plain);
     if (text[0] == '\0' || text[strspn(text, "0123456789+-.eE")] != '\0') {
         return 0;
     }
-    const double read = strtod_l(text, &end, plain);
+    const double read = strtod_l(text, &end, text_plain);
     if (end == text || *end != '\0' || !isfinite(read)) {
         return 0;
     }
@@ -103,7 +103,7 @@ int hd_text_to_bytes(const char *text, uint64_t *value)
 }
 
 /* "1e-08" becomes "1e-8" and "1e+20" becomes "1e20". */
-static void tidy_exponent(char *text)
+static void text_tidy_exponent(char *text)
 {
     char *exponent = strchr(text, 'e');
 
@@ -122,8 +122,8 @@ static void tidy_exponent(char *text)
 
 void hd_text_from_number(double value, char text[HD_NUMBER_TEXT_BYTES])
 {
-    pthread_once(&plain_once, make_plain);
-    const locale_t before = uselocale(plain);
+    pthread_once(&text_plain_once, text_make_plain);
+    const locale_t before = uselocale(text_plain);
     const double size = fabs(value);
 
     for (int digits = 1; digits <= 17; digits++) {
@@ -135,7 +135,7 @@ void hd_text_from_number(double value, char text[HD_NUMBER_TEXT_BYTES])
                 const int decimals = digits - 1 > power ? digits - 1 - power : 0;
                 snprintf(text, HD_NUMBER_TEXT_BYTES, "%.*f", decimals, value);
             } else {
-                tidy_exponent(text);
+                text_tidy_exponent(text);
             }
             break;
         }
@@ -144,7 +144,7 @@ void hd_text_from_number(double value, char text[HD_NUMBER_TEXT_BYTES])
 }
 
 /* Bytes of the well-formed sequence at `text`, 0 if there is none (Unicode, table 3-7). */
-static uint64_t sequence_bytes(const unsigned char *text, uint64_t left)
+static uint64_t text_sequence_bytes(const unsigned char *text, uint64_t left)
 {
     const unsigned char lead = text[0];
     const uint64_t length = lead < 0x80   ? 1
@@ -173,7 +173,8 @@ uint64_t hd_text_utf8_bytes(const char *text, uint64_t length_bytes)
     uint64_t at = 0;
 
     while (at < length_bytes) {
-        const uint64_t step = sequence_bytes((const unsigned char *)text + at, length_bytes - at);
+        const uint64_t step =
+            text_sequence_bytes((const unsigned char *)text + at, length_bytes - at);
         if (step == 0) {
             break;
         }
@@ -182,7 +183,7 @@ uint64_t hd_text_utf8_bytes(const char *text, uint64_t length_bytes)
     return at;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t text_least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
@@ -202,10 +203,10 @@ uint32_t hd_text_distance(const char *left, const char *right)
         const uint32_t *const before = rows[(i + 1) % 3];
         row[0] = i;
         for (uint32_t j = 1; j <= right_length; j++) {
-            row[j] = least(above[j] + 1, row[j - 1] + 1);
-            row[j] = least(row[j], above[j - 1] + (left[i - 1] != right[j - 1]));
+            row[j] = text_least(above[j] + 1, row[j - 1] + 1);
+            row[j] = text_least(row[j], above[j - 1] + (left[i - 1] != right[j - 1]));
             if (i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1]) {
-                row[j] = least(row[j], before[j - 2] + 1);
+                row[j] = text_least(row[j], before[j - 2] + 1);
             }
         }
     }

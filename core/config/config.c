@@ -13,7 +13,7 @@ const char *hd_config_kind_name(uint32_t kind)
 }
 
 /* NAME of runs/NAME-YYYYMMDD-HHMMSS: the file's stem. */
-static void take_name(struct hd_config *config, const char *file)
+static void config_take_name(struct hd_config *config, const char *file)
 {
     const char *slash = strrchr(file, '/');
     const char *stem = slash != NULL ? slash + 1 : file;
@@ -24,14 +24,15 @@ static void take_name(struct hd_config *config, const char *file)
     snprintf(config->file, sizeof config->file, "%s", file);
 }
 
-static hd_status read_words(struct hd_config *config, const char *file, uint32_t override_count,
-                            const char *const *overrides, struct hd_problem *problem)
+static hd_status config_read_words(struct hd_config *config, const char *file,
+                                   uint32_t override_count, const char *const *overrides,
+                                   struct hd_problem *problem)
 {
     hd_status status = HD_OK;
 
     snprintf(config->name, sizeof config->name, "heddle");
     if (file != NULL) {
-        take_name(config, file);
+        config_take_name(config, file);
         status = hd_entries_read(config, file, problem);
     }
     for (uint32_t i = 0; status == HD_OK && i < override_count; i++) {
@@ -40,7 +41,7 @@ static hd_status read_words(struct hd_config *config, const char *file, uint32_t
     return status;
 }
 
-static hd_status read_values(struct hd_config *config, struct hd_problem *problem)
+static hd_status config_read_values(struct hd_config *config, struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < hd_key_count; i++) {
         const struct hd_key *key = &hd_keys[i];
@@ -59,9 +60,9 @@ hd_status hd_config_load(struct hd_config *config, const char *file, uint32_t ov
                          const char *const *overrides, struct hd_problem *problem)
 {
     memset(config, 0, sizeof *config);
-    hd_status status = read_words(config, file, override_count, overrides, problem);
+    hd_status status = config_read_words(config, file, override_count, overrides, problem);
     if (status == HD_OK) {
-        status = read_values(config, problem);
+        status = config_read_values(config, problem);
     }
     if (status == HD_OK) {
         status = hd_config_cross_check(config, problem);
@@ -106,8 +107,9 @@ void hd_config_finish(struct hd_config *config)
 }
 
 /* Every word of the plugin's section must be one of its options. */
-static hd_status check_option_words(struct hd_config *config, const char *section,
-                                    const struct hd_plugin *plugin, struct hd_problem *problem)
+static hd_status config_check_option_words(struct hd_config *config, const char *section,
+                                           const struct hd_plugin *plugin,
+                                           struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < config->entry_count; i++) {
         struct hd_config_entry *entry = &config->entries[i];
@@ -144,7 +146,7 @@ hd_status hd_config_options(struct hd_config *config, const struct hd_plugin *pl
     char reason[HD_REASON_BYTES];
 
     snprintf(section, sizeof section, "%s.%s", hd_kind_name(plugin->kind), plugin->name);
-    const hd_status status = check_option_words(config, section, plugin, problem);
+    const hd_status status = config_check_option_words(config, section, plugin, problem);
     if (status != HD_OK) {
         return status;
     }

@@ -30,7 +30,7 @@ struct reader {
 };
 
 /* A place also stands in comments of `heddle config`: clean text, whatever a file may be called. */
-static void clean(char *text)
+static void config_ini_clean(char *text)
 {
     for (char *at = text; *at != '\0'; at++) {
         if ((unsigned char)*at < ' ' || *at == 0x7f) {
@@ -42,20 +42,21 @@ static void clean(char *text)
     }
 }
 
-static void say_place(const struct reader *reader, char place[512])
+static void config_ini_say_place(const struct reader *reader, char place[512])
 {
     const size_t length = strlen(reader->file);
     const int is_long = length > 400;
     snprintf(place, 512, "%s%s:%u", is_long ? "..." : "",
              reader->file + (is_long ? length - 400 : 0), reader->line);
-    clean(place);
+    config_ini_clean(place);
 }
 
-static hd_status refuse(const struct reader *reader, const char *reason, const char *remedy)
+static hd_status config_ini_refuse(const struct reader *reader, const char *reason,
+                                   const char *remedy)
 {
     char place[512];
 
-    say_place(reader, place);
+    config_ini_say_place(reader, place);
     hd_problem_place(reader->problem, "%s", place);
     hd_problem_remedy(reader->problem, "%s", remedy);
     return hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
@@ -74,8 +75,8 @@ struct hd_config_entry *hd_entry_find(const struct hd_config *config, const char
 }
 
 /* The entry of this section and key, new or old, with its value replaced. */
-static hd_status put_entry(struct hd_config *config, const struct hd_config_entry *given,
-                           struct hd_problem *problem)
+static hd_status config_ini_put_entry(struct hd_config *config, const struct hd_config_entry *given,
+                                      struct hd_problem *problem)
 {
     struct hd_config_entry *entry = hd_entry_find(config, given->section, given->key);
     char *value = strdup(given->value);
@@ -101,8 +102,8 @@ static hd_status put_entry(struct hd_config *config, const struct hd_config_entr
 }
 
 /* Checks section and key against the table where it has them, then keeps the word. */
-static hd_status take_word(struct hd_config *config, const struct hd_config_entry *given,
-                           struct hd_problem *problem)
+static hd_status config_ini_take_word(struct hd_config *config, const struct hd_config_entry *given,
+                                      struct hd_problem *problem)
 {
     const int is_core = strchr(given->section, '.') == NULL;
 
@@ -113,7 +114,7 @@ static hd_status take_word(struct hd_config *config, const struct hd_config_entr
         status = hd_key_unknown(given->section, given->key, problem);
     }
     if (status == HD_OK && (given->key[0] != '\0' || !is_core)) {
-        status = put_entry(config, given, problem);
+        status = config_ini_put_entry(config, given, problem);
     }
     if (status == HD_OK) {
         problem->place[0] = '\0';
@@ -122,7 +123,8 @@ static hd_status take_word(struct hd_config *config, const struct hd_config_entr
 }
 
 /* inih's handler: one key and its value. */
-static int on_word(void *context, const char *section, const char *name, const char *value)
+static int config_ini_on_word(void *context, const char *section, const char *name,
+                              const char *value)
 {
     struct reader *reader = context;
     struct hd_config_entry given = {.value = (char *)value};
@@ -130,12 +132,12 @@ static int on_word(void *context, const char *section, const char *name, const c
 
     (void)section; /* each line comes alone; the section is the reader's */
     if (strlen(name) >= sizeof given.key) {
-        reader->status = refuse(reader, "the key is longer than 63 bytes", "");
+        reader->status = config_ini_refuse(reader, "the key is longer than 63 bytes", "");
         return 0;
     }
     memcpy(given.section, reader->section, sizeof given.section);
     memcpy(given.key, name, strlen(name) + 1);
-    say_place(reader, given.place);
+    config_ini_say_place(reader, given.place);
     earlier = hd_entry_find(reader->config, given.section, given.key);
     if (earlier != NULL) {
         hd_problem_key(reader->problem, "%.60s.%.60s", given.section, given.key);
@@ -146,84 +148,87 @@ static int on_word(void *context, const char *section, const char *name, const c
                            "the key stands a second time, the first is at %s", earlier->place);
         return 0;
     }
-    reader->status = take_word(reader->config, &given, reader->problem);
+    reader->status = config_ini_take_word(reader->config, &given, reader->problem);
     return reader->status == HD_OK;
 }
 
-static int is_white(char byte)
+static int config_ini_is_white(char byte)
 {
     return byte == ' ' || byte == '\t';
 }
 
 /* A comment starts with ; or # at the line's start or after white space. */
-static void cut_comment(char *line)
+static void config_ini_cut_comment(char *line)
 {
     for (char *at = line; *at != '\0'; at++) {
-        if ((*at == ';' || *at == '#') && (at == line || is_white(at[-1]))) {
+        if ((*at == ';' || *at == '#') && (at == line || config_ini_is_white(at[-1]))) {
             *at = '\0';
             return;
         }
     }
 }
 
-static hd_status read_section(struct reader *reader, char *line)
+static hd_status config_ini_read_section(struct reader *reader, char *line)
 {
     struct hd_config_entry given = {.value = (char *)""};
     char *end = strchr(line, ']');
 
     if (end == NULL || end[1] != '\0') {
-        return refuse(reader, "a section line is [name] and nothing else",
-                      "end it with ], and put its keys on lines of their own");
+        return config_ini_refuse(reader, "a section line is [name] and nothing else",
+                                 "end it with ], and put its keys on lines of their own");
     }
     *end = '\0';
     const char *name = hd_text_trim(line + 1);
     if (strlen(name) >= sizeof reader->section) {
-        return refuse(reader, "the section's name is longer than 63 bytes", "");
+        return config_ini_refuse(reader, "the section's name is longer than 63 bytes", "");
     }
     memcpy(reader->section, name, strlen(name) + 1);
     memcpy(given.section, name, strlen(name) + 1);
     reader->has_section = 1;
-    say_place(reader, given.place);
-    return take_word(reader->config, &given, reader->problem);
+    config_ini_say_place(reader, given.place);
+    return config_ini_take_word(reader->config, &given, reader->problem);
 }
 
-static hd_status read_pair(struct reader *reader, const char *line)
+static hd_status config_ini_read_pair(struct reader *reader, const char *line)
 {
     const char *equals = strchr(line, '=');
     const char *colon = strchr(line, ':');
 
     if (colon != NULL && (equals == NULL || colon < equals)) {
-        return refuse(reader, "a key and its value are joined by =, not by :", "write key = value");
+        return config_ini_refuse(
+            reader, "a key and its value are joined by =, not by :", "write key = value");
     }
     if (equals == NULL || equals == line) {
-        return refuse(reader, equals == NULL ? "the line has no =" : "the line has no key",
-                      "write key = value; a value cannot go on in the next line");
+        return config_ini_refuse(reader,
+                                 equals == NULL ? "the line has no =" : "the line has no key",
+                                 "write key = value; a value cannot go on in the next line");
     }
     if (!reader->has_section) {
-        return refuse(reader, "a key stands before the first section",
-                      "put a line such as [pipeline] above it");
+        return config_ini_refuse(reader, "a key stands before the first section",
+                                 "put a line such as [pipeline] above it");
     }
     const char *const value = equals + 1 + strspn(equals + 1, " \t");
     if (value[0] == '"' || value[0] == '\'') {
-        return refuse(reader, "the value is in quotes", "remove them: a value ends with its line");
+        return config_ini_refuse(reader, "the value is in quotes",
+                                 "remove them: a value ends with its line");
     }
     if (value[0] == '\0') {
-        return refuse(reader, "the key has no value",
-                      "give one, or remove the line: every key has a default");
+        return config_ini_refuse(reader, "the key has no value",
+                                 "give one, or remove the line: every key has a default");
     }
     /* "a =#b": `heddle config` puts a blank there, and then it is a comment. */
     const char *const fault = hd_text_ini_fault(value);
     if (fault != NULL) {
-        return refuse(reader, fault, "begin the value with another letter");
+        return config_ini_refuse(reader, fault, "begin the value with another letter");
     }
     reader->status = HD_OK;
-    const int answer = ini_parse_string(line, on_word, reader);
+    const int answer = ini_parse_string(line, config_ini_on_word, reader);
     assert(reader->status != HD_OK || answer == 0);
     return reader->status;
 }
 
 /* One line, without its end; it ends in a zero that is not part of it. */
-static hd_status read_line(struct reader *reader, char *line, size_t length)
+static hd_status config_ini_read_line(struct reader *reader, char *line, size_t length)
 {
     char reason[96];
 
@@ -233,30 +238,31 @@ static hd_status read_line(struct reader *reader, char *line, size_t length)
     if (length > HD_LINE_BYTES_MAX) {
         snprintf(reason, sizeof reason, "the line has %zu bytes, more than %u", length,
                  HD_LINE_BYTES_MAX);
-        return refuse(reader, reason, "shorten it");
+        return config_ini_refuse(reader, reason, "shorten it");
     }
     for (size_t i = 0; i < length; i++) {
         if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 0x7f) {
             snprintf(reason, sizeof reason, "byte %zu of the line is the control character 0x%02x",
                      i + 1, (unsigned)line[i]);
-            return refuse(reader, reason, "is this an ini file? remove the byte");
+            return config_ini_refuse(reader, reason, "is this an ini file? remove the byte");
         }
     }
     const uint64_t good_bytes = hd_text_utf8_bytes(line, length);
     if (good_bytes < length) {
         snprintf(reason, sizeof reason, "byte %llu of the line is not UTF-8",
                  (unsigned long long)good_bytes + 1);
-        return refuse(reader, reason, "save the file as UTF-8");
+        return config_ini_refuse(reader, reason, "save the file as UTF-8");
     }
-    cut_comment(line);
+    config_ini_cut_comment(line);
     line = hd_text_trim(line);
     if (line[0] == '\0') {
         return HD_OK;
     }
-    return line[0] == '[' ? read_section(reader, line) : read_pair(reader, line);
+    return line[0] == '[' ? config_ini_read_section(reader, line)
+                          : config_ini_read_pair(reader, line);
 }
 
-static hd_status read_lines(struct reader *reader, char *text, size_t length)
+static hd_status config_ini_read_lines(struct reader *reader, char *text, size_t length)
 {
     static const char mark[] = "\xef\xbb\xbf"; /* of byte order */
     char *line = text;
@@ -272,7 +278,7 @@ static hd_status read_lines(struct reader *reader, char *text, size_t length)
         }
         *stop = '\0';
         reader->line++;
-        const hd_status status = read_line(reader, line, (size_t)(stop - line));
+        const hd_status status = config_ini_read_line(reader, line, (size_t)(stop - line));
         if (status != HD_OK) {
             return status;
         }
@@ -281,7 +287,8 @@ static hd_status read_lines(struct reader *reader, char *text, size_t length)
     return HD_OK;
 }
 
-static hd_status refuse_file(struct hd_problem *problem, const char *file, const char *reason)
+static hd_status config_ini_refuse_file(struct hd_problem *problem, const char *file,
+                                        const char *reason)
 {
     const size_t length = strlen(file);
 
@@ -292,18 +299,18 @@ static hd_status refuse_file(struct hd_problem *problem, const char *file, const
 }
 
 /* The whole file, with room for one zero; NULL with a problem. */
-static char *load_file(const char *file, size_t *length, struct hd_problem *problem)
+static char *config_ini_load_file(const char *file, size_t *length, struct hd_problem *problem)
 {
     struct stat about;
     char *text = NULL;
     const int opened = open(file, O_RDONLY | O_CLOEXEC);
 
     if (opened < 0) {
-        refuse_file(problem, file, strerror(errno));
+        config_ini_refuse_file(problem, file, strerror(errno));
         return NULL;
     }
     if (fstat(opened, &about) == 0 && S_ISDIR(about.st_mode)) {
-        refuse_file(problem, file, "this is a directory");
+        config_ini_refuse_file(problem, file, "this is a directory");
         goto close_file;
     }
     text = malloc(HD_FILE_BYTES_MAX + 1);
@@ -319,7 +326,8 @@ static char *load_file(const char *file, size_t *length, struct hd_problem *prob
         }
     }
     if (got < 0 || *length > HD_FILE_BYTES_MAX) {
-        refuse_file(problem, file, got < 0 ? strerror(errno) : "the file is larger than 1 MiB");
+        config_ini_refuse_file(problem, file,
+                               got < 0 ? strerror(errno) : "the file is larger than 1 MiB");
         free(text);
         text = NULL;
     }
@@ -332,19 +340,19 @@ hd_status hd_entries_read(struct hd_config *config, const char *file, struct hd_
 {
     struct reader reader = {.config = config, .problem = problem, .file = file};
     size_t length = 0;
-    char *text = load_file(file, &length, problem);
+    char *text = config_ini_load_file(file, &length, problem);
 
     if (text == NULL) {
         return HD_INVALID;
     }
     ini_max_line = (int)HD_LINE_BYTES_MAX + 3;
     ini_allow_multiline = false;
-    const hd_status status = read_lines(&reader, text, length);
+    const hd_status status = config_ini_read_lines(&reader, text, length);
     free(text);
     return status;
 }
 
-static hd_status refuse_word(struct hd_problem *problem, const char *reason)
+static hd_status config_ini_refuse_word(struct hd_problem *problem, const char *reason)
 {
     hd_problem_place(problem, "command line");
     if (problem->remedy[0] == '\0') {
@@ -354,7 +362,7 @@ static hd_status refuse_word(struct hd_problem *problem, const char *reason)
 }
 
 /* "ranks=8" lacks its section; some key may be meant. */
-static void suggest_section(const char *name, struct hd_problem *problem)
+static void config_ini_suggest_section(const char *name, struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < hd_key_count; i++) {
         if (strcmp(hd_keys[i].name, name) == 0) {
@@ -372,13 +380,13 @@ hd_status hd_entries_override(struct hd_config *config, const char *word,
     const size_t length = strlen(word);
 
     if (length > HD_LINE_BYTES_MAX) {
-        return refuse_word(problem, "the word has more than 4095 bytes");
+        return config_ini_refuse_word(problem, "the word has more than 4095 bytes");
     }
     memcpy(copy, word, length + 1);
     char *value = strchr(copy, '=');
     if (value == NULL) {
         hd_problem_key(problem, "%.120s", word);
-        return refuse_word(problem, "this is not section.key=value");
+        return config_ini_refuse_word(problem, "this is not section.key=value");
     }
     *value++ = '\0';
     const char *left = hd_text_trim(copy);
@@ -386,21 +394,21 @@ hd_status hd_entries_override(struct hd_config *config, const char *word,
     hd_problem_key(problem, "%.120s", left);
     char *dot = strrchr(copy, '.');
     if (dot == NULL || dot == left || dot[1] == '\0') {
-        suggest_section(left, problem);
-        return refuse_word(problem, "the word names no section and key");
+        config_ini_suggest_section(left, problem);
+        return config_ini_refuse_word(problem, "the word names no section and key");
     }
     const char *key = dot + 1;
     *dot = '\0';
     if (strlen(left) >= sizeof given.section || strlen(key) >= sizeof given.key) {
-        return refuse_word(problem, "section or key is longer than 63 bytes");
+        return config_ini_refuse_word(problem, "section or key is longer than 63 bytes");
     }
     /* A run leaves it in its config.ini, which must read back. */
     const char *reason = hd_text_ini_fault(given.value);
     if (reason != NULL) {
-        return refuse_word(problem, reason);
+        return config_ini_refuse_word(problem, reason);
     }
     memcpy(given.section, left, strlen(left) + 1);
     memcpy(given.key, key, strlen(key) + 1);
     problem->key[0] = '\0';
-    return take_word(config, &given, problem);
+    return config_ini_take_word(config, &given, problem);
 }

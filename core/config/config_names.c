@@ -15,7 +15,7 @@ const struct hd_key *hd_key_find(const char *section, const char *name)
     return NULL;
 }
 
-static int is_plugin_section(const char *section)
+static int config_names_is_plugin_section(const char *section)
 {
     char kind[64];
     const char *dot = strchr(section, '.');
@@ -32,7 +32,7 @@ hd_status hd_section_check(const char *section, struct hd_problem *problem)
 {
     struct hd_nearest nearest = {.wanted = section};
 
-    if (is_plugin_section(section)) {
+    if (config_names_is_plugin_section(section)) {
         if (hd_text_is_name(strchr(section, '.') + 1)) {
             return HD_OK;
         }

@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *member_of(const struct hd_key *key, const struct hd_config *config)
+static void *config_value_member_of(const struct hd_key *key, const struct hd_config *config)
 {
     return (char *)config + key->offset;
 }
 
-static int is_list(const struct hd_key *key)
+static int config_value_is_list(const struct hd_key *key)
 {
     return key->type == HD_KEY_COUNTS || key->type == HD_KEY_NUMBERS;
 }
 
 /* What the option reader is to see; a word beside numbers is looked up before it. */
-static uint32_t option_type_of(const struct hd_key *key)
+static uint32_t config_value_option_type_of(const struct hd_key *key)
 {
     switch (key->type) {
     case HD_KEY_COUNT:
@@ -37,7 +37,8 @@ static uint32_t option_type_of(const struct hd_key *key)
     }
 }
 
-static hd_status refuse(const struct hd_key *key, struct hd_problem *problem, const char *reason)
+static hd_status config_value_refuse(const struct hd_key *key, struct hd_problem *problem,
+                                     const char *reason)
 {
     hd_problem_key(problem, "%s.%s", key->section, key->name);
     hd_problem_remedy(problem, "%s takes %s", key->name, key->range);
@@ -45,14 +46,15 @@ static hd_status refuse(const struct hd_key *key, struct hd_problem *problem, co
 }
 
 /* A number of the key, checked against its range; a seed does not fit an option's value. */
-static hd_status read_one(const struct hd_key *key, const char *text, struct hd_option_value *value,
-                          struct hd_problem *problem)
+static hd_status config_value_read_one(const struct hd_key *key, const char *text,
+                                       struct hd_option_value *value, struct hd_problem *problem)
 {
-    const struct hd_option option = {
-        .name = key->name,
-        .range =
-            option_type_of(key) == HD_OPTION_TEXT && key->type != HD_KEY_CHOICE ? NULL : key->range,
-        .type = option_type_of(key)};
+    const struct hd_option option = {.name = key->name,
+                                     .range = config_value_option_type_of(key) == HD_OPTION_TEXT &&
+                                                      key->type != HD_KEY_CHOICE
+                                                  ? NULL
+                                                  : key->range,
+                                     .type = config_value_option_type_of(key)};
     char reason[HD_REASON_BYTES];
     uint64_t seed;
 
@@ -60,11 +62,12 @@ static hd_status read_one(const struct hd_key *key, const char *text, struct hd_
         memcpy(&value->integer, &seed, sizeof seed);
         return HD_OK;
     }
-    return hd_option_read(&option, text, value, reason) ? HD_OK : refuse(key, problem, reason);
+    return hd_option_read(&option, text, value, reason) ? HD_OK
+                                                        : config_value_refuse(key, problem, reason);
 }
 
 /* "auto" and its like: a word of the range that is no number. */
-static int is_word(const struct hd_key *key, const char *text)
+static int config_value_is_word(const struct hd_key *key, const char *text)
 {
     double number;
     return key->type != HD_KEY_FLAG && key->type != HD_KEY_CHOICE && key->type != HD_KEY_TEXT &&
@@ -72,7 +75,7 @@ static int is_word(const struct hd_key *key, const char *text)
            hd_range_has_word(key->range, text);
 }
 
-static void store_word(const struct hd_key *key, void *member)
+static void config_value_store_word(const struct hd_key *key, void *member)
 {
     switch (key->type) {
     case HD_KEY_COUNT:
@@ -88,11 +91,11 @@ static void store_word(const struct hd_key *key, void *member)
         *(char *)member = '\0';
         return;
     default:
-        assert(is_list(key)); /* already empty */
+        assert(config_value_is_list(key)); /* already empty */
     }
 }
 
-static uint32_t place_of_word(const char *range, const char *word)
+static uint32_t config_value_place_of_word(const char *range, const char *word)
 {
     const size_t length = strlen(word);
     uint32_t place = 0;
@@ -105,22 +108,22 @@ static uint32_t place_of_word(const char *range, const char *word)
     return place;
 }
 
-static hd_status store_text(const struct hd_key *key, const char *text, void *member,
-                            struct hd_problem *problem)
+static hd_status config_value_store_text(const struct hd_key *key, const char *text, void *member,
+                                         struct hd_problem *problem)
 {
     if (strlen(text) >= HD_CONFIG_TEXT_MAX) {
-        return refuse(key, problem, "the text is longer than 1023 bytes");
+        return config_value_refuse(key, problem, "the text is longer than 1023 bytes");
     }
     memcpy(member, text, strlen(text) + 1);
     return HD_OK;
 }
 
-static hd_status store_one(const struct hd_key *key, const char *text, void *member,
-                           struct hd_problem *problem)
+static hd_status config_value_store_one(const struct hd_key *key, const char *text, void *member,
+                                        struct hd_problem *problem)
 {
     struct hd_option_value value;
 
-    const hd_status status = read_one(key, text, &value, problem);
+    const hd_status status = config_value_read_one(key, text, &value, problem);
     if (status != HD_OK) {
         return status;
     }
@@ -137,14 +140,14 @@ static hd_status store_one(const struct hd_key *key, const char *text, void *mem
         *(double *)member = value.number;
         return HD_OK;
     case HD_KEY_CHOICE:
-        *(uint32_t *)member = place_of_word(key->range, text);
+        *(uint32_t *)member = config_value_place_of_word(key->range, text);
         return HD_OK;
     default:
-        return store_text(key, text, member, problem);
+        return config_value_store_text(key, text, member, problem);
     }
 }
 
-static uint32_t count_parts(const char *text)
+static uint32_t config_value_count_parts(const char *text)
 {
     uint32_t count = 1;
     for (; *text != '\0'; text++) {
@@ -154,8 +157,8 @@ static uint32_t count_parts(const char *text)
 }
 
 /* Both kinds of list; exactly one of `counts` and `numbers` is not NULL. */
-static hd_status fill_list(const struct hd_key *key, char *text, uint32_t *counts, double *numbers,
-                           struct hd_problem *problem)
+static hd_status config_value_fill_list(const struct hd_key *key, char *text, uint32_t *counts,
+                                        double *numbers, struct hd_problem *problem)
 {
     char *rest = text;
     uint32_t filled = 0;
@@ -163,8 +166,9 @@ static hd_status fill_list(const struct hd_key *key, char *text, uint32_t *count
     for (char *part; (part = strsep(&rest, ",")) != NULL; filled++) {
         struct hd_option_value value;
         part = hd_text_trim(part);
-        const hd_status status = *part == '\0' ? refuse(key, problem, "the list has an empty entry")
-                                               : read_one(key, part, &value, problem);
+        const hd_status status =
+            *part == '\0' ? config_value_refuse(key, problem, "the list has an empty entry")
+                          : config_value_read_one(key, part, &value, problem);
         if (status != HD_OK) {
             return status;
         }
@@ -177,10 +181,10 @@ static hd_status fill_list(const struct hd_key *key, char *text, uint32_t *count
     return HD_OK;
 }
 
-static hd_status store_list(const struct hd_key *key, const char *text, void *member,
-                            struct hd_problem *problem)
+static hd_status config_value_store_list(const struct hd_key *key, const char *text, void *member,
+                                         struct hd_problem *problem)
 {
-    const uint32_t count = count_parts(text);
+    const uint32_t count = config_value_count_parts(text);
     const int is_counts = key->type == HD_KEY_COUNTS;
     char *copy = strdup(text);
     void *values = calloc(count, is_counts ? sizeof(uint32_t) : sizeof(double));
@@ -189,10 +193,10 @@ static hd_status store_list(const struct hd_key *key, const char *text, void *me
     if (copy == NULL || values == NULL) {
         status = hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
     } else if (count > HD_CONFIG_LIST_MAX) {
-        status = refuse(key, problem, "the list has more than 32768 entries");
+        status = config_value_refuse(key, problem, "the list has more than 32768 entries");
     } else {
-        status =
-            fill_list(key, copy, is_counts ? values : NULL, is_counts ? NULL : values, problem);
+        status = config_value_fill_list(key, copy, is_counts ? values : NULL,
+                                        is_counts ? NULL : values, problem);
     }
     free(copy);
     if (status != HD_OK) {
@@ -208,8 +212,8 @@ static hd_status store_list(const struct hd_key *key, const char *text, void *me
 }
 
 /* A later issue builds the rest of the range; till then it is refused, never ignored. */
-static hd_status check_served(const struct hd_key *key, const char *text,
-                              struct hd_problem *problem)
+static hd_status config_value_check_served(const struct hd_key *key, const char *text,
+                                           struct hd_problem *problem)
 {
     uint32_t given;
     uint32_t served;
@@ -229,34 +233,34 @@ static hd_status check_served(const struct hd_key *key, const char *text,
 hd_status hd_key_read(const struct hd_key *key, const char *text, struct hd_config *config,
                       struct hd_problem *problem)
 {
-    void *member = member_of(key, config);
+    void *member = config_value_member_of(key, config);
     hd_status status = HD_OK;
 
     hd_key_free(key, config);
-    if (is_word(key, text)) {
-        store_word(key, member);
-    } else if (is_list(key)) {
-        status = store_list(key, text, member, problem);
+    if (config_value_is_word(key, text)) {
+        config_value_store_word(key, member);
+    } else if (config_value_is_list(key)) {
+        status = config_value_store_list(key, text, member, problem);
     } else {
-        status = store_one(key, text, member, problem);
+        status = config_value_store_one(key, text, member, problem);
     }
-    return status == HD_OK ? check_served(key, text, problem) : status;
+    return status == HD_OK ? config_value_check_served(key, text, problem) : status;
 }
 
 void hd_key_free(const struct hd_key *key, struct hd_config *config)
 {
     if (key->type == HD_KEY_COUNTS) {
-        struct hd_config_counts *list = member_of(key, config);
+        struct hd_config_counts *list = config_value_member_of(key, config);
         free(list->values);
         *list = (struct hd_config_counts){0, NULL};
     } else if (key->type == HD_KEY_NUMBERS) {
-        struct hd_config_numbers *list = member_of(key, config);
+        struct hd_config_numbers *list = config_value_member_of(key, config);
         free(list->values);
         *list = (struct hd_config_numbers){0, NULL};
     }
 }
 
-static int lists_equal(const struct hd_key *key, const void *left, const void *right)
+static int config_value_lists_equal(const struct hd_key *key, const void *left, const void *right)
 {
     if (key->type == HD_KEY_COUNTS) {
         const struct hd_config_counts *a = left;
@@ -273,8 +277,8 @@ static int lists_equal(const struct hd_key *key, const void *left, const void *r
 int hd_key_equal(const struct hd_key *key, const struct hd_config *left,
                  const struct hd_config *right)
 {
-    const void *a = member_of(key, left);
-    const void *b = member_of(key, right);
+    const void *a = config_value_member_of(key, left);
+    const void *b = config_value_member_of(key, right);
 
     switch (key->type) {
     case HD_KEY_COUNT:
@@ -289,6 +293,6 @@ int hd_key_equal(const struct hd_key *key, const struct hd_config *left,
     case HD_KEY_PATH:
         return strcmp(a, b) == 0;
     default:
-        return lists_equal(key, a, b);
+        return config_value_lists_equal(key, a, b);
     }
 }

@@ -18,7 +18,8 @@ struct writer {
     char section[64]; /* the last one written */
 };
 
-static void write_row(struct writer *writer, const char *section, const struct row *row)
+static void config_write_write_row(struct writer *writer, const char *section,
+                                   const struct row *row)
 {
     FILE *out = writer->stream;
     const int fits = strlen(row->name) + strlen(row->value) + strlen(row->origin) < 3900;
@@ -39,7 +40,7 @@ static void write_row(struct writer *writer, const char *section, const struct r
     }
 }
 
-static void write_keys(struct writer *writer, const struct hd_config *defaults)
+static void config_write_write_keys(struct writer *writer, const struct hd_config *defaults)
 {
     for (uint32_t i = 0; i < hd_key_count; i++) {
         const struct hd_key *key = &hd_keys[i];
@@ -48,12 +49,13 @@ static void write_keys(struct writer *writer, const struct hd_config *defaults)
         const struct row row = {key->name, entry != NULL ? entry->value : key->initial, key->range,
                                 key->help, entry != NULL ? entry->place : "default"};
         if (!writer->only_changed || !hd_key_equal(key, writer->config, defaults)) {
-            write_row(writer, key->section, &row);
+            config_write_write_row(writer, key->section, &row);
         }
     }
 }
 
-static int is_changed(const struct hd_option *option, const struct hd_config_entry *entry)
+static int config_write_is_changed(const struct hd_option *option,
+                                   const struct hd_config_entry *entry)
 {
     struct hd_option_value value;
     struct hd_option_value initial;
@@ -81,13 +83,13 @@ static void write_options(struct writer *writer, const struct hd_plugin *plugin)
         const struct row row = {option->name, entry != NULL ? entry->value : option->initial,
                                 option->range, option->help,
                                 entry != NULL ? entry->place : "default"};
-        if (!writer->only_changed || is_changed(option, entry)) {
-            write_row(writer, section, &row);
+        if (!writer->only_changed || config_write_is_changed(option, entry)) {
+            config_write_write_row(writer, section, &row);
         }
     }
 }
 
-static int is_stray(const struct hd_config_entry *entry)
+static int config_write_is_stray(const struct hd_config_entry *entry)
 {
     return strchr(entry->section, '.') != NULL && !entry->is_used && entry->key[0] != '\0';
 }
@@ -100,15 +102,17 @@ static void write_strays(struct writer *writer)
         uint32_t place = i;
         for (uint32_t j = 0; j < i && place == i; j++) {
             const struct hd_config_entry *before = &writer->config->entries[j];
-            place = is_stray(before) && strcmp(before->section, first->section) == 0 ? j : i;
+            place = config_write_is_stray(before) && strcmp(before->section, first->section) == 0
+                        ? j
+                        : i;
         }
-        for (uint32_t j = i; is_stray(first) && place == i && j < writer->config->entry_count;
-             j++) {
+        for (uint32_t j = i;
+             config_write_is_stray(first) && place == i && j < writer->config->entry_count; j++) {
             const struct hd_config_entry *entry = &writer->config->entries[j];
             const struct row row = {entry->key, entry->value, NULL,
                                     "not checked: its plugin is not in use", entry->place};
-            if (is_stray(entry) && strcmp(entry->section, first->section) == 0) {
-                write_row(writer, entry->section, &row);
+            if (config_write_is_stray(entry) && strcmp(entry->section, first->section) == 0) {
+                config_write_write_row(writer, entry->section, &row);
             }
         }
     }
@@ -127,7 +131,7 @@ hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t
     }
     fprintf(stream, "; heddle %s: %s\n", HD_VERSION,
             only_changed ? "what is not the default" : "the effective configuration");
-    write_keys(&writer, &defaults);
+    config_write_write_keys(&writer, &defaults);
     for (uint32_t i = 0; i < plugin_count; i++) {
         write_options(&writer, plugins[i]);
     }

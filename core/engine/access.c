@@ -23,8 +23,8 @@ const double *hd_engine_terms(const struct hd_engine *engine, uint32_t local)
     return engine->stages[local].terms;
 }
 
-static hd_status settle(struct hd_engine *engine, hd_status status, const char *what,
-                        struct hd_problem *problem)
+static hd_status access_settle(struct hd_engine *engine, hd_status status, const char *what,
+                               struct hd_problem *problem)
 {
     if (status != HD_OK) {
         return hd_engine_fail(engine, status, engine->setup.kernel, what, problem);
@@ -39,7 +39,7 @@ hd_status hd_engine_tensor(struct hd_engine *engine, struct hd_tensor_place plac
     assert(place.index < engine->stages[place.local].needs->tensor_count);
     memset(tensor, 0, sizeof *tensor);
     tensor->size = sizeof *tensor;
-    return settle(
+    return access_settle(
         engine,
         engine->kernel_ops->tensor(engine->stages[place.local].instance, place.index, tensor),
         "describing a tensor", problem);
@@ -49,20 +49,21 @@ hd_status hd_engine_read(struct hd_engine *engine, struct hd_tensor_place place,
                          struct hd_problem *problem)
 {
     assert(place.local < engine->stage_count);
-    return settle(engine,
-                  engine->kernel_ops->tensor_copy(engine->stages[place.local].instance, place.index,
-                                                  place.copy, 0, values),
-                  "reading a tensor", problem);
+    return access_settle(engine,
+                         engine->kernel_ops->tensor_copy(engine->stages[place.local].instance,
+                                                         place.index, place.copy, 0, values),
+                         "reading a tensor", problem);
 }
 
 hd_status hd_engine_write(struct hd_engine *engine, struct hd_tensor_place place,
                           const void *values, struct hd_problem *problem)
 {
     assert(place.local < engine->stage_count);
-    return settle(engine,
-                  engine->kernel_ops->tensor_copy(engine->stages[place.local].instance, place.index,
-                                                  place.copy, 1, (void *)(uintptr_t)values),
-                  "writing a tensor", problem);
+    return access_settle(engine,
+                         engine->kernel_ops->tensor_copy(engine->stages[place.local].instance,
+                                                         place.index, place.copy, 1,
+                                                         (void *)(uintptr_t)values),
+                         "writing a tensor", problem);
 }
 
 hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squared,
@@ -78,8 +79,8 @@ hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squa
         return HD_OK;
     }
     const hd_status status =
-        settle(engine, engine->kernel_ops->norms(engine->stages[local].instance, squared),
-               "computing norms", problem);
+        access_settle(engine, engine->kernel_ops->norms(engine->stages[local].instance, squared),
+                      "computing norms", problem);
     return status == HD_OK && !engine->regions.is_device ? hd_device_settle(engine, problem)
                                                          : status;
 }
@@ -94,7 +95,7 @@ hd_status hd_engine_update(struct hd_engine *engine, const struct hd_update *upd
             status = engine->kernel_ops->update(engine->stages[local].instance, update);
         }
     }
-    status = settle(engine, status, "running the optimizer", problem);
+    status = access_settle(engine, status, "running the optimizer", problem);
     return status == HD_OK && !engine->regions.is_device ? hd_device_settle(engine, problem)
                                                          : status;
 }

@@ -15,7 +15,7 @@ enum { REST_MS = 40 };
 
 enum { YIELD_TURNS = 16 };
 
-static uint64_t since_ms(uint64_t now_ns, uint64_t then_ns)
+static uint64_t board_since_ms(uint64_t now_ns, uint64_t then_ns)
 {
     return now_ns > then_ns ? (now_ns - then_ns) / HD_MS_NS : 0;
 }
@@ -90,7 +90,7 @@ void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_s
 }
 
 /* Until the cause is written; a writer that died in the middle is not waited for long. */
-static uint32_t await_cause(const struct hd_board *board)
+static uint32_t board_await_cause(const struct hd_board *board)
 {
     const uint64_t deadline_ns = hd_now_ns() + CAUSE_MS * HD_MS_NS;
 
@@ -114,7 +114,7 @@ uint32_t hd_board_abort(struct hd_board *board, const struct hd_problem *problem
         hd_board_report(board, board->report, sizeof board->report);
         atomic_store_explicit(&board->is_caused, 2u, memory_order_release);
     } else {
-        await_cause(board); /* who sees the abort must find the cause */
+        board_await_cause(board); /* who sees the abort must find the cause */
     }
     atomic_store(&board->abort, 1u);
     return is_first;
@@ -122,7 +122,7 @@ uint32_t hd_board_abort(struct hd_board *board, const struct hd_problem *problem
 
 uint32_t hd_board_cause(const struct hd_board *board, struct hd_problem *cause)
 {
-    if (await_cause(board)) {
+    if (board_await_cause(board)) {
         *cause = board->cause;
         return 1;
     }
@@ -154,21 +154,21 @@ uint32_t hd_board_newest_step(const struct hd_board *board)
     return step;
 }
 
-static uint32_t is_waiting(const struct hd_rank_state *state)
+static uint32_t board_is_waiting(const struct hd_rank_state *state)
 {
     return state->phase == HD_PHASE_RECEIVE || state->phase == HD_PHASE_CREDIT ||
            state->phase == HD_PHASE_TURN;
 }
 
-static uint32_t is_alive(const struct hd_board *board, uint32_t rank, uint64_t now_ns)
+static uint32_t board_is_alive(const struct hd_board *board, uint32_t rank, uint64_t now_ns)
 {
     const struct hd_rank_row *row = &board->rows[rank];
     return !atomic_load(&row->is_dead) && !atomic_load(&row->is_stopped) &&
-           since_ms(now_ns, atomic_load(&row->heartbeat_ns)) < STALE_MS;
+           board_since_ms(now_ns, atomic_load(&row->heartbeat_ns)) < STALE_MS;
 }
 
 /* Whom a rank at the end of its step waits for: the first that has not come yet. */
-static uint32_t latecomer(const struct hd_board *board, uint32_t rank, uint32_t step)
+static uint32_t board_latecomer(const struct hd_board *board, uint32_t rank, uint32_t step)
 {
     struct hd_rank_state state;
 
@@ -183,8 +183,8 @@ static uint32_t latecomer(const struct hd_board *board, uint32_t rank, uint32_t 
 }
 
 /* Since when a rank's deadline counts: its phase began, or it was continued after a stop. */
-static uint64_t counted_from(const struct hd_board *board, uint32_t rank,
-                             const struct hd_rank_state *state)
+static uint64_t board_counted_from(const struct hd_board *board, uint32_t rank,
+                                   const struct hd_rank_state *state)
 {
     const uint64_t resumed_ns = atomic_load(&board->rows[rank].resumed_ns);
     return state->since_ns > resumed_ns ? state->since_ns : resumed_ns;
@@ -199,26 +199,26 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
     hd_board_read(board, rank, &state);
     const uint64_t patience_ns = hd_board_timeout_ns(board, state.step);
     /* The last change on the chain: what came just now may not have woken its reader yet. */
-    uint64_t latest_ns = counted_from(board, rank, &state);
+    uint64_t latest_ns = board_counted_from(board, rank, &state);
     *culprit = rank;
     if (now_ns < latest_ns || now_ns - latest_ns < patience_ns) {
         return 0;
     }
     for (uint32_t hop = 0; hop <= board->rank_count; hop++) {
-        if (hop > 0 && !is_alive(board, at, now_ns)) {
+        if (hop > 0 && !board_is_alive(board, at, now_ns)) {
             return 1;
         }
-        if (counted_from(board, at, &state) > latest_ns) {
-            latest_ns = counted_from(board, at, &state);
+        if (board_counted_from(board, at, &state) > latest_ns) {
+            latest_ns = board_counted_from(board, at, &state);
         }
         if (state.phase == HD_PHASE_DEVICE || (hop > 0 && state.phase == HD_PHASE_DONE)) {
             break;
         }
         uint32_t next = UINT32_MAX;
-        if (is_waiting(&state)) {
+        if (board_is_waiting(&state)) {
             next = state.peer;
         } else if (state.phase == HD_PHASE_TOGETHER) {
-            next = latecomer(board, at, state.step);
+            next = board_latecomer(board, at, state.step);
         }
         if (next >= board->rank_count) {
             return 0; /* somebody runs, and its heart beats */
@@ -240,13 +240,13 @@ uint32_t hd_board_is_at_rest(const struct hd_board *board, uint64_t now_ns)
         hd_board_read(board, rank, &state);
         const uint32_t moves = state.phase == HD_PHASE_RUN || state.phase == HD_PHASE_UPDATE ||
                                state.phase == HD_PHASE_SAVE || state.phase == HD_PHASE_DEVICE ||
-                               since_ms(now_ns, state.since_ns) < REST_MS;
-        at_rest &= !moves || !is_alive(board, rank, now_ns);
+                               board_since_ms(now_ns, state.since_ns) < REST_MS;
+        at_rest &= !moves || !board_is_alive(board, rank, now_ns);
     }
     return at_rest;
 }
 
-static const char *action_name(const struct hd_rank_state *state, char text[32])
+static const char *board_action_name(const struct hd_rank_state *state, char text[32])
 {
     switch (state->phase) {
     case HD_PHASE_NONE:
@@ -274,24 +274,27 @@ static const char *action_name(const struct hd_rank_state *state, char text[32])
 }
 
 /* What a rank is at, without whom it waits for. */
-static void place_of(const struct hd_board *board, uint32_t rank, uint64_t now_ns, char text[128])
+static void board_place_of(const struct hd_board *board, uint32_t rank, uint64_t now_ns,
+                           char text[128])
 {
     const struct hd_rank_row *row = &board->rows[rank];
     struct hd_rank_state state;
     char action[32];
 
     hd_board_read(board, rank, &state);
-    const double age_s = (double)since_ms(now_ns, state.since_ns) * 1e-3;
-    const char *name = action_name(&state, action);
+    const double age_s = (double)board_since_ms(now_ns, state.since_ns) * 1e-3;
+    const char *name = board_action_name(&state, action);
     if (atomic_load(&row->is_dead)) {
         snprintf(text, 128, "died at %s", name);
     } else if (atomic_load(&row->is_stopped) == 2) {
-        const double silent_s = (double)since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
+        const double silent_s =
+            (double)board_since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
         snprintf(text, 128, "is silent since %.1f s, stopped or cut off, at %s", silent_s, name);
     } else if (atomic_load(&row->is_stopped)) {
-        const double stopped_s = (double)since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
+        const double stopped_s =
+            (double)board_since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
         snprintf(text, 128, "is stopped at %s since %.1f s", name, stopped_s);
-    } else if (is_waiting(&state)) {
+    } else if (board_is_waiting(&state)) {
         snprintf(text, 128, "waits itself, at %s since %.1f s", name, age_s);
     } else if (state.phase == HD_PHASE_TOGETHER) {
         snprintf(text, 128, "has finished step %u", state.step);
@@ -310,7 +313,7 @@ static void place_of(const struct hd_board *board, uint32_t rank, uint64_t now_n
     }
 }
 
-static const char *waits_for(const struct hd_rank_state *state)
+static const char *board_waits_for(const struct hd_rank_state *state)
 {
     switch (state->phase) {
     case HD_PHASE_CREDIT:
@@ -329,21 +332,21 @@ uint32_t hd_board_line(const struct hd_board *board, uint32_t rank, uint64_t now
     char action[32], place[128], other[128];
 
     hd_board_read(board, rank, &state);
-    place_of(board, rank, now_ns, place);
+    board_place_of(board, rank, now_ns, place);
     const uint32_t is_gone =
         atomic_load(&board->rows[rank].is_dead) || atomic_load(&board->rows[rank].is_stopped);
-    if (is_gone || !is_waiting(&state) || state.peer >= board->rank_count) {
+    if (is_gone || !board_is_waiting(&state) || state.peer >= board->rank_count) {
         return (uint32_t)snprintf(text, capacity, "rank %u %s (%u actions done in step %u)", rank,
                                   place, state.action_count, state.step);
     }
-    place_of(board, state.peer, now_ns, other);
+    board_place_of(board, state.peer, now_ns, other);
     return (uint32_t)snprintf(
         text, capacity,
         "rank %u waits %s %s rank %u, which %s (channel %u, sequence %llu, %llu bytes, waiting "
         "%.1f s, %u actions done in step %u)",
-        rank, action_name(&state, action), waits_for(&state), state.peer, other, state.channel,
-        (unsigned long long)state.sequence, (unsigned long long)state.message_bytes,
-        (double)since_ms(now_ns, state.since_ns) * 1e-3, state.action_count, state.step);
+        rank, board_action_name(&state, action), board_waits_for(&state), state.peer, other,
+        state.channel, (unsigned long long)state.sequence, (unsigned long long)state.message_bytes,
+        (double)board_since_ms(now_ns, state.since_ns) * 1e-3, state.action_count, state.step);
 }
 
 uint32_t hd_board_report(const struct hd_board *board, char *text, uint32_t capacity)

@@ -19,12 +19,12 @@
 /* Host sides of copies begin at a page, so that a kernel can pin them. */
 enum { PAGE_BYTES = 4096 };
 
-static const char *memory_name(uint64_t memory)
+static const char *device_memory_name(uint64_t memory)
 {
     return memory == HD_MEMORY_CUDA ? "device memory" : "host memory";
 }
 
-static uint32_t is_device(uint64_t memory)
+static uint32_t device_is_device(uint64_t memory)
 {
     return memory == HD_MEMORY_CUDA;
 }
@@ -38,15 +38,15 @@ hd_status hd_device_check(struct hd_engine *engine, struct hd_problem *problem)
     const uint32_t has_calls = ops->abort != NULL && ops->allocate != NULL && ops->copy != NULL &&
                                ops->mark != NULL && ops->reached != NULL;
 
-    if (is_device(said) != is_device(device->memory)) {
+    if (device_is_device(said) != device_is_device(device->memory)) {
         hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
                        "%s computes in %s, and its stage_needs says %s: the plugin is older than "
                        "ABI 1.2, or at fault",
-                       name, memory_name(device->memory), memory_name(said));
+                       name, device_memory_name(device->memory), device_memory_name(said));
         return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the kernel", problem);
     }
     if ((device->stream != NULL && !has_calls) ||
-        (device->stream == NULL && is_device(device->memory))) {
+        (device->stream == NULL && device_is_device(device->memory))) {
         hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "%s %s: the plugin is at fault",
                        name,
                        has_calls ? "computes in device memory without a stream"
@@ -56,15 +56,16 @@ hd_status hd_device_check(struct hd_engine *engine, struct hd_problem *problem)
     return HD_OK;
 }
 
-static hd_status no_memory(struct hd_engine *engine, const char *what, struct hd_problem *problem)
+static hd_status device_no_memory(struct hd_engine *engine, const char *what,
+                                  struct hd_problem *problem)
 {
     hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for %s", what);
     return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
 }
 
 /* Both sides of what comes back at the end of a step. */
-static hd_status prepare_results(struct hd_engine *engine, struct hd_local_stage *local,
-                                 struct hd_problem *problem)
+static hd_status device_prepare_results(struct hd_engine *engine, struct hd_local_stage *local,
+                                        struct hd_problem *problem)
 {
     const uint64_t microbatches = engine->setup.pipeline->microbatch_count;
     const uint64_t squares_bytes = local->needs->tensor_count * sizeof(double);
@@ -72,7 +73,7 @@ static hd_status prepare_results(struct hd_engine *engine, struct hd_local_stage
 
     local->squares = hd_memory_take(squares_bytes, PAGE_BYTES, "terms");
     if (local->squares == NULL) {
-        return no_memory(engine, "the norms", problem);
+        return device_no_memory(engine, "the norms", problem);
     }
     hd_status status =
         hd_regions_take(&engine->regions, squares_bytes, "terms", &local->device_squares);
@@ -87,8 +88,8 @@ static hd_status prepare_results(struct hd_engine *engine, struct hd_local_stage
                : HD_OK;
 }
 
-static hd_status prepare_staging(struct hd_engine *engine, uint32_t which,
-                                 struct hd_problem *problem)
+static hd_status device_prepare_staging(struct hd_engine *engine, uint32_t which,
+                                        struct hd_problem *problem)
 {
     const struct hd_stage_spec *spec = &engine->setup.model->specs[0];
     const uint64_t alignment = engine->regions.alignment;
@@ -100,7 +101,7 @@ static hd_status prepare_staging(struct hd_engine *engine, uint32_t which,
     staging->stride = stride_bytes / sizeof(int32_t);
     staging->host = hd_memory_take(bytes, PAGE_BYTES, "tokens");
     if (staging->host == NULL) {
-        return no_memory(engine, "tokens and targets", problem);
+        return device_no_memory(engine, "tokens and targets", problem);
     }
     const hd_status status = hd_regions_take(&engine->regions, bytes, "tokens", &staging->device);
     return status != HD_OK
@@ -119,16 +120,17 @@ hd_status hd_device_prepare(struct hd_engine *engine, struct hd_problem *problem
     engine->flights.rows =
         hd_memory_take(HD_FLIGHT_MAX * sizeof engine->flights.rows[0], 64, "recorder");
     if (engine->flights.rows == NULL) {
-        return no_memory(engine, "the actions under way", problem);
+        return device_no_memory(engine, "the actions under way", problem);
     }
     for (uint32_t i = 0; engine->regions.is_device && i < engine->stage_count; i++) {
         const struct hd_stage_spec *spec = &engine->setup.model->specs[engine->stages[i].stage];
         reads[HD_STAGED_TOKENS] |= spec->has_embedding;
         reads[HD_STAGED_TARGETS] |= spec->has_head;
-        status = status == HD_OK ? prepare_results(engine, &engine->stages[i], problem) : status;
+        status =
+            status == HD_OK ? device_prepare_results(engine, &engine->stages[i], problem) : status;
     }
     for (uint32_t which = 0; status == HD_OK && which < 2; which++) {
-        status = reads[which] ? prepare_staging(engine, which, problem) : HD_OK;
+        status = reads[which] ? device_prepare_staging(engine, which, problem) : HD_OK;
     }
     return status;
 }
@@ -143,7 +145,7 @@ void hd_device_finish(struct hd_engine *engine)
     hd_memory_give(engine->flights.rows);
 }
 
-static hd_status upload(struct hd_engine *engine, uint32_t which, const int32_t *const *rows)
+static hd_status device_upload(struct hd_engine *engine, uint32_t which, const int32_t *const *rows)
 {
     const struct hd_stage_spec *spec = &engine->setup.model->specs[0];
     const struct hd_staging *staging = &engine->staging[which];
@@ -160,7 +162,7 @@ static hd_status upload(struct hd_engine *engine, uint32_t which, const int32_t 
                                     count * staging->stride * sizeof(int32_t), 0);
 }
 
-static hd_status add_step_flight(struct hd_engine *engine, struct hd_problem *problem)
+static hd_status device_add_step_flight(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_flight flight = {.instruction = HD_FLIGHT_OF_STEP,
                                      .times.begin_ns = hd_now_ns()};
@@ -173,18 +175,18 @@ hd_status hd_device_begin(struct hd_engine *engine, const struct hd_step_input *
     if (engine->flights.rows == NULL) {
         return HD_OK;
     }
-    hd_status status = upload(engine, HD_STAGED_TOKENS, input->tokens);
+    hd_status status = device_upload(engine, HD_STAGED_TOKENS, input->tokens);
     if (status == HD_OK) {
-        status = upload(engine, HD_STAGED_TARGETS, input->targets);
+        status = device_upload(engine, HD_STAGED_TARGETS, input->targets);
     }
     if (status != HD_OK) {
         return hd_engine_fail(engine, status, engine->setup.kernel, "copying tokens", problem);
     }
     /* The optimizer of the step before may still run: the first pass begins behind this mark. */
-    return add_step_flight(engine, problem);
+    return device_add_step_flight(engine, problem);
 }
 
-static hd_status bring_back(struct hd_engine *engine, const struct hd_local_stage *local)
+static hd_status device_bring_back(struct hd_engine *engine, const struct hd_local_stage *local)
 {
     const struct hd_kernel_ops *ops = engine->kernel_ops;
     struct hd_kernel *kernel = atomic_load(&engine->kernel);
@@ -213,13 +215,13 @@ hd_status hd_device_end(struct hd_engine *engine, struct hd_problem *problem)
 
     for (uint32_t i = 0; engine->regions.is_device && status == HD_OK && i < engine->stage_count;
          i++) {
-        status = bring_back(engine, &engine->stages[i]);
+        status = device_bring_back(engine, &engine->stages[i]);
     }
     if (status != HD_OK) {
         return hd_engine_fail(engine, status, engine->setup.kernel, "bringing back terms and norms",
                               problem);
     }
-    status = add_step_flight(engine, problem);
+    status = device_add_step_flight(engine, problem);
     if (status == HD_OK) {
         status = hd_flights_wait(engine, 1, problem);
     }
@@ -238,7 +240,7 @@ hd_status hd_device_settle(struct hd_engine *engine, struct hd_problem *problem)
     if (engine->flights.rows == NULL) {
         return HD_OK;
     }
-    hd_status status = add_step_flight(engine, problem);
+    hd_status status = device_add_step_flight(engine, problem);
     if (status == HD_OK) {
         status = hd_flights_wait(engine, 0, problem);
     }

@@ -10,7 +10,7 @@
 /* A device copies terms back to here: whole pages, so that a kernel can pin them. */
 enum { TERMS_ALIGNMENT = 4096 };
 
-static void abort_waits(void *context, const char *reason)
+static void engine_abort_waits(void *context, const char *reason)
 {
     struct hd_engine *engine = context;
     struct hd_transport *transport = atomic_load(&engine->transport);
@@ -26,7 +26,7 @@ static void abort_waits(void *context, const char *reason)
     }
 }
 
-static hd_status open_kernel(struct hd_engine *engine, struct hd_problem *problem)
+static hd_status engine_open_kernel(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_plugin *plugin = engine->setup.kernel;
     struct hd_device *device = &engine->device;
@@ -48,8 +48,8 @@ static hd_status open_kernel(struct hd_engine *engine, struct hd_problem *proble
     return hd_device_check(engine, problem);
 }
 
-static hd_status take_region(struct hd_engine *engine, uint64_t bytes, const char *tag, void **out,
-                             struct hd_problem *problem)
+static hd_status engine_take_region(struct hd_engine *engine, uint64_t bytes, const char *tag,
+                                    void **out, struct hd_problem *problem)
 {
     const hd_status status = hd_regions_take(&engine->regions, bytes, tag, out);
     if (status != HD_OK) {
@@ -61,8 +61,8 @@ static hd_status take_region(struct hd_engine *engine, uint64_t bytes, const cha
 }
 
 /* What the engine takes of the host is zero already. */
-static hd_status zero_state(struct hd_engine *engine, const struct hd_local_stage *local,
-                            struct hd_problem *problem)
+static hd_status engine_zero_state(struct hd_engine *engine, const struct hd_local_stage *local,
+                                   struct hd_problem *problem)
 {
     const struct hd_stage_memory *memory = &local->memory;
     const struct hd_stage_needs *needs = local->needs;
@@ -81,8 +81,8 @@ static hd_status zero_state(struct hd_engine *engine, const struct hd_local_stag
                            : HD_OK;
 }
 
-static hd_status take_regions(struct hd_engine *engine, struct hd_local_stage *local,
-                              struct hd_problem *problem)
+static hd_status engine_take_regions(struct hd_engine *engine, struct hd_local_stage *local,
+                                     struct hd_problem *problem)
 {
     const struct hd_stage_needs *needs = local->needs;
     struct hd_stage_memory *memory = &local->memory;
@@ -101,16 +101,16 @@ static hd_status take_regions(struct hd_engine *engine, struct hd_local_stage *l
     memory->scratch = engine->scratch;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const hd_status status =
-            take_region(engine, rows[i].bytes, rows[i].tag, rows[i].out, problem);
+            engine_take_region(engine, rows[i].bytes, rows[i].tag, rows[i].out, problem);
         if (status != HD_OK) {
             return status;
         }
     }
-    return zero_state(engine, local, problem);
+    return engine_zero_state(engine, local, problem);
 }
 
-static hd_status create_pools(struct hd_engine *engine, struct hd_local_stage *local,
-                              struct hd_problem *problem)
+static hd_status engine_create_pools(struct hd_engine *engine, struct hd_local_stage *local,
+                                     struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
     const uint32_t fault = engine->setup.fault, planned = pipeline->payload_slots[local->stage];
@@ -136,7 +136,8 @@ static hd_status create_pools(struct hd_engine *engine, struct hd_local_stage *l
     return HD_OK;
 }
 
-static hd_status create_stage(struct hd_engine *engine, uint32_t index, struct hd_problem *problem)
+static hd_status engine_create_stage(struct hd_engine *engine, uint32_t index,
+                                     struct hd_problem *problem)
 {
     struct hd_local_stage *local = &engine->stages[index];
     const uint64_t microbatches = engine->setup.pipeline->microbatch_count;
@@ -149,11 +150,11 @@ static hd_status create_stage(struct hd_engine *engine, uint32_t index, struct h
         hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the terms");
         return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
     }
-    hd_status status = take_regions(engine, local, problem);
+    hd_status status = engine_take_regions(engine, local, problem);
     if (status != HD_OK) {
         return status;
     }
-    status = create_pools(engine, local, problem);
+    status = engine_create_pools(engine, local, problem);
     if (status != HD_OK) {
         return status;
     }
@@ -166,7 +167,7 @@ static hd_status create_stage(struct hd_engine *engine, uint32_t index, struct h
     return HD_OK;
 }
 
-static hd_status create_stages(struct hd_engine *engine, struct hd_problem *problem)
+static hd_status engine_create_stages(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_program *program = &engine->program;
     uint64_t scratch_bytes = 0;
@@ -181,17 +182,18 @@ static hd_status create_stages(struct hd_engine *engine, struct hd_problem *prob
         const uint64_t bytes = engine->setup.needs[program->stages[i]].scratch_bytes;
         scratch_bytes = bytes > scratch_bytes ? bytes : scratch_bytes;
     }
-    hd_status status = take_region(engine, scratch_bytes, "scratch", &engine->scratch, problem);
+    hd_status status =
+        engine_take_region(engine, scratch_bytes, "scratch", &engine->scratch, problem);
     for (uint32_t i = 0; status == HD_OK && i < program->stage_count; i++) {
-        status = create_stage(engine, i, problem);
+        status = engine_create_stage(engine, i, problem);
     }
     return status;
 }
 
 /* Both ends of a boundary must agree on its bytes; they come from one model, so this is a plugin's
  * fault. */
-static hd_status check_boundary(struct hd_engine *engine, uint32_t boundary,
-                                struct hd_problem *problem)
+static hd_status engine_check_boundary(struct hd_engine *engine, uint32_t boundary,
+                                       struct hd_problem *problem)
 {
     const struct hd_stage_needs *before = &engine->setup.needs[boundary];
     const struct hd_stage_needs *after = &engine->setup.needs[boundary + 1];
@@ -212,7 +214,7 @@ static hd_status check_boundary(struct hd_engine *engine, uint32_t boundary,
 
 /* In order, what waits for a send slot waits as the plan's source for its release: only where every
    channel has its depth is fewer slots surely no cycle (plan/serial.c). */
-static uint32_t is_tight(const struct hd_pipeline *pipeline)
+static uint32_t engine_is_tight(const struct hd_pipeline *pipeline)
 {
     uint32_t lacks_slots = 0;
 
@@ -227,17 +229,17 @@ static uint32_t is_tight(const struct hd_pipeline *pipeline)
  * only just before it is consumed, and law 6 then promises no more than that the message `slots`
  * before has been received.
  */
-static uint32_t send_depth_of(const struct hd_pipeline_channel *channel, uint32_t needs_all)
+static uint32_t engine_send_depth_of(const struct hd_pipeline_channel *channel, uint32_t needs_all)
 {
     return needs_all || channel->slots < 2 ? channel->slots : 2;
 }
 
 /* The transport's channels are the remote ones, in the pipeline's order: equal on all ranks. */
-static hd_status list_channels(struct hd_engine *engine, struct hd_problem *problem)
+static hd_status engine_list_channels(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
     const uint64_t count = pipeline->channel_count;
-    const uint32_t needs_all_slots = !engine->setup.overlap || is_tight(pipeline);
+    const uint32_t needs_all_slots = !engine->setup.overlap || engine_is_tight(pipeline);
 
     engine->channels = hd_memory_take((count + 1) * sizeof engine->channels[0], 64, "lanes");
     engine->channel_list =
@@ -248,7 +250,7 @@ static hd_status list_channels(struct hd_engine *engine, struct hd_problem *prob
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
-        const hd_status status = check_boundary(engine, channel->boundary, problem);
+        const hd_status status = engine_check_boundary(engine, channel->boundary, problem);
         if (status != HD_OK) {
             return status;
         }
@@ -260,7 +262,7 @@ static hd_status list_channels(struct hd_engine *engine, struct hd_problem *prob
                 .source = channel->source,
                 .target = channel->target,
                 .depth = channel->slots,
-                .send_depth = send_depth_of(channel, needs_all_slots),
+                .send_depth = engine_send_depth_of(channel, needs_all_slots),
                 .bytes = engine->setup.needs[channel->boundary].boundary_bytes,
             };
             engine->channel_list[engine->remote_count++] = remote;
@@ -269,7 +271,7 @@ static hd_status list_channels(struct hd_engine *engine, struct hd_problem *prob
     return HD_OK;
 }
 
-static uint32_t remote_index(const struct hd_pipeline *pipeline, uint32_t channel)
+static uint32_t engine_remote_index(const struct hd_pipeline *pipeline, uint32_t channel)
 {
     uint32_t index = 0;
 
@@ -279,7 +281,7 @@ static uint32_t remote_index(const struct hd_pipeline *pipeline, uint32_t channe
     return index;
 }
 
-static hd_status create_lanes(struct hd_engine *engine, struct hd_problem *problem)
+static hd_status engine_create_lanes(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
     const struct hd_program *program = &engine->program;
@@ -299,7 +301,7 @@ static hd_status create_lanes(struct hd_engine *engine, struct hd_problem *probl
         *lane = (struct hd_lane){
             .channel = channel,
             .regions = &engine->regions,
-            .index = is_local ? HD_LANE_LOCAL : remote_index(pipeline, program->lanes[i]),
+            .index = is_local ? HD_LANE_LOCAL : engine_remote_index(pipeline, program->lanes[i]),
             .is_source = channel->source == rank,
             .is_target = channel->target == rank,
             .is_sealed = !engine->regions.is_device && (is_local || carries_seal),
@@ -318,12 +320,12 @@ static hd_status create_lanes(struct hd_engine *engine, struct hd_problem *probl
     return HD_OK;
 }
 
-static hd_status start_watchdog(struct hd_engine *engine, struct hd_problem *problem)
+static hd_status engine_start_watchdog(struct hd_engine *engine, struct hd_problem *problem)
 {
     engine->watchdog = (struct hd_watchdog){
         .board = engine->setup.board,
         .rank = engine->setup.rank,
-        .abort = abort_waits,
+        .abort = engine_abort_waits,
         .context = engine,
     };
     const int error = hd_watchdog_start(&engine->watchdog);
@@ -335,13 +337,13 @@ static hd_status start_watchdog(struct hd_engine *engine, struct hd_problem *pro
     return HD_OK;
 }
 
-static hd_status build(struct hd_engine *engine, struct hd_problem *problem)
+static hd_status engine_build(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_engine_setup *setup = &engine->setup;
     hd_status (*const steps[])(struct hd_engine *, struct hd_problem *) = {
-        start_watchdog, hd_engine_check_transport, open_kernel,
-        create_stages,  hd_device_prepare,         list_channels,
-        create_lanes,   hd_engine_map_transfers,   hd_engine_open_transport,
+        engine_start_watchdog, hd_engine_check_transport, engine_open_kernel,
+        engine_create_stages,  hd_device_prepare,         engine_list_channels,
+        engine_create_lanes,   hd_engine_map_transfers,   hd_engine_open_transport,
     };
 
     hd_engine_enter(engine, HD_PHASE_OPEN);
@@ -387,7 +389,7 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
         hd_engine_host_init(&engine->inner_host, engine, setup->inner, setup->inner_options);
     }
     hd_engine_set_rounding();
-    const hd_status status = build(engine, problem);
+    const hd_status status = engine_build(engine, problem);
     if (status != HD_OK) {
         engine->has_failed = 1;
         hd_engine_destroy(engine);
@@ -398,7 +400,7 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
 }
 
 /* Before the memory of ours that its stream may reach, and that it may have pinned. */
-static void close_kernel(struct hd_engine *engine)
+static void engine_close_kernel(struct hd_engine *engine)
 {
     for (uint32_t i = 0; i < engine->stage_count; i++) {
         engine->kernel_ops->stage_destroy(engine->stages[i].instance);
@@ -407,7 +409,7 @@ static void close_kernel(struct hd_engine *engine)
     atomic_store(&engine->kernel, NULL);
 }
 
-static void finish_stages(struct hd_engine *engine)
+static void engine_finish_stages(struct hd_engine *engine)
 {
     for (uint32_t i = 0; i < engine->stage_count; i++) {
         struct hd_local_stage *local = &engine->stages[i];
@@ -437,9 +439,9 @@ void hd_engine_destroy(struct hd_engine *engine)
     if (!is_clean) {
         return; /* the process ends; what a peer may still write stays mapped until then */
     }
-    close_kernel(engine);
+    engine_close_kernel(engine);
     hd_device_finish(engine); /* of the stages, too */
-    finish_stages(engine);
+    engine_finish_stages(engine);
     for (uint32_t i = 0; i < engine->lane_count; i++) {
         hd_lane_finish(&engine->lanes[i]);
     }

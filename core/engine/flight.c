@@ -8,19 +8,19 @@
 /* A transport that moves only while it is called is not left alone for long. */
 enum { MARK_WAIT_NS = 1000000, MOVE_WAIT_NS = 50000 };
 
-static struct hd_flight *first_of(struct hd_flights *flights)
+static struct hd_flight *flight_first_of(struct hd_flights *flights)
 {
     assert(flights->count > 0);
     return &flights->rows[flights->first];
 }
 
-static uint64_t later_of(uint64_t one_ns, uint64_t other_ns)
+static uint64_t flight_later_of(uint64_t one_ns, uint64_t other_ns)
 {
     return one_ns > other_ns ? one_ns : other_ns;
 }
 
-static const struct hd_instruction *instruction_of(const struct hd_engine *engine,
-                                                   const struct hd_flight *flight)
+static const struct hd_instruction *flight_instruction_of(const struct hd_engine *engine,
+                                                          const struct hd_flight *flight)
 {
     return flight->instruction == HD_FLIGHT_OF_STEP
                ? NULL
@@ -28,7 +28,7 @@ static const struct hd_instruction *instruction_of(const struct hd_engine *engin
 }
 
 /* For whom the device waits before this action. */
-static void name_input(struct hd_engine *engine, const struct hd_instruction *instruction)
+static void flight_name_input(struct hd_engine *engine, const struct hd_instruction *instruction)
 {
     const struct hd_program_message message = hd_instruction_input(instruction);
     const struct hd_lane *lane = &engine->lanes[message.lane];
@@ -46,8 +46,8 @@ void hd_flights_show(struct hd_engine *engine)
     if (flights->count == 0) {
         return;
     }
-    const struct hd_flight *flight = first_of(flights);
-    const struct hd_instruction *instruction = instruction_of(engine, flight);
+    const struct hd_flight *flight = flight_first_of(flights);
+    const struct hd_instruction *instruction = flight_instruction_of(engine, flight);
     struct hd_rank_state *state = &engine->state;
     const uint32_t is_waiting = flight->ready_mark != 0 && !flight->is_ready;
 
@@ -57,21 +57,23 @@ void hd_flights_show(struct hd_engine *engine)
     state->phase = is_waiting ? HD_PHASE_RECEIVE : HD_PHASE_DEVICE;
     state->peer = UINT32_MAX;
     state->channel = UINT32_MAX;
-    state->since_ns = later_of(flights->free_ns, flight->times.begin_ns);
+    state->since_ns = flight_later_of(flights->free_ns, flight->times.begin_ns);
     if (is_waiting) {
-        name_input(engine, instruction);
+        flight_name_input(engine, instruction);
     } else {
-        state->since_ns = later_of(state->since_ns, flight->times.run_ns);
-        state->since_ns = later_of(state->since_ns, flight->is_ready ? flight->times.ready_ns : 0);
+        state->since_ns = flight_later_of(state->since_ns, flight->times.run_ns);
+        state->since_ns =
+            flight_later_of(state->since_ns, flight->is_ready ? flight->times.ready_ns : 0);
     }
     hd_board_publish(engine->setup.board, engine->setup.rank, state);
 }
 
 /* The device failed, or an abort ended its waits: it was at the first flight. */
-static hd_status fail(struct hd_engine *engine, hd_status status, struct hd_problem *problem)
+static hd_status flight_fail(struct hd_engine *engine, hd_status status, struct hd_problem *problem)
 {
     const struct hd_instruction *instruction =
-        engine->flights.count > 0 ? instruction_of(engine, first_of(&engine->flights)) : NULL;
+        engine->flights.count > 0 ? flight_instruction_of(engine, flight_first_of(&engine->flights))
+                                  : NULL;
     char action[32], what[96];
 
     hd_flights_show(engine);
@@ -85,28 +87,28 @@ static hd_status fail(struct hd_engine *engine, hd_status status, struct hd_prob
 }
 
 /* What the recorder is told: when the device was free, had its input, and was in the pass. */
-static void record(struct hd_engine *engine, struct hd_flight *flight, uint64_t end_ns)
+static void flight_record(struct hd_engine *engine, struct hd_flight *flight, uint64_t end_ns)
 {
     const uint64_t free_ns = engine->flights.free_ns;
     struct hd_record *row = hd_recorder_row(&engine->recorder, flight->instruction);
     const struct hd_record *host = &flight->times;
 
-    row->begin_ns = later_of(free_ns, host->begin_ns);
-    row->ready_ns = later_of(row->begin_ns, host->ready_ns);
-    row->claim_ns = later_of(row->ready_ns, host->claim_ns);
-    row->run_ns = later_of(row->claim_ns, host->run_ns);
-    row->end_ns = later_of(row->run_ns, end_ns);
-    row->sent_ns = later_of(row->end_ns, host->sent_ns);
+    row->begin_ns = flight_later_of(free_ns, host->begin_ns);
+    row->ready_ns = flight_later_of(row->begin_ns, host->ready_ns);
+    row->claim_ns = flight_later_of(row->ready_ns, host->claim_ns);
+    row->run_ns = flight_later_of(row->claim_ns, host->run_ns);
+    row->end_ns = flight_later_of(row->run_ns, end_ns);
+    row->sent_ns = flight_later_of(row->end_ns, host->sent_ns);
     hd_recorder_add(&engine->recorder, row);
 }
 
 /* Looks at the first flight, for at most timeout_ns.  HD_OK: it has ended. */
-static hd_status end_first(struct hd_engine *engine, uint64_t timeout_ns)
+static hd_status flight_end_first(struct hd_engine *engine, uint64_t timeout_ns)
 {
     const struct hd_kernel_ops *ops = engine->kernel_ops;
     struct hd_kernel *kernel = atomic_load(&engine->kernel);
     struct hd_flights *flights = &engine->flights;
-    struct hd_flight *flight = first_of(flights);
+    struct hd_flight *flight = flight_first_of(flights);
     uint64_t passed_ns = 0;
     hd_status status = HD_OK;
 
@@ -122,13 +124,13 @@ static hd_status end_first(struct hd_engine *engine, uint64_t timeout_ns)
         return status;
     }
     if (flight->instruction != HD_FLIGHT_OF_STEP) {
-        record(engine, flight, passed_ns);
+        flight_record(engine, flight, passed_ns);
         engine->state.action_count++;
     } else if (engine->state.action_count == 0) {
         struct hd_step_times *times = &engine->recorder.times;
-        times->begin_ns = later_of(times->begin_ns, passed_ns);
+        times->begin_ns = flight_later_of(times->begin_ns, passed_ns);
     }
-    flights->free_ns = later_of(flights->free_ns, passed_ns);
+    flights->free_ns = flight_later_of(flights->free_ns, passed_ns);
     flights->first = (flights->first + 1) % HD_FLIGHT_MAX;
     flights->count--;
     return HD_OK;
@@ -139,11 +141,11 @@ hd_status hd_flights_look(struct hd_engine *engine, uint64_t timeout_ns, struct 
     hd_status status = HD_OK;
 
     while (status == HD_OK && engine->flights.count > 0) {
-        status = end_first(engine, timeout_ns);
+        status = flight_end_first(engine, timeout_ns);
         timeout_ns = status == HD_OK ? 0 : timeout_ns;
     }
     hd_flights_show(engine);
-    return status < 0 ? fail(engine, status, problem) : HD_OK;
+    return status < 0 ? flight_fail(engine, status, problem) : HD_OK;
 }
 
 hd_status hd_flights_wait(struct hd_engine *engine, uint32_t left, struct hd_problem *problem)
@@ -176,7 +178,8 @@ hd_status hd_flights_mark(struct hd_engine *engine, uint64_t *mark, struct hd_pr
         }
         status = engine->kernel_ops->mark(kernel, mark);
     }
-    return status != HD_OK ? fail(engine, status == HD_BUSY ? HD_DEVICE : status, problem) : HD_OK;
+    return status != HD_OK ? flight_fail(engine, status == HD_BUSY ? HD_DEVICE : status, problem)
+                           : HD_OK;
 }
 
 hd_status hd_flights_add(struct hd_engine *engine, const struct hd_flight *flight,

@@ -15,19 +15,20 @@
 enum { CAUSE_MS = 2000, NEWS_MS = 200 };
 enum { KEY_BYTES = 128, ROUNDING_MASK = 0xffc0, ROUNDING = 0x1f80 };
 
-static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
+static void *engine_host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes,
+                               const char *tag)
 {
     (void)context;
     return hd_memory_take(bytes, alignment_bytes, tag);
 }
 
-static void host_free(void *context, void *memory)
+static void engine_host_free(void *context, void *memory)
 {
     (void)context;
     hd_memory_give(memory);
 }
 
-static uint64_t host_now_ns(void *context)
+static uint64_t engine_host_now_ns(void *context)
 {
     (void)context;
     return hd_now_ns();
@@ -57,7 +58,7 @@ static hd_status host_fail(void *context, const struct hd_error *error)
 }
 
 /* Keys of different plugins must not meet. */
-static void scoped(const struct hd_engine_host *host, const char *key, char text[KEY_BYTES])
+static void host_scoped(const struct hd_engine_host *host, const char *key, char text[KEY_BYTES])
 {
     snprintf(text, KEY_BYTES, "%s/%s", host->plugin->name, key);
 }
@@ -68,7 +69,7 @@ static hd_status host_put(void *context, const char *key, const void *value, uin
     const struct hd_engine_bootstrap *bootstrap = &host->engine->setup.bootstrap;
     char text[KEY_BYTES];
 
-    scoped(host, key, text);
+    host_scoped(host, key, text);
     return bootstrap->put(bootstrap->context, text, value, bytes);
 }
 
@@ -79,7 +80,7 @@ static hd_status host_get(void *context, const char *key, void *value, uint64_t 
     const struct hd_engine_bootstrap *bootstrap = &host->engine->setup.bootstrap;
     char text[KEY_BYTES];
 
-    scoped(host, key, text);
+    host_scoped(host, key, text);
     return bootstrap->get(bootstrap->context, text, value, bytes, deadline_ns);
 }
 
@@ -90,7 +91,7 @@ static hd_status host_fence(void *context, uint64_t deadline_ns)
     return bootstrap->fence(bootstrap->context, deadline_ns);
 }
 
-static void host_account(void *context, int64_t bytes, const char *tag)
+static void engine_host_account(void *context, int64_t bytes, const char *tag)
 {
     (void)context;
     hd_memory_account(bytes, tag);
@@ -114,16 +115,16 @@ void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,
         .option_count = plugin->option_count,
         .options = options,
         .context = host,
-        .alloc = host_alloc,
-        .free = host_free,
-        .now_ns = host_now_ns,
+        .alloc = engine_host_alloc,
+        .free = engine_host_free,
+        .now_ns = engine_host_now_ns,
         .log = host_log,
         .fail = host_fail,
         .put = host_put,
         .get = host_get,
         .fence = host_fence,
         .trace_transfer = host_trace,
-        .account = host_account,
+        .account = engine_host_account,
         .is_untraced = engine->setup.trace_steps == 0,
     };
 }
@@ -152,12 +153,12 @@ hd_status hd_engine_blame(struct hd_engine *engine, hd_status status, const char
     return status;
 }
 
-static uint32_t has_cause(const struct hd_board *board)
+static uint32_t host_has_cause(const struct hd_board *board)
 {
     return hd_board_is_aborted(board);
 }
 
-static uint32_t has_death(const struct hd_board *board)
+static uint32_t host_has_death(const struct hd_board *board)
 {
     uint32_t dead = hd_board_is_aborted(board);
 
@@ -167,8 +168,8 @@ static uint32_t has_death(const struct hd_board *board)
     return dead;
 }
 
-static uint32_t await(const struct hd_board *board, uint32_t (*is_there)(const struct hd_board *),
-                      uint32_t limit_ms)
+static uint32_t host_await(const struct hd_board *board,
+                           uint32_t (*is_there)(const struct hd_board *), uint32_t limit_ms)
 {
     const uint64_t deadline_ns = hd_now_ns() + limit_ms * HD_MS_NS;
     const struct timespec nap = {0, 5 * (long)HD_MS_NS};
@@ -184,13 +185,13 @@ static uint32_t await(const struct hd_board *board, uint32_t (*is_there)(const s
  * a rank that sees a death waits for that sentence.  A peer that dies while this rank opens may
  * show as any error (its memory is gone, its address is nobody's), so then the news is awaited.
  */
-static uint32_t is_by_death(const struct hd_engine *engine, hd_status status)
+static uint32_t host_is_by_death(const struct hd_engine *engine, hd_status status)
 {
     const struct hd_board *board = engine->setup.board;
     const uint32_t is_opening = engine->state.phase == HD_PHASE_OPEN && status != HD_ABORTED;
 
-    return (status == HD_PEER_LOST || (is_opening && await(board, has_death, NEWS_MS))) &&
-           await(board, has_cause, CAUSE_MS);
+    return (status == HD_PEER_LOST || (is_opening && host_await(board, host_has_death, NEWS_MS))) &&
+           host_await(board, host_has_cause, CAUSE_MS);
 }
 
 hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struct hd_plugin *plugin,
@@ -199,7 +200,7 @@ hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struc
     struct hd_board *board = engine->setup.board;
 
     assert(status < 0);
-    if ((status == HD_ABORTED && hd_board_is_aborted(board)) || is_by_death(engine, status)) {
+    if ((status == HD_ABORTED && hd_board_is_aborted(board)) || host_is_by_death(engine, status)) {
         engine->has_failed = 1;
         hd_board_cause(board, problem);
         return status;

@@ -17,12 +17,12 @@ enum { POLL_COUNT = 64, NAP_NS = 50000 };
 _Static_assert(sizeof(struct hd_seal) == HD_SEAL_BYTES,
                "the seal stands in the bytes before a slot");
 
-static uint32_t is_local(const struct hd_lane *lane)
+static uint32_t lane_is_local(const struct hd_lane *lane)
 {
     return lane->index == HD_LANE_LOCAL;
 }
 
-static struct hd_message message_of(const struct hd_lane *lane, uint64_t sequence)
+static struct hd_message lane_message_of(const struct hd_lane *lane, uint64_t sequence)
 {
     return (struct hd_message){.sequence = sequence, .channel = lane->index};
 }
@@ -38,7 +38,7 @@ hd_status hd_lane_create(struct hd_lane *lane, struct hd_problem *problem)
     lane->lead_bytes = lane->regions->is_device ? 0 : alignment;
     lane->stride_bytes = (lane->bytes + alignment - 1) / alignment * alignment + lane->lead_bytes;
     lane->is_released = hd_memory_take(slots, 64, "lanes");
-    if (is_local(lane)) {
+    if (lane_is_local(lane)) {
         status = hd_regions_take(lane->regions, slots * lane->stride_bytes, "transfer", &arena);
         lane->arena = arena;
     }
@@ -70,7 +70,7 @@ void hd_lane_begin(struct hd_lane *lane, uint32_t step)
 
 hd_status hd_lane_post_next(struct hd_lane *lane, uint32_t group_left)
 {
-    struct hd_message message = message_of(lane, lane->posted_count);
+    struct hd_message message = lane_message_of(lane, lane->posted_count);
     message.group_left = group_left;
     const hd_status status = lane->ops->post_recv(lane->transport, &message);
 
@@ -102,7 +102,7 @@ hd_status hd_lane_post_until(struct hd_lane *lane, uint64_t sequence)
 
 /* A rank runs its plan in order, so what a local reader wants is there, and what it overwrites is
  * free. */
-static hd_status test_local(const struct hd_lane *lane, uint64_t sequence)
+static hd_status lane_test_local(const struct hd_lane *lane, uint64_t sequence)
 {
     const uint32_t is_there = sequence < lane->sent_count;
     const uint32_t is_free = sequence < lane->released_count + lane->channel->slots;
@@ -111,15 +111,15 @@ static hd_status test_local(const struct hd_lane *lane, uint64_t sequence)
 
 hd_status hd_lane_test(struct hd_lane *lane, uint64_t sequence)
 {
-    if (is_local(lane)) {
-        return test_local(lane, sequence);
+    if (lane_is_local(lane)) {
+        return lane_test_local(lane, sequence);
     }
-    const struct hd_message message = message_of(lane, sequence);
+    const struct hd_message message = lane_message_of(lane, sequence);
     return lane->ops->test(lane->transport, &message);
 }
 
 /* For transports that have no wait of their own.  The abort makes test return an error. */
-static hd_status poll_until_ready(struct hd_lane *lane, const struct hd_message *message)
+static hd_status lane_poll_until_ready(struct hd_lane *lane, const struct hd_message *message)
 {
     const struct timespec nap = {0, NAP_NS};
     hd_status status = HD_IN_PROGRESS;
@@ -143,24 +143,24 @@ static hd_status poll_until_ready(struct hd_lane *lane, const struct hd_message 
 
 hd_status hd_lane_wait(struct hd_lane *lane, uint64_t sequence)
 {
-    if (is_local(lane)) {
-        return test_local(lane, sequence);
+    if (lane_is_local(lane)) {
+        return lane_test_local(lane, sequence);
     }
-    const struct hd_message message = message_of(lane, sequence);
+    const struct hd_message message = lane_message_of(lane, sequence);
     if (lane->ops->wait == NULL) {
-        return poll_until_ready(lane, &message);
+        return lane_poll_until_ready(lane, &message);
     }
     return lane->ops->wait(lane->transport, &message, NULL, FAR_NS);
 }
 
 uint32_t hd_lane_waits_on_stream(const struct hd_lane *lane)
 {
-    return !is_local(lane) && lane->stream != NULL && lane->ops->wait != NULL;
+    return !lane_is_local(lane) && lane->stream != NULL && lane->ops->wait != NULL;
 }
 
 hd_status hd_lane_wait_on_stream(struct hd_lane *lane, uint64_t sequence)
 {
-    const struct hd_message message = message_of(lane, sequence);
+    const struct hd_message message = lane_message_of(lane, sequence);
 
     assert(hd_lane_waits_on_stream(lane));
     return lane->ops->wait(lane->transport, &message, lane->stream, FAR_NS);
@@ -168,27 +168,27 @@ hd_status hd_lane_wait_on_stream(struct hd_lane *lane, uint64_t sequence)
 
 hd_status hd_lane_reserve(struct hd_lane *lane, uint64_t sequence)
 {
-    if (is_local(lane)) {
+    if (lane_is_local(lane)) {
         const uint32_t is_free = sequence < lane->released_count + lane->channel->slots;
         return is_free ? HD_OK : HD_PROTOCOL;
     }
-    const struct hd_message message = message_of(lane, sequence);
+    const struct hd_message message = lane_message_of(lane, sequence);
     return lane->ops->reserve(lane->transport, &message);
 }
 
 void *hd_lane_slot(struct hd_lane *lane, uint64_t sequence)
 {
-    if (is_local(lane)) {
+    if (lane_is_local(lane)) {
         return lane->arena + sequence % lane->channel->slots * lane->stride_bytes +
                lane->lead_bytes;
     }
-    const struct hd_message message = message_of(lane, sequence);
+    const struct hd_message message = lane_message_of(lane, sequence);
     return lane->ops->slot(lane->transport, &message);
 }
 
 /* Eight bytes a turn; the tail counts as a word of its own.  For debug.checksum, never for
    speed. */
-static uint64_t checksum_of(const unsigned char *bytes, uint64_t count)
+static uint64_t lane_checksum_of(const unsigned char *bytes, uint64_t count)
 {
     uint64_t sum = 0x9e3779b97f4a7c15ull ^ count;
     uint64_t word;
@@ -203,8 +203,8 @@ static uint64_t checksum_of(const unsigned char *bytes, uint64_t count)
     return sum != 0 ? sum : 1;
 }
 
-static struct hd_seal seal_of(const struct hd_lane *lane, uint64_t sequence, uint32_t step,
-                              uint32_t microbatch)
+static struct hd_seal lane_seal_of(const struct hd_lane *lane, uint64_t sequence, uint32_t step,
+                                   uint32_t microbatch)
 {
     return (struct hd_seal){
         .magic = SEAL_MAGIC,
@@ -220,9 +220,9 @@ static struct hd_seal seal_of(const struct hd_lane *lane, uint64_t sequence, uin
 void hd_lane_seal(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32_t microbatch)
 {
     unsigned char *slot = hd_lane_slot(lane, sequence);
-    struct hd_seal seal = seal_of(lane, sequence, step, microbatch);
+    struct hd_seal seal = lane_seal_of(lane, sequence, step, microbatch);
 
-    seal.checksum = lane->has_checksum ? checksum_of(slot, lane->bytes) : 0;
+    seal.checksum = lane->has_checksum ? lane_checksum_of(slot, lane->bytes) : 0;
     memcpy(slot - sizeof seal, &seal, sizeof seal);
 }
 
@@ -237,12 +237,12 @@ void hd_lane_end_write(struct hd_lane *lane, uint64_t sequence, uint32_t step, u
 
 hd_status hd_lane_send_next(struct hd_lane *lane, uint32_t group_left)
 {
-    struct hd_message message = message_of(lane, lane->sent_count);
+    struct hd_message message = lane_message_of(lane, lane->sent_count);
     hd_status status = HD_OK;
 
     assert(lane->sent_count < lane->written_count);
     message.group_left = group_left;
-    if (!is_local(lane)) {
+    if (!lane_is_local(lane)) {
         status = lane->ops->post_send(lane->transport, &message, lane->stream);
     }
     lane->sent_count += status == HD_OK;
@@ -264,9 +264,9 @@ hd_status hd_lane_check(struct hd_lane *lane, uint64_t sequence, uint32_t step, 
         return HD_OK;
     }
     const unsigned char *slot = hd_lane_slot(lane, sequence);
-    struct hd_seal wanted = seal_of(lane, sequence, step, microbatch);
+    struct hd_seal wanted = lane_seal_of(lane, sequence, step, microbatch);
     memcpy(&seal, slot - sizeof seal, sizeof seal);
-    wanted.checksum = lane->has_checksum ? checksum_of(slot, lane->bytes) : 0;
+    wanted.checksum = lane->has_checksum ? lane_checksum_of(slot, lane->bytes) : 0;
     if (memcmp(&seal, &wanted, sizeof seal) == 0) {
         return HD_OK;
     }
@@ -297,8 +297,8 @@ hd_status hd_lane_release(struct hd_lane *lane, uint64_t sequence)
     lane->is_released[sequence % slots] = 1;
     while (status == HD_OK && lane->is_released[lane->released_count % slots]) {
         lane->is_released[lane->released_count % slots] = 0;
-        if (!is_local(lane)) {
-            const struct hd_message message = message_of(lane, lane->released_count);
+        if (!lane_is_local(lane)) {
+            const struct hd_message message = lane_message_of(lane, lane->released_count);
             status = lane->ops->release(lane->transport, &message, lane->stream);
         }
         lane->released_count++;

@@ -45,7 +45,7 @@ void hd_lease_pool_finish(struct hd_lease_pool *pool)
 }
 
 /* The slot that the next forward gets; HD_LEASE_NO_SLOT if all are leased. */
-static uint32_t choose_slot(struct hd_lease_pool *pool, uint32_t microbatch)
+static uint32_t lease_choose_slot(struct hd_lease_pool *pool, uint32_t microbatch)
 {
     if (pool->fault == HD_LEASE_OFF) {
         return microbatch % pool->slot_count;
@@ -69,7 +69,7 @@ hd_status hd_lease_acquire(struct hd_lease_pool *pool, uint32_t microbatch,
                               "stage %u: microbatch %u already holds payload slot %u", pool->stage,
                               microbatch, pool->slot_of[microbatch]);
     }
-    const uint32_t slot = choose_slot(pool, microbatch);
+    const uint32_t slot = lease_choose_slot(pool, microbatch);
     if (slot == HD_LEASE_NO_SLOT) {
         return hd_problem_set(
             problem, HD_PROTOCOL, HD_EXIT_FAILED,
@@ -90,8 +90,8 @@ hd_status hd_lease_acquire(struct hd_lease_pool *pool, uint32_t microbatch,
     return HD_OK;
 }
 
-static hd_status missing(const struct hd_lease_pool *pool, uint32_t microbatch,
-                         struct hd_problem *problem)
+static hd_status lease_missing(const struct hd_lease_pool *pool, uint32_t microbatch,
+                               struct hd_problem *problem)
 {
     return hd_problem_set(
         problem, HD_PROTOCOL, HD_EXIT_FAILED,
@@ -106,7 +106,7 @@ hd_status hd_lease_find(const struct hd_lease_pool *pool, uint32_t microbatch, v
     assert(microbatch < pool->microbatch_count);
     const uint32_t slot = pool->slot_of[microbatch];
     if (slot == HD_LEASE_NO_SLOT) {
-        return missing(pool, microbatch, problem);
+        return lease_missing(pool, microbatch, problem);
     }
     *payload = pool->memory + slot * pool->slot_bytes;
     *generation = pool->generation_of[microbatch];
@@ -114,7 +114,7 @@ hd_status hd_lease_find(const struct hd_lease_pool *pool, uint32_t microbatch, v
 }
 
 /* The slot is free, unless it is another's by now. */
-static hd_status free_slot(struct hd_lease_pool *pool, uint32_t microbatch)
+static hd_status lease_free_slot(struct hd_lease_pool *pool, uint32_t microbatch)
 {
     const uint32_t slot = pool->slot_of[microbatch];
     if (pool->slots[slot].generation != pool->generation_of[microbatch]) {
@@ -131,7 +131,7 @@ static hd_status free_slot(struct hd_lease_pool *pool, uint32_t microbatch)
 hd_status hd_lease_end_forward(struct hd_lease_pool *pool, uint32_t microbatch)
 {
     assert(microbatch < pool->microbatch_count && pool->slot_of[microbatch] != HD_LEASE_NO_SLOT);
-    return pool->fault == HD_LEASE_EARLY_RELEASE ? free_slot(pool, microbatch) : HD_OK;
+    return pool->fault == HD_LEASE_EARLY_RELEASE ? lease_free_slot(pool, microbatch) : HD_OK;
 }
 
 hd_status hd_lease_release(struct hd_lease_pool *pool, uint32_t microbatch,
@@ -139,11 +139,11 @@ hd_status hd_lease_release(struct hd_lease_pool *pool, uint32_t microbatch,
 {
     assert(microbatch < pool->microbatch_count);
     if (pool->slot_of[microbatch] == HD_LEASE_NO_SLOT) {
-        return missing(pool, microbatch, problem);
+        return lease_missing(pool, microbatch, problem);
     }
     assert(pool->fault != HD_LEASE_HONEST ||
            pool->slots[pool->slot_of[microbatch]].microbatch == microbatch);
-    const hd_status status = free_slot(pool, microbatch);
+    const hd_status status = lease_free_slot(pool, microbatch);
     pool->slot_of[microbatch] = HD_LEASE_NO_SLOT;
     return status;
 }

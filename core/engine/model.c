@@ -7,7 +7,7 @@
 
 enum { LAYERS_AUTO = 8 };
 
-static uint32_t layers_of(const struct hd_config *config, uint32_t stage_count)
+static uint32_t model_layers_of(const struct hd_config *config, uint32_t stage_count)
 {
     if (config->model.layers > 0) {
         return config->model.layers;
@@ -23,20 +23,20 @@ static uint32_t layers_of(const struct hd_config *config, uint32_t stage_count)
 }
 
 /* The first layers mod stages stages take one layer more. */
-static uint32_t even_share(uint32_t layers, uint32_t stage_count, uint32_t stage)
+static uint32_t model_even_share(uint32_t layers, uint32_t stage_count, uint32_t stage)
 {
     return layers / stage_count + (stage < layers % stage_count);
 }
 
-static hd_status refuse_split(const struct hd_config *config, struct hd_problem *problem)
+static hd_status model_refuse_split(const struct hd_config *config, struct hd_problem *problem)
 {
     hd_problem_place(problem, "%s", hd_config_place(config, "model", "split"));
     hd_problem_key(problem, "model.split");
     return HD_INVALID;
 }
 
-static hd_status check_split(const struct hd_config *config, uint32_t stage_count, uint32_t layers,
-                             struct hd_problem *problem)
+static hd_status model_check_split(const struct hd_config *config, uint32_t stage_count,
+                                   uint32_t layers, struct hd_problem *problem)
 {
     const struct hd_config_counts *split = &config->model.split;
     uint64_t sum = 0;
@@ -48,7 +48,7 @@ static hd_status check_split(const struct hd_config *config, uint32_t stage_coun
         hd_problem_remedy(problem, "give %u numbers, one a stage", stage_count);
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u entries for %u stages", split->count,
                        stage_count);
-        return refuse_split(config, problem);
+        return model_refuse_split(config, problem);
     }
     for (uint32_t stage = 0; stage < stage_count; stage++) {
         sum += split->values[stage];
@@ -58,20 +58,20 @@ static hd_status check_split(const struct hd_config *config, uint32_t stage_coun
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                        "the entries add up to %llu layers, model.layers is %u",
                        (unsigned long long)sum, layers);
-        return refuse_split(config, problem);
+        return model_refuse_split(config, problem);
     }
     return HD_OK;
 }
 
 /* Ticks of one stage: a list of one holds for all. */
-static double cost_of(const struct hd_config_numbers *numbers, uint32_t stage)
+static double model_cost_of(const struct hd_config_numbers *numbers, uint32_t stage)
 {
     assert(numbers->count > 0);
     return numbers->values[numbers->count == 1 ? 0 : stage];
 }
 
-static hd_status check_costs(const struct hd_config *config, uint32_t stage_count,
-                             struct hd_problem *problem)
+static hd_status model_check_costs(const struct hd_config *config, uint32_t stage_count,
+                                   struct hd_problem *problem)
 {
     const struct {
         const char *key;
@@ -95,7 +95,7 @@ static hd_status check_costs(const struct hd_config *config, uint32_t stage_coun
 }
 
 /* What all stages share. */
-static struct hd_stage_spec spec_of(const struct hd_config *config)
+static struct hd_stage_spec model_spec_of(const struct hd_config *config)
 {
     return (struct hd_stage_spec){
         .size = sizeof(struct hd_stage_spec),
@@ -122,25 +122,25 @@ static struct hd_stage_spec spec_of(const struct hd_config *config)
     };
 }
 
-static void fill_spec(const struct hd_config *config, const struct hd_pipeline *pipeline,
-                      uint32_t stage, struct hd_stage_spec *spec)
+static void model_fill_spec(const struct hd_config *config, const struct hd_pipeline *pipeline,
+                            uint32_t stage, struct hd_stage_spec *spec)
 {
     const double tick_us = config->cost.tick_us;
 
-    *spec = spec_of(config);
+    *spec = model_spec_of(config);
     spec->stage = stage;
     spec->has_embedding = stage == 0;
     spec->has_head = stage == pipeline->stage_count - 1;
     spec->split_backward = pipeline->is_split;
-    spec->forward_us = tick_us * cost_of(&config->cost.forward, stage);
-    spec->backward_us = tick_us * cost_of(&config->cost.backward, stage);
-    spec->input_gradient_us = tick_us * cost_of(&config->cost.input_gradient, stage);
-    spec->weight_gradient_us = tick_us * cost_of(&config->cost.weight_gradient, stage);
+    spec->forward_us = tick_us * model_cost_of(&config->cost.forward, stage);
+    spec->backward_us = tick_us * model_cost_of(&config->cost.backward, stage);
+    spec->input_gradient_us = tick_us * model_cost_of(&config->cost.input_gradient, stage);
+    spec->weight_gradient_us = tick_us * model_cost_of(&config->cost.weight_gradient, stage);
 }
 
 void hd_model_block(const struct hd_config *config, double forward_us, struct hd_stage_spec *spec)
 {
-    *spec = spec_of(config);
+    *spec = model_spec_of(config);
     spec->layers = 1;
     spec->block_count = 1;
     spec->has_embedding = 1;
@@ -151,14 +151,14 @@ hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pi
                           struct hd_model *model, struct hd_problem *problem)
 {
     const uint32_t stage_count = pipeline->stage_count;
-    const uint32_t layers = layers_of(config, stage_count);
+    const uint32_t layers = model_layers_of(config, stage_count);
     uint32_t first_block = 0;
 
-    hd_status status = check_split(config, stage_count, layers, problem);
+    hd_status status = model_check_split(config, stage_count, layers, problem);
     if (status != HD_OK) {
         return status;
     }
-    status = check_costs(config, stage_count, problem);
+    status = model_check_costs(config, stage_count, problem);
     if (status != HD_OK) {
         return status;
     }
@@ -168,12 +168,12 @@ hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pi
                               stage_count);
     }
     for (uint32_t stage = 0; stage < stage_count; stage++) {
-        fill_spec(config, pipeline, stage, &specs[stage]);
+        model_fill_spec(config, pipeline, stage, &specs[stage]);
         specs[stage].layers = layers;
         specs[stage].first_block = first_block;
         specs[stage].block_count = config->model.split.count > 0
                                        ? config->model.split.values[stage]
-                                       : even_share(layers, stage_count, stage);
+                                       : model_even_share(layers, stage_count, stage);
         first_block += specs[stage].block_count;
     }
     assert(first_block == layers);
@@ -211,13 +211,13 @@ struct listener {
     struct hd_problem *problem;
 };
 
-static hd_status hear(void *context, const struct hd_error *error)
+static hd_status model_hear(void *context, const struct hd_error *error)
 {
     struct listener *listener = context;
     return hd_problem_set(listener->problem, error->status, HD_EXIT_USAGE, "%s", error->text);
 }
 
-static void ignore_log(void *context, uint32_t level, const char *text)
+static void model_ignore_log(void *context, uint32_t level, const char *text)
 {
     (void)context;
     (void)level;
@@ -233,8 +233,8 @@ hd_status hd_model_needs(const struct hd_model *model, const struct hd_plugin *k
     struct hd_host listening = *host;
 
     listening.context = &listener;
-    listening.fail = hear;
-    listening.log = ignore_log;
+    listening.fail = model_hear;
+    listening.log = model_ignore_log;
     for (uint32_t stage = 0; stage < model->stage_count; stage++) {
         memset(&needs[stage], 0, sizeof needs[stage]);
         needs[stage].size = sizeof needs[stage];

@@ -5,14 +5,14 @@
 
 #include <assert.h>
 
-static uint32_t place_of(const struct hd_order *order, struct hd_program_message message)
+static uint32_t order_place_of(const struct hd_order *order, struct hd_program_message message)
 {
     return order->place_of[order->first_place[message.lane] + message.sequence];
 }
 
 /* `lane_of` [channel_count] */
-static void fill(const struct hd_pipeline *pipeline, const struct hd_issue *issue, uint32_t rank,
-                 const uint32_t *lane_of, struct hd_order *order)
+static void order_fill(const struct hd_pipeline *pipeline, const struct hd_issue *issue,
+                       uint32_t rank, const uint32_t *lane_of, struct hd_order *order)
 {
     const uint32_t begin = issue->begin[rank];
     uint32_t group_begin = 0;
@@ -33,18 +33,18 @@ static void fill(const struct hd_pipeline *pipeline, const struct hd_issue *issu
     }
 }
 
-static void *take(uint64_t count, uint64_t element_bytes)
+static void *order_take(uint64_t count, uint64_t element_bytes)
 {
     return hd_memory_take((count + 1) * element_bytes, 64, "program");
 }
 
-static hd_status make(const struct hd_pipeline *pipeline, const struct hd_program *program,
-                      const struct hd_issue *issue, struct hd_order *order)
+static hd_status order_make(const struct hd_pipeline *pipeline, const struct hd_program *program,
+                            const struct hd_issue *issue, struct hd_order *order)
 {
-    uint32_t *lane_of = take(pipeline->channel_count, sizeof *lane_of);
+    uint32_t *lane_of = order_take(pipeline->channel_count, sizeof *lane_of);
     uint32_t message_count = 0;
 
-    order->first_place = take(program->lane_count, sizeof *order->first_place);
+    order->first_place = order_take(program->lane_count, sizeof *order->first_place);
     if (lane_of == NULL || order->first_place == NULL) {
         hd_memory_give(lane_of);
         return HD_NO_MEMORY;
@@ -54,12 +54,12 @@ static hd_status make(const struct hd_pipeline *pipeline, const struct hd_progra
         order->first_place[i] = message_count;
         message_count += pipeline->channels[program->lanes[i]].message_count;
     }
-    order->place_of = take(message_count, sizeof *order->place_of);
+    order->place_of = order_take(message_count, sizeof *order->place_of);
     order->post_count = issue->begin[program->rank + 1] - issue->begin[program->rank];
-    order->posts = take(order->post_count, sizeof *order->posts);
+    order->posts = order_take(order->post_count, sizeof *order->posts);
     const uint32_t has_all = order->place_of != NULL && order->posts != NULL;
     if (has_all) {
-        fill(pipeline, issue, program->rank, lane_of, order);
+        order_fill(pipeline, issue, program->rank, lane_of, order);
     }
     hd_memory_give(lane_of);
     return has_all ? HD_OK : HD_NO_MEMORY;
@@ -78,7 +78,7 @@ hd_status hd_order_create(const struct hd_pipeline *pipeline, const struct hd_pr
     if (status != HD_OK) {
         return status;
     }
-    status = make(pipeline, program, &issue, order);
+    status = order_make(pipeline, program, &issue, order);
     hd_issue_finish(&issue);
     if (status != HD_OK) {
         hd_order_finish(order);
@@ -105,7 +105,7 @@ void hd_order_begin(struct hd_order *order, uint32_t is_eager)
 
 void hd_order_want(struct hd_order *order, struct hd_program_message message)
 {
-    const uint32_t place = place_of(order, message);
+    const uint32_t place = order_place_of(order, message);
     const uint32_t group_end = place + order->posts[place].group_left + 1;
 
     if (group_end > order->wanted_count) {
@@ -113,7 +113,7 @@ void hd_order_want(struct hd_order *order, struct hd_program_message message)
     }
 }
 
-static uint32_t can_go(const struct hd_order_post *post, const struct hd_lane *lanes)
+static uint32_t order_can_go(const struct hd_order_post *post, const struct hd_lane *lanes)
 {
     const struct hd_lane *lane = &lanes[post->message.lane];
     const uint64_t sequence = lane->base + post->message.sequence;
@@ -130,7 +130,7 @@ hd_status hd_order_post(struct hd_order *order, struct hd_lane *lanes)
         const struct hd_order_post *group = &order->posts[order->gone_count];
         const uint32_t count = group->group_left + 1;
         for (uint32_t i = 0; i < count; i++) {
-            if (!can_go(&group[i], lanes)) {
+            if (!order_can_go(&group[i], lanes)) {
                 return HD_OK;
             }
         }
@@ -146,5 +146,5 @@ hd_status hd_order_post(struct hd_order *order, struct hd_lane *lanes)
 
 uint32_t hd_order_group(const struct hd_order *order, struct hd_program_message message)
 {
-    return order->posts[place_of(order, message)].group_begin;
+    return order->posts[order_place_of(order, message)].group_begin;
 }

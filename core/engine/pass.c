@@ -3,7 +3,7 @@
 #include "engine/range.h"
 #include "engine/turn.h"
 
-static void count_slot(struct hd_engine *engine)
+static void pass_count_slot(struct hd_engine *engine)
 {
     engine->held_slots++;
     if (engine->held_slots > engine->peak_slots) {
@@ -12,7 +12,7 @@ static void count_slot(struct hd_engine *engine)
 }
 
 /* Leases, or looks up, the payload of this microbatch. */
-static hd_status bind_payload(const struct hd_turn *turn, struct hd_pass *pass)
+static hd_status pass_bind_payload(const struct hd_turn *turn, struct hd_pass *pass)
 {
     struct hd_local_stage *local = &turn->engine->stages[turn->instruction->local_stage];
     const struct hd_action *action = &turn->instruction->action;
@@ -26,7 +26,7 @@ static hd_status bind_payload(const struct hd_turn *turn, struct hd_pass *pass)
         if (action->kind == HD_FORWARD) {
             status = hd_lease_acquire(pool, action->microbatch, turn->problem);
             if (status == HD_OK) {
-                count_slot(turn->engine);
+                pass_count_slot(turn->engine);
             }
         }
         if (status == HD_OK) {
@@ -38,7 +38,8 @@ static hd_status bind_payload(const struct hd_turn *turn, struct hd_pass *pass)
 }
 
 /* The microbatch's tokens or targets, where passes can read them. */
-static const int32_t *row_of(const struct hd_turn *turn, uint32_t which, const int32_t *const *rows)
+static const int32_t *pass_row_of(const struct hd_turn *turn, uint32_t which,
+                                  const int32_t *const *rows)
 {
     const struct hd_staging *staging = &turn->engine->staging[which];
     const uint32_t microbatch = turn->instruction->action.microbatch;
@@ -49,7 +50,7 @@ static const int32_t *row_of(const struct hd_turn *turn, uint32_t which, const i
     return (const int32_t *)staging->device + microbatch * staging->stride;
 }
 
-static void bind_tensors(const struct hd_turn *turn, struct hd_pass *pass)
+static void pass_bind_tensors(const struct hd_turn *turn, struct hd_pass *pass)
 {
     const struct hd_instruction *instruction = turn->instruction;
     const struct hd_local_stage *local = &turn->engine->stages[instruction->local_stage];
@@ -72,10 +73,10 @@ static void bind_tensors(const struct hd_turn *turn, struct hd_pass *pass)
         pass->input_gradient = is_forward ? NULL : slot;
     }
     if (spec->has_embedding) {
-        pass->tokens = row_of(turn, HD_STAGED_TOKENS, turn->input->tokens);
+        pass->tokens = pass_row_of(turn, HD_STAGED_TOKENS, turn->input->tokens);
     }
     if (spec->has_head) {
-        pass->targets = row_of(turn, HD_STAGED_TARGETS, turn->input->targets);
+        pass->targets = pass_row_of(turn, HD_STAGED_TARGETS, turn->input->targets);
     }
     if (is_forward) {
         double *terms = turn->engine->regions.is_device ? local->device_terms : local->terms;
@@ -84,7 +85,7 @@ static void bind_tensors(const struct hd_turn *turn, struct hd_pass *pass)
     }
 }
 
-static hd_status call_kernel(const struct hd_turn *turn, const struct hd_pass *pass)
+static hd_status pass_call_kernel(const struct hd_turn *turn, const struct hd_pass *pass)
 {
     const struct hd_kernel_ops *ops = turn->engine->kernel_ops;
     struct hd_stage *stage = turn->engine->stages[turn->instruction->local_stage].instance;
@@ -102,7 +103,7 @@ static hd_status call_kernel(const struct hd_turn *turn, const struct hd_pass *p
     }
 }
 
-static hd_status kernel_failed(const struct hd_turn *turn, hd_status status)
+static hd_status pass_kernel_failed(const struct hd_turn *turn, hd_status status)
 {
     char text[96];
     return hd_engine_kernel_failed(turn->engine, status, turn->instruction,
@@ -110,7 +111,7 @@ static hd_status kernel_failed(const struct hd_turn *turn, hd_status status)
 }
 
 /* Elsewhere than on a device the host has to see that the pass is over before it sends. */
-static hd_status take_off(struct hd_turn *turn)
+static hd_status pass_take_off(struct hd_turn *turn)
 {
     struct hd_engine *engine = turn->engine;
     hd_status status = hd_flights_add(engine, &turn->flight, turn->problem);
@@ -121,7 +122,7 @@ static hd_status take_off(struct hd_turn *turn)
     return status;
 }
 
-static hd_status end_forward(const struct hd_turn *turn)
+static hd_status pass_end_forward(const struct hd_turn *turn)
 {
     struct hd_local_stage *local = &turn->engine->stages[turn->instruction->local_stage];
     const struct hd_action *action = &turn->instruction->action;
@@ -147,29 +148,29 @@ hd_status hd_turn_pass(struct hd_turn *turn)
     };
     char text[96];
 
-    hd_status status = bind_payload(turn, &pass);
+    hd_status status = pass_bind_payload(turn, &pass);
     if (status != HD_OK) {
         return hd_engine_blame(engine, status, hd_turn_name(turn, "running", text), turn->problem);
     }
-    bind_tensors(turn, &pass);
+    pass_bind_tensors(turn, &pass);
     turn->record->run_ns = hd_now_ns();
     hd_range_push("", &turn->instruction->action);
-    status = call_kernel(turn, &pass);
+    status = pass_call_kernel(turn, &pass);
     hd_range_pop();
     if (!hd_turn_is_ahead(turn)) {
         turn->record->end_ns = hd_now_ns();
         turn->record->sent_ns = turn->record->end_ns;
     } else if (status == HD_OK) {
-        status = take_off(turn);
+        status = pass_take_off(turn);
         if (status != HD_OK) {
             return status;
         }
     }
     if (status == HD_OK) {
-        status = end_forward(turn);
+        status = pass_end_forward(turn);
     }
     if (status != HD_OK) {
-        return kernel_failed(turn, status);
+        return pass_kernel_failed(turn, status);
     }
     if (!hd_engine_rounding_is_kept()) {
         hd_problem_set(turn->problem, HD_DEVICE, HD_EXIT_PLUGIN,

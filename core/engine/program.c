@@ -14,7 +14,7 @@ struct scan {
 };
 
 /* The message that the action at `producer` sends, as this rank's lane sees it. */
-static struct hd_program_message message_of(const struct scan *scan, uint32_t producer)
+static struct hd_program_message program_message_of(const struct scan *scan, uint32_t producer)
 {
     if (producer == HD_NO_ACTION) {
         return (struct hd_program_message){HD_NO_LANE, 0};
@@ -29,7 +29,8 @@ static struct hd_program_message message_of(const struct scan *scan, uint32_t pr
 }
 
 /* A plan may mix B with I and W (DualPipeV does): each microbatch has its own last reader. */
-static uint32_t is_last_reader(const struct hd_pipeline *pipeline, const struct hd_action *action)
+static uint32_t program_is_last_reader(const struct hd_pipeline *pipeline,
+                                       const struct hd_action *action)
 {
     if (pipeline->is_forward_only) {
         return action->kind == HD_FORWARD;
@@ -37,13 +38,14 @@ static uint32_t is_last_reader(const struct hd_pipeline *pipeline, const struct 
     return action->kind == HD_BACKWARD || action->kind == HD_BACKWARD_WEIGHT;
 }
 
-static void resolve(const struct scan *scan, uint32_t index, struct hd_instruction *instruction)
+static void program_resolve(const struct scan *scan, uint32_t index,
+                            struct hd_instruction *instruction)
 {
     const struct hd_pipeline *pipeline = scan->pipeline;
     const struct hd_action *action = &pipeline->actions[index];
     const uint32_t replica = pipeline->replica_of[action->microbatch];
     const uint32_t local = scan->local_of[replica * pipeline->stage_count + action->stage];
-    const uint32_t is_last = is_last_reader(pipeline, action);
+    const uint32_t is_last = program_is_last_reader(pipeline, action);
     const uint32_t forward =
         hd_pipeline_find(pipeline, HD_PASS_FORWARD, action->stage, action->microbatch);
     uint32_t gradient_producer = HD_NO_ACTION;
@@ -56,17 +58,18 @@ static void resolve(const struct scan *scan, uint32_t index, struct hd_instructi
         .action = *action,
         .action_index = index,
         .local_stage = local,
-        .activation = message_of(scan, hd_flow_producer(pipeline, &pipeline->actions[forward])),
-        .gradient = message_of(scan, gradient_producer),
-        .output = action->kind == HD_BACKWARD_WEIGHT ? message_of(scan, HD_NO_ACTION)
-                                                     : message_of(scan, index),
+        .activation =
+            program_message_of(scan, hd_flow_producer(pipeline, &pipeline->actions[forward])),
+        .gradient = program_message_of(scan, gradient_producer),
+        .output = action->kind == HD_BACKWARD_WEIGHT ? program_message_of(scan, HD_NO_ACTION)
+                                                     : program_message_of(scan, index),
         .releases_payload = !pipeline->is_forward_only && is_last,
     };
     instruction->releases_activation = instruction->activation.lane != HD_NO_LANE && is_last;
     instruction->releases_gradient = instruction->gradient.lane != HD_NO_LANE;
 }
 
-static void find_stages(struct scan *scan)
+static void program_find_stages(struct scan *scan)
 {
     const struct hd_pipeline *pipeline = scan->pipeline;
     struct hd_program *program = scan->program;
@@ -82,7 +85,7 @@ static void find_stages(struct scan *scan)
     }
 }
 
-static void find_lanes(struct scan *scan)
+static void program_find_lanes(struct scan *scan)
 {
     const struct hd_pipeline *pipeline = scan->pipeline;
     struct hd_program *program = scan->program;
@@ -97,7 +100,7 @@ static void find_lanes(struct scan *scan)
     }
 }
 
-static void *take(uint64_t count)
+static void *program_take(uint64_t count)
 {
     return hd_memory_take((count + 1) * sizeof(uint32_t), 64, "program");
 }
@@ -113,23 +116,23 @@ hd_status hd_program_create(const struct hd_pipeline *pipeline, uint32_t rank,
 
     *program = (struct hd_program){
         .rank = rank,
-        .stages = take(stage_max),
-        .replicas = take(stage_max),
-        .lanes = take(pipeline->channel_count),
+        .stages = program_take(stage_max),
+        .replicas = program_take(stage_max),
+        .lanes = program_take(pipeline->channel_count),
         .instruction_count = (uint32_t)count,
         .instructions = hd_memory_take((count + 1) * sizeof(struct hd_instruction), 64, "program"),
     };
-    scan.local_of = take(stage_max);
-    scan.lane_of = take(pipeline->channel_count);
+    scan.local_of = program_take(stage_max);
+    scan.lane_of = program_take(pipeline->channel_count);
     if (!program->stages || !program->replicas || !program->lanes || !program->instructions ||
         !scan.local_of || !scan.lane_of) {
         status = HD_NO_MEMORY;
     } else {
-        find_stages(&scan);
-        find_lanes(&scan);
+        program_find_stages(&scan);
+        program_find_lanes(&scan);
     }
     for (uint64_t i = 0; status == HD_OK && i < count; i++) {
-        resolve(&scan, (uint32_t)(begin + i), &program->instructions[i]);
+        program_resolve(&scan, (uint32_t)(begin + i), &program->instructions[i]);
     }
     hd_memory_give(scan.local_of);
     hd_memory_give(scan.lane_of);

@@ -18,12 +18,12 @@ struct hd_transport {
     atomic_int is_resting;
 };
 
-static void *slot(struct hd_transport *pulse, const struct hd_message *message)
+static void *pulse_slot(struct hd_transport *pulse, const struct hd_message *message)
 {
     return pulse->inner_ops->slot(pulse->inner, message);
 }
 
-static hd_status reserve(struct hd_transport *pulse, const struct hd_message *message)
+static hd_status pulse_reserve(struct hd_transport *pulse, const struct hd_message *message)
 {
     pthread_mutex_lock(&pulse->lock);
     const hd_status status = pulse->inner_ops->reserve(pulse->inner, message);
@@ -31,8 +31,8 @@ static hd_status reserve(struct hd_transport *pulse, const struct hd_message *me
     return status;
 }
 
-static hd_status post_send(struct hd_transport *pulse, const struct hd_message *message,
-                           void *stream)
+static hd_status pulse_post_send(struct hd_transport *pulse, const struct hd_message *message,
+                                 void *stream)
 {
     pthread_mutex_lock(&pulse->lock);
     const hd_status status = pulse->inner_ops->post_send(pulse->inner, message, stream);
@@ -40,7 +40,7 @@ static hd_status post_send(struct hd_transport *pulse, const struct hd_message *
     return status;
 }
 
-static hd_status post_recv(struct hd_transport *pulse, const struct hd_message *message)
+static hd_status pulse_post_recv(struct hd_transport *pulse, const struct hd_message *message)
 {
     pthread_mutex_lock(&pulse->lock);
     const hd_status status = pulse->inner_ops->post_recv(pulse->inner, message);
@@ -48,7 +48,7 @@ static hd_status post_recv(struct hd_transport *pulse, const struct hd_message *
     return status;
 }
 
-static hd_status test(struct hd_transport *pulse, const struct hd_message *message)
+static hd_status pulse_test(struct hd_transport *pulse, const struct hd_message *message)
 {
     pthread_mutex_lock(&pulse->lock);
     const hd_status status = pulse->inner_ops->test(pulse->inner, message);
@@ -57,8 +57,8 @@ static hd_status test(struct hd_transport *pulse, const struct hd_message *messa
 }
 
 /* A wait moves everything by itself, so it may keep the thread out. */
-static hd_status wait(struct hd_transport *pulse, const struct hd_message *message, void *stream,
-                      uint64_t deadline_ns)
+static hd_status pulse_wait(struct hd_transport *pulse, const struct hd_message *message,
+                            void *stream, uint64_t deadline_ns)
 {
     pthread_mutex_lock(&pulse->lock);
     const hd_status status = pulse->inner_ops->wait(pulse->inner, message, stream, deadline_ns);
@@ -66,7 +66,8 @@ static hd_status wait(struct hd_transport *pulse, const struct hd_message *messa
     return status;
 }
 
-static hd_status release(struct hd_transport *pulse, const struct hd_message *message, void *stream)
+static hd_status pulse_release(struct hd_transport *pulse, const struct hd_message *message,
+                               void *stream)
 {
     pthread_mutex_lock(&pulse->lock);
     const hd_status status = pulse->inner_ops->release(pulse->inner, message, stream);
@@ -74,7 +75,7 @@ static hd_status release(struct hd_transport *pulse, const struct hd_message *me
     return status;
 }
 
-static hd_status progress(struct hd_transport *pulse)
+static hd_status pulse_progress(struct hd_transport *pulse)
 {
     pthread_mutex_lock(&pulse->lock);
     const hd_status status = pulse->inner_ops->progress(pulse->inner);
@@ -82,12 +83,12 @@ static hd_status progress(struct hd_transport *pulse)
     return status;
 }
 
-static void abort_waits(struct hd_transport *pulse, const char *reason)
+static void pulse_abort_waits(struct hd_transport *pulse, const char *reason)
 {
     pulse->inner_ops->abort(pulse->inner, reason);
 }
 
-static hd_status quiesce(struct hd_transport *pulse, uint64_t deadline_ns)
+static hd_status pulse_quiesce(struct hd_transport *pulse, uint64_t deadline_ns)
 {
     pthread_mutex_lock(&pulse->lock);
     const hd_status status = pulse->inner_ops->quiesce(pulse->inner, deadline_ns);
@@ -95,12 +96,12 @@ static hd_status quiesce(struct hd_transport *pulse, uint64_t deadline_ns)
     return status;
 }
 
-static void stats(struct hd_transport *pulse, uint32_t channel, struct hd_channel_stats *out)
+static void pulse_stats(struct hd_transport *pulse, uint32_t channel, struct hd_channel_stats *out)
 {
     pulse->inner_ops->stats(pulse->inner, channel, out);
 }
 
-static void close_both(struct hd_transport *pulse, uint64_t deadline_ns)
+static void pulse_close_both(struct hd_transport *pulse, uint64_t deadline_ns)
 {
     if (pulse == NULL) {
         return;
@@ -113,7 +114,7 @@ static void close_both(struct hd_transport *pulse, uint64_t deadline_ns)
 }
 
 /* A failure found here stays in the transport, and the next call of the engine returns it. */
-static void *beat(void *argument)
+static void *pulse_beat(void *argument)
 {
     struct hd_transport *pulse = argument;
     const struct timespec period = {.tv_sec = (time_t)(pulse->period_ns / 1000000000u),
@@ -129,22 +130,22 @@ static void *beat(void *argument)
     return NULL;
 }
 
-static struct hd_transport_ops table(const struct hd_transport_ops *inner)
+static struct hd_transport_ops pulse_table(const struct hd_transport_ops *inner)
 {
     return (struct hd_transport_ops){
         .size = sizeof(struct hd_transport_ops),
-        .slot = slot,
-        .reserve = reserve,
-        .post_send = post_send,
-        .post_recv = post_recv,
-        .test = test,
-        .wait = inner->wait != NULL ? wait : NULL,
-        .release = release,
-        .progress = progress,
-        .abort = abort_waits,
-        .quiesce = inner->quiesce != NULL ? quiesce : NULL,
-        .close = close_both,
-        .stats = inner->stats != NULL ? stats : NULL,
+        .slot = pulse_slot,
+        .reserve = pulse_reserve,
+        .post_send = pulse_post_send,
+        .post_recv = pulse_post_recv,
+        .test = pulse_test,
+        .wait = inner->wait != NULL ? pulse_wait : NULL,
+        .release = pulse_release,
+        .progress = pulse_progress,
+        .abort = pulse_abort_waits,
+        .quiesce = inner->quiesce != NULL ? pulse_quiesce : NULL,
+        .close = pulse_close_both,
+        .stats = inner->stats != NULL ? pulse_stats : NULL,
     };
 }
 
@@ -175,12 +176,12 @@ int hd_pulse_start(const struct hd_transport_ops *inner_ops, uint64_t period_ns,
     }
     pulse->inner_ops = inner_ops;
     pulse->inner = *transport;
-    pulse->ops = table(inner_ops);
+    pulse->ops = pulse_table(inner_ops);
     pulse->period_ns = period_ns;
     pthread_mutex_init(&pulse->lock, NULL);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the engine thread's */
-    const int error = pthread_create(&pulse->thread, NULL, beat, pulse);
+    const int error = pthread_create(&pulse->thread, NULL, pulse_beat, pulse);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         pthread_mutex_destroy(&pulse->lock);

@@ -10,7 +10,7 @@
 enum { UNKNOWN, OFF, ON };
 
 /* NVTX itself would look again in each thread; a name costs more than the look. */
-static int is_on(void)
+static int range_is_on(void)
 {
     static _Atomic int known = UNKNOWN;
 
@@ -25,7 +25,7 @@ void hd_range_push(const char *head, const struct hd_action *action)
 {
     char name[64], text[32];
 
-    if (is_on()) {
+    if (range_is_on()) {
         snprintf(name, sizeof name, "%s%s", head, hd_action_text(action, text));
         nvtxRangePushA(name);
     }
@@ -35,7 +35,7 @@ void hd_range_push_step(uint32_t step)
 {
     char name[32];
 
-    if (is_on()) {
+    if (range_is_on()) {
         snprintf(name, sizeof name, "step %u", step);
         nvtxRangePushA(name);
     }
@@ -43,7 +43,7 @@ void hd_range_push_step(uint32_t step)
 
 void hd_range_pop(void)
 {
-    if (is_on()) {
+    if (range_is_on()) {
         nvtxRangePop();
     }
 }

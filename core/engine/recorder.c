@@ -30,7 +30,7 @@ void hd_recorder_finish(struct hd_recorder *recorder)
     pthread_mutex_destroy(&recorder->lock);
 }
 
-static uint64_t later(uint64_t left, uint64_t right)
+static uint64_t recorder_later(uint64_t left, uint64_t right)
 {
     return left > right ? left : right;
 }
@@ -43,7 +43,7 @@ struct hd_passage hd_record_transfer(const struct hd_record *producer,
     const struct hd_passage *in = consumer->in.step == step ? &consumer->in : &unknown;
 
     return (struct hd_passage){
-        .begin_ns = later(out->begin_ns, in->begin_ns),
+        .begin_ns = recorder_later(out->begin_ns, in->begin_ns),
         .end_ns = in->end_ns > 0 ? in->end_ns : out->end_ns,
         .resident_ns = out->resident_ns + in->resident_ns,
         .step = step,
@@ -71,12 +71,12 @@ void hd_recorder_begin(struct hd_recorder *recorder, uint32_t step)
     recorder->times = (struct hd_step_times){.begin_ns = hd_now_ns()};
 }
 
-static uint32_t keeps(const struct hd_recorder *recorder, uint64_t step)
+static uint32_t recorder_keeps(const struct hd_recorder *recorder, uint64_t step)
 {
     return recorder->records != NULL && !(recorder->alternates && step % 2 == 0);
 }
 
-static struct hd_record *rows_of(const struct hd_recorder *recorder, uint64_t step)
+static struct hd_record *recorder_rows_of(const struct hd_recorder *recorder, uint64_t step)
 {
     return &recorder->records[(step - 1) % recorder->step_max * recorder->action_count];
 }
@@ -84,8 +84,9 @@ static struct hd_record *rows_of(const struct hd_recorder *recorder, uint64_t st
 struct hd_record *hd_recorder_row(struct hd_recorder *recorder, uint32_t action)
 {
     assert(action < recorder->action_count);
-    return keeps(recorder, recorder->step) ? &rows_of(recorder, recorder->step)[action]
-                                           : &recorder->scratch;
+    return recorder_keeps(recorder, recorder->step)
+               ? &recorder_rows_of(recorder, recorder->step)[action]
+               : &recorder->scratch;
 }
 
 void hd_recorder_add(struct hd_recorder *recorder, const struct hd_record *record)
@@ -105,15 +106,15 @@ void hd_recorder_end(struct hd_recorder *recorder, uint64_t end_ns)
 }
 
 /* Of the ring, or of the step that comes next: a peer may be ahead. */
-static uint32_t has_place(const struct hd_recorder *recorder,
-                          const struct hd_recorder_report *report)
+static uint32_t recorder_has_place(const struct hd_recorder *recorder,
+                                   const struct hd_recorder_report *report)
 {
     return report->action < recorder->action_count && report->step > 0 &&
            report->step <= (uint64_t)recorder->step + 1 &&
            report->step + recorder->step_max > recorder->step;
 }
 
-static void join(struct hd_passage *passage, const struct hd_recorder_report *report)
+static void recorder_join(struct hd_passage *passage, const struct hd_recorder_report *report)
 {
     if (passage->step != report->step) {
         *passage = (struct hd_passage){.step = (uint32_t)report->step};
@@ -131,11 +132,11 @@ void hd_recorder_note(struct hd_recorder *recorder, const struct hd_recorder_rep
 {
     pthread_mutex_lock(&recorder->lock);
     recorder->resident_ns += report->resident_ns;
-    if (recorder->records != NULL && !has_place(recorder, report)) {
+    if (recorder->records != NULL && !recorder_has_place(recorder, report)) {
         recorder->lost_count++;
-    } else if (keeps(recorder, report->step)) {
-        struct hd_record *row = &rows_of(recorder, report->step)[report->action];
-        join(report->is_in ? &row->in : &row->out, report);
+    } else if (recorder_keeps(recorder, report->step)) {
+        struct hd_record *row = &recorder_rows_of(recorder, report->step)[report->action];
+        recorder_join(report->is_in ? &row->in : &row->out, report);
     }
     pthread_mutex_unlock(&recorder->lock);
 }
@@ -149,10 +150,10 @@ void hd_recorder_lose(struct hd_recorder *recorder)
 
 const struct hd_record *hd_recorder_step(const struct hd_recorder *recorder, uint32_t step)
 {
-    const uint32_t is_kept = keeps(recorder, step) && step > 0 && step <= recorder->step &&
+    const uint32_t is_kept = recorder_keeps(recorder, step) && step > 0 && step <= recorder->step &&
                              step + recorder->step_max > recorder->step;
 
-    return is_kept ? rows_of(recorder, step) : NULL;
+    return is_kept ? recorder_rows_of(recorder, step) : NULL;
 }
 
 uint32_t hd_recorder_copy(struct hd_recorder *recorder, uint32_t step, struct hd_record *out)

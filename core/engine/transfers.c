@@ -5,13 +5,14 @@
 #include <assert.h>
 #include <string.h>
 
-static hd_status no_memory(struct hd_engine *engine, struct hd_problem *problem)
+static hd_status transfers_no_memory(struct hd_engine *engine, struct hd_problem *problem)
 {
     hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the messages of a step");
     return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
 }
 
-static void map(struct hd_engine *engine, struct hd_program_message message, uint32_t instruction)
+static void transfers_map(struct hd_engine *engine, struct hd_program_message message,
+                          uint32_t instruction)
 {
     if (message.lane != HD_NO_LANE && engine->lanes[message.lane].action_of != NULL) {
         engine->lanes[message.lane].action_of[message.sequence] = instruction;
@@ -24,7 +25,7 @@ hd_status hd_engine_map_transfers(struct hd_engine *engine, struct hd_problem *p
 
     engine->lane_of = hd_memory_take((engine->remote_count + 1) * sizeof(uint32_t), 64, "lanes");
     if (engine->lane_of == NULL) {
-        return no_memory(engine, problem);
+        return transfers_no_memory(engine, problem);
     }
     memset(engine->lane_of, 0xFF, (engine->remote_count + 1) * sizeof(uint32_t));
     for (uint32_t i = 0; i < engine->lane_count; i++) {
@@ -35,17 +36,17 @@ hd_status hd_engine_map_transfers(struct hd_engine *engine, struct hd_problem *p
         lane->action_of =
             hd_memory_take((lane->channel->message_count + 1u) * sizeof(uint32_t), 64, "lanes");
         if (lane->action_of == NULL) {
-            return no_memory(engine, problem);
+            return transfers_no_memory(engine, problem);
         }
         engine->lane_of[lane->index] = i;
     }
     for (uint32_t i = 0; i < program->instruction_count; i++) {
         const struct hd_instruction *instruction = &program->instructions[i];
-        map(engine, instruction->output, i);
-        map(engine,
-            instruction->action.kind == HD_FORWARD ? instruction->activation
-                                                   : instruction->gradient,
-            i);
+        transfers_map(engine, instruction->output, i);
+        transfers_map(engine,
+                      instruction->action.kind == HD_FORWARD ? instruction->activation
+                                                             : instruction->gradient,
+                      i);
     }
     return HD_OK;
 }

@@ -19,8 +19,8 @@ hd_status hd_engine_check_transport(struct hd_engine *engine, struct hd_problem 
 }
 
 /* What needs this rank's progress gets it during long actions, and between steps. */
-static hd_status start_pulse(struct hd_engine *engine, struct hd_transport **transport,
-                             struct hd_problem *problem)
+static hd_status transport_start_pulse(struct hd_engine *engine, struct hd_transport **transport,
+                                       struct hd_problem *problem)
 {
     const struct hd_pulse_need need = {
         .ops = engine->transport_ops,
@@ -44,7 +44,7 @@ static hd_status start_pulse(struct hd_engine *engine, struct hd_transport **tra
 }
 
 /* The kernel's; where nothing crosses, whatever the transport has. */
-static uint32_t slot_memory(const struct hd_engine *engine)
+static uint32_t transport_slot_memory(const struct hd_engine *engine)
 {
     const uint64_t has = engine->transport_capabilities;
     const uint32_t is_device = engine->regions.is_device;
@@ -66,7 +66,7 @@ hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *
         .inner = engine->setup.inner,
         .inner_host = engine->setup.inner != NULL ? &engine->inner_host.host : NULL,
         .deadline_ns = hd_now_ns() + engine->setup.board->first_step_timeout_ns,
-        .memory = slot_memory(engine),
+        .memory = transport_slot_memory(engine),
         .device = engine->setup.ordinal,
         .alignment_bytes = (uint32_t)engine->regions.alignment,
     };
@@ -75,7 +75,7 @@ hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *
         return hd_engine_fail(engine, status, engine->setup.transport, "opening the transport",
                               problem);
     }
-    status = start_pulse(engine, &transport, problem);
+    status = transport_start_pulse(engine, &transport, problem);
     if (status != HD_OK) {
         return status;
     }

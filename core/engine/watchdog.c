@@ -9,7 +9,7 @@
 /* A turn that comes so late was no turn: the process was stopped, and its deadlines start anew. */
 enum { TURN_MS = 10, GAP_MS = 1000, LINE_BYTES = 1024 };
 
-static void report_overdue(struct hd_watchdog *watchdog, uint32_t culprit, uint64_t now_ns)
+static void watchdog_report_overdue(struct hd_watchdog *watchdog, uint32_t culprit, uint64_t now_ns)
 {
     struct hd_board *board = watchdog->board;
     struct hd_problem problem = {0};
@@ -30,7 +30,7 @@ static void report_overdue(struct hd_watchdog *watchdog, uint32_t culprit, uint6
     hd_board_abort(board, &problem);
 }
 
-static void turn(struct hd_watchdog *watchdog, uint64_t now_ns, uint64_t last_ns)
+static void watchdog_turn(struct hd_watchdog *watchdog, uint64_t now_ns, uint64_t last_ns)
 {
     struct hd_board *board = watchdog->board;
     uint32_t culprit;
@@ -41,14 +41,14 @@ static void turn(struct hd_watchdog *watchdog, uint64_t now_ns, uint64_t last_ns
     }
     if (!hd_board_is_aborted(board) &&
         hd_board_is_overdue(board, watchdog->rank, now_ns, &culprit)) {
-        report_overdue(watchdog, culprit, now_ns);
+        watchdog_report_overdue(watchdog, culprit, now_ns);
     }
     if (hd_board_is_aborted(board)) {
         watchdog->abort(watchdog->context, "another rank has ended the run");
     }
 }
 
-static void *watch(void *argument)
+static void *watchdog_watch(void *argument)
 {
     struct hd_watchdog *watchdog = argument;
     uint64_t last_ns = hd_now_ns();
@@ -61,7 +61,7 @@ static void *watch(void *argument)
         if (!watchdog->is_resting) {
             const uint64_t now_ns = hd_now_ns();
             pthread_mutex_unlock(&watchdog->lock);
-            turn(watchdog, now_ns, last_ns);
+            watchdog_turn(watchdog, now_ns, last_ns);
             pthread_mutex_lock(&watchdog->lock);
             last_ns = now_ns;
         }
@@ -80,7 +80,7 @@ int hd_watchdog_start(struct hd_watchdog *watchdog)
     pthread_mutex_init(&watchdog->lock, NULL);
     pthread_cond_init(&watchdog->wake, &attributes);
     pthread_condattr_destroy(&attributes);
-    const int error = pthread_create(&watchdog->thread, NULL, watch, watchdog);
+    const int error = pthread_create(&watchdog->thread, NULL, watchdog_watch, watchdog);
     watchdog->is_running = error == 0;
     return error;
 }

@@ -27,12 +27,12 @@ struct card {
     uint32_t value_bytes;
 };
 
-static uint64_t round_up(uint64_t bytes, uint64_t unit_bytes)
+static uint64_t bootstrap_round_up(uint64_t bytes, uint64_t unit_bytes)
 {
     return (bytes + unit_bytes - 1) / unit_bytes * unit_bytes;
 }
 
-static uint64_t log_bytes_of(uint32_t rank_count)
+static uint64_t bootstrap_log_bytes_of(uint32_t rank_count)
 {
     const uint64_t share_bytes = HD_BOOTSTRAP_LOGS_BYTES / rank_count / 64 * 64;
 
@@ -45,8 +45,8 @@ static uint64_t log_bytes_of(uint32_t rank_count)
 struct hd_region *hd_region_create(uint32_t rank_count, uint64_t gather_bytes)
 {
     assert(rank_count > 0 && rank_count <= HD_LAUNCH_RANK_MAX && gather_bytes < 1ull << 32);
-    const uint64_t block_bytes = round_up(HD_BLOCK_HEAD_BYTES + gather_bytes, 64);
-    const uint64_t log_bytes = log_bytes_of(rank_count);
+    const uint64_t block_bytes = bootstrap_round_up(HD_BLOCK_HEAD_BYTES + gather_bytes, 64);
+    const uint64_t log_bytes = bootstrap_log_bytes_of(rank_count);
     const uint64_t logs_at_bytes = sizeof(struct hd_region) + SIDE_COUNT * rank_count * block_bytes;
     const uint64_t total_bytes =
         logs_at_bytes + rank_count * (sizeof(struct hd_region_log) + log_bytes);
@@ -81,13 +81,14 @@ void hd_region_destroy(struct hd_region *region)
 
 /* --- words to sleep on ---------------------------------------------------------------------- */
 
-static void word_wake(struct hd_region_word *word)
+static void bootstrap_word_wake(struct hd_region_word *word)
 {
     syscall(SYS_futex, &word->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Sleeps unless the word is no longer `seen`; HD_OK means: look again. */
-static hd_status word_wait(struct hd_region_word *word, uint32_t seen, uint64_t deadline_ns)
+static hd_status bootstrap_word_wait(struct hd_region_word *word, uint32_t seen,
+                                     uint64_t deadline_ns)
 {
     const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / HD_S_NS),
                                       .tv_nsec = (long)(deadline_ns % HD_S_NS)};
@@ -100,7 +101,7 @@ static hd_status word_wait(struct hd_region_word *word, uint32_t seen, uint64_t 
     return errno == ETIMEDOUT ? HD_TIMEOUT : HD_SYSTEM;
 }
 
-static void kick_link(const struct hd_region *region)
+static void bootstrap_kick_link(const struct hd_region *region)
 {
     const uint64_t one = 1;
 
@@ -110,18 +111,18 @@ static void kick_link(const struct hd_region *region)
     }
 }
 
-static void word_abort(struct hd_region_word *word)
+static void bootstrap_word_abort(struct hd_region_word *word)
 {
     atomic_fetch_or_explicit(&word->value, ABORTED, memory_order_release);
-    word_wake(word);
+    bootstrap_word_wake(word);
 }
 
 void hd_region_abort(struct hd_region *region)
 {
-    word_abort(&region->news);
-    word_abort(&region->fence.opened);
-    word_abort(&region->gather.opened);
-    kick_link(region);
+    bootstrap_word_abort(&region->news);
+    bootstrap_word_abort(&region->fence.opened);
+    bootstrap_word_abort(&region->gather.opened);
+    bootstrap_kick_link(region);
 }
 
 int hd_region_is_aborted(const struct hd_region *region)
@@ -160,18 +161,18 @@ void hd_bootstrap_abort(struct hd_bootstrap *bootstrap)
 
 /* --- put and get ---------------------------------------------------------------------------- */
 
-static uint64_t entry_bytes(const struct entry *entry)
+static uint64_t bootstrap_entry_bytes(const struct entry *entry)
 {
-    return round_up(sizeof *entry + entry->key_bytes + entry->value_bytes, 8);
+    return bootstrap_round_up(sizeof *entry + entry->key_bytes + entry->value_bytes, 8);
 }
 
-static const char *entry_key(const struct entry *entry)
+static const char *bootstrap_entry_key(const struct entry *entry)
 {
     return (const char *)(entry + 1);
 }
 
 /* FNV-1a. */
-static _Atomic uint64_t *chain_of(struct hd_region *region, const char *key)
+static _Atomic uint64_t *bootstrap_chain_of(struct hd_region *region, const char *key)
 {
     uint64_t hash = 0xcbf29ce484222325ull;
 
@@ -181,20 +182,20 @@ static _Atomic uint64_t *chain_of(struct hd_region *region, const char *key)
     return &region->chains[hash % HD_BOOTSTRAP_CHAIN_COUNT];
 }
 
-static uint64_t offset_of(const struct hd_region *region, const void *entry)
+static uint64_t bootstrap_offset_of(const struct hd_region *region, const void *entry)
 {
     return (uint64_t)((const unsigned char *)entry - (const unsigned char *)region);
 }
 
 /* The first log's, should several ranks have put this key; NULL: not there yet. */
-static const struct entry *region_find(struct hd_region *region, const char *key)
+static const struct entry *bootstrap_region_find(struct hd_region *region, const char *key)
 {
-    uint64_t at_bytes = atomic_load_explicit(chain_of(region, key), memory_order_acquire);
+    uint64_t at_bytes = atomic_load_explicit(bootstrap_chain_of(region, key), memory_order_acquire);
     uint64_t found_bytes = UINT64_MAX;
 
     while (at_bytes != 0) {
         const struct entry *const entry = (const void *)((unsigned char *)region + at_bytes);
-        if (at_bytes < found_bytes && strcmp(entry_key(entry), key) == 0) {
+        if (at_bytes < found_bytes && strcmp(bootstrap_entry_key(entry), key) == 0) {
             found_bytes = at_bytes;
         }
         at_bytes = atomic_load_explicit(&entry->next, memory_order_relaxed);
@@ -203,44 +204,46 @@ static const struct entry *region_find(struct hd_region *region, const char *key
 }
 
 /* Has this rank put it? */
-static int log_has(struct hd_region *region, const struct hd_region_log *log, const char *key)
+static int bootstrap_log_has(struct hd_region *region, const struct hd_region_log *log,
+                             const char *key)
 {
-    const uint64_t begin_bytes = offset_of(region, log->entries);
-    uint64_t at_bytes = atomic_load_explicit(chain_of(region, key), memory_order_acquire);
+    const uint64_t begin_bytes = bootstrap_offset_of(region, log->entries);
+    uint64_t at_bytes = atomic_load_explicit(bootstrap_chain_of(region, key), memory_order_acquire);
     int has = 0;
 
     while (at_bytes != 0 && !has) {
         const struct entry *const entry = (const void *)((unsigned char *)region + at_bytes);
         has = at_bytes >= begin_bytes && at_bytes < begin_bytes + region->log_bytes &&
-              strcmp(entry_key(entry), key) == 0;
+              strcmp(bootstrap_entry_key(entry), key) == 0;
         at_bytes = atomic_load_explicit(&entry->next, memory_order_relaxed);
     }
     return has;
 }
 
 /* From here on it is found, so it is whole. */
-static void region_link(struct hd_region *region, struct entry *entry)
+static void bootstrap_region_link(struct hd_region *region, struct entry *entry)
 {
-    _Atomic uint64_t *const chain = chain_of(region, entry_key(entry));
+    _Atomic uint64_t *const chain = bootstrap_chain_of(region, bootstrap_entry_key(entry));
     uint64_t newest = atomic_load_explicit(chain, memory_order_relaxed);
 
     do { /* each repetition is another rank's success */
         atomic_store_explicit(&entry->next, newest, memory_order_relaxed);
-    } while (!atomic_compare_exchange_weak_explicit(chain, &newest, offset_of(region, entry),
+    } while (!atomic_compare_exchange_weak_explicit(chain, &newest,
+                                                    bootstrap_offset_of(region, entry),
                                                     memory_order_acq_rel, memory_order_relaxed));
 }
 
-static hd_status log_append(struct hd_region *region, struct hd_region_log *log,
-                            const struct card *card)
+static hd_status bootstrap_log_append(struct hd_region *region, struct hd_region_log *log,
+                                      const struct card *card)
 {
     const uint32_t used_bytes = atomic_load_explicit(&log->used_bytes, memory_order_relaxed);
     struct entry *const entry = (void *)(log->entries + used_bytes);
     const struct entry head = {.key_bytes = card->key_bytes, .value_bytes = card->value_bytes};
 
-    if (log_has(region, log, card->key)) {
+    if (bootstrap_log_has(region, log, card->key)) {
         return HD_INVALID;
     }
-    if (entry_bytes(&head) > region->log_bytes - used_bytes) {
+    if (bootstrap_entry_bytes(&head) > region->log_bytes - used_bytes) {
         return HD_NO_MEMORY;
     }
     entry->key_bytes = head.key_bytes;
@@ -250,26 +253,28 @@ static hd_status log_append(struct hd_region *region, struct hd_region_log *log,
     if (head.value_bytes > 0) {
         memcpy(bytes + head.key_bytes, card->value, head.value_bytes);
     }
-    region_link(region, entry);
-    atomic_store_explicit(&log->used_bytes, used_bytes + (uint32_t)entry_bytes(entry),
+    bootstrap_region_link(region, entry);
+    atomic_store_explicit(&log->used_bytes, used_bytes + (uint32_t)bootstrap_entry_bytes(entry),
                           memory_order_release);
     return HD_OK;
 }
 
 /* Is there a whole entry in these bytes, with a key that ends? */
-static int is_entry(const struct entry *entry, uint64_t left_bytes)
+static int bootstrap_is_entry(const struct entry *entry, uint64_t left_bytes)
 {
     return left_bytes >= sizeof *entry && entry->key_bytes > 1 &&
-           entry->key_bytes <= HD_BOOTSTRAP_KEY_BYTES && entry_bytes(entry) <= left_bytes &&
-           strnlen(entry_key(entry), entry->key_bytes) == entry->key_bytes - 1;
+           entry->key_bytes <= HD_BOOTSTRAP_KEY_BYTES &&
+           bootstrap_entry_bytes(entry) <= left_bytes &&
+           strnlen(bootstrap_entry_key(entry), entry->key_bytes) == entry->key_bytes - 1;
 }
 
-static int are_entries(const unsigned char *begin, uint64_t count)
+static int bootstrap_are_entries(const unsigned char *begin, uint64_t count)
 {
     uint64_t at_bytes = 0;
 
-    while (at_bytes < count && is_entry((const void *)(begin + at_bytes), count - at_bytes)) {
-        at_bytes += entry_bytes((const void *)(begin + at_bytes));
+    while (at_bytes < count &&
+           bootstrap_is_entry((const void *)(begin + at_bytes), count - at_bytes)) {
+        at_bytes += bootstrap_entry_bytes((const void *)(begin + at_bytes));
     }
     return at_bytes == count;
 }
@@ -284,17 +289,17 @@ hd_status hd_region_add(struct hd_region *region, uint32_t rank, const void *byt
         return HD_PROTOCOL;
     }
     memcpy(begin, bytes, count);
-    if (!are_entries(begin, count)) {
+    if (!bootstrap_are_entries(begin, count)) {
         return HD_PROTOCOL;
     }
     for (uint64_t at_bytes = 0; at_bytes < count;) {
         struct entry *const entry = (void *)(begin + at_bytes);
-        at_bytes += entry_bytes(entry);
-        region_link(region, entry);
+        at_bytes += bootstrap_entry_bytes(entry);
+        bootstrap_region_link(region, entry);
     }
     atomic_store_explicit(&log->used_bytes, used_bytes + (uint32_t)count, memory_order_release);
     atomic_fetch_add_explicit(&region->news.value, COUNT_ONE, memory_order_release);
-    word_wake(&region->news);
+    bootstrap_word_wake(&region->news);
     return HD_OK;
 }
 
@@ -312,14 +317,15 @@ hd_status hd_bootstrap_put(struct hd_bootstrap *bootstrap, const char *key, cons
     }
     const struct card card = {key, value, (uint32_t)key_bytes, (uint32_t)bytes};
     pthread_mutex_lock(&bootstrap->writing);
-    const hd_status status = log_append(region, hd_region_log(region, bootstrap->rank), &card);
+    const hd_status status =
+        bootstrap_log_append(region, hd_region_log(region, bootstrap->rank), &card);
     pthread_mutex_unlock(&bootstrap->writing);
     if (status != HD_OK) {
         return status;
     }
     atomic_fetch_add_explicit(&region->news.value, COUNT_ONE, memory_order_release);
-    word_wake(&region->news);
-    kick_link(region);
+    bootstrap_word_wake(&region->news);
+    bootstrap_kick_link(region);
     return HD_OK;
 }
 
@@ -334,17 +340,17 @@ hd_status hd_bootstrap_get(struct hd_bootstrap *bootstrap, const char *key, void
         if (seen & ABORTED) {
             return HD_ABORTED;
         }
-        const struct entry *const entry = region_find(region, key);
+        const struct entry *const entry = bootstrap_region_find(region, key);
         if (entry != NULL) {
             if (entry->value_bytes != bytes) {
                 return HD_PROTOCOL;
             }
             if (bytes > 0) {
-                memcpy(value, entry_key(entry) + entry->key_bytes, bytes);
+                memcpy(value, bootstrap_entry_key(entry) + entry->key_bytes, bytes);
             }
             return HD_OK;
         }
-        status = word_wait(&region->news, seen, deadline_ns);
+        status = bootstrap_word_wait(&region->news, seen, deadline_ns);
     }
     return status;
 }
@@ -354,11 +360,11 @@ hd_status hd_bootstrap_get(struct hd_bootstrap *bootstrap, const char *key, void
 void hd_region_open(struct hd_region_barrier *barrier)
 {
     atomic_fetch_add_explicit(&barrier->opened.value, COUNT_ONE, memory_order_acq_rel);
-    word_wake(&barrier->opened);
+    bootstrap_word_wake(&barrier->opened);
 }
 
-static hd_status barrier_pass(struct hd_region *region, struct hd_region_barrier *barrier,
-                              struct hd_region_round *round, uint64_t deadline_ns)
+static hd_status bootstrap_barrier_pass(struct hd_region *region, struct hd_region_barrier *barrier,
+                                        struct hd_region_round *round, uint64_t deadline_ns)
 {
     const uint32_t target = round->passed_count + 1;
     hd_status status = HD_OK;
@@ -371,7 +377,7 @@ static hd_status barrier_pass(struct hd_region *region, struct hd_region_barrier
         if (region->kick < 0 && arrived == target * region->rank_count) {
             hd_region_open(barrier);
         }
-        kick_link(region);
+        bootstrap_kick_link(region);
     }
     while (status == HD_OK) {
         const uint32_t seen = atomic_load_explicit(&barrier->opened.value, memory_order_acquire);
@@ -382,7 +388,7 @@ static hd_status barrier_pass(struct hd_region *region, struct hd_region_barrier
             *round = (struct hd_region_round){.passed_count = target};
             return HD_OK;
         }
-        status = word_wait(&barrier->opened, seen, deadline_ns);
+        status = bootstrap_word_wait(&barrier->opened, seen, deadline_ns);
     }
     return status;
 }
@@ -391,7 +397,7 @@ hd_status hd_bootstrap_fence(struct hd_bootstrap *bootstrap, uint64_t deadline_n
 {
     struct hd_region *const region = bootstrap->region;
 
-    return barrier_pass(region, &region->fence, &bootstrap->fence, deadline_ns);
+    return bootstrap_barrier_pass(region, &region->fence, &bootstrap->fence, deadline_ns);
 }
 
 unsigned char *hd_region_block(const struct hd_region *region, uint32_t side, uint32_t rank)
@@ -413,7 +419,8 @@ hd_status hd_bootstrap_gather(struct hd_bootstrap *bootstrap, const void *mine, 
         memcpy(block, &bytes, sizeof bytes);
         memcpy(block + HD_BLOCK_HEAD_BYTES, mine, bytes);
     }
-    const hd_status status = barrier_pass(region, &region->gather, &bootstrap->gather, deadline_ns);
+    const hd_status status =
+        bootstrap_barrier_pass(region, &region->gather, &bootstrap->gather, deadline_ns);
     if (status != HD_OK) {
         return status;
     }

@@ -9,10 +9,11 @@
 
 enum { RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, VARIABLE_COUNT };
 
-static const char *const names[VARIABLE_COUNT] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR",
-                                                  "MASTER_PORT"};
+static const char *const identity_names[VARIABLE_COUNT] = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                                           "MASTER_ADDR", "MASTER_PORT"};
 
-static hd_status refuse(struct hd_problem *problem, const char *variable, const char *reason)
+static hd_status identity_refuse(struct hd_problem *problem, const char *variable,
+                                 const char *reason)
 {
     hd_problem_place(problem, "environment");
     hd_problem_key(problem, "%s", variable);
@@ -22,44 +23,45 @@ static hd_status refuse(struct hd_problem *problem, const char *variable, const 
 }
 
 /* A whole number below `limit`. */
-static hd_status read_number(const char *variable, unsigned long limit, uint32_t *number,
-                             struct hd_problem *problem)
+static hd_status identity_read_number(const char *variable, unsigned long limit, uint32_t *number,
+                                      struct hd_problem *problem)
 {
     const char *const text = getenv(variable);
     char reason[256], *end = NULL;
 
     if (text == NULL || *text == '\0') {
-        return refuse(problem, variable, "it is missing, while others of its kind are set");
+        return identity_refuse(problem, variable,
+                               "it is missing, while others of its kind are set");
     }
     errno = 0;
     const unsigned long value = strtoul(text, &end, 10);
     if (errno != 0 || *end != '\0' || *text < '0' || *text > '9' || value >= limit) {
         snprintf(reason, sizeof reason, "'%.64s' is no whole number from 0 to %lu", text,
                  limit - 1);
-        return refuse(problem, variable, reason);
+        return identity_refuse(problem, variable, reason);
     }
     *number = (uint32_t)value;
     return HD_OK;
 }
 
 /* torchrun's own store may listen on the port that it tells its workers. */
-static uint32_t is_port_taken(void)
+static uint32_t identity_is_port_taken(void)
 {
     const char *const text = getenv("TORCHELASTIC_USE_AGENT_STORE");
 
     return text != NULL && strcmp(text, "True") == 0;
 }
 
-static hd_status read_variables(struct hd_identity *identity, struct hd_problem *problem)
+static hd_status identity_read_variables(struct hd_identity *identity, struct hd_problem *problem)
 {
-    const char *const address = getenv(names[MASTER_ADDR]);
+    const char *const address = getenv(identity_names[MASTER_ADDR]);
     struct hd_launch_card *const card = &identity->card;
     uint32_t port = 0;
 
-    hd_status status =
-        read_number(names[WORLD_SIZE], HD_LAUNCH_RANK_MAX + 1ul, &identity->rank_count, problem);
+    hd_status status = identity_read_number(identity_names[WORLD_SIZE], HD_LAUNCH_RANK_MAX + 1ul,
+                                            &identity->rank_count, problem);
     if (status == HD_OK) {
-        status = read_number(names[RANK], UINT32_MAX, &identity->rank, problem);
+        status = identity_read_number(identity_names[RANK], UINT32_MAX, &identity->rank, problem);
     }
     if (status != HD_OK || identity->rank_count == 1) {
         return status; /* one process forks its ranks, whatever else is set */
@@ -68,17 +70,20 @@ static hd_status read_variables(struct hd_identity *identity, struct hd_problem 
         char reason[128];
         snprintf(reason, sizeof reason, "rank %u is not below WORLD_SIZE, which is %u",
                  identity->rank, identity->rank_count);
-        return refuse(problem, names[RANK], reason);
+        return identity_refuse(problem, identity_names[RANK], reason);
     }
-    status = read_number(names[LOCAL_RANK], identity->rank_count, &identity->local_rank, problem);
+    status = identity_read_number(identity_names[LOCAL_RANK], identity->rank_count,
+                                  &identity->local_rank, problem);
     if (status == HD_OK) {
-        status = read_number(names[MASTER_PORT], 65535ul, &port, problem);
+        status = identity_read_number(identity_names[MASTER_PORT], 65535ul, &port, problem);
     }
     if (status == HD_OK && (address == NULL || *address == '\0')) {
-        status = refuse(problem, names[MASTER_ADDR], "it is missing, while RANK is set");
+        status = identity_refuse(problem, identity_names[MASTER_ADDR],
+                                 "it is missing, while RANK is set");
     }
     if (status == HD_OK && strlen(address) >= sizeof card->addresses[0]) {
-        status = refuse(problem, names[MASTER_ADDR], "it is longer than 63 characters");
+        status = identity_refuse(problem, identity_names[MASTER_ADDR],
+                                 "it is longer than 63 characters");
     }
     if (status != HD_OK) {
         return status;
@@ -86,20 +91,20 @@ static hd_status read_variables(struct hd_identity *identity, struct hd_problem 
     identity->launcher = HD_LAUNCHER_VARIABLES;
     memcpy(card->addresses[0], address, strlen(address) + 1);
     card->address_count = 1;
-    card->port = (uint16_t)(port + is_port_taken());
+    card->port = (uint16_t)(port + identity_is_port_taken());
     return HD_OK;
 }
 
-static uint32_t has_variables(void)
+static uint32_t identity_has_variables(void)
 {
-    return getenv(names[RANK]) != NULL || getenv(names[WORLD_SIZE]) != NULL;
+    return getenv(identity_names[RANK]) != NULL || getenv(identity_names[WORLD_SIZE]) != NULL;
 }
 
 hd_status hd_identity_find(struct hd_identity *identity, struct hd_problem *problem)
 {
     *identity = (struct hd_identity){.rank_count = 1};
-    if (has_variables()) {
-        return read_variables(identity, problem);
+    if (identity_has_variables()) {
+        return identity_read_variables(identity, problem);
     }
     if (getenv("PMIX_RANK") != NULL && getenv("PMIX_NAMESPACE") != NULL) {
         const hd_status status = hd_pmix_begin(identity, problem);
@@ -121,7 +126,7 @@ void hd_identity_finish(struct hd_identity *identity)
 
 uint32_t hd_identity_is_member(void)
 {
-    const char *const text = getenv(has_variables() ? names[RANK] : "PMIX_RANK");
+    const char *const text = getenv(identity_has_variables() ? identity_names[RANK] : "PMIX_RANK");
 
     return text != NULL && strtoul(text, NULL, 10) > 0;
 }

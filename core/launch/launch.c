@@ -45,14 +45,14 @@ struct supervisor {
 };
 
 /* After the last rank that was started here. */
-static uint32_t end_of(const struct supervisor *supervisor)
+static uint32_t launch_end_of(const struct supervisor *supervisor)
 {
     return supervisor->first_rank + supervisor->started_count;
 }
 
 /* --- signals -------------------------------------------------------------------------------- */
 
-static hd_status signals_take(struct supervisor *supervisor)
+static hd_status launch_signals_take(struct supervisor *supervisor)
 {
     const struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t watched;
@@ -72,7 +72,7 @@ static hd_status signals_take(struct supervisor *supervisor)
     return HD_OK;
 }
 
-static void signals_give_back(struct supervisor *supervisor)
+static void launch_signals_give_back(struct supervisor *supervisor)
 {
     close(supervisor->signal_fd);
     sigaction(SIGCHLD, &supervisor->child_before, NULL);
@@ -81,7 +81,7 @@ static void signals_give_back(struct supervisor *supervisor)
 
 /* The parent relays what the terminal sends to all, so that no rank ends before its step does.
    Faults keep their actions: a sanitizer has put its own there. */
-static void signals_reset_in_rank(void)
+static void launch_signals_reset_in_rank(void)
 {
     static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGPIPE};
     static const int plain[] = {SIGHUP,  SIGQUIT, SIGUSR2, SIGALRM, SIGCHLD,
@@ -100,7 +100,7 @@ static void signals_reset_in_rank(void)
 
 /* --- ending a run --------------------------------------------------------------------------- */
 
-static void abort_ranks(struct supervisor *supervisor)
+static void launch_abort_ranks(struct supervisor *supervisor)
 {
     if (!supervisor->aborted) {
         supervisor->aborted = 1;
@@ -111,9 +111,9 @@ static void abort_ranks(struct supervisor *supervisor)
 
 /* SIGKILL also ends a stopped process.  A pid is ours until it is reaped, so it cannot name
    somebody else's process. */
-static void kill_ranks(struct supervisor *supervisor)
+static void launch_kill_ranks(struct supervisor *supervisor)
 {
-    for (uint32_t rank = supervisor->first_rank; rank < end_of(supervisor); rank++) {
+    for (uint32_t rank = supervisor->first_rank; rank < launch_end_of(supervisor); rank++) {
         struct child *const child = &supervisor->children[rank];
         if (child->alive && !child->killed) {
             child->killed = 1;
@@ -122,17 +122,17 @@ static void kill_ranks(struct supervisor *supervisor)
     }
 }
 
-static void tell(struct supervisor *supervisor, struct hd_launch_event event)
+static void launch_tell(struct supervisor *supervisor, struct hd_launch_event event)
 {
     event.at_ns = hd_now_ns();
     if (supervisor->launch->on_event(supervisor->launch->context, supervisor->shared, &event)) {
-        abort_ranks(supervisor);
+        launch_abort_ranks(supervisor);
     }
 }
 
 /* --- what is seen of the ranks -------------------------------------------------------------- */
 
-static uint32_t event_kind_of(int code)
+static uint32_t launch_event_kind_of(int code)
 {
     switch (code) {
     case CLD_EXITED:
@@ -147,7 +147,7 @@ static uint32_t event_kind_of(int code)
     }
 }
 
-static void note_end(struct supervisor *supervisor, const struct hd_launch_event *event)
+static void launch_note_end(struct supervisor *supervisor, const struct hd_launch_event *event)
 {
     struct child *const child = &supervisor->children[event->rank];
     const int died = event->kind == HD_LAUNCH_KILLED;
@@ -164,7 +164,7 @@ static void note_end(struct supervisor *supervisor, const struct hd_launch_event
 /* At most this many news of a rank at once: the kernel keeps only its latest state anyway. */
 enum { NEWS_MAX = 4 };
 
-static int hear_of(const struct child *child, siginfo_t *news)
+static int launch_hear_of(const struct child *child, siginfo_t *news)
 {
     const id_t pid = (id_t)child->pid;
 
@@ -177,44 +177,44 @@ static int hear_of(const struct child *child, siginfo_t *news)
     return waitid(P_PID, pid, news, WSTOPPED | WCONTINUED | WNOHANG) == 0 && news->si_pid != 0;
 }
 
-static void look_at_rank(struct supervisor *supervisor, uint32_t rank)
+static void launch_look_at_rank(struct supervisor *supervisor, uint32_t rank)
 {
     struct child *const child = &supervisor->children[rank];
 
     for (unsigned i = 0; i < NEWS_MAX && child->alive; i++) {
         siginfo_t news = {.si_pid = 0};
-        if (!hear_of(child, &news)) {
+        if (!launch_hear_of(child, &news)) {
             return;
         }
         struct hd_launch_event event = {
-            .kind = event_kind_of(news.si_code), .rank = rank, .pid = child->pid};
+            .kind = launch_event_kind_of(news.si_code), .rank = rank, .pid = child->pid};
         if (event.kind == HD_LAUNCH_EXITED) {
             event.exit_code = news.si_status;
         } else {
             event.signal = news.si_status;
         }
         if (event.kind == HD_LAUNCH_EXITED || event.kind == HD_LAUNCH_KILLED) {
-            note_end(supervisor, &event);
+            launch_note_end(supervisor, &event);
         }
-        tell(supervisor, event);
+        launch_tell(supervisor, event);
     }
 }
 
-static void relay_signal(struct supervisor *supervisor, int32_t number)
+static void launch_relay_signal(struct supervisor *supervisor, int32_t number)
 {
     if (supervisor->outcome->signal != 0) {
-        kill_ranks(supervisor); /* first: nobody is to give the abort as his reason */
-        abort_ranks(supervisor);
+        launch_kill_ranks(supervisor); /* first: nobody is to give the abort as his reason */
+        launch_abort_ranks(supervisor);
         return;
     }
     supervisor->outcome->signal = number;
-    tell(supervisor, (struct hd_launch_event){
-                         .kind = HD_LAUNCH_SIGNALLED, .rank = UINT32_MAX, .signal = number});
+    launch_tell(supervisor, (struct hd_launch_event){
+                                .kind = HD_LAUNCH_SIGNALLED, .rank = UINT32_MAX, .signal = number});
 }
 
 /* The process that there was news of first, 0 without one: the kernel keeps one SIGCHLD at a time,
    and that is the oldest. */
-static pid_t read_signals(struct supervisor *supervisor)
+static pid_t launch_read_signals(struct supervisor *supervisor)
 {
     struct signalfd_siginfo signals[8];
     const ssize_t read_bytes = read(supervisor->signal_fd, signals, sizeof signals);
@@ -223,7 +223,7 @@ static pid_t read_signals(struct supervisor *supervisor)
 
     for (size_t i = 0; i < signal_count; i++) {
         if (signals[i].ssi_signo != SIGCHLD) {
-            relay_signal(supervisor, (int32_t)signals[i].ssi_signo);
+            launch_relay_signal(supervisor, (int32_t)signals[i].ssi_signo);
         } else if (first == 0) {
             first = (pid_t)signals[i].ssi_pid;
         }
@@ -232,22 +232,22 @@ static pid_t read_signals(struct supervisor *supervisor)
 }
 
 /* The one before the others: who ended of another's end is not the one to be named. */
-static void look_at_ranks(struct supervisor *supervisor, pid_t first)
+static void launch_look_at_ranks(struct supervisor *supervisor, pid_t first)
 {
-    const uint32_t end = end_of(supervisor);
+    const uint32_t end = launch_end_of(supervisor);
 
     for (uint32_t rank = supervisor->first_rank; rank < end && first != 0; rank++) {
         if (supervisor->children[rank].pid == first) {
-            look_at_rank(supervisor, rank);
+            launch_look_at_rank(supervisor, rank);
         }
     }
     for (uint32_t rank = supervisor->first_rank; rank < end; rank++) {
-        look_at_rank(supervisor, rank);
+        launch_look_at_rank(supervisor, rank);
     }
 }
 
 /* Of a launched run also the others have a say in when it is over. */
-static uint32_t is_over(const struct supervisor *supervisor)
+static uint32_t launch_is_over(const struct supervisor *supervisor)
 {
     const struct hd_launch *const launch = supervisor->launch;
 
@@ -256,7 +256,7 @@ static uint32_t is_over(const struct supervisor *supervisor)
 }
 
 /* Waits for the end of all that were started. */
-static void reap(struct supervisor *supervisor)
+static void launch_reap(struct supervisor *supervisor)
 {
     for (uint32_t i = 0; i < supervisor->started_count; i++) {
         const pid_t pid = supervisor->children[supervisor->first_rank + i].pid;
@@ -267,7 +267,7 @@ static void reap(struct supervisor *supervisor)
     supervisor->alive_count = 0;
 }
 
-static void supervise(struct supervisor *supervisor)
+static void launch_supervise(struct supervisor *supervisor)
 {
     struct hd_link *const link = supervisor->launch->link;
     struct pollfd awaited[] = {
@@ -275,36 +275,37 @@ static void supervise(struct supervisor *supervisor)
         {.fd = link != NULL ? hd_link_descriptor(link) : NO_FD, .events = POLLIN},
     };
 
-    while (!is_over(supervisor)) {
+    while (!launch_is_over(supervisor)) {
         poll(awaited, 2, TICK_MS);
-        look_at_ranks(supervisor, read_signals(supervisor));
+        launch_look_at_ranks(supervisor, launch_read_signals(supervisor));
         if (link != NULL) {
             hd_link_turn(link);
         }
         const uint64_t now_ns = hd_now_ns();
         if (now_ns >= supervisor->tick_at_ns) {
             supervisor->tick_at_ns = now_ns + TICK_MS * HD_MS_NS;
-            tell(supervisor, (struct hd_launch_event){.kind = HD_LAUNCH_TICK, .rank = UINT32_MAX});
+            launch_tell(supervisor,
+                        (struct hd_launch_event){.kind = HD_LAUNCH_TICK, .rank = UINT32_MAX});
         }
         if (hd_region_is_aborted(supervisor->region)) {
-            abort_ranks(supervisor);
+            launch_abort_ranks(supervisor);
         }
         if (supervisor->aborted && now_ns >= supervisor->kill_at_ns) {
-            kill_ranks(supervisor);
+            launch_kill_ranks(supervisor);
         }
     }
-    reap(supervisor);
+    launch_reap(supervisor);
     /* One that came at the very end is ours too: unread, it would kill the caller. */
-    (void)read_signals(supervisor);
-    tell(supervisor, (struct hd_launch_event){.kind = HD_LAUNCH_ENDED, .rank = UINT32_MAX});
+    (void)launch_read_signals(supervisor);
+    launch_tell(supervisor, (struct hd_launch_event){.kind = HD_LAUNCH_ENDED, .rank = UINT32_MAX});
 }
 
 /* --- starting ------------------------------------------------------------------------------- */
 
-static void run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
+static void launch_run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
     __attribute__((noreturn));
 
-static void run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
+static void launch_run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
 {
     const struct hd_launch *const launch = supervisor->launch;
     struct hd_bootstrap bootstrap;
@@ -317,14 +318,14 @@ static void run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
     if (launch->link != NULL) {
         hd_link_forget(launch->link);
     }
-    signals_reset_in_rank();
+    launch_signals_reset_in_rank();
     hd_bootstrap_init(&bootstrap, supervisor->region, rank);
     const int32_t exit_code = launch->rank_main(launch->context, &bootstrap, supervisor->shared);
     fflush(NULL);
     _exit(exit_code);
 }
 
-static hd_status start_ranks(struct supervisor *supervisor, struct hd_problem *problem)
+static hd_status launch_start_ranks(struct supervisor *supervisor, struct hd_problem *problem)
 {
     const pid_t parent = getpid();
 
@@ -336,7 +337,7 @@ static hd_status start_ranks(struct supervisor *supervisor, struct hd_problem *p
          rank++) {
         const pid_t pid = fork();
         if (pid == 0) {
-            run_rank(supervisor, rank, parent);
+            launch_run_rank(supervisor, rank, parent);
         }
         if (pid < 0) {
             hd_problem_remedy(problem, "allow more processes (ulimit -u) or use fewer ranks");
@@ -351,7 +352,7 @@ static hd_status start_ranks(struct supervisor *supervisor, struct hd_problem *p
     return HD_OK;
 }
 
-static hd_status take_memory(struct supervisor *supervisor)
+static hd_status launch_take_memory(struct supervisor *supervisor)
 {
     const struct hd_launch *const launch = supervisor->launch;
 
@@ -374,7 +375,7 @@ static hd_status take_memory(struct supervisor *supervisor)
     return HD_OK;
 }
 
-static void give_memory(struct supervisor *supervisor)
+static void launch_give_memory(struct supervisor *supervisor)
 {
     hd_region_destroy(supervisor->region);
     munmap(supervisor->shared, supervisor->shared_bytes);
@@ -388,13 +389,13 @@ hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome
     assert(launch->rank_count > 0 && launch->rank_count <= HD_LAUNCH_RANK_MAX);
     assert(launch->rank_main != NULL && launch->on_event != NULL);
     *outcome = (struct hd_launch_outcome){.signal = 0};
-    hd_status status = take_memory(&supervisor);
+    hd_status status = launch_take_memory(&supervisor);
     if (status != HD_OK) {
         return hd_problem_set(problem, status, HD_EXIT_FAILED,
                               "no memory for what the ranks share (%llu bytes): %s",
                               (unsigned long long)launch->shared_bytes, strerror(errno));
     }
-    status = signals_take(&supervisor);
+    status = launch_signals_take(&supervisor);
     if (status != HD_OK) {
         hd_problem_set(problem, status, HD_EXIT_FAILED, "signals cannot be watched: %s",
                        strerror(errno));
@@ -403,15 +404,15 @@ hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome
     if (launch->prepare != NULL) {
         launch->prepare(launch->context, supervisor.shared);
     }
-    status = start_ranks(&supervisor, problem);
+    status = launch_start_ranks(&supervisor, problem);
     if (status == HD_OK) {
-        supervise(&supervisor);
+        launch_supervise(&supervisor);
     } else { /* nobody has been told of these ranks, so nobody is told of their end */
-        kill_ranks(&supervisor);
-        reap(&supervisor);
+        launch_kill_ranks(&supervisor);
+        launch_reap(&supervisor);
     }
-    signals_give_back(&supervisor);
+    launch_signals_give_back(&supervisor);
 give_memory:
-    give_memory(&supervisor);
+    launch_give_memory(&supervisor);
     return status;
 }

@@ -68,7 +68,7 @@ void hd_link_pause(struct hd_link *link)
 /* --- sending -------------------------------------------------------------------------------- */
 
 /* Wakes the turn when the socket takes more, for as long as something waits. */
-static void watch(struct hd_link *link, uint32_t rank)
+static void link_watch(struct hd_link *link, uint32_t rank)
 {
     const struct hd_wire *const wire = &link->wires[rank];
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = rank};
@@ -79,15 +79,15 @@ static void watch(struct hd_link *link, uint32_t rank)
     }
 }
 
-static void send_to(struct hd_link *link, uint32_t rank, const struct hd_frame *frame,
-                    const void *bytes)
+static void link_send_to(struct hd_link *link, uint32_t rank, const struct hd_frame *frame,
+                         const void *bytes)
 {
     struct hd_wire *const wire = &link->wires[rank];
     const uint32_t had_queue = hd_wire_has_queue(wire);
 
     /* A wire that fails is noticed when it is read. */
     if (hd_wire_send(wire, frame, bytes) == HD_OK && hd_wire_has_queue(wire) != had_queue) {
-        watch(link, rank);
+        link_watch(link, rank);
     }
 }
 
@@ -96,11 +96,11 @@ void hd_link_broadcast(struct hd_link *link, const struct hd_frame *frame, const
 {
     for (uint32_t rank = 1; link->rank == 0 && rank < link->rank_count; rank++) {
         if (rank != but) {
-            send_to(link, rank, frame, bytes);
+            link_send_to(link, rank, frame, bytes);
         }
     }
     if (link->rank != 0) {
-        send_to(link, 0, frame, bytes);
+        link_send_to(link, 0, frame, bytes);
     }
 }
 
@@ -112,7 +112,7 @@ void hd_link_send(struct hd_link *link, uint32_t rank, const struct hd_link_mess
         hd_link_broadcast(link, &frame, message->bytes, UINT32_MAX);
     } else {
         assert(rank > 0 && rank < link->rank_count);
-        send_to(link, rank, &frame, message->bytes);
+        link_send_to(link, rank, &frame, message->bytes);
     }
 }
 
@@ -140,7 +140,7 @@ hd_status hd_link_read_problem(const struct hd_link_message *message, struct hd_
 /* Few, since each wakes the hub; often enough that a drift of the run is a straight line. */
 enum { ASK_EVERY_MS = 250 };
 
-static void ask_clock(struct hd_link *link)
+static void link_ask_clock(struct hd_link *link)
 {
     const uint64_t now_ns = hd_now_ns();
 
@@ -151,12 +151,12 @@ static void ask_clock(struct hd_link *link)
     const struct hd_frame frame = {HD_LINK_CLOCK, link->rank, sizeof now_ns};
     link->asked_ns = now_ns;
     link->next_ask_ns = now_ns + ASK_EVERY_MS * HD_MS_NS;
-    send_to(link, 0, &frame, &now_ns);
+    link_send_to(link, 0, &frame, &now_ns);
 }
 
 /* The hub answers with its own time, a member has asked. */
-static void take_clock(struct hd_link *link, uint32_t from, const struct hd_frame *frame,
-                       const unsigned char *bytes)
+static void link_take_clock(struct hd_link *link, uint32_t from, const struct hd_frame *frame,
+                            const unsigned char *bytes)
 {
     const uint64_t now_ns = hd_now_ns();
     uint64_t there_ns;
@@ -166,7 +166,7 @@ static void take_clock(struct hd_link *link, uint32_t from, const struct hd_fram
     }
     if (link->rank == 0) {
         const struct hd_frame answer = {HD_LINK_CLOCK, 0, sizeof now_ns};
-        send_to(link, from, &answer, &now_ns);
+        link_send_to(link, from, &answer, &now_ns);
     } else if (link->asked_ns != 0) {
         memcpy(&there_ns, bytes, sizeof there_ns);
         hd_clock_take(&link->clock, (struct hd_clock_sample){link->asked_ns, there_ns, now_ns});
@@ -174,8 +174,8 @@ static void take_clock(struct hd_link *link, uint32_t from, const struct hd_fram
     }
 }
 
-static void take(struct hd_link *link, uint32_t from, const struct hd_frame *frame,
-                 const unsigned char *bytes)
+static void link_take(struct hd_link *link, uint32_t from, const struct hd_frame *frame,
+                      const unsigned char *bytes)
 {
     const struct hd_link_message message = {frame->kind, frame->rank, bytes, frame->bytes};
 
@@ -183,7 +183,7 @@ static void take(struct hd_link *link, uint32_t from, const struct hd_frame *fra
         return; /* a member speaks for itself alone */
     }
     if (frame->kind == HD_LINK_CLOCK) {
-        take_clock(link, from, frame, bytes);
+        link_take_clock(link, from, frame, bytes);
     } else if (frame->kind == HD_LINK_VERDICT) {
         const hd_status status = hd_link_read_problem(&message, &link->verdict);
         link->has_verdict = link->rank != 0 && status == HD_OK;
@@ -194,19 +194,19 @@ static void take(struct hd_link *link, uint32_t from, const struct hd_frame *fra
     }
 }
 
-static void take_frames(struct hd_link *link, uint32_t rank)
+static void link_take_frames(struct hd_link *link, uint32_t rank)
 {
     const unsigned char *bytes;
     struct hd_frame frame;
 
     while (!link->is_paused && hd_wire_next(&link->wires[rank], &frame, &bytes)) {
-        take(link, rank, &frame, bytes);
+        link_take(link, rank, &frame, bytes);
     }
 }
 
-static void lose(struct hd_link *link, uint32_t rank)
+static void link_lose(struct hd_link *link, uint32_t rank)
 {
-    take_frames(link, rank); /* its last words */
+    link_take_frames(link, rank); /* its last words */
     if (link->is_paused || link->is_lost[rank]) {
         return;
     }
@@ -215,7 +215,7 @@ static void lose(struct hd_link *link, uint32_t rank)
     link->listener.on_lost(link->listener.context, rank);
 }
 
-static void serve(struct hd_link *link, const struct epoll_event *event)
+static void link_serve(struct hd_link *link, const struct epoll_event *event)
 {
     const uint32_t rank = event->data.u32;
     uint64_t count;
@@ -228,14 +228,14 @@ static void serve(struct hd_link *link, const struct epoll_event *event)
     struct hd_wire *const wire = &link->wires[rank];
     if (event->events & EPOLLOUT) {
         hd_wire_flush(wire);
-        watch(link, rank);
+        link_watch(link, rank);
     }
     const hd_status status = hd_wire_receive(wire);
     if (status == HD_OK) {
-        take_frames(link, rank);
+        link_take_frames(link, rank);
     }
     if (status != HD_OK || !hd_wire_is_open(wire)) {
-        lose(link, rank);
+        link_lose(link, rank);
     }
 }
 
@@ -245,19 +245,19 @@ void hd_link_turn(struct hd_link *link)
 
     link->is_paused = 0;
     for (uint32_t rank = 0; rank < link->rank_count; rank++) {
-        take_frames(link, rank); /* what a pause has left */
+        link_take_frames(link, rank); /* what a pause has left */
     }
     const int count = link->is_paused ? 0 : epoll_wait(link->poll, events, EVENTS_MAX, 0);
     for (int i = 0; i < count && !link->is_paused; i++) {
-        serve(link, &events[i]);
+        link_serve(link, &events[i]);
     }
     hd_relay_ship(link);
-    ask_clock(link);
+    link_ask_clock(link);
 }
 
 /* --- from the first meeting to the last word -------------------------------------------------- */
 
-static hd_status watch_all(struct hd_link *link)
+static hd_status link_watch_all(struct hd_link *link)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = KICK};
 
@@ -274,7 +274,7 @@ static hd_status watch_all(struct hd_link *link)
     return HD_OK;
 }
 
-static void destroy(struct hd_link *link)
+static void link_destroy(struct hd_link *link)
 {
     for (uint32_t rank = 0; link->wires != NULL && rank < link->rank_count; rank++) {
         hd_wire_close(&link->wires[rank]);
@@ -292,7 +292,7 @@ static void destroy(struct hd_link *link)
     free(link);
 }
 
-static struct hd_link *create(const struct hd_identity *identity)
+static struct hd_link *link_create(const struct hd_identity *identity)
 {
     struct hd_link *const link = calloc(1, sizeof *link);
 
@@ -310,7 +310,7 @@ static struct hd_link *create(const struct hd_identity *identity)
         link->wires[rank].descriptor = -1;
     }
     if (link->poll < 0 || link->kick < 0 || !link->peers || !link->wires || !link->is_lost) {
-        destroy(link);
+        link_destroy(link);
         return NULL;
     }
     return link;
@@ -319,7 +319,7 @@ static struct hd_link *create(const struct hd_identity *identity)
 hd_status hd_link_open(const struct hd_link_request *request, struct hd_link **link,
                        struct hd_problem *problem)
 {
-    struct hd_link *const made = create(request->identity);
+    struct hd_link *const made = link_create(request->identity);
 
     assert(request->identity->rank_count > 1);
     if (made == NULL) {
@@ -327,12 +327,12 @@ hd_status hd_link_open(const struct hd_link_request *request, struct hd_link **l
                               strerror(errno));
     }
     hd_status status = hd_rendezvous(made, request, problem);
-    if (status == HD_OK && watch_all(made) != HD_OK) {
+    if (status == HD_OK && link_watch_all(made) != HD_OK) {
         status = hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
                                 "the connections cannot be watched: %s", strerror(errno));
     }
     if (status != HD_OK) {
-        destroy(made);
+        link_destroy(made);
         return status;
     }
     *link = made;
@@ -341,7 +341,7 @@ hd_status hd_link_open(const struct hd_link_request *request, struct hd_link **l
 
 /* Sends what waits, for a while; one who does not read it has gone, or will not.  Then reads until
    the other end closes: a socket closed over unread bytes would take the last word back. */
-static void say_farewell(struct hd_wire *wire, uint64_t deadline_ns)
+static void link_say_farewell(struct hd_wire *wire, uint64_t deadline_ns)
 {
     struct pollfd awaited = {.fd = wire->descriptor, .events = POLLOUT};
 
@@ -369,10 +369,10 @@ void hd_link_close(struct hd_link *link, const struct hd_problem *problem)
     const uint64_t deadline_ns = hd_now_ns() + FAREWELL_MS * HD_MS_NS;
     for (uint32_t rank = 0; rank < link->rank_count; rank++) {
         if (hd_wire_is_open(&link->wires[rank])) {
-            say_farewell(&link->wires[rank], deadline_ns);
+            link_say_farewell(&link->wires[rank], deadline_ns);
         }
     }
-    destroy(link);
+    link_destroy(link);
 }
 
 void hd_link_forget(struct hd_link *link)

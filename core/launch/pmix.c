@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static pmix_proc_t self;
+static pmix_proc_t pmix_self;
 
-static const char key[] = "heddle.card";
+static const char pmix_key[] = "heddle.card";
 
-static hd_status fail(struct hd_problem *problem, const char *what, pmix_status_t status)
+static hd_status pmix_fail(struct hd_problem *problem, const char *what, pmix_status_t status)
 {
     hd_problem_place(problem, "PMIx");
     hd_problem_remedy(problem, "start heddle with mpirun or srun --mpi=pmix, or with RANK, "
@@ -25,7 +25,7 @@ static hd_status fail(struct hd_problem *problem, const char *what, pmix_status_
                           PMIx_Error_string(status));
 }
 
-static pmix_status_t ask(const pmix_proc_t *whom, const char *what, uint32_t *number)
+static pmix_status_t pmix_ask(const pmix_proc_t *whom, const char *what, uint32_t *number)
 {
     pmix_value_t *value = NULL;
     const pmix_status_t status = PMIx_Get(whom, what, NULL, 0, &value);
@@ -48,41 +48,41 @@ static pmix_status_t ask(const pmix_proc_t *whom, const char *what, uint32_t *nu
 hd_status hd_pmix_begin(struct hd_identity *identity, struct hd_problem *problem)
 {
     pmix_proc_t all;
-    pmix_status_t status = PMIx_Init(&self, NULL, 0);
+    pmix_status_t status = PMIx_Init(&pmix_self, NULL, 0);
 
     if (status != PMIX_SUCCESS) {
-        return fail(problem, "PMIX_RANK is set, but nobody answers", status);
+        return pmix_fail(problem, "PMIX_RANK is set, but nobody answers", status);
     }
     PMIX_PROC_CONSTRUCT(&all);
-    PMIX_LOAD_PROCID(&all, self.nspace, PMIX_RANK_WILDCARD);
+    PMIX_LOAD_PROCID(&all, pmix_self.nspace, PMIX_RANK_WILDCARD);
     identity->launcher = HD_LAUNCHER_PMIX;
-    identity->rank = self.rank;
-    status = ask(&all, PMIX_JOB_SIZE, &identity->rank_count);
+    identity->rank = pmix_self.rank;
+    status = pmix_ask(&all, PMIX_JOB_SIZE, &identity->rank_count);
     if (status == PMIX_SUCCESS) {
-        status = ask(&self, PMIX_LOCAL_RANK, &identity->local_rank);
+        status = pmix_ask(&pmix_self, PMIX_LOCAL_RANK, &identity->local_rank);
     }
     if (status != PMIX_SUCCESS) {
         hd_identity_finish(identity);
-        return fail(problem, "the launcher does not say how many ranks there are", status);
+        return pmix_fail(problem, "the launcher does not say how many ranks there are", status);
     }
     return HD_OK;
 }
 
-static pmix_status_t put_card(const struct hd_launch_card *card)
+static pmix_status_t pmix_put_card(const struct hd_launch_card *card)
 {
     pmix_value_t value = {.type = PMIX_BYTE_OBJECT};
     struct hd_launch_card copy = *card;
 
     value.data.bo.bytes = (char *)&copy;
     value.data.bo.size = sizeof copy;
-    pmix_status_t status = PMIx_Put(PMIX_GLOBAL, key, &value);
+    pmix_status_t status = PMIx_Put(PMIX_GLOBAL, pmix_key, &value);
     if (status == PMIX_SUCCESS) {
         status = PMIx_Commit();
     }
     return status;
 }
 
-static pmix_status_t meet(uint64_t deadline_ns)
+static pmix_status_t pmix_meet(uint64_t deadline_ns)
 {
     const uint64_t now_ns = hd_now_ns();
     int seconds = deadline_ns > now_ns ? (int)((deadline_ns - now_ns) / HD_S_NS) + 1 : 1;
@@ -99,14 +99,14 @@ static pmix_status_t meet(uint64_t deadline_ns)
     return status;
 }
 
-static pmix_status_t get_card(struct hd_launch_card *card)
+static pmix_status_t pmix_get_card(struct hd_launch_card *card)
 {
     pmix_value_t *value = NULL;
     pmix_proc_t zero;
 
     PMIX_PROC_CONSTRUCT(&zero);
-    PMIX_LOAD_PROCID(&zero, self.nspace, 0);
-    pmix_status_t status = PMIx_Get(&zero, key, NULL, 0, &value);
+    PMIX_LOAD_PROCID(&zero, pmix_self.nspace, 0);
+    pmix_status_t status = PMIx_Get(&zero, pmix_key, NULL, 0, &value);
     if (status != PMIX_SUCCESS) {
         return status;
     }
@@ -122,16 +122,17 @@ static pmix_status_t get_card(struct hd_launch_card *card)
 hd_status hd_pmix_exchange(struct hd_identity *identity, uint64_t deadline_ns,
                            struct hd_problem *problem)
 {
-    pmix_status_t status = identity->rank == 0 ? put_card(&identity->card) : PMIX_SUCCESS;
+    pmix_status_t status = identity->rank == 0 ? pmix_put_card(&identity->card) : PMIX_SUCCESS;
 
     if (status == PMIX_SUCCESS) {
-        status = meet(deadline_ns);
+        status = pmix_meet(deadline_ns);
     }
     if (status != PMIX_SUCCESS) {
-        return fail(problem, "the ranks do not meet", status);
+        return pmix_fail(problem, "the ranks do not meet", status);
     }
-    status = identity->rank != 0 ? get_card(&identity->card) : PMIX_SUCCESS;
-    return status != PMIX_SUCCESS ? fail(problem, "rank 0 has left no address", status) : HD_OK;
+    status = identity->rank != 0 ? pmix_get_card(&identity->card) : PMIX_SUCCESS;
+    return status != PMIX_SUCCESS ? pmix_fail(problem, "rank 0 has left no address", status)
+                                  : HD_OK;
 }
 
 void hd_pmix_finish(void)

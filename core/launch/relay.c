@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void open_fence(struct hd_link *link)
+static void relay_open_fence(struct hd_link *link)
 {
     const struct hd_frame frame = {HD_LINK_FENCE, 0, 0};
 
@@ -20,16 +20,16 @@ static void open_fence(struct hd_link *link)
     hd_region_open(&link->region->fence);
 }
 
-static void arrive_at_fence(struct hd_link *link)
+static void relay_arrive_at_fence(struct hd_link *link)
 {
     if (++link->fence_arrived == link->rank_count) {
-        open_fence(link);
+        relay_open_fence(link);
     }
 }
 
 /* --- gather: every block is its size and then its bytes ------------------------------------- */
 
-static uint64_t block_size(const unsigned char *block)
+static uint64_t relay_block_size(const unsigned char *block)
 {
     uint64_t bytes;
 
@@ -38,14 +38,14 @@ static uint64_t block_size(const unsigned char *block)
 }
 
 /* The side of the round that is under way. */
-static unsigned char *block_of(const struct hd_link *link, uint32_t rank)
+static unsigned char *relay_block_of(const struct hd_link *link, uint32_t rank)
 {
     return hd_region_block(link->region, link->gather_rounds % 2, rank);
 }
 
-static uint64_t pack(unsigned char *to, const unsigned char *block)
+static uint64_t relay_pack(unsigned char *to, const unsigned char *block)
 {
-    const uint64_t bytes = block_size(block);
+    const uint64_t bytes = relay_block_size(block);
 
     memcpy(to, &bytes, sizeof bytes);
     memcpy(to + sizeof bytes, block + HD_BLOCK_HEAD_BYTES, bytes);
@@ -53,11 +53,11 @@ static uint64_t pack(unsigned char *to, const unsigned char *block)
 }
 
 /* Returns how much of `from` was a block; 0: it is none. */
-static uint64_t unpack(const struct hd_link *link, uint32_t rank, const unsigned char *from,
-                       uint64_t count)
+static uint64_t relay_unpack(const struct hd_link *link, uint32_t rank, const unsigned char *from,
+                             uint64_t count)
 {
-    unsigned char *const block = block_of(link, rank);
-    const uint64_t bytes = count >= sizeof bytes ? block_size(from) : UINT64_MAX;
+    unsigned char *const block = relay_block_of(link, rank);
+    const uint64_t bytes = count >= sizeof bytes ? relay_block_size(from) : UINT64_MAX;
 
     if (bytes > link->region->gather_bytes || bytes > count - sizeof bytes) {
         return 0;
@@ -69,12 +69,12 @@ static uint64_t unpack(const struct hd_link *link, uint32_t rank, const unsigned
     return sizeof bytes + bytes;
 }
 
-static void open_gather(struct hd_link *link)
+static void relay_open_gather(struct hd_link *link)
 {
     struct hd_frame frame = {HD_LINK_GATHERED, 0, 0};
 
     for (uint32_t rank = 0; rank < link->rank_count; rank++) {
-        frame.bytes += pack(link->blocks + frame.bytes, block_of(link, rank));
+        frame.bytes += relay_pack(link->blocks + frame.bytes, relay_block_of(link, rank));
     }
     hd_link_broadcast(link, &frame, link->blocks, UINT32_MAX);
     link->gather_arrived = 0;
@@ -82,20 +82,20 @@ static void open_gather(struct hd_link *link)
     hd_region_open(&link->region->gather);
 }
 
-static void arrive_at_gather(struct hd_link *link)
+static void relay_arrive_at_gather(struct hd_link *link)
 {
     if (++link->gather_arrived == link->rank_count) {
-        open_gather(link);
+        relay_open_gather(link);
     }
 }
 
 /* A hub whose words make no sense is none. */
-static void take_gathered(struct hd_link *link, const unsigned char *bytes, uint64_t count)
+static void relay_take_gathered(struct hd_link *link, const unsigned char *bytes, uint64_t count)
 {
     uint64_t at_bytes = 0;
 
     for (uint32_t rank = 0; rank < link->rank_count; rank++) {
-        const uint64_t used = unpack(link, rank, bytes + at_bytes, count - at_bytes);
+        const uint64_t used = relay_unpack(link, rank, bytes + at_bytes, count - at_bytes);
         if (used == 0) {
             hd_wire_close(&link->wires[0]);
             return;
@@ -108,8 +108,8 @@ static void take_gathered(struct hd_link *link, const unsigned char *bytes, uint
 
 /* --- what has come -------------------------------------------------------------------------- */
 
-static void take_from_member(struct hd_link *link, const struct hd_frame *frame,
-                             const unsigned char *bytes)
+static void relay_take_from_member(struct hd_link *link, const struct hd_frame *frame,
+                                   const unsigned char *bytes)
 {
     uint32_t is_sound = 1;
 
@@ -119,11 +119,11 @@ static void take_from_member(struct hd_link *link, const struct hd_frame *frame,
             hd_link_broadcast(link, frame, bytes, frame->rank);
         }
     } else if (frame->kind == HD_LINK_FENCE) {
-        arrive_at_fence(link);
+        relay_arrive_at_fence(link);
     } else if (frame->kind == HD_LINK_GATHER) {
-        is_sound = unpack(link, frame->rank, bytes, frame->bytes) == frame->bytes;
+        is_sound = relay_unpack(link, frame->rank, bytes, frame->bytes) == frame->bytes;
         if (is_sound) {
-            arrive_at_gather(link);
+            relay_arrive_at_gather(link);
         }
     }
     if (!is_sound) {
@@ -131,8 +131,8 @@ static void take_from_member(struct hd_link *link, const struct hd_frame *frame,
     }
 }
 
-static void take_from_hub(struct hd_link *link, const struct hd_frame *frame,
-                          const unsigned char *bytes)
+static void relay_take_from_hub(struct hd_link *link, const struct hd_frame *frame,
+                                const unsigned char *bytes)
 {
     if (frame->kind == HD_LINK_PUT && frame->rank != link->rank) {
         if (hd_region_add(link->region, frame->rank, bytes, frame->bytes) != HD_OK) {
@@ -141,7 +141,7 @@ static void take_from_hub(struct hd_link *link, const struct hd_frame *frame,
     } else if (frame->kind == HD_LINK_FENCE) {
         hd_region_open(&link->region->fence);
     } else if (frame->kind == HD_LINK_GATHERED) {
-        take_gathered(link, bytes, frame->bytes);
+        relay_take_gathered(link, bytes, frame->bytes);
     }
 }
 
@@ -151,15 +151,15 @@ void hd_relay_take(struct hd_link *link, const struct hd_frame *frame, const uns
         return; /* nobody may speak so before the run has begun */
     }
     if (link->rank == 0) {
-        take_from_member(link, frame, bytes);
+        relay_take_from_member(link, frame, bytes);
     } else {
-        take_from_hub(link, frame, bytes);
+        relay_take_from_hub(link, frame, bytes);
     }
 }
 
 /* --- what the own rank has written ---------------------------------------------------------- */
 
-static void ship_log(struct hd_link *link)
+static void relay_ship_log(struct hd_link *link)
 {
     const struct hd_region_log *const log = hd_region_log(link->region, link->rank);
     const uint32_t used_bytes = atomic_load_explicit(&log->used_bytes, memory_order_acquire);
@@ -171,32 +171,32 @@ static void ship_log(struct hd_link *link)
     }
 }
 
-static void ship_fence(struct hd_link *link)
+static void relay_ship_fence(struct hd_link *link)
 {
     const struct hd_frame frame = {HD_LINK_FENCE, link->rank, 0};
 
     link->fence_sent_count++;
     if (link->rank == 0) {
-        arrive_at_fence(link);
+        relay_arrive_at_fence(link);
     } else {
         hd_link_broadcast(link, &frame, NULL, UINT32_MAX);
     }
 }
 
-static void ship_gather(struct hd_link *link)
+static void relay_ship_gather(struct hd_link *link)
 {
     struct hd_frame frame = {HD_LINK_GATHER, link->rank, 0};
 
     link->gather_sent_count++;
     if (link->rank == 0) {
-        arrive_at_gather(link);
+        relay_arrive_at_gather(link);
     } else {
-        frame.bytes = pack(link->blocks, block_of(link, link->rank));
+        frame.bytes = relay_pack(link->blocks, relay_block_of(link, link->rank));
         hd_link_broadcast(link, &frame, link->blocks, UINT32_MAX);
     }
 }
 
-static uint32_t arrived(const struct hd_region_barrier *barrier)
+static uint32_t relay_arrived(const struct hd_region_barrier *barrier)
 {
     return atomic_load_explicit(&barrier->arrived.value, memory_order_acquire);
 }
@@ -208,15 +208,15 @@ void hd_relay_ship(struct hd_link *link)
         return;
     }
     /* The arrivals first: what a rank has put before it arrived must be seen to be there. */
-    const uint32_t is_at_fence = arrived(&link->region->fence) != link->fence_sent_count;
-    const uint32_t is_at_gather = arrived(&link->region->gather) != link->gather_sent_count;
+    const uint32_t is_at_fence = relay_arrived(&link->region->fence) != link->fence_sent_count;
+    const uint32_t is_at_gather = relay_arrived(&link->region->gather) != link->gather_sent_count;
 
-    ship_log(link);
+    relay_ship_log(link);
     if (is_at_fence) {
-        ship_fence(link);
+        relay_ship_fence(link);
     }
     if (is_at_gather) {
-        ship_gather(link);
+        relay_ship_gather(link);
     }
 }
 

@@ -29,7 +29,7 @@ enum { RETRY_MS = 50, CONNECT_MS = 2000, ANSWER_MS = 5000, CLOCK_ROUNDS = 5, GUE
 /* After a refusal: for who is a little later, and would else wait for a hub that is no more. */
 enum { LINGER_MS = 1000 };
 
-static const char magic[8] = "heddle1";
+static const char rendezvous_magic[8] = "heddle1";
 
 struct hello {
     char magic[8];
@@ -39,7 +39,7 @@ struct hello {
     char plan_hash[HD_HASH_TEXT_BYTES];
 };
 
-static void describe_self(const struct hd_identity *identity, struct hd_link_peer *peer)
+static void rendezvous_describe_self(const struct hd_identity *identity, struct hd_link_peer *peer)
 {
     FILE *const file = fopen("/proc/sys/kernel/random/boot_id", "re");
 
@@ -58,7 +58,7 @@ static void describe_self(const struct hd_identity *identity, struct hd_link_pee
     peer->boot[length + (added > 0 ? (size_t)added : 0)] = '\0';
 }
 
-static uint32_t until_ms(uint64_t deadline_ns, uint32_t most_ms)
+static uint32_t rendezvous_until_ms(uint64_t deadline_ns, uint32_t most_ms)
 {
     const uint64_t now_ns = hd_now_ns();
     const uint64_t left_ms = deadline_ns > now_ns ? (deadline_ns - now_ns) / HD_MS_NS : 0;
@@ -78,7 +78,7 @@ struct reception {
     struct pollfd *awaited; /* [guest_max + 1] */
 };
 
-static hd_status refuse_twice(struct reception *reception, const struct hello *hello)
+static hd_status rendezvous_refuse_twice(struct reception *reception, const struct hello *hello)
 {
     const struct hd_link_peer *const first = &reception->link->peers[hello->rank];
 
@@ -90,7 +90,7 @@ static hd_status refuse_twice(struct reception *reception, const struct hello *h
         first->pid, first->host, hello->peer.pid, hello->peer.host);
 }
 
-static hd_status check_hello(struct reception *reception, const struct hello *hello)
+static hd_status rendezvous_check_hello(struct reception *reception, const struct hello *hello)
 {
     const struct hd_link *const link = reception->link;
     struct hd_problem *const problem = reception->problem;
@@ -103,7 +103,7 @@ static hd_status check_hello(struct reception *reception, const struct hello *he
                               link->rank_count);
     }
     if (hello->rank == 0 || hd_wire_is_open(&link->wires[hello->rank])) {
-        return refuse_twice(reception, hello);
+        return rendezvous_refuse_twice(reception, hello);
     }
     if (strcmp(hello->plan_hash, reception->request->plan_hash) != 0) {
         hd_problem_place(problem, "launch");
@@ -117,24 +117,24 @@ static hd_status check_hello(struct reception *reception, const struct hello *he
 }
 
 /* A stranger is shown out without a word, and harms nobody. */
-static uint32_t is_ours(const struct reception *reception, const struct hello *hello)
+static uint32_t rendezvous_is_ours(const struct reception *reception, const struct hello *hello)
 {
     const uint8_t *const token = reception->request->identity->card.token;
 
-    return memcmp(hello->magic, magic, sizeof magic) == 0 && hello->rank < hello->rank_count &&
-           memcmp(hello->token, token, HD_TOKEN_BYTES) == 0 &&
+    return memcmp(hello->magic, rendezvous_magic, sizeof rendezvous_magic) == 0 &&
+           hello->rank < hello->rank_count && memcmp(hello->token, token, HD_TOKEN_BYTES) == 0 &&
            memchr(hello->plan_hash, '\0', sizeof hello->plan_hash) != NULL &&
            memchr(hello->peer.host, '\0', sizeof hello->peer.host) != NULL;
 }
 
-static hd_status seat(struct reception *reception, struct hd_wire *guest,
-                      const unsigned char *bytes)
+static hd_status rendezvous_seat(struct reception *reception, struct hd_wire *guest,
+                                 const unsigned char *bytes)
 {
     struct hd_link *const link = reception->link;
     struct hello hello;
 
     memcpy(&hello, bytes, sizeof hello);
-    if (!is_ours(reception, &hello)) {
+    if (!rendezvous_is_ours(reception, &hello)) {
         hd_log(HD_LOG_WARN, "something that is no rank of this run has connected");
         hd_wire_close(guest);
         return HD_OK;
@@ -145,7 +145,7 @@ static hd_status seat(struct reception *reception, struct hd_wire *guest,
         hd_wire_send(guest, &frame, reception->problem);
         return HD_OK;
     }
-    const hd_status status = check_hello(reception, &hello);
+    const hd_status status = rendezvous_check_hello(reception, &hello);
     if (status != HD_OK) {
         return status;
     }
@@ -157,7 +157,7 @@ static hd_status seat(struct reception *reception, struct hd_wire *guest,
     return HD_OK;
 }
 
-static hd_status hear_guest(struct reception *reception, struct hd_wire *guest)
+static hd_status rendezvous_hear_guest(struct reception *reception, struct hd_wire *guest)
 {
     const unsigned char *bytes;
     struct hd_frame frame;
@@ -168,7 +168,7 @@ static hd_status hear_guest(struct reception *reception, struct hd_wire *guest)
             const uint64_t now_ns = hd_now_ns();
             hd_wire_send(guest, &frame, &now_ns);
         } else if (frame.kind == HD_LINK_HELLO && frame.bytes == sizeof(struct hello)) {
-            return seat(reception, guest, bytes);
+            return rendezvous_seat(reception, guest, bytes);
         } else {
             hd_wire_close(guest);
         }
@@ -179,7 +179,7 @@ static hd_status hear_guest(struct reception *reception, struct hd_wire *guest)
     return HD_OK;
 }
 
-static void let_in(struct reception *reception)
+static void rendezvous_let_in(struct reception *reception)
 {
     const int descriptor = accept(reception->listener, NULL, NULL);
 
@@ -194,7 +194,7 @@ static void let_in(struct reception *reception)
     }
 }
 
-static hd_status refuse_missing(struct reception *reception)
+static hd_status rendezvous_refuse_missing(struct reception *reception)
 {
     const struct hd_link *const link = reception->link;
     char list[256] = "";
@@ -219,33 +219,35 @@ static hd_status refuse_missing(struct reception *reception)
                           link->rank_count);
 }
 
-static hd_status receive_ranks(struct reception *reception, uint64_t deadline_ns)
+static hd_status rendezvous_receive_ranks(struct reception *reception, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
     while (status == HD_OK && reception->present_count < reception->link->rank_count) {
         if (hd_now_ns() >= deadline_ns) {
-            return reception->problem->exit_code == 0 ? refuse_missing(reception) : HD_TIMEOUT;
+            return reception->problem->exit_code == 0 ? rendezvous_refuse_missing(reception)
+                                                      : HD_TIMEOUT;
         }
         reception->awaited[0] = (struct pollfd){.fd = reception->listener, .events = POLLIN};
         for (uint32_t i = 0; i < reception->guest_max; i++) {
             reception->awaited[i + 1] =
                 (struct pollfd){.fd = reception->guests[i].descriptor, .events = POLLIN};
         }
-        poll(reception->awaited, reception->guest_max + 1, (int)until_ms(deadline_ns, 1000));
+        poll(reception->awaited, reception->guest_max + 1,
+             (int)rendezvous_until_ms(deadline_ns, 1000));
         for (uint32_t i = 0; status == HD_OK && i < reception->guest_max; i++) {
             if (reception->awaited[i + 1].revents != 0) {
-                status = hear_guest(reception, &reception->guests[i]);
+                status = rendezvous_hear_guest(reception, &reception->guests[i]);
             }
         }
         if (reception->awaited[0].revents != 0) {
-            let_in(reception);
+            rendezvous_let_in(reception);
         }
     }
     return status;
 }
 
-static void tell_guests(struct reception *reception)
+static void rendezvous_tell_guests(struct reception *reception)
 {
     const struct hd_frame frame = {HD_LINK_VERDICT, 0, sizeof *reception->problem};
 
@@ -255,8 +257,8 @@ static void tell_guests(struct reception *reception)
     hd_link_broadcast(reception->link, &frame, reception->problem, UINT32_MAX);
 }
 
-static hd_status receive(struct hd_link *link, const struct hd_link_request *request,
-                         uint64_t deadline_ns, struct hd_problem *problem)
+static hd_status rendezvous_receive(struct hd_link *link, const struct hd_link_request *request,
+                                    uint64_t deadline_ns, struct hd_problem *problem)
 {
     struct reception reception = {.link = link, .request = request, .problem = problem};
     struct hd_identity *const identity = request->identity;
@@ -269,7 +271,7 @@ static hd_status receive(struct hd_link *link, const struct hd_link_request *req
     reception.guest_max = link->rank_count + GUESTS_MORE;
     reception.guests = calloc(reception.guest_max, sizeof *reception.guests);
     reception.awaited = calloc(reception.guest_max + 1, sizeof *reception.awaited);
-    describe_self(identity, &link->peers[0]);
+    rendezvous_describe_self(identity, &link->peers[0]);
     status = hd_identity_exchange(identity, deadline_ns, problem);
     if (status == HD_OK && (reception.guests == NULL || reception.awaited == NULL)) {
         status = hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the ranks");
@@ -278,15 +280,15 @@ static hd_status receive(struct hd_link *link, const struct hd_link_request *req
         reception.guests[i].descriptor = -1;
     }
     if (status == HD_OK) {
-        status = receive_ranks(&reception, deadline_ns);
+        status = rendezvous_receive_ranks(&reception, deadline_ns);
         const struct hd_frame welcome = {HD_LINK_WELCOME, 0,
                                          link->rank_count * sizeof *link->peers};
         if (status == HD_OK) {
             hd_link_broadcast(link, &welcome, link->peers, UINT32_MAX);
         } else {
-            tell_guests(&reception);
+            rendezvous_tell_guests(&reception);
             if (status != HD_TIMEOUT) {
-                receive_ranks(&reception, hd_now_ns() + LINGER_MS * HD_MS_NS);
+                rendezvous_receive_ranks(&reception, hd_now_ns() + LINGER_MS * HD_MS_NS);
             }
         }
     }
@@ -302,8 +304,8 @@ static hd_status receive(struct hd_link *link, const struct hd_link_request *req
 /* --- a member ------------------------------------------------------------------------------- */
 
 /* The next frame, or the end of patience; HD_PEER_LOST: the other end is gone. */
-static hd_status await_frame(struct hd_wire *wire, struct hd_frame *frame,
-                             const unsigned char **bytes, uint64_t deadline_ns)
+static hd_status rendezvous_await_frame(struct hd_wire *wire, struct hd_frame *frame,
+                                        const unsigned char **bytes, uint64_t deadline_ns)
 {
     hd_status received = HD_OK;
 
@@ -319,7 +321,7 @@ static hd_status await_frame(struct hd_wire *wire, struct hd_frame *frame,
             awaited.events |= POLLOUT;
             hd_wire_flush(wire);
         }
-        poll(&awaited, 1, (int)until_ms(deadline_ns, 1000));
+        poll(&awaited, 1, (int)rendezvous_until_ms(deadline_ns, 1000));
         received = hd_wire_receive(wire);
     }
     return HD_OK;
@@ -332,7 +334,7 @@ struct attempt {
     uint64_t deadline_ns;
 };
 
-static hd_status read_clock(struct hd_link *link, struct hd_wire *wire)
+static hd_status rendezvous_read_clock(struct hd_link *link, struct hd_wire *wire)
 {
     const uint64_t deadline_ns = hd_now_ns() + ANSWER_MS * HD_MS_NS;
 
@@ -344,7 +346,7 @@ static hd_status read_clock(struct hd_link *link, struct hd_wire *wire)
         uint64_t there_ns;
         hd_status status = hd_wire_send(wire, &frame, &begin_ns);
         if (status == HD_OK) {
-            status = await_frame(wire, &frame, &bytes, deadline_ns);
+            status = rendezvous_await_frame(wire, &frame, &bytes, deadline_ns);
         }
         if (status != HD_OK || frame.kind != HD_LINK_CLOCK || frame.bytes != sizeof there_ns) {
             return HD_PEER_LOST;
@@ -356,31 +358,31 @@ static hd_status read_clock(struct hd_link *link, struct hd_wire *wire)
     return HD_OK;
 }
 
-static hd_status say_hello(struct hd_link *link, const struct hd_link_request *request,
-                           struct hd_wire *wire)
+static hd_status rendezvous_say_hello(struct hd_link *link, const struct hd_link_request *request,
+                                      struct hd_wire *wire)
 {
     const struct hd_frame frame = {HD_LINK_HELLO, link->rank, sizeof(struct hello)};
     struct hello hello;
 
     memset(&hello, 0, sizeof hello); /* also what the compiler leaves between members */
-    memcpy(hello.magic, magic, sizeof magic);
+    memcpy(hello.magic, rendezvous_magic, sizeof rendezvous_magic);
     memcpy(hello.token, request->identity->card.token, HD_TOKEN_BYTES);
     hello.rank = link->rank;
     hello.rank_count = link->rank_count;
-    describe_self(request->identity, &hello.peer);
+    rendezvous_describe_self(request->identity, &hello.peer);
     snprintf(hello.plan_hash, sizeof hello.plan_hash, "%s", request->plan_hash);
     return hd_wire_send(wire, &frame, &hello);
 }
 
 /* HD_PEER_LOST: try again.  Any other failure is in the attempt's problem. */
-static hd_status await_welcome(struct attempt *attempt, struct hd_wire *wire)
+static hd_status rendezvous_await_welcome(struct attempt *attempt, struct hd_wire *wire)
 {
     struct hd_link *const link = attempt->link;
     const uint64_t peers_bytes = link->rank_count * sizeof *link->peers;
     const unsigned char *bytes;
     struct hd_frame frame;
 
-    const hd_status status = await_frame(wire, &frame, &bytes, attempt->deadline_ns);
+    const hd_status status = rendezvous_await_frame(wire, &frame, &bytes, attempt->deadline_ns);
     if (status != HD_OK) {
         return status;
     }
@@ -400,23 +402,23 @@ static hd_status await_welcome(struct attempt *attempt, struct hd_wire *wire)
     return HD_OK;
 }
 
-static hd_status try_address(struct attempt *attempt, const char *address)
+static hd_status rendezvous_try_address(struct attempt *attempt, const char *address)
 {
     const uint16_t port = attempt->request->identity->card.port;
     const int descriptor =
-        hd_socket_connect(address, port, until_ms(attempt->deadline_ns, CONNECT_MS));
+        hd_socket_connect(address, port, rendezvous_until_ms(attempt->deadline_ns, CONNECT_MS));
     struct hd_wire wire;
 
     if (descriptor < 0) {
         return HD_PEER_LOST;
     }
     hd_wire_init(&wire, descriptor);
-    hd_status status = read_clock(attempt->link, &wire);
+    hd_status status = rendezvous_read_clock(attempt->link, &wire);
     if (status == HD_OK) {
-        status = say_hello(attempt->link, attempt->request, &wire);
+        status = rendezvous_say_hello(attempt->link, attempt->request, &wire);
     }
     if (status == HD_OK) {
-        status = await_welcome(attempt, &wire);
+        status = rendezvous_await_welcome(attempt, &wire);
     }
     if (status == HD_OK) {
         attempt->link->wires[0] = wire;
@@ -427,7 +429,7 @@ static hd_status try_address(struct attempt *attempt, const char *address)
     return status;
 }
 
-static hd_status join(struct attempt *attempt)
+static hd_status rendezvous_join(struct attempt *attempt)
 {
     const struct hd_link_request *const request = attempt->request;
     const struct hd_launch_card *const card = &request->identity->card;
@@ -441,13 +443,13 @@ static hd_status join(struct attempt *attempt)
     attempt->deadline_ns += HD_S_NS / 2; /* the hub is first: it can say what is missing */
     do {
         for (uint32_t i = 0; i < card->address_count; i++) {
-            status = try_address(attempt, card->addresses[i]);
+            status = rendezvous_try_address(attempt, card->addresses[i]);
             if (status == HD_OK || status == HD_ABORTED) {
                 return status;
             }
             error = errno;
         }
-        poll(NULL, 0, (int)until_ms(attempt->deadline_ns, RETRY_MS));
+        poll(NULL, 0, (int)rendezvous_until_ms(attempt->deadline_ns, RETRY_MS));
     } while (hd_now_ns() < attempt->deadline_ns);
     hd_problem_place(attempt->problem, "rank %u", attempt->link->rank);
     hd_problem_remedy(attempt->problem, "start rank 0, and see that MASTER_ADDR and MASTER_PORT "
@@ -464,12 +466,12 @@ hd_status hd_rendezvous(struct hd_link *link, const struct hd_link_request *requ
     struct hd_launch_card *const card = &request->identity->card;
 
     if (link->rank != 0) {
-        return join(&(struct attempt){link, request, problem, deadline_ns});
+        return rendezvous_join(&(struct attempt){link, request, problem, deadline_ns});
     }
     if (request->identity->launcher == HD_LAUNCHER_PMIX &&
         getrandom(card->token, sizeof card->token, 0) != (ssize_t)sizeof card->token) {
         return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no random bytes: %s",
                               strerror(errno));
     }
-    return receive(link, request, deadline_ns, problem);
+    return rendezvous_receive(link, request, deadline_ns, problem);
 }

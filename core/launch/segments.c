@@ -11,7 +11,7 @@ struct segment {
 
 /* key, shmid, perms, size, cpid, lpid, nattch, uid, gid, cuid, cgid, atime, dtime, ctime; its first
    line names them. */
-static int read_line(const char *line, struct segment *segment)
+static int segments_read_line(const char *line, struct segment *segment)
 {
     return sscanf(line, "%*d %d %*o %*u %ld %*d %ld %*u %*u %*u %*u %*d %*d %lld", &segment->id,
                   &segment->maker, &segment->attached_count, &segment->made_s) == 4;
@@ -25,8 +25,9 @@ uint32_t hd_segments_remove(pid_t pid, int64_t since_s)
     char line[512];
 
     while (table != NULL && fgets(line, sizeof line, table) != NULL) {
-        if (read_line(line, &segment) && segment.maker == pid && segment.attached_count == 0 &&
-            segment.made_s >= since_s && shmctl(segment.id, IPC_RMID, NULL) == 0) {
+        if (segments_read_line(line, &segment) && segment.maker == pid &&
+            segment.attached_count == 0 && segment.made_s >= since_s &&
+            shmctl(segment.id, IPC_RMID, NULL) == 0) {
             removed_count++;
         }
     }

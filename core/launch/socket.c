@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static int resolve(const char *address, uint16_t port, struct addrinfo **found)
+static int socket_resolve(const char *address, uint16_t port, struct addrinfo **found)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                    .ai_flags = address == NULL ? AI_PASSIVE : 0};
@@ -26,7 +26,7 @@ static int resolve(const char *address, uint16_t port, struct addrinfo **found)
 
 /* --- the hub -------------------------------------------------------------------------------- */
 
-static int listen_at(const struct addrinfo *at)
+static int socket_listen_at(const struct addrinfo *at)
 {
     const int yes = 1, no = 0;
     const int descriptor = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -48,12 +48,12 @@ static int listen_at(const struct addrinfo *at)
 }
 
 /* -1 with the errno of the last try. */
-static int listen_by_name(const char *address, uint16_t port)
+static int socket_listen_by_name(const char *address, uint16_t port)
 {
     struct addrinfo *found = NULL;
     int descriptor = -1;
 
-    if (resolve(address, port, &found) != 0) {
+    if (socket_resolve(address, port, &found) != 0) {
         errno = EADDRNOTAVAIL;
         return -1;
     }
@@ -61,7 +61,7 @@ static int listen_by_name(const char *address, uint16_t port)
         /* First the family that takes both, where it is there. */
         for (const struct addrinfo *at = found; at != NULL && descriptor < 0; at = at->ai_next) {
             if ((at->ai_family == AF_INET6) == (turn == 0)) {
-                descriptor = listen_at(at);
+                descriptor = socket_listen_at(at);
             }
         }
     }
@@ -69,7 +69,7 @@ static int listen_by_name(const char *address, uint16_t port)
     return descriptor;
 }
 
-static uint16_t port_of(int descriptor)
+static uint16_t socket_port_of(int descriptor)
 {
     struct sockaddr_storage name;
     socklen_t length = sizeof name;
@@ -85,7 +85,7 @@ static uint16_t port_of(int descriptor)
     return 0;
 }
 
-static void add_address(struct hd_launch_card *card, const struct ifaddrs *row)
+static void socket_add_address(struct hd_launch_card *card, const struct ifaddrs *row)
 {
     const struct sockaddr *const name = row->ifa_addr;
     char text[64];
@@ -104,7 +104,7 @@ static void add_address(struct hd_launch_card *card, const struct ifaddrs *row)
 }
 
 /* Networks first: over loopback only ranks of this host would come. */
-static void add_addresses(struct hd_launch_card *card)
+static void socket_add_addresses(struct hd_launch_card *card)
 {
     struct ifaddrs *list = NULL;
 
@@ -114,7 +114,7 @@ static void add_addresses(struct hd_launch_card *card)
     for (unsigned turn = 0; turn < 2; turn++) {
         for (const struct ifaddrs *row = list; row != NULL; row = row->ifa_next) {
             if (((row->ifa_flags & IFF_LOOPBACK) != 0) == (turn == 1)) {
-                add_address(card, row);
+                socket_add_address(card, row);
             }
         }
     }
@@ -125,9 +125,10 @@ hd_status hd_socket_listen(struct hd_launch_card *card, int *descriptor, struct 
 {
     const char *const address = card->address_count > 0 ? card->addresses[0] : NULL;
 
-    int made = listen_by_name(address, card->port);
+    int made = socket_listen_by_name(address, card->port);
     if (made < 0 && address != NULL && errno == EADDRNOTAVAIL) {
-        made = listen_by_name(NULL, card->port); /* a name of ours that only others resolve so */
+        made = socket_listen_by_name(NULL,
+                                     card->port); /* a name of ours that only others resolve so */
     }
     if (made < 0) {
         hd_problem_place(problem, "rank 0");
@@ -138,8 +139,8 @@ hd_status hd_socket_listen(struct hd_launch_card *card, int *descriptor, struct 
             address != NULL ? address : "any address", card->port, strerror(errno));
     }
     if (card->port == 0) {
-        card->port = port_of(made);
-        add_addresses(card);
+        card->port = socket_port_of(made);
+        socket_add_addresses(card);
     }
     *descriptor = made;
     return HD_OK;
@@ -147,7 +148,7 @@ hd_status hd_socket_listen(struct hd_launch_card *card, int *descriptor, struct 
 
 /* --- a member ------------------------------------------------------------------------------- */
 
-static int finish_connect(int descriptor, uint32_t patience_ms)
+static int socket_finish_connect(int descriptor, uint32_t patience_ms)
 {
     struct pollfd awaited = {.fd = descriptor, .events = POLLOUT};
     socklen_t length = sizeof errno;
@@ -160,7 +161,7 @@ static int finish_connect(int descriptor, uint32_t patience_ms)
     return error;
 }
 
-static int connect_at(const struct addrinfo *at, uint32_t patience_ms)
+static int socket_connect_at(const struct addrinfo *at, uint32_t patience_ms)
 {
     const int descriptor = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error = 0;
@@ -169,7 +170,7 @@ static int connect_at(const struct addrinfo *at, uint32_t patience_ms)
         return -1;
     }
     if (connect(descriptor, at->ai_addr, at->ai_addrlen) != 0) {
-        error = errno == EINPROGRESS ? finish_connect(descriptor, patience_ms) : errno;
+        error = errno == EINPROGRESS ? socket_finish_connect(descriptor, patience_ms) : errno;
     }
     if (error != 0) {
         close(descriptor);
@@ -185,12 +186,12 @@ int hd_socket_connect(const char *address, uint16_t port, uint32_t patience_ms)
     int descriptor = -1;
 
     assert(address != NULL && port != 0);
-    if (resolve(address, port, &found) != 0) {
+    if (socket_resolve(address, port, &found) != 0) {
         errno = EADDRNOTAVAIL;
         return -1;
     }
     for (const struct addrinfo *at = found; at != NULL && descriptor < 0; at = at->ai_next) {
-        descriptor = connect_at(at, patience_ms);
+        descriptor = socket_connect_at(at, patience_ms);
     }
     const int error = errno;
     freeaddrinfo(found);

@@ -23,7 +23,7 @@ void hd_wire_init(struct hd_wire *wire, int descriptor)
     setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-static void empty(struct hd_wire_buffer *buffer)
+static void wire_empty(struct hd_wire_buffer *buffer)
 {
     free(buffer->bytes);
     *buffer = (struct hd_wire_buffer){0};
@@ -35,8 +35,8 @@ void hd_wire_close(struct hd_wire *wire)
         close(wire->descriptor);
     }
     wire->descriptor = -1;
-    empty(&wire->in);
-    empty(&wire->out);
+    wire_empty(&wire->in);
+    wire_empty(&wire->out);
 }
 
 uint32_t hd_wire_is_open(const struct hd_wire *wire)
@@ -45,7 +45,7 @@ uint32_t hd_wire_is_open(const struct hd_wire *wire)
 }
 
 /* Room for `more` bytes at the end; what was read already is dropped first. */
-static hd_status make_room(struct hd_wire_buffer *buffer, uint64_t more)
+static hd_status wire_make_room(struct hd_wire_buffer *buffer, uint64_t more)
 {
     if (buffer->begin > 0) {
         memmove(buffer->bytes, buffer->bytes + buffer->begin, buffer->end - buffer->begin);
@@ -65,9 +65,9 @@ static hd_status make_room(struct hd_wire_buffer *buffer, uint64_t more)
     return HD_OK;
 }
 
-static hd_status append(struct hd_wire_buffer *buffer, const void *bytes, uint64_t count)
+static hd_status wire_append(struct hd_wire_buffer *buffer, const void *bytes, uint64_t count)
 {
-    const hd_status status = make_room(buffer, count);
+    const hd_status status = wire_make_room(buffer, count);
 
     if (status == HD_OK && count > 0) {
         memcpy(buffer->bytes + buffer->end, bytes, count);
@@ -77,7 +77,7 @@ static hd_status append(struct hd_wire_buffer *buffer, const void *bytes, uint64
 }
 
 /* A frame that cannot be kept would tear the stream. */
-static hd_status lose(struct hd_wire *wire)
+static hd_status wire_lose(struct hd_wire *wire)
 {
     hd_wire_close(wire);
     return HD_PEER_LOST;
@@ -89,9 +89,9 @@ hd_status hd_wire_send(struct hd_wire *wire, const struct hd_frame *frame, const
     if (!hd_wire_is_open(wire)) {
         return HD_PEER_LOST;
     }
-    if (append(&wire->out, frame, sizeof *frame) != HD_OK ||
-        append(&wire->out, bytes, frame->bytes) != HD_OK) {
-        return lose(wire);
+    if (wire_append(&wire->out, frame, sizeof *frame) != HD_OK ||
+        wire_append(&wire->out, bytes, frame->bytes) != HD_OK) {
+        return wire_lose(wire);
     }
     return hd_wire_flush(wire);
 }
@@ -129,8 +129,8 @@ hd_status hd_wire_receive(struct hd_wire *wire)
     struct hd_wire_buffer *const in = &wire->in;
 
     while (hd_wire_is_open(wire)) {
-        if (make_room(in, CHUNK_BYTES) != HD_OK) {
-            return lose(wire);
+        if (wire_make_room(in, CHUNK_BYTES) != HD_OK) {
+            return wire_lose(wire);
         }
         const ssize_t count = recv(wire->descriptor, in->bytes + in->end, CHUNK_BYTES, 0);
         if (count > 0) {

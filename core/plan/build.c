@@ -9,7 +9,7 @@
 
 enum { REASON_BYTES = 1024, REPLICA_MAX = 2 };
 
-static void give_source(struct hd_pipeline_source *source)
+static void build_give_source(struct hd_pipeline_source *source)
 {
     hd_memory_give(source->stage_rank);
     hd_memory_give(source->replica_of);
@@ -21,15 +21,16 @@ static void give_source(struct hd_pipeline_source *source)
     source->actions = NULL;
 }
 
-static hd_status refuse_limit(struct hd_problem *problem, const char *what, uint64_t value,
-                              uint64_t most)
+static hd_status build_refuse_limit(struct hd_problem *problem, const char *what, uint64_t value,
+                                    uint64_t most)
 {
     hd_problem_remedy(problem, "choose from 1 to %llu", (unsigned long long)most);
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN, "%llu %s, and a plan has 1 to %llu",
                           (unsigned long long)value, what, (unsigned long long)most);
 }
 
-static hd_status check_limits(const struct hd_pipeline_source *source, struct hd_problem *problem)
+static hd_status build_check_limits(const struct hd_pipeline_source *source,
+                                    struct hd_problem *problem)
 {
     const struct {
         const char *what;
@@ -42,18 +43,18 @@ static hd_status check_limits(const struct hd_pipeline_source *source, struct hd
     };
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (rows[i].value == 0 || rows[i].value > rows[i].most) {
-            return refuse_limit(problem, rows[i].what, rows[i].value, rows[i].most);
+            return build_refuse_limit(problem, rows[i].what, rows[i].value, rows[i].most);
         }
     }
     const uint64_t passes = (source->is_forward_only ? 1u : 2u) * (uint64_t)source->stage_count *
                             source->microbatch_count;
     return passes <= HD_PLAN_ACTION_MAX
                ? HD_OK
-               : refuse_limit(problem, "actions of all ranks", passes, HD_PLAN_ACTION_MAX);
+               : build_refuse_limit(problem, "actions of all ranks", passes, HD_PLAN_ACTION_MAX);
 }
 
-static hd_status check_placement(const struct hd_pipeline_source *source,
-                                 struct hd_problem *problem)
+static hd_status build_check_placement(const struct hd_pipeline_source *source,
+                                       struct hd_problem *problem)
 {
     for (uint32_t replica = 0; replica < source->replica_count; replica++) {
         for (uint32_t stage = 0; stage < source->stage_count; stage++) {
@@ -78,7 +79,8 @@ static hd_status check_placement(const struct hd_pipeline_source *source,
 }
 
 /* Idle ticks are no actions: they go before the action that follows them. */
-static void copy_actions(struct hd_pipeline *pipeline, const struct hd_pipeline_source *source)
+static void build_copy_actions(struct hd_pipeline *pipeline,
+                               const struct hd_pipeline_source *source)
 {
     uint64_t filled = 0;
 
@@ -102,8 +104,9 @@ static void copy_actions(struct hd_pipeline *pipeline, const struct hd_pipeline_
     pipeline->rank_begin[source->rank_count] = filled;
 }
 
-static hd_status take_actions(struct hd_pipeline *pipeline, const struct hd_pipeline_source *source,
-                              struct hd_problem *problem)
+static hd_status build_take_actions(struct hd_pipeline *pipeline,
+                                    const struct hd_pipeline_source *source,
+                                    struct hd_problem *problem)
 {
     const uint64_t total = source->rank_begin[source->rank_count];
     uint64_t idle_count = 0;
@@ -113,8 +116,8 @@ static hd_status take_actions(struct hd_pipeline *pipeline, const struct hd_pipe
         idle_count += source->actions[i].kind == HD_IDLE;
     }
     if (total - idle_count > HD_PLAN_ACTION_MAX) {
-        return refuse_limit(problem, "actions of all ranks", total - idle_count,
-                            HD_PLAN_ACTION_MAX);
+        return build_refuse_limit(problem, "actions of all ranks", total - idle_count,
+                                  HD_PLAN_ACTION_MAX);
     }
     pipeline->action_count = total - idle_count;
     pipeline->has_idle = idle_count > 0;
@@ -128,12 +131,12 @@ static hd_status take_actions(struct hd_pipeline *pipeline, const struct hd_pipe
         (pipeline->has_idle && pipeline->idle_before == NULL)) {
         return HD_NO_MEMORY;
     }
-    copy_actions(pipeline, source);
+    build_copy_actions(pipeline, source);
     return HD_OK;
 }
 
-static hd_status take_rows(struct hd_pipeline *pipeline, struct hd_pipeline_source *source,
-                           struct hd_problem *problem)
+static hd_status build_take_rows(struct hd_pipeline *pipeline, struct hd_pipeline_source *source,
+                                 struct hd_problem *problem)
 {
     pipeline->stage_rank = source->stage_rank;
     source->stage_rank = NULL;
@@ -159,7 +162,7 @@ static hd_status take_rows(struct hd_pipeline *pipeline, struct hd_pipeline_sour
 }
 
 /* The laws in the order in which they are reported, and what each makes possible. */
-static hd_status derive(struct hd_pipeline *pipeline, struct hd_problem *problem)
+static hd_status build_derive(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     hd_status status = hd_laws_home(pipeline, problem);
 
@@ -199,29 +202,29 @@ static hd_status build(struct hd_pipeline *pipeline, struct hd_pipeline_source *
     pipeline->replica_count = source->replica_count;
     pipeline->is_forward_only = source->is_forward_only != 0;
 
-    hd_status status = take_actions(pipeline, source, problem);
+    hd_status status = build_take_actions(pipeline, source, problem);
     if (status == HD_OK) {
-        status = take_rows(pipeline, source, problem);
+        status = build_take_rows(pipeline, source, problem);
     }
-    give_source(source); /* before the large tables: the peak is smaller */
-    return status == HD_OK ? derive(pipeline, problem) : status;
+    build_give_source(source); /* before the large tables: the peak is smaller */
+    return status == HD_OK ? build_derive(pipeline, problem) : status;
 }
 
 hd_status hd_pipeline_from_actions(struct hd_pipeline_source *source, struct hd_pipeline **pipeline,
                                    struct hd_problem *problem)
 {
-    hd_status status = check_limits(source, problem);
+    hd_status status = build_check_limits(source, problem);
 
     if (status == HD_OK) {
-        status = check_placement(source, problem);
+        status = build_check_placement(source, problem);
     }
     if (status != HD_OK) {
-        give_source(source);
+        build_give_source(source);
         return status;
     }
     struct hd_pipeline *const made = hd_plan_take(1, sizeof *made, problem);
     if (made == NULL) {
-        give_source(source);
+        build_give_source(source);
         return HD_NO_MEMORY;
     }
     status = build(made, source, problem);
@@ -242,7 +245,7 @@ struct asking {
     struct hd_plan **table; /* [rank_count] */
 };
 
-static void ask(const struct asking *asking)
+static void build_ask(const struct asking *asking)
 {
     for (uint32_t rank = 0; rank < asking->shape->rank_count; rank++) {
         asking->plans[rank].size = sizeof(struct hd_plan);
@@ -253,16 +256,16 @@ static void ask(const struct asking *asking)
 }
 
 /* The lengths first, with capacity 0; then the actions, straight to where they stay. */
-static hd_status ask_twice(struct asking *asking, struct hd_pipeline_source *source,
-                           struct hd_problem *problem)
+static hd_status build_ask_twice(struct asking *asking, struct hd_pipeline_source *source,
+                                 struct hd_problem *problem)
 {
-    ask(asking);
+    build_ask(asking);
     for (uint32_t rank = 0; rank < source->rank_count; rank++) {
         const uint64_t count = asking->plans[rank].count;
         source->rank_begin[rank + 1] = source->rank_begin[rank] + count;
         if (source->rank_begin[rank + 1] > HD_PLAN_ACTION_MAX) {
-            return refuse_limit(problem, "actions of all ranks, with idle ones",
-                                source->rank_begin[rank + 1], HD_PLAN_ACTION_MAX);
+            return build_refuse_limit(problem, "actions of all ranks, with idle ones",
+                                      source->rank_begin[rank + 1], HD_PLAN_ACTION_MAX);
         }
     }
     source->actions =
@@ -274,7 +277,7 @@ static hd_status ask_twice(struct asking *asking, struct hd_pipeline_source *sou
         asking->plans[rank].capacity = (uint32_t)asking->plans[rank].count;
         asking->plans[rank].actions = source->actions + source->rank_begin[rank];
     }
-    ask(asking);
+    build_ask(asking);
     for (uint32_t rank = 0; rank < source->rank_count; rank++) {
         if (asking->plans[rank].count != asking->plans[rank].capacity) {
             return hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_PLUGIN,
@@ -287,8 +290,9 @@ static hd_status ask_twice(struct asking *asking, struct hd_pipeline_source *sou
     return HD_OK;
 }
 
-static hd_status ask_placement(const struct hd_schedule_ops *ops, const struct hd_shape *shape,
-                               struct hd_pipeline_source *source, struct hd_problem *problem)
+static hd_status build_ask_placement(const struct hd_schedule_ops *ops,
+                                     const struct hd_shape *shape,
+                                     struct hd_pipeline_source *source, struct hd_problem *problem)
 {
     const uint64_t homes = (uint64_t)source->replica_count * source->stage_count;
 
@@ -306,11 +310,11 @@ static hd_status ask_placement(const struct hd_schedule_ops *ops, const struct h
         const uint32_t replica = ops->replica_of(shape, i);
         source->replica_of[i] = (uint8_t)(replica < UINT8_MAX ? replica : UINT8_MAX);
     }
-    return check_placement(source, problem);
+    return build_check_placement(source, problem);
 }
 
-static hd_status ask_plan(const struct hd_schedule_ops *ops, const struct hd_shape *shape,
-                          struct hd_pipeline_source *source, struct hd_problem *problem)
+static hd_status build_ask_plan(const struct hd_schedule_ops *ops, const struct hd_shape *shape,
+                                struct hd_pipeline_source *source, struct hd_problem *problem)
 {
     struct asking asking = {.ops = ops, .shape = shape};
     const uint64_t scratch_bytes = ops->scratch_bytes != NULL ? ops->scratch_bytes(shape) : 0;
@@ -321,7 +325,7 @@ static hd_status ask_plan(const struct hd_schedule_ops *ops, const struct hd_sha
     asking.table = hd_plan_take(shape->rank_count, sizeof *asking.table, problem);
     if (asking.plans != NULL && asking.table != NULL &&
         (scratch_bytes == 0 || asking.scratch != NULL)) {
-        status = ask_twice(&asking, source, problem);
+        status = build_ask_twice(&asking, source, problem);
     }
     hd_memory_give(asking.table);
     hd_memory_give(asking.plans);
@@ -343,7 +347,7 @@ hd_status hd_pipeline_from_schedule(const char *name, const struct hd_schedule_o
     char reason[REASON_BYTES] = "";
 
     snprintf(source.name, sizeof source.name, "%s", name);
-    hd_status status = check_limits(&source, problem);
+    hd_status status = build_check_limits(&source, problem);
     if (status == HD_OK && source.stage_count % source.rank_count != 0) {
         status =
             hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN, "%u stages do not divide by %u ranks",
@@ -354,13 +358,13 @@ hd_status hd_pipeline_from_schedule(const char *name, const struct hd_schedule_o
         status = hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN, "%s", reason);
     }
     if (status == HD_OK) {
-        status = ask_placement(ops, shape, &source, problem);
+        status = build_ask_placement(ops, shape, &source, problem);
     }
     if (status == HD_OK) {
-        status = ask_plan(ops, shape, &source, problem);
+        status = build_ask_plan(ops, shape, &source, problem);
     }
     if (status != HD_OK) {
-        give_source(&source);
+        build_give_source(&source);
         return status;
     }
     return hd_pipeline_from_actions(&source, pipeline, problem);

@@ -29,7 +29,7 @@ struct cost_run {
     double *channel_end;     /* [channel_count]: when its last transfer has arrived */
 };
 
-static double later(double a, double b)
+static double cost_later(double a, double b)
 {
     return a > b ? a : b;
 }
@@ -49,7 +49,7 @@ static double cost_of(const struct hd_timeline_costs *costs, const struct hd_act
 }
 
 /* When the input of `index` is there, given that its rank is free at `rank_free`. */
-static double input_time(struct cost_run *run, uint32_t index, double rank_free)
+static double cost_input_time(struct cost_run *run, uint32_t index, double rank_free)
 {
     const struct hd_pipeline *const pipeline = run->pipeline;
     const struct hd_action *const action = &pipeline->actions[index];
@@ -62,26 +62,27 @@ static double input_time(struct cost_run *run, uint32_t index, double rank_free)
         &pipeline->channels[hd_flow_in_channel(pipeline, action)];
     if (channel->source == channel->target) {
         run->timeline->handoffs.local++;
-        return later(rank_free, run->timeline->end[producer]);
+        return cost_later(rank_free, run->timeline->end[producer]);
     }
     if (run->costs->mode == HD_TRANSFER_BLOCKING) {
-        run->timeline->depart[producer] = later(rank_free, run->timeline->end[producer]);
+        run->timeline->depart[producer] = cost_later(rank_free, run->timeline->end[producer]);
         run->timeline->arrive[producer] =
             run->timeline->depart[producer] + run->costs->transfer[channel->boundary];
     }
     const double arrival = run->timeline->arrive[producer];
     const double before =
         index > pipeline->rank_begin[channel->target] ? run->timeline->end[index - 1] : 0;
-    run->timeline->exposed_ticks += later(0, arrival - later(run->timeline->end[producer], before));
-    return later(rank_free, arrival);
+    run->timeline->exposed_ticks +=
+        cost_later(0, arrival - cost_later(run->timeline->end[producer], before));
+    return cost_later(rank_free, arrival);
 }
 
 /* A transfer that holds nobody, over a channel that moves one at a time. */
-static void move(struct cost_run *run, uint32_t sender)
+static void cost_move(struct cost_run *run, uint32_t sender)
 {
     const struct hd_pipeline *const pipeline = run->pipeline;
     const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[sender]);
-    const double begin = later(run->timeline->end[sender], run->channel_end[channel]);
+    const double begin = cost_later(run->timeline->end[sender], run->channel_end[channel]);
 
     run->timeline->depart[sender] = begin;
     run->timeline->arrive[sender] =
@@ -90,7 +91,7 @@ static void move(struct cost_run *run, uint32_t sender)
 }
 
 /* The first of a group to move: what is sent must be written, and what is received needs a slot. */
-static void begin_group(struct cost_run *run, uint32_t rank)
+static void cost_begin_group(struct cost_run *run, uint32_t rank)
 {
     struct cost_line *const line = &run->lines[rank];
 
@@ -102,13 +103,13 @@ static void begin_group(struct cost_run *run, uint32_t rank)
                                               : hd_flow_slot_release(run->pipeline, wanted);
         }
         if (wanted != HD_NO_ACTION) {
-            line->begin = later(line->begin, run->timeline->end[wanted]);
+            line->begin = cost_later(line->begin, run->timeline->end[wanted]);
         }
     }
 }
 
 /* One that has its turn at both its ranks; those of a group move side by side. */
-static void move_in_turn(struct cost_run *run, uint32_t sender)
+static void cost_move_in_turn(struct cost_run *run, uint32_t sender)
 {
     const struct hd_pipeline *const pipeline = run->pipeline;
     const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[sender]);
@@ -118,16 +119,16 @@ static void move_in_turn(struct cost_run *run, uint32_t sender)
 
     for (uint32_t i = 0; i < 2; i++) {
         if (run->lines[ends[i]].moved == 0) {
-            begin_group(run, ends[i]);
+            cost_begin_group(run, ends[i]);
         }
-        begin = later(begin, run->lines[ends[i]].begin);
+        begin = cost_later(begin, run->lines[ends[i]].begin);
     }
     run->timeline->depart[sender] = begin;
     run->timeline->arrive[sender] =
         begin + run->costs->transfer[pipeline->channels[channel].boundary];
     for (uint32_t i = 0; i < 2; i++) {
         struct cost_line *const line = &run->lines[ends[i]];
-        line->end = later(line->end, run->timeline->arrive[sender]);
+        line->end = cost_later(line->end, run->timeline->arrive[sender]);
         line->moved++;
         if (line->head + line->moved == run->issue.group_end[line->head]) {
             line->head += line->moved;
@@ -136,7 +137,7 @@ static void move_in_turn(struct cost_run *run, uint32_t sender)
     }
 }
 
-static void send(struct cost_run *run, uint32_t index, double *rank_end)
+static void cost_send(struct cost_run *run, uint32_t index, double *rank_end)
 {
     const struct hd_pipeline *const pipeline = run->pipeline;
     const uint32_t channel_index = hd_flow_out_channel(pipeline, &pipeline->actions[index]);
@@ -151,11 +152,11 @@ static void send(struct cost_run *run, uint32_t index, double *rank_end)
     if (run->costs->mode == HD_TRANSFER_BLOCKING) {
         *rank_end += ticks; /* from the action's end: where its target takes it up, too */
     } else if (run->costs->mode == HD_TRANSFER_OVERLAPPED) {
-        move(run, index);
+        cost_move(run, index);
     }
 }
 
-static void act(struct cost_run *run, uint32_t index)
+static void cost_act(struct cost_run *run, uint32_t index)
 {
     const struct hd_pipeline *const pipeline = run->pipeline;
     const struct hd_action *const action = &pipeline->actions[index];
@@ -165,18 +166,18 @@ static void act(struct cost_run *run, uint32_t index)
     if (!run->costs->is_unlimited) {
         const uint32_t release = hd_flow_slot_release(pipeline, index);
         if (release != HD_NO_ACTION) {
-            start = later(start, run->timeline->end[release]);
+            start = cost_later(start, run->timeline->end[release]);
         }
     }
     /* Blocking: the target is held just before its consumer, so after the wait for a slot. */
-    start = input_time(run, index, start);
+    start = cost_input_time(run, index, start);
     run->timeline->start[index] = start;
     run->timeline->end[index] = start + cost_of(run->costs, action);
     *rank_end = run->timeline->end[index];
-    send(run, index, rank_end);
+    cost_send(run, index, rank_end);
 }
 
-static hd_status find_order(struct cost_run *run, uint32_t *order, struct hd_problem *problem)
+static hd_status cost_find_order(struct cost_run *run, uint32_t *order, struct hd_problem *problem)
 {
     const uint32_t is_bounded = !run->costs->is_unlimited;
 
@@ -186,25 +187,25 @@ static hd_status find_order(struct cost_run *run, uint32_t *order, struct hd_pro
     return hd_flow_order(run->pipeline, is_bounded, order, problem);
 }
 
-static hd_status run_order(struct cost_run *run, struct hd_problem *problem)
+static hd_status cost_run_order(struct cost_run *run, struct hd_problem *problem)
 {
     /* Actions, and serial transfers: each of those is in two lists. */
     const uint64_t entry_count = run->pipeline->action_count + run->issue.count / 2;
     uint32_t *const order = hd_plan_take(entry_count, sizeof *order, problem);
-    hd_status status = order != NULL ? find_order(run, order, problem) : HD_NO_MEMORY;
+    hd_status status = order != NULL ? cost_find_order(run, order, problem) : HD_NO_MEMORY;
 
     for (uint64_t i = 0; status == HD_OK && i < entry_count; i++) {
         if (order[i] & HD_SERIAL_TRANSFER) {
-            move_in_turn(run, order[i] & ~HD_SERIAL_TRANSFER);
+            cost_move_in_turn(run, order[i] & ~HD_SERIAL_TRANSFER);
         } else {
-            act(run, order[i]);
+            cost_act(run, order[i]);
         }
     }
     hd_memory_give(order);
     return status;
 }
 
-static hd_status begin_lines(struct cost_run *run, struct hd_problem *problem)
+static hd_status cost_begin_lines(struct cost_run *run, struct hd_problem *problem)
 {
     if (run->costs->mode != HD_TRANSFER_SERIAL) {
         return HD_OK;
@@ -227,10 +228,10 @@ hd_status hd_cost_fill(const struct hd_pipeline *pipeline, const struct hd_timel
     run.channel_end = hd_plan_take(pipeline->channel_count, sizeof(double), problem);
     run.lines = hd_plan_take(pipeline->rank_count, sizeof *run.lines, problem);
     if (run.rank_end != NULL && run.channel_end != NULL && run.lines != NULL) {
-        status = begin_lines(&run, problem);
+        status = cost_begin_lines(&run, problem);
     }
     if (status == HD_OK) {
-        status = run_order(&run, problem);
+        status = cost_run_order(&run, problem);
     }
     hd_issue_finish(&run.issue);
     hd_memory_give(run.lines);

@@ -27,14 +27,14 @@ struct reader {
     struct hd_problem *problem; /* borrowed */
 };
 
-static hd_status out_of_memory(struct hd_problem *problem, const char *path)
+static hd_status csv_out_of_memory(struct hd_problem *problem, const char *path)
 {
     hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory to read the table");
     hd_problem_place(problem, "%s", path);
     return HD_NO_MEMORY;
 }
 
-static hd_status refuse_file(struct reader *reader, const char *reason, const char *remedy)
+static hd_status csv_refuse_file(struct reader *reader, const char *reason, const char *remedy)
 {
     hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
     hd_problem_place(reader->problem, "%s", reader->path);
@@ -42,8 +42,8 @@ static hd_status refuse_file(struct reader *reader, const char *reason, const ch
     return HD_INVALID;
 }
 
-static hd_status refuse_cell(struct reader *reader, const char *cell, const char *reason,
-                             const char *remedy)
+static hd_status csv_refuse_cell(struct reader *reader, const char *cell, const char *reason,
+                                 const char *remedy)
 {
     char printable[CELL_BYTES_MAX];
     snprintf(printable, sizeof printable, "%.40s", cell);
@@ -58,27 +58,29 @@ static hd_status refuse_cell(struct reader *reader, const char *cell, const char
 }
 
 /* Reads the whole file; a table of the largest plan has some hundred megabytes. */
-static hd_status load(struct reader *reader)
+static hd_status csv_load(struct reader *reader)
 {
     FILE *stream = fopen(reader->path, "rb");
     if (stream == NULL) {
-        return refuse_file(reader, strerror(errno), "name a readable table in pipeline.schedule");
+        return csv_refuse_file(reader, strerror(errno),
+                               "name a readable table in pipeline.schedule");
     }
     hd_status status = HD_OK;
     long bytes = fseek(stream, 0, SEEK_END) == 0 ? ftell(stream) : -1;
     if (bytes < 0 || (uint64_t)bytes > FILE_BYTES_MAX || fseek(stream, 0, SEEK_SET) != 0) {
-        status = refuse_file(reader, "is no regular file of at most 1 GiB",
-                             "write the table to a file of its own");
+        status = csv_refuse_file(reader, "is no regular file of at most 1 GiB",
+                                 "write the table to a file of its own");
         goto close_stream;
     }
     reader->text = hd_memory_take((uint64_t)bytes, 64, "csv");
     if (reader->text == NULL) {
-        status = out_of_memory(reader->problem, reader->path);
+        status = csv_out_of_memory(reader->problem, reader->path);
         goto close_stream;
     }
     reader->length = fread(reader->text, 1, (uint64_t)bytes, stream);
     if (ferror(stream)) {
-        status = refuse_file(reader, strerror(errno), "name a readable table in pipeline.schedule");
+        status =
+            csv_refuse_file(reader, strerror(errno), "name a readable table in pipeline.schedule");
     }
 close_stream:
     fclose(stream);
@@ -86,7 +88,7 @@ close_stream:
 }
 
 /* Room for every cell as an action, and for both halves of a pair. */
-static hd_status make_room(struct reader *reader)
+static hd_status csv_make_room(struct reader *reader)
 {
     uint64_t cells = 1;
     for (uint64_t i = 0; i < reader->length; i++) {
@@ -96,13 +98,13 @@ static hd_status make_room(struct reader *reader)
     reader->actions = hd_memory_take(cells * sizeof *reader->actions, 64, "csv");
     reader->rank_begin = hd_memory_take((HD_RANK_MAX + 1) * sizeof *reader->rank_begin, 64, "csv");
     if (reader->actions == NULL || reader->rank_begin == NULL) {
-        return out_of_memory(reader->problem, reader->path);
+        return csv_out_of_memory(reader->problem, reader->path);
     }
     return HD_OK;
 }
 
 /* Cuts the next cell out of the row, trimmed, without the quotes of csv.writer's lone blank. */
-static hd_status next_cell(struct reader *reader, char cell[CELL_BYTES_MAX])
+static hd_status csv_next_cell(struct reader *reader, char cell[CELL_BYTES_MAX])
 {
     uint64_t begin = reader->offset;
     uint64_t end = begin;
@@ -125,13 +127,13 @@ static hd_status next_cell(struct reader *reader, char cell[CELL_BYTES_MAX])
     memcpy(cell, reader->text + begin, bytes);
     cell[bytes] = '\0';
     if (bytes < end - begin || memchr(cell, '\0', bytes) != NULL) {
-        return refuse_cell(reader, cell, "is no action", "write cells as 4F2, 4B2, 4I2 or 4W2");
+        return csv_refuse_cell(reader, cell, "is no action", "write cells as 4F2, 4B2, 4I2 or 4W2");
     }
     return HD_OK;
 }
 
 /* The digits at *text as a number, at most `limit`, which stands for all beyond; 0: no digit. */
-static uint32_t read_number(const char **text, uint32_t limit, uint32_t *number)
+static uint32_t csv_read_number(const char **text, uint32_t limit, uint32_t *number)
 {
     const char *const begin = *text;
     uint64_t value = 0;
@@ -143,42 +145,44 @@ static uint32_t read_number(const char **text, uint32_t limit, uint32_t *number)
     return *text != begin;
 }
 
-static hd_status refuse_word(struct reader *reader, const char *cell, const char *word)
+static hd_status csv_refuse_word(struct reader *reader, const char *cell, const char *word)
 {
     static const char *const foreign[] = {"SEND_F",  "RECV_F",  "SEND_B",     "RECV_B",
                                           "UNSHARD", "RESHARD", "REDUCE_GRAD"};
     for (uint32_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         if (strncmp(word, foreign[i], strlen(foreign[i])) == 0) {
-            return refuse_cell(reader, cell, "is communication, which heddle derives by itself",
-                               "export the compute-only table (PyTorch: _dump_csv(file, "
-                               "\"compute_only\"))");
+            return csv_refuse_cell(reader, cell, "is communication, which heddle derives by itself",
+                                   "export the compute-only table (PyTorch: _dump_csv(file, "
+                                   "\"compute_only\"))");
         }
     }
     if (strncmp(word, "BW", 2) == 0) {
-        return refuse_cell(reader, cell, "is of PyTorch before 2.6, where B meant half a backward",
-                           "rewrite B as I, then BW as B");
+        return csv_refuse_cell(reader, cell,
+                               "is of PyTorch before 2.6, where B meant half a backward",
+                               "rewrite B as I, then BW as B");
     }
-    return refuse_cell(reader, cell, "is no action", "write cells as 4F2, 4B2, 4I2 or 4W2");
+    return csv_refuse_cell(reader, cell, "is no action", "write cells as 4F2, 4B2, 4I2 or 4W2");
 }
 
 /* Reads one "4B2" that must end at `end`, and appends it. */
-static hd_status read_simple(struct reader *reader, const char *cell, const char *text, char end)
+static hd_status csv_read_simple(struct reader *reader, const char *cell, const char *text,
+                                 char end)
 {
     struct hd_action action = {0};
-    uint32_t has_stage = read_number(&text, HD_STAGE_MAX, &action.stage);
+    uint32_t has_stage = csv_read_number(&text, HD_STAGE_MAX, &action.stage);
     const char *const word = text;
 
     if (!has_stage || *text == '\0' || strchr("FBIW", *text) == NULL) {
-        return refuse_word(reader, cell, word);
+        return csv_refuse_word(reader, cell, word);
     }
     action.kind = (uint8_t)*text;
     text++;
-    if (!read_number(&text, HD_MICROBATCH_MAX, &action.microbatch) || *text != end) {
-        return refuse_word(reader, cell, word);
+    if (!csv_read_number(&text, HD_MICROBATCH_MAX, &action.microbatch) || *text != end) {
+        return csv_refuse_word(reader, cell, word);
     }
     if (action.stage == HD_STAGE_MAX || action.microbatch == HD_MICROBATCH_MAX) {
-        return refuse_cell(reader, cell, "is beyond stage 16383 or microbatch 65535",
-                           "count stages and microbatches from 0");
+        return csv_refuse_cell(reader, cell, "is beyond stage 16383 or microbatch 65535",
+                               "count stages and microbatches from 0");
     }
     reader->last_stage = action.stage > reader->last_stage ? action.stage : reader->last_stage;
     if (action.microbatch > reader->last_microbatch) {
@@ -191,24 +195,24 @@ static hd_status read_simple(struct reader *reader, const char *cell, const char
 }
 
 /* "(7F4;0B0)OVERLAP_F_B": two actions, of which the first may overlap with the second. */
-static hd_status read_pair(struct reader *reader, const char *cell)
+static hd_status csv_read_pair(struct reader *reader, const char *cell)
 {
     const char *const second = strchr(cell, ';');
     const char *const close = strchr(cell, ')');
 
     if (second == NULL || close == NULL || second > close || strcmp(close, ")OVERLAP_F_B") != 0) {
-        return refuse_cell(reader, cell, "is no pair of actions",
-                           "write pairs as (7F4;0B0)OVERLAP_F_B");
+        return csv_refuse_cell(reader, cell, "is no pair of actions",
+                               "write pairs as (7F4;0B0)OVERLAP_F_B");
     }
-    hd_status status = read_simple(reader, cell, cell + 1, ';');
+    hd_status status = csv_read_simple(reader, cell, cell + 1, ';');
     if (status != HD_OK) {
         return status;
     }
     reader->actions[reader->action_count - 1].flags = HD_PAIRED;
-    return read_simple(reader, cell, second + 1, ')');
+    return csv_read_simple(reader, cell, second + 1, ')');
 }
 
-static void append_idle(struct reader *reader)
+static void csv_append_idle(struct reader *reader)
 {
     struct hd_action *last = reader->actions + reader->action_count;
     const uint64_t begin = reader->rank_begin[reader->row - 1];
@@ -221,19 +225,19 @@ static void append_idle(struct reader *reader)
     reader->action_count++;
 }
 
-static hd_status read_row(struct reader *reader)
+static hd_status csv_read_row(struct reader *reader)
 {
     char cell[CELL_BYTES_MAX];
     uint32_t has_action = 0;
 
     reader->rank_begin[reader->row - 1] = reader->action_count;
     for (reader->column = 1;; reader->column++) {
-        hd_status status = next_cell(reader, cell);
+        hd_status status = csv_next_cell(reader, cell);
         if (status == HD_OK && cell[0] == '\0') {
-            append_idle(reader);
+            csv_append_idle(reader);
         } else if (status == HD_OK) {
-            status =
-                cell[0] == '(' ? read_pair(reader, cell) : read_simple(reader, cell, cell, '\0');
+            status = cell[0] == '(' ? csv_read_pair(reader, cell)
+                                    : csv_read_simple(reader, cell, cell, '\0');
             has_action = 1;
         }
         if (status != HD_OK) {
@@ -257,7 +261,7 @@ static hd_status read_row(struct reader *reader)
 }
 
 /* Cuts blank lines at the end and the byte order mark at the start, which editors leave. */
-static void trim(struct reader *reader)
+static void csv_trim(struct reader *reader)
 {
     if (reader->length >= 3 && memcmp(reader->text, "\xef\xbb\xbf", 3) == 0) {
         reader->offset = 3;
@@ -268,34 +272,35 @@ static void trim(struct reader *reader)
     }
 }
 
-static hd_status read_rows(struct reader *reader)
+static hd_status csv_read_rows(struct reader *reader)
 {
-    trim(reader);
+    csv_trim(reader);
     if (reader->offset == reader->length) {
-        return refuse_file(reader, "the table is empty", "write one row a rank, as 0F0,0B0");
+        return csv_refuse_file(reader, "the table is empty", "write one row a rank, as 0F0,0B0");
     }
     while (reader->offset < reader->length) {
         if (reader->row == HD_RANK_MAX) {
-            return refuse_file(reader, "the table has more than 4096 rows", "write one row a rank");
+            return csv_refuse_file(reader, "the table has more than 4096 rows",
+                                   "write one row a rank");
         }
         reader->row++;
-        const hd_status status = read_row(reader);
+        const hd_status status = csv_read_row(reader);
         if (status != HD_OK) {
             return status;
         }
     }
     const uint64_t passes = (uint64_t)(reader->last_stage + 1) * (reader->last_microbatch + 1);
     if (reader->action_count > HD_PLAN_ACTION_MAX || passes > HD_PLAN_ACTION_MAX) {
-        return refuse_file(reader, "the table names more than 67108864 actions",
-                           "use fewer stages or microbatches");
+        return csv_refuse_file(reader, "the table names more than 67108864 actions",
+                               "use fewer stages or microbatches");
     }
     return HD_OK;
 }
 
 /* A stage's home is the row with most of its actions, of equals the first.  One pass over the
    actions; `counts` [stages] is zero before and after each row. */
-static void find_homes(const struct reader *reader, uint32_t *homes, uint64_t *best,
-                       uint64_t *counts)
+static void csv_find_homes(const struct reader *reader, uint32_t *homes, uint64_t *best,
+                           uint64_t *counts)
 {
     for (uint32_t row = 0; row < reader->row; row++) {
         const uint64_t begin = reader->rank_begin[row];
@@ -314,7 +319,7 @@ static void find_homes(const struct reader *reader, uint32_t *homes, uint64_t *b
     }
 }
 
-static hd_status place_stages(struct reader *reader, uint32_t **stage_rank)
+static hd_status csv_place_stages(struct reader *reader, uint32_t **stage_rank)
 {
     const uint64_t stage_count = (uint64_t)reader->last_stage + 1;
     uint32_t *homes = hd_memory_take(stage_count * sizeof *homes, 64, "plan");
@@ -323,9 +328,9 @@ static hd_status place_stages(struct reader *reader, uint32_t **stage_rank)
 
     if (homes == NULL || counts == NULL) {
         hd_memory_give(homes);
-        status = out_of_memory(reader->problem, reader->path);
+        status = csv_out_of_memory(reader->problem, reader->path);
     } else {
-        find_homes(reader, homes, counts, counts + stage_count);
+        csv_find_homes(reader, homes, counts, counts + stage_count);
         *stage_rank = homes;
     }
     hd_memory_give(counts);
@@ -339,15 +344,15 @@ hd_status hd_csv_read(const char *path, struct hd_pipeline_source *source,
     uint32_t *stage_rank = NULL;
 
     assert(path != NULL && source != NULL);
-    hd_status status = load(&reader);
+    hd_status status = csv_load(&reader);
     if (status == HD_OK) {
-        status = make_room(&reader);
+        status = csv_make_room(&reader);
     }
     if (status == HD_OK) {
-        status = read_rows(&reader);
+        status = csv_read_rows(&reader);
     }
     if (status == HD_OK) {
-        status = place_stages(&reader, &stage_rank);
+        status = csv_place_stages(&reader, &stage_rank);
     }
     hd_memory_give(reader.text);
     if (status != HD_OK) {
@@ -370,8 +375,8 @@ hd_status hd_csv_read(const char *path, struct hd_pipeline_source *source,
 }
 
 /* One action, or a pair with the one after it; returns how many it wrote. */
-static uint64_t write_cell(const struct hd_pipeline *pipeline, uint64_t index, uint64_t end,
-                           FILE *stream)
+static uint64_t csv_write_cell(const struct hd_pipeline *pipeline, uint64_t index, uint64_t end,
+                               FILE *stream)
 {
     const struct hd_action *action = &pipeline->actions[index];
     const struct hd_action *after = action + 1;
@@ -387,7 +392,7 @@ static uint64_t write_cell(const struct hd_pipeline *pipeline, uint64_t index, u
     return 2;
 }
 
-static void write_row(const struct hd_pipeline *pipeline, uint32_t rank, FILE *stream)
+static void csv_write_row(const struct hd_pipeline *pipeline, uint32_t rank, FILE *stream)
 {
     const uint64_t begin = pipeline->rank_begin[rank];
     const uint64_t end = pipeline->rank_begin[rank + 1];
@@ -400,7 +405,7 @@ static void write_row(const struct hd_pipeline *pipeline, uint32_t rank, FILE *s
         for (uint32_t tick = 0; tick < idle; tick++) {
             fputc(',', stream);
         }
-        index += write_cell(pipeline, index, end, stream);
+        index += csv_write_cell(pipeline, index, end, stream);
     }
     fputs("\r\n", stream);
 }
@@ -414,7 +419,7 @@ hd_status hd_csv_write(const struct hd_pipeline *pipeline, FILE *stream, struct 
                               pipeline->replica_count);
     }
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
-        write_row(pipeline, rank, stream);
+        csv_write_row(pipeline, rank, stream);
     }
     if (fflush(stream) != 0 || ferror(stream)) {
         return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot write the table: %s",

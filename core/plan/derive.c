@@ -6,8 +6,8 @@
 
 #include <assert.h>
 
-static void place_channel(struct hd_pipeline *pipeline, uint32_t replica, uint32_t direction,
-                          uint32_t boundary)
+static void derive_place_channel(struct hd_pipeline *pipeline, uint32_t replica, uint32_t direction,
+                                 uint32_t boundary)
 {
     const uint32_t index = hd_pipeline_channel(pipeline, boundary, direction, replica);
     const uint32_t low = hd_flow_home(pipeline, replica, boundary);
@@ -21,7 +21,7 @@ static void place_channel(struct hd_pipeline *pipeline, uint32_t replica, uint32
     channel->target = direction == HD_FORWARD ? high : low;
 }
 
-static void count_messages(struct hd_pipeline *pipeline)
+static void derive_count_messages(struct hd_pipeline *pipeline)
 {
     uint32_t counts[256] = {0};
     uint32_t begin = 0;
@@ -37,7 +37,7 @@ static void count_messages(struct hd_pipeline *pipeline)
     assert(begin <= pipeline->action_count);
 }
 
-static void number_messages(struct hd_pipeline *pipeline, uint32_t *sent)
+static void derive_number_messages(struct hd_pipeline *pipeline, uint32_t *sent)
 {
     for (uint64_t i = 0; i < pipeline->action_count; i++) {
         const uint32_t index = hd_flow_out_channel(pipeline, &pipeline->actions[i]);
@@ -68,24 +68,24 @@ hd_status hd_derive_channels(struct hd_pipeline *pipeline, struct hd_problem *pr
     }
     for (uint32_t replica = 0; replica < pipeline->replica_count; replica++) {
         for (uint32_t boundary = 0; boundary < boundaries; boundary++) {
-            place_channel(pipeline, replica, HD_FORWARD, boundary);
+            derive_place_channel(pipeline, replica, HD_FORWARD, boundary);
             if (!pipeline->is_forward_only) {
-                place_channel(pipeline, replica, HD_BACKWARD, boundary);
+                derive_place_channel(pipeline, replica, HD_BACKWARD, boundary);
             }
         }
     }
-    count_messages(pipeline);
-    number_messages(pipeline, sent);
+    derive_count_messages(pipeline);
+    derive_number_messages(pipeline, sent);
     hd_memory_give(sent);
     return HD_OK;
 }
 
-static uint32_t asap_end(const struct hd_pipeline *pipeline, uint32_t index)
+static uint32_t derive_asap_end(const struct hd_pipeline *pipeline, uint32_t index)
 {
     return pipeline->asap_start[index] + hd_action_ticks(pipeline->actions[index].kind);
 }
 
-static uint32_t later(uint32_t a, uint32_t b)
+static uint32_t derive_later(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
 }
@@ -105,10 +105,10 @@ hd_status hd_derive_asap(struct hd_pipeline *pipeline, struct hd_problem *proble
         const struct hd_action *const action = &pipeline->actions[index];
         uint32_t *const end = &ends[hd_flow_home(pipeline, action->replica, action->stage)];
         const uint32_t producer = hd_flow_producer(pipeline, action);
-        const uint32_t input = producer == HD_NO_ACTION ? 0 : asap_end(pipeline, producer);
-        pipeline->asap_start[index] = later(*end, input);
-        *end = asap_end(pipeline, index);
-        pipeline->asap_ticks = later(pipeline->asap_ticks, *end);
+        const uint32_t input = producer == HD_NO_ACTION ? 0 : derive_asap_end(pipeline, producer);
+        pipeline->asap_start[index] = derive_later(*end, input);
+        *end = derive_asap_end(pipeline, index);
+        pipeline->asap_ticks = derive_later(pipeline->asap_ticks, *end);
     }
     hd_memory_give(ends);
     hd_memory_give(order);
@@ -117,8 +117,8 @@ hd_status hd_derive_asap(struct hd_pipeline *pipeline, struct hd_problem *proble
 
 /* Taken when its source action starts, given back when its last reader ends; at one tick the giving
    comes first. */
-static uint32_t find_depth(const struct hd_pipeline *pipeline,
-                           const struct hd_pipeline_channel *channel)
+static uint32_t derive_find_depth(const struct hd_pipeline *pipeline,
+                                  const struct hd_pipeline_channel *channel)
 {
     const uint32_t *const messages = &pipeline->messages[channel->message_begin];
     uint32_t oldest = 0; /* the first message that is not released */
@@ -128,12 +128,12 @@ static uint32_t find_depth(const struct hd_pipeline *pipeline,
         const uint32_t now = pipeline->asap_start[messages[taken]];
         while (oldest < taken) {
             const struct hd_action *const source = &pipeline->actions[messages[oldest]];
-            if (asap_end(pipeline, hd_flow_releaser(pipeline, source)) > now) {
+            if (derive_asap_end(pipeline, hd_flow_releaser(pipeline, source)) > now) {
                 break;
             }
             oldest++;
         }
-        depth = later(depth, taken - oldest + 1);
+        depth = derive_later(depth, taken - oldest + 1);
     }
     return depth;
 }
@@ -142,7 +142,7 @@ void hd_derive_depths(struct hd_pipeline *pipeline)
 {
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        channel->depth = find_depth(pipeline, channel);
+        channel->depth = derive_find_depth(pipeline, channel);
         channel->slots = channel->depth + (channel->source != channel->target);
     }
 }
@@ -162,8 +162,8 @@ hd_status hd_derive_retention(struct hd_pipeline *pipeline, struct hd_problem *p
             const uint64_t home = (uint64_t)action->replica * pipeline->stage_count + action->stage;
             if (action->kind == HD_FORWARD) {
                 uint32_t *const most = &pipeline->retention[action->stage];
-                *most = later(*most, ++held[home]);
-                pipeline->peak_copies[rank] = later(pipeline->peak_copies[rank], ++copies);
+                *most = derive_later(*most, ++held[home]);
+                pipeline->peak_copies[rank] = derive_later(pipeline->peak_copies[rank], ++copies);
             }
             /* A forward-only step keeps nothing once the action is over. */
             if (action->kind == HD_BACKWARD || action->kind == HD_BACKWARD_WEIGHT ||

@@ -26,13 +26,14 @@ struct flow {
 };
 
 /* An action is done iff its rank's cursor is past it; `stage` is the action's. */
-static uint32_t is_done(const struct flow *flow, uint32_t replica, uint32_t stage, uint32_t index)
+static uint32_t flow_is_done(const struct flow *flow, uint32_t replica, uint32_t stage,
+                             uint32_t index)
 {
     return index < flow->cursor[hd_flow_home(flow->pipeline, replica, stage)];
 }
 
 /* The first action that `index` still waits for. */
-static uint32_t find_wait(const struct flow *flow, uint32_t index)
+static uint32_t flow_find_wait(const struct flow *flow, uint32_t index)
 {
     const struct hd_pipeline *const pipeline = flow->pipeline;
     const struct hd_action *const action = &pipeline->actions[index];
@@ -40,7 +41,7 @@ static uint32_t find_wait(const struct flow *flow, uint32_t index)
 
     if (producer != HD_NO_ACTION) {
         const uint32_t stage = action->kind == HD_FORWARD ? action->stage - 1 : action->stage + 1;
-        if (!is_done(flow, action->replica, stage, producer)) {
+        if (!flow_is_done(flow, action->replica, stage, producer)) {
             return producer;
         }
     }
@@ -49,7 +50,7 @@ static uint32_t find_wait(const struct flow *flow, uint32_t index)
         if (release != HD_NO_ACTION) {
             const uint32_t stage =
                 action->kind == HD_FORWARD ? action->stage + 1 : action->stage - 1;
-            if (!is_done(flow, action->replica, stage, release)) {
+            if (!flow_is_done(flow, action->replica, stage, release)) {
                 return release;
             }
         }
@@ -57,7 +58,7 @@ static uint32_t find_wait(const struct flow *flow, uint32_t index)
     return HD_NO_ACTION;
 }
 
-static void wake(struct flow *flow, uint32_t replica, uint32_t stage, uint32_t index)
+static void flow_wake(struct flow *flow, uint32_t replica, uint32_t stage, uint32_t index)
 {
     const uint32_t rank = hd_flow_home(flow->pipeline, replica, stage);
     if (flow->waits[rank] == index) {
@@ -67,13 +68,13 @@ static void wake(struct flow *flow, uint32_t replica, uint32_t stage, uint32_t i
 }
 
 /* Whoever waits for an action of stage s, for input or for a slot, holds stage s - 1 or s + 1. */
-static void run_rank(struct flow *flow, uint32_t rank)
+static void flow_run_rank(struct flow *flow, uint32_t rank)
 {
     const struct hd_pipeline *const pipeline = flow->pipeline;
     const uint32_t end = (uint32_t)pipeline->rank_begin[rank + 1];
 
     for (uint32_t index = flow->cursor[rank]; index < end; index++) {
-        const uint32_t wait = find_wait(flow, index);
+        const uint32_t wait = flow_find_wait(flow, index);
         if (wait != HD_NO_ACTION) {
             flow->waits[rank] = wait;
             return;
@@ -85,35 +86,35 @@ static void run_rank(struct flow *flow, uint32_t rank)
         }
         flow->done_count++;
         if (action->stage > 0) {
-            wake(flow, action->replica, action->stage - 1, index);
+            flow_wake(flow, action->replica, action->stage - 1, index);
         }
         if (action->stage + 1 < pipeline->stage_count) {
-            wake(flow, action->replica, action->stage + 1, index);
+            flow_wake(flow, action->replica, action->stage + 1, index);
         }
     }
 }
 
-static uint32_t next_rank(const struct flow *flow, uint32_t rank)
+static uint32_t flow_next_rank(const struct flow *flow, uint32_t rank)
 {
     assert(flow->waits[rank] != HD_NO_ACTION);
     return hd_pipeline_rank_of(flow->pipeline, flow->waits[rank]);
 }
 
 /* The lowest rank of the cycle that the waits from `rank` run into. */
-static uint32_t find_cycle(const struct flow *flow, uint32_t rank)
+static uint32_t flow_find_cycle(const struct flow *flow, uint32_t rank)
 {
     for (uint32_t step = 0; step < flow->pipeline->rank_count; step++) {
-        rank = next_rank(flow, rank); /* after as many steps as ranks it is surely inside */
+        rank = flow_next_rank(flow, rank); /* after as many steps as ranks it is surely inside */
     }
     uint32_t lowest = rank;
-    for (uint32_t at = next_rank(flow, rank); at != rank; at = next_rank(flow, at)) {
+    for (uint32_t at = flow_next_rank(flow, rank); at != rank; at = flow_next_rank(flow, at)) {
         lowest = at < lowest ? at : lowest;
     }
     return lowest;
 }
 
 /* "rank 0 at 0B0 waits 1B0"; for a slot, whose message's end it is. */
-static int write_wait(const struct flow *flow, uint32_t rank, struct hd_problem *problem)
+static int flow_write_wait(const struct flow *flow, uint32_t rank, struct hd_problem *problem)
 {
     const struct hd_pipeline *const pipeline = flow->pipeline;
     const struct hd_action *const action = &pipeline->actions[flow->cursor[rank]];
@@ -133,7 +134,7 @@ static int write_wait(const struct flow *flow, uint32_t rank, struct hd_problem 
                           problem->cycle[0] == '\0' ? "" : "; ", rank, texts[0], texts[1], slot);
 }
 
-static hd_status refuse_cycle(const struct flow *flow, struct hd_problem *problem)
+static hd_status flow_refuse_cycle(const struct flow *flow, struct hd_problem *problem)
 {
     const struct hd_pipeline *const pipeline = flow->pipeline;
     uint32_t stuck = 0;
@@ -143,13 +144,13 @@ static hd_status refuse_cycle(const struct flow *flow, struct hd_problem *proble
         stuck++;
         assert(stuck < pipeline->rank_count);
     }
-    const uint32_t first = find_cycle(flow, stuck);
+    const uint32_t first = flow_find_cycle(flow, stuck);
     uint32_t rank = first;
     int fits;
     problem->cycle[0] = '\0';
     do {
-        fits = write_wait(flow, rank, problem);
-        rank = next_rank(flow, rank);
+        fits = flow_write_wait(flow, rank, problem);
+        rank = flow_next_rank(flow, rank);
     } while (fits && rank != first);
     if (!fits) {
         hd_text_append(problem->cycle, sizeof problem->cycle, "; ...");
@@ -164,7 +165,7 @@ static hd_status refuse_cycle(const struct flow *flow, struct hd_problem *proble
         texts[1]);
 }
 
-static void start_ranks(struct flow *flow)
+static void flow_start_ranks(struct flow *flow)
 {
     const struct hd_pipeline *const pipeline = flow->pipeline;
 
@@ -187,13 +188,13 @@ hd_status hd_flow_order(const struct hd_pipeline *pipeline, uint32_t is_bounded,
     flow.cursor = memory;
     flow.waits = memory + pipeline->rank_count;
     flow.ready = flow.waits + pipeline->rank_count;
-    start_ranks(&flow);
+    flow_start_ranks(&flow);
     while (flow.ready_count > 0) {
-        run_rank(&flow, flow.ready[--flow.ready_count]);
+        flow_run_rank(&flow, flow.ready[--flow.ready_count]);
     }
     hd_status status = HD_OK;
     if (flow.done_count < pipeline->action_count) {
-        status = refuse_cycle(&flow, problem);
+        status = flow_refuse_cycle(&flow, problem);
     }
     hd_memory_give(memory);
     return status;

@@ -7,15 +7,16 @@
 
 enum { SLOT_ALIGNMENT_BYTES = 64, SEAL_BYTES = 64 };
 
-static uint64_t slot_bytes(uint64_t boundary_bytes)
+static uint64_t footprint_slot_bytes(uint64_t boundary_bytes)
 {
     const uint64_t whole =
         (boundary_bytes + SLOT_ALIGNMENT_BYTES - 1) / SLOT_ALIGNMENT_BYTES * SLOT_ALIGNMENT_BYTES;
     return whole + SEAL_BYTES;
 }
 
-static void add_stages(const struct hd_pipeline *pipeline, const struct hd_stage_bytes *stages,
-                       const uint32_t *payload_slots, struct hd_footprint *ranks)
+static void footprint_add_stages(const struct hd_pipeline *pipeline,
+                                 const struct hd_stage_bytes *stages, const uint32_t *payload_slots,
+                                 struct hd_footprint *ranks)
 {
     for (uint32_t replica = 0; replica < pipeline->replica_count; replica++) {
         for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
@@ -34,12 +35,12 @@ void hd_footprint_fill(const struct hd_pipeline *pipeline, const struct hd_stage
                        struct hd_footprint *ranks)
 {
     memset(ranks, 0, pipeline->rank_count * sizeof *ranks);
-    add_stages(pipeline, stages, payload_slots != NULL ? payload_slots : pipeline->retention,
-               ranks);
+    footprint_add_stages(pipeline, stages,
+                         payload_slots != NULL ? payload_slots : pipeline->retention, ranks);
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
         ranks[channel->target].transfer_bytes +=
-            channel->slots * slot_bytes(stages[channel->boundary].boundary);
+            channel->slots * footprint_slot_bytes(stages[channel->boundary].boundary);
     }
     for (uint32_t i = 0; i < pipeline->rank_count; i++) {
         struct hd_footprint *const rank = &ranks[i];

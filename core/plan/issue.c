@@ -25,18 +25,18 @@ uint32_t hd_issue_target(const struct hd_pipeline *pipeline, uint32_t sender)
     return pipeline->channels[channel].target;
 }
 
-static uint32_t is_remote(const struct hd_pipeline_channel *channel)
+static uint32_t issue_is_remote(const struct hd_pipeline_channel *channel)
 {
     return channel->source != channel->target;
 }
 
-static uint32_t end_tick(const struct hd_pipeline *pipeline, uint32_t index)
+static uint32_t issue_end_tick(const struct hd_pipeline *pipeline, uint32_t index)
 {
     return pipeline->asap_start[index] + hd_action_ticks(pipeline->actions[index].kind);
 }
 
 /* The channels in the order that breaks ties: boundary, backward first, replica. */
-static uint32_t nth_channel(const struct hd_pipeline *pipeline, uint32_t place)
+static uint32_t issue_nth_channel(const struct hd_pipeline *pipeline, uint32_t place)
 {
     const uint32_t replica = place % pipeline->replica_count;
     place /= pipeline->replica_count;
@@ -48,15 +48,15 @@ static uint32_t nth_channel(const struct hd_pipeline *pipeline, uint32_t place)
 }
 
 /* A stable counting sort by the producer's end; a channel's messages end at different ticks. */
-static void sort_line(const struct hd_pipeline *pipeline, uint32_t *places, uint32_t *line)
+static void issue_sort_line(const struct hd_pipeline *pipeline, uint32_t *places, uint32_t *line)
 {
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < pipeline->channel_count; i++) {
             const struct hd_pipeline_channel *const channel =
-                &pipeline->channels[nth_channel(pipeline, i)];
-            for (uint32_t j = 0; is_remote(channel) && j < channel->message_count; j++) {
+                &pipeline->channels[issue_nth_channel(pipeline, i)];
+            for (uint32_t j = 0; issue_is_remote(channel) && j < channel->message_count; j++) {
                 const uint32_t sender = pipeline->messages[channel->message_begin + j];
-                const uint32_t tick = end_tick(pipeline, sender);
+                const uint32_t tick = issue_end_tick(pipeline, sender);
                 if (pass == 0) {
                     places[tick + 1]++;
                 } else {
@@ -70,11 +70,11 @@ static void sort_line(const struct hd_pipeline *pipeline, uint32_t *places, uint
     }
 }
 
-static void count_lists(const struct hd_pipeline *pipeline, struct hd_issue *issue)
+static void issue_count_lists(const struct hd_pipeline *pipeline, struct hd_issue *issue)
 {
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        if (is_remote(channel)) {
+        if (issue_is_remote(channel)) {
             issue->begin[channel->source + 1] += channel->message_count;
             issue->begin[channel->target + 1] += channel->message_count;
         }
@@ -86,8 +86,8 @@ static void count_lists(const struct hd_pipeline *pipeline, struct hd_issue *iss
 }
 
 /* All ranks take the one line; `tails` [rank_count]. */
-static hd_status fill_from_line(const struct hd_pipeline *pipeline, struct hd_issue *issue,
-                                uint32_t *tails, struct hd_problem *problem)
+static hd_status issue_fill_from_line(const struct hd_pipeline *pipeline, struct hd_issue *issue,
+                                      uint32_t *tails, struct hd_problem *problem)
 {
     uint32_t *const line = hd_plan_take(issue->count / 2, sizeof *line, problem);
     uint32_t *const places =
@@ -95,7 +95,7 @@ static hd_status fill_from_line(const struct hd_pipeline *pipeline, struct hd_is
     const hd_status status = line != NULL && places != NULL ? HD_OK : HD_NO_MEMORY;
 
     if (status == HD_OK) {
-        sort_line(pipeline, places, line);
+        issue_sort_line(pipeline, places, line);
         for (uint64_t i = 0; i < issue->count / 2; i++) {
             issue->sender[tails[hd_issue_source(pipeline, line[i])]++] = line[i];
             issue->sender[tails[hd_issue_target(pipeline, line[i])]++] = line[i];
@@ -106,22 +106,22 @@ static hd_status fill_from_line(const struct hd_pipeline *pipeline, struct hd_is
     return status;
 }
 
-static uint32_t sends_remote(const struct hd_pipeline *pipeline, uint32_t index)
+static uint32_t issue_sends_remote(const struct hd_pipeline *pipeline, uint32_t index)
 {
     const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[index]);
-    return channel != HD_NO_CHANNEL && is_remote(&pipeline->channels[channel]);
+    return channel != HD_NO_CHANNEL && issue_is_remote(&pipeline->channels[channel]);
 }
 
-static void fill_from_programs(const struct hd_pipeline *pipeline, struct hd_issue *issue,
-                               uint32_t *tails)
+static void issue_fill_from_programs(const struct hd_pipeline *pipeline, struct hd_issue *issue,
+                                     uint32_t *tails)
 {
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
             const uint32_t producer = hd_flow_producer(pipeline, &pipeline->actions[i]);
-            if (producer != HD_NO_ACTION && sends_remote(pipeline, producer)) {
+            if (producer != HD_NO_ACTION && issue_sends_remote(pipeline, producer)) {
                 issue->sender[tails[rank]++] = producer;
             }
-            if (sends_remote(pipeline, (uint32_t)i)) {
+            if (issue_sends_remote(pipeline, (uint32_t)i)) {
                 issue->sender[tails[rank]++] = (uint32_t)i;
             }
         }
@@ -129,16 +129,16 @@ static void fill_from_programs(const struct hd_pipeline *pipeline, struct hd_iss
 }
 
 /* At one tick no transfer waits for another, so a rank may post them together. */
-static void mark_groups(const struct hd_pipeline *pipeline, struct hd_issue *issue)
+static void issue_mark_groups(const struct hd_pipeline *pipeline, struct hd_issue *issue)
 {
     const uint32_t group_max = pipeline->issue_order == HD_ISSUE_GROUPED ? HD_ISSUE_GROUP_MAX : 1;
 
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         uint32_t end = issue->begin[rank];
         for (uint32_t first = end; first < issue->begin[rank + 1]; first = end) {
-            const uint32_t tick = end_tick(pipeline, issue->sender[first]);
+            const uint32_t tick = issue_end_tick(pipeline, issue->sender[first]);
             while (end < issue->begin[rank + 1] && end < first + group_max &&
-                   end_tick(pipeline, issue->sender[end]) == tick) {
+                   issue_end_tick(pipeline, issue->sender[end]) == tick) {
                 end++;
             }
             for (uint32_t i = first; i < end; i++) {
@@ -157,7 +157,7 @@ hd_status hd_issue_create(const struct hd_pipeline *pipeline, struct hd_issue *i
 
     *issue = (struct hd_issue){.begin = hd_plan_take(ranks + 1, sizeof *issue->begin, problem)};
     if (tails != NULL && issue->begin != NULL) {
-        count_lists(pipeline, issue);
+        issue_count_lists(pipeline, issue);
         issue->sender = hd_plan_take(issue->count, sizeof *issue->sender, problem);
         issue->group_end = hd_plan_take(issue->count, sizeof *issue->group_end, problem);
     }
@@ -167,9 +167,9 @@ hd_status hd_issue_create(const struct hd_pipeline *pipeline, struct hd_issue *i
         }
         status = HD_OK;
         if (pipeline->issue_order == HD_ISSUE_PROGRAM) {
-            fill_from_programs(pipeline, issue, tails);
+            issue_fill_from_programs(pipeline, issue, tails);
         } else {
-            status = fill_from_line(pipeline, issue, tails, problem);
+            status = issue_fill_from_line(pipeline, issue, tails, problem);
         }
     }
     hd_memory_give(tails);
@@ -177,7 +177,7 @@ hd_status hd_issue_create(const struct hd_pipeline *pipeline, struct hd_issue *i
         hd_issue_finish(issue);
         return status;
     }
-    mark_groups(pipeline, issue);
+    issue_mark_groups(pipeline, issue);
     return HD_OK;
 }
 

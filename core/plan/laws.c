@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const pass_names[HD_PASS_COUNT] = {"forwards", "backwards", "weight passes"};
+static const char *const laws_pass_names[HD_PASS_COUNT] = {"forwards", "backwards",
+                                                           "weight passes"};
 
 hd_status hd_law_refuse(struct hd_problem *problem, uint32_t law, uint32_t rank, const char *format,
                         ...)
@@ -30,16 +31,16 @@ hd_status hd_law_refuse(struct hd_problem *problem, uint32_t law, uint32_t rank,
 }
 
 /* "action 13": what a reader counts in the rank's row, idle ticks left out. */
-static uint32_t place_of(const struct hd_pipeline *pipeline, uint32_t rank, uint64_t index)
+static uint32_t laws_place_of(const struct hd_pipeline *pipeline, uint32_t rank, uint64_t index)
 {
     return (uint32_t)(index - pipeline->rank_begin[rank] + 1);
 }
 
-static hd_status refuse_home(const struct hd_pipeline *pipeline, uint32_t rank, uint64_t index,
-                             struct hd_problem *problem)
+static hd_status laws_refuse_home(const struct hd_pipeline *pipeline, uint32_t rank, uint64_t index,
+                                  struct hd_problem *problem)
 {
     const struct hd_action *const action = &pipeline->actions[index];
-    const uint32_t place = place_of(pipeline, rank, index);
+    const uint32_t place = laws_place_of(pipeline, rank, index);
     char text[32];
 
     hd_action_text(action, text);
@@ -68,7 +69,7 @@ hd_status hd_laws_home(const struct hd_pipeline *pipeline, struct hd_problem *pr
             if (action->stage >= pipeline->stage_count ||
                 action->replica >= pipeline->replica_count ||
                 hd_flow_home(pipeline, action->replica, action->stage) != rank) {
-                return refuse_home(pipeline, rank, i, problem);
+                return laws_refuse_home(pipeline, rank, i, problem);
             }
         }
     }
@@ -76,7 +77,7 @@ hd_status hd_laws_home(const struct hd_pipeline *pipeline, struct hd_problem *pr
 }
 
 /* HD_PASS_COUNT: no pass of a step. */
-static enum hd_pass_kind pass_of(uint8_t kind)
+static enum hd_pass_kind laws_pass_of(uint8_t kind)
 {
     switch (kind) {
     case HD_FORWARD:
@@ -91,15 +92,15 @@ static enum hd_pass_kind pass_of(uint8_t kind)
     }
 }
 
-static hd_status refuse_foreign(const struct hd_pipeline *pipeline, uint32_t rank, uint64_t index,
-                                struct hd_problem *problem)
+static hd_status laws_refuse_foreign(const struct hd_pipeline *pipeline, uint32_t rank,
+                                     uint64_t index, struct hd_problem *problem)
 {
     const struct hd_action *const action = &pipeline->actions[index];
-    const uint32_t place = place_of(pipeline, rank, index);
+    const uint32_t place = laws_place_of(pipeline, rank, index);
     char text[32];
 
     hd_action_text(action, text);
-    if (pass_of(action->kind) == HD_PASS_COUNT) {
+    if (laws_pass_of(action->kind) == HD_PASS_COUNT) {
         return hd_law_refuse(problem, 1, rank, "action %u is of kind %u, and no pass of a step",
                              place, action->kind);
     }
@@ -119,8 +120,8 @@ static hd_status refuse_foreign(const struct hd_pipeline *pipeline, uint32_t ran
                          place);
 }
 
-static hd_status refuse_double(const struct hd_pipeline *pipeline, uint32_t first, uint64_t second,
-                               struct hd_problem *problem)
+static hd_status laws_refuse_double(const struct hd_pipeline *pipeline, uint32_t first,
+                                    uint64_t second, struct hd_problem *problem)
 {
     const uint32_t rank = hd_pipeline_rank_of(pipeline, first);
     char texts[2][32];
@@ -129,27 +130,27 @@ static hd_status refuse_double(const struct hd_pipeline *pipeline, uint32_t firs
     hd_action_text(&pipeline->actions[second], texts[1]);
     hd_problem_remedy(problem, "drop one of them");
     return hd_law_refuse(problem, 1, rank, "%s, action %u, and %s, action %u, do the same work",
-                         texts[0], place_of(pipeline, rank, first), texts[1],
-                         place_of(pipeline, rank, second));
+                         texts[0], laws_place_of(pipeline, rank, first), texts[1],
+                         laws_place_of(pipeline, rank, second));
 }
 
 /* Enters every action under its pass, stage and microbatch; what does not fit is refused. */
-static hd_status fill_index(struct hd_pipeline *pipeline, struct hd_problem *problem)
+static hd_status laws_fill_index(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
             const struct hd_action *const action = &pipeline->actions[i];
-            const enum hd_pass_kind pass = pass_of(action->kind);
+            const enum hd_pass_kind pass = laws_pass_of(action->kind);
             if (pass == HD_PASS_COUNT || action->microbatch >= pipeline->microbatch_count ||
                 action->replica != pipeline->replica_of[action->microbatch] ||
                 (pipeline->is_forward_only && pass != HD_PASS_FORWARD)) {
-                return refuse_foreign(pipeline, rank, i, problem);
+                return laws_refuse_foreign(pipeline, rank, i, problem);
             }
             const uint64_t row = (uint64_t)pass * pipeline->stage_count + action->stage;
             uint32_t *const entry =
                 &pipeline->index_of[row * pipeline->microbatch_count + action->microbatch];
             if (*entry != HD_NO_ACTION) {
-                return refuse_double(pipeline, *entry, i, problem);
+                return laws_refuse_double(pipeline, *entry, i, problem);
             }
             *entry = (uint32_t)i;
             pipeline->is_split |= pass == HD_PASS_WEIGHT || action->kind == HD_BACKWARD_INPUT;
@@ -158,8 +159,9 @@ static hd_status fill_index(struct hd_pipeline *pipeline, struct hd_problem *pro
     return HD_OK;
 }
 
-static hd_status refuse_missing(const struct hd_pipeline *pipeline, enum hd_pass_kind pass,
-                                uint32_t stage, uint32_t microbatch, struct hd_problem *problem)
+static hd_status laws_refuse_missing(const struct hd_pipeline *pipeline, enum hd_pass_kind pass,
+                                     uint32_t stage, uint32_t microbatch,
+                                     struct hd_problem *problem)
 {
     const uint8_t replica = pipeline->replica_of[microbatch];
     const uint8_t kinds[HD_PASS_COUNT] = {HD_FORWARD, HD_BACKWARD, HD_BACKWARD_WEIGHT};
@@ -177,27 +179,28 @@ static hd_status refuse_missing(const struct hd_pipeline *pipeline, enum hd_pass
     hd_action_text(&action, text);
     hd_problem_remedy(problem, "add it to rank %u", rank);
     return hd_law_refuse(problem, 1, rank, "%s is missing: stage %u has %u of %u %s", text, stage,
-                         found, wanted, pass_names[pass]);
+                         found, wanted, laws_pass_names[pass]);
 }
 
 /* A W belongs to an I, and only to an I. */
-static hd_status check_halves(const struct hd_pipeline *pipeline, uint32_t stage,
-                              uint32_t microbatch, struct hd_problem *problem)
+static hd_status laws_check_halves(const struct hd_pipeline *pipeline, uint32_t stage,
+                                   uint32_t microbatch, struct hd_problem *problem)
 {
     const uint32_t backward = hd_pipeline_find(pipeline, HD_PASS_BACKWARD, stage, microbatch);
     const uint32_t weight = hd_pipeline_find(pipeline, HD_PASS_WEIGHT, stage, microbatch);
 
     if (pipeline->actions[backward].kind == HD_BACKWARD) {
-        return weight == HD_NO_ACTION ? HD_OK : refuse_double(pipeline, backward, weight, problem);
+        return weight == HD_NO_ACTION ? HD_OK
+                                      : laws_refuse_double(pipeline, backward, weight, problem);
     }
     return weight != HD_NO_ACTION
                ? HD_OK
-               : refuse_missing(pipeline, HD_PASS_WEIGHT, stage, microbatch, problem);
+               : laws_refuse_missing(pipeline, HD_PASS_WEIGHT, stage, microbatch, problem);
 }
 
 /* One cell of a table names a stage and a microbatch, and may so ask for an index of gigabytes that
    next to nothing would fill. */
-static int is_hopeless(const struct hd_pipeline *pipeline)
+static int laws_is_hopeless(const struct hd_pipeline *pipeline)
 {
     const uint64_t forwards = (uint64_t)pipeline->stage_count * pipeline->microbatch_count;
     return pipeline->action_count < forwards / 64;
@@ -208,7 +211,7 @@ hd_status hd_laws_complete(struct hd_pipeline *pipeline, struct hd_problem *prob
     const uint64_t count =
         (uint64_t)HD_PASS_COUNT * pipeline->stage_count * pipeline->microbatch_count;
 
-    if (is_hopeless(pipeline)) {
+    if (laws_is_hopeless(pipeline)) {
         hd_problem_remedy(problem, "look for a stage or a microbatch with a digit too many");
         return hd_law_refuse(problem, 1, 0,
                              "%llu actions are far from the %llu forwards that %u stages of %u "
@@ -222,25 +225,25 @@ hd_status hd_laws_complete(struct hd_pipeline *pipeline, struct hd_problem *prob
         return HD_NO_MEMORY;
     }
     memset(pipeline->index_of, 0xff, count * sizeof *pipeline->index_of);
-    hd_status status = fill_index(pipeline, problem);
+    hd_status status = laws_fill_index(pipeline, problem);
     const enum hd_pass_kind last = pipeline->is_forward_only ? HD_PASS_FORWARD : HD_PASS_BACKWARD;
     for (uint32_t stage = 0; status == HD_OK && stage < pipeline->stage_count; stage++) {
         for (uint32_t i = 0; status == HD_OK && i < pipeline->microbatch_count; i++) {
             for (enum hd_pass_kind pass = HD_PASS_FORWARD; pass <= last; pass++) {
                 if (hd_pipeline_find(pipeline, pass, stage, i) == HD_NO_ACTION) {
-                    return refuse_missing(pipeline, pass, stage, i, problem);
+                    return laws_refuse_missing(pipeline, pass, stage, i, problem);
                 }
             }
             if (pipeline->is_split) {
-                status = check_halves(pipeline, stage, i, problem);
+                status = laws_check_halves(pipeline, stage, i, problem);
             }
         }
     }
     return status;
 }
 
-static hd_status refuse_order(const struct hd_pipeline *pipeline, uint32_t early, uint32_t late,
-                              struct hd_problem *problem)
+static hd_status laws_refuse_order(const struct hd_pipeline *pipeline, uint32_t early,
+                                   uint32_t late, struct hd_problem *problem)
 {
     const uint32_t rank = hd_pipeline_rank_of(pipeline, early);
     char texts[2][32];
@@ -249,7 +252,8 @@ static hd_status refuse_order(const struct hd_pipeline *pipeline, uint32_t early
     hd_action_text(&pipeline->actions[late], texts[1]);
     hd_problem_remedy(problem, "move %s behind it", texts[0]);
     return hd_law_refuse(problem, 2, rank, "%s, action %u, stands before %s, action %u", texts[0],
-                         place_of(pipeline, rank, early), texts[1], place_of(pipeline, rank, late));
+                         laws_place_of(pipeline, rank, early), texts[1],
+                         laws_place_of(pipeline, rank, late));
 }
 
 hd_status hd_laws_causal(const struct hd_pipeline *pipeline, struct hd_problem *problem)
@@ -262,19 +266,19 @@ hd_status hd_laws_causal(const struct hd_pipeline *pipeline, struct hd_problem *
             const uint32_t forward = hd_pipeline_find(pipeline, HD_PASS_FORWARD, stage, i);
             const uint32_t backward = hd_pipeline_find(pipeline, HD_PASS_BACKWARD, stage, i);
             if (backward < forward) {
-                return refuse_order(pipeline, backward, forward, problem);
+                return laws_refuse_order(pipeline, backward, forward, problem);
             }
             const uint32_t end = hd_flow_payload_end(pipeline, stage, i);
             if (end < backward) {
-                return refuse_order(pipeline, end, backward, problem);
+                return laws_refuse_order(pipeline, end, backward, problem);
             }
         }
     }
     return HD_OK;
 }
 
-static hd_status refuse_match(const struct hd_pipeline *pipeline, uint64_t index, uint32_t expected,
-                              struct hd_problem *problem)
+static hd_status laws_refuse_match(const struct hd_pipeline *pipeline, uint64_t index,
+                                   uint32_t expected, struct hd_problem *problem)
 {
     const uint32_t rank = hd_pipeline_rank_of(pipeline, index);
     const struct hd_action *const action = &pipeline->actions[index];
@@ -290,7 +294,7 @@ static hd_status refuse_match(const struct hd_pipeline *pipeline, uint64_t index
     return hd_law_refuse(problem, 5, rank,
                          "%s, action %u, takes %s as message %u of boundary %u, but rank %u sends "
                          "%s there",
-                         texts[0], place_of(pipeline, rank, index), texts[1], expected,
+                         texts[0], laws_place_of(pipeline, rank, index), texts[1], expected,
                          channel->boundary, channel->source, texts[2]);
 }
 
@@ -310,7 +314,7 @@ hd_status hd_laws_matched(const struct hd_pipeline *pipeline, struct hd_problem 
             }
             const uint32_t expected = met[channel]++;
             if (pipeline->sequence[hd_flow_producer(pipeline, action)] != expected) {
-                status = refuse_match(pipeline, i, expected, problem);
+                status = laws_refuse_match(pipeline, i, expected, problem);
             }
         }
     }

@@ -137,7 +137,7 @@ const char *hd_action_text(const struct hd_action *action, char text[32])
     return text;
 }
 
-static void hash_array(struct hd_hash *hash, const uint32_t *values, uint64_t count)
+static void pipeline_hash_array(struct hd_hash *hash, const uint32_t *values, uint64_t count)
 {
     hd_hash_add_u64(hash, count);
     for (uint64_t i = 0; i < count; i++) {
@@ -146,7 +146,7 @@ static void hash_array(struct hd_hash *hash, const uint32_t *values, uint64_t co
 }
 
 /* Eight bytes an action, whatever the padding or the byte order of the machine. */
-static void hash_actions(struct hd_hash *hash, const struct hd_pipeline *pipeline)
+static void pipeline_hash_actions(struct hd_hash *hash, const struct hd_pipeline *pipeline)
 {
     uint8_t block[512][8];
     uint32_t filled = 0;
@@ -175,17 +175,17 @@ void hd_pipeline_hash(const struct hd_pipeline *pipeline, struct hd_hash *hash)
     hd_hash_add_u64(hash, pipeline->microbatch_count);
     hd_hash_add_u64(hash, pipeline->replica_count);
     hd_hash_add_u64(hash, pipeline->is_forward_only);
-    hash_array(hash, pipeline->stage_rank,
-               (uint64_t)pipeline->replica_count * pipeline->stage_count);
+    pipeline_hash_array(hash, pipeline->stage_rank,
+                        (uint64_t)pipeline->replica_count * pipeline->stage_count);
     hd_hash_add(hash, pipeline->replica_of, pipeline->microbatch_count);
     for (uint32_t rank = 0; rank <= pipeline->rank_count; rank++) {
         hd_hash_add_u64(hash, pipeline->rank_begin[rank]);
     }
-    hash_actions(hash, pipeline);
+    pipeline_hash_actions(hash, pipeline);
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         hd_hash_add_u64(hash, pipeline->channels[i].slots);
     }
-    hash_array(hash, pipeline->payload_slots, pipeline->stage_count);
+    pipeline_hash_array(hash, pipeline->payload_slots, pipeline->stage_count);
     if (pipeline->is_serial) {
         hd_hash_add_text(hash, "serial");
         hd_hash_add_u64(hash, pipeline->issue_order);

@@ -32,12 +32,12 @@ struct serial {
     uint64_t done_count, moved_count;
 };
 
-static uint32_t is_done(const struct serial *serial, uint32_t index)
+static uint32_t serial_is_done(const struct serial *serial, uint32_t index)
 {
     return index < serial->cursor[hd_issue_source(serial->pipeline, index)];
 }
 
-static uint32_t is_local(const struct hd_pipeline *pipeline, uint32_t sender)
+static uint32_t serial_is_local(const struct hd_pipeline *pipeline, uint32_t sender)
 {
     return hd_issue_source(pipeline, sender) == hd_issue_target(pipeline, sender);
 }
@@ -48,29 +48,29 @@ struct node {
     uint32_t is_transfer;
 };
 
-static const struct node nothing = {HD_NO_ACTION, 0};
+static const struct node serial_nothing = {HD_NO_ACTION, 0};
 
-static struct node action_wait(const struct serial *serial, uint32_t index)
+static struct node serial_action_wait(const struct serial *serial, uint32_t index)
 {
     const struct hd_pipeline *const pipeline = serial->pipeline;
     const uint32_t producer = hd_flow_producer(pipeline, &pipeline->actions[index]);
 
     if (producer != HD_NO_ACTION) {
-        if (is_local(pipeline, producer) ? !is_done(serial, producer)
-                                         : !serial->is_moved[producer]) {
-            return (struct node){producer, !is_local(pipeline, producer)};
+        if (serial_is_local(pipeline, producer) ? !serial_is_done(serial, producer)
+                                                : !serial->is_moved[producer]) {
+            return (struct node){producer, !serial_is_local(pipeline, producer)};
         }
     }
     if (serial->is_bounded) {
         const uint32_t release = hd_flow_slot_release(pipeline, index);
-        if (release != HD_NO_ACTION && !is_done(serial, release)) {
+        if (release != HD_NO_ACTION && !serial_is_done(serial, release)) {
             return (struct node){release, 0};
         }
     }
-    return nothing;
+    return serial_nothing;
 }
 
-static uint32_t is_at(const struct serial *serial, uint32_t rank, uint32_t sender)
+static uint32_t serial_is_at(const struct serial *serial, uint32_t rank, uint32_t sender)
 {
     const struct hd_issue *const issue = serial->issue;
     const uint32_t head = serial->head[rank];
@@ -84,7 +84,7 @@ static uint32_t is_at(const struct serial *serial, uint32_t rank, uint32_t sende
 }
 
 /* The first transfer of the rank's group that has not moved. */
-static uint32_t first_left(const struct serial *serial, uint32_t rank)
+static uint32_t serial_first_left(const struct serial *serial, uint32_t rank)
 {
     uint32_t at = serial->head[rank];
 
@@ -96,7 +96,7 @@ static uint32_t first_left(const struct serial *serial, uint32_t rank)
 }
 
 /* The rank has come to the group: what keeps it from posting all of it? */
-static struct node post_wait(const struct serial *serial, uint32_t rank)
+static struct node serial_post_wait(const struct serial *serial, uint32_t rank)
 {
     const struct hd_issue *const issue = serial->issue;
     const uint32_t head = serial->head[rank];
@@ -107,34 +107,34 @@ static struct node post_wait(const struct serial *serial, uint32_t rank)
             wanted =
                 serial->is_bounded ? hd_flow_slot_release(serial->pipeline, wanted) : HD_NO_ACTION;
         }
-        if (wanted != HD_NO_ACTION && !is_done(serial, wanted)) {
+        if (wanted != HD_NO_ACTION && !serial_is_done(serial, wanted)) {
             return (struct node){wanted, 0};
         }
     }
-    return nothing;
+    return serial_nothing;
 }
 
-static struct node transfer_wait(const struct serial *serial, uint32_t sender)
+static struct node serial_transfer_wait(const struct serial *serial, uint32_t sender)
 {
     const uint32_t ends[2] = {hd_issue_source(serial->pipeline, sender),
                               hd_issue_target(serial->pipeline, sender)};
 
-    if (!is_done(serial, sender)) {
+    if (!serial_is_done(serial, sender)) {
         return (struct node){sender, 0};
     }
     for (uint32_t i = 0; i < 2; i++) {
-        if (!is_at(serial, ends[i], sender)) {
-            return (struct node){first_left(serial, ends[i]), 1};
+        if (!serial_is_at(serial, ends[i], sender)) {
+            return (struct node){serial_first_left(serial, ends[i]), 1};
         }
-        const struct node wait = post_wait(serial, ends[i]);
+        const struct node wait = serial_post_wait(serial, ends[i]);
         if (wait.index != HD_NO_ACTION) {
             return wait;
         }
     }
-    return nothing;
+    return serial_nothing;
 }
 
-static void make_ready(struct serial *serial, uint32_t rank)
+static void serial_make_ready(struct serial *serial, uint32_t rank)
 {
     if (!serial->is_ready[rank]) {
         serial->is_ready[rank] = 1;
@@ -142,14 +142,14 @@ static void make_ready(struct serial *serial, uint32_t rank)
     }
 }
 
-static void note(struct serial *serial, uint32_t entry)
+static void serial_note(struct serial *serial, uint32_t entry)
 {
     if (serial->order != NULL) {
         serial->order[serial->done_count + serial->moved_count] = entry;
     }
 }
 
-static void run_actions(struct serial *serial, uint32_t rank)
+static void serial_run_actions(struct serial *serial, uint32_t rank)
 {
     const struct hd_pipeline *const pipeline = serial->pipeline;
     const uint32_t end = (uint32_t)pipeline->rank_begin[rank + 1];
@@ -157,84 +157,86 @@ static void run_actions(struct serial *serial, uint32_t rank)
     while (serial->cursor[rank] < end) {
         const uint32_t index = serial->cursor[rank];
         const struct hd_action *const action = &pipeline->actions[index];
-        if (action_wait(serial, index).index != HD_NO_ACTION) {
+        if (serial_action_wait(serial, index).index != HD_NO_ACTION) {
             return;
         }
-        note(serial, index);
+        serial_note(serial, index);
         serial->cursor[rank]++;
         serial->done_count++;
         if (action->stage > 0) {
-            make_ready(serial, hd_flow_home(pipeline, action->replica, action->stage - 1));
+            serial_make_ready(serial, hd_flow_home(pipeline, action->replica, action->stage - 1));
         }
         if (action->stage + 1 < pipeline->stage_count) {
-            make_ready(serial, hd_flow_home(pipeline, action->replica, action->stage + 1));
+            serial_make_ready(serial, hd_flow_home(pipeline, action->replica, action->stage + 1));
         }
     }
 }
 
-static void begin_group(struct serial *serial, uint32_t rank)
+static void serial_begin_group(struct serial *serial, uint32_t rank)
 {
     const uint32_t head = serial->head[rank];
     const int is_over = head == serial->issue->begin[rank + 1];
     serial->left[rank] = is_over ? 0 : serial->issue->group_end[head] - head;
 }
 
-static void leave(struct serial *serial, uint32_t rank)
+static void serial_leave(struct serial *serial, uint32_t rank)
 {
     assert(serial->left[rank] > 0);
     serial->left[rank]--;
     if (serial->left[rank] == 0) {
         serial->head[rank] = serial->issue->group_end[serial->head[rank]];
-        begin_group(serial, rank);
+        serial_begin_group(serial, rank);
     }
 }
 
-static void move(struct serial *serial, uint32_t sender)
+static void serial_move(struct serial *serial, uint32_t sender)
 {
     const uint32_t source = hd_issue_source(serial->pipeline, sender);
     const uint32_t target = hd_issue_target(serial->pipeline, sender);
 
-    note(serial, sender | HD_SERIAL_TRANSFER);
+    serial_note(serial, sender | HD_SERIAL_TRANSFER);
     serial->is_moved[sender] = 1;
     serial->moved_count++;
-    leave(serial, source);
-    leave(serial, target);
-    make_ready(serial, source);
-    make_ready(serial, target);
+    serial_leave(serial, source);
+    serial_leave(serial, target);
+    serial_make_ready(serial, source);
+    serial_make_ready(serial, target);
 }
 
 /* The first of the rank's group that can move; 0: none can. */
-static uint32_t run_transfer(struct serial *serial, uint32_t rank)
+static uint32_t serial_run_transfer(struct serial *serial, uint32_t rank)
 {
     const struct hd_issue *const issue = serial->issue;
     const uint32_t head = serial->head[rank];
 
     for (uint32_t i = head; i < issue->begin[rank + 1] && i < issue->group_end[head]; i++) {
         const uint32_t sender = issue->sender[i];
-        if (!serial->is_moved[sender] && transfer_wait(serial, sender).index == HD_NO_ACTION) {
-            move(serial, sender);
+        if (!serial->is_moved[sender] &&
+            serial_transfer_wait(serial, sender).index == HD_NO_ACTION) {
+            serial_move(serial, sender);
             return 1;
         }
     }
     return 0;
 }
 
-static struct node next_node(const struct serial *serial, struct node node)
+static struct node serial_next_node(const struct serial *serial, struct node node)
 {
     const struct hd_pipeline *const pipeline = serial->pipeline;
 
     if (!node.is_transfer) {
         /* Its rank stands at an earlier action, or at this one. */
         const uint32_t rank = hd_issue_source(pipeline, node.index);
-        return action_wait(serial, serial->cursor[rank]);
+        return serial_action_wait(serial, serial->cursor[rank]);
     }
-    return transfer_wait(serial, node.index);
+    return serial_transfer_wait(serial, node.index);
 }
 
-static int write_node(const struct serial *serial, struct node node, struct hd_problem *problem)
+static int serial_write_node(const struct serial *serial, struct node node,
+                             struct hd_problem *problem)
 {
     const struct hd_pipeline *const pipeline = serial->pipeline;
-    const struct node next = next_node(serial, node);
+    const struct node next = serial_next_node(serial, node);
     const uint32_t rank = hd_issue_source(pipeline, node.index);
     const uint32_t at = node.is_transfer ? node.index : serial->cursor[rank];
     char texts[2][32];
@@ -248,7 +250,7 @@ static int write_node(const struct serial *serial, struct node node, struct hd_p
 }
 
 /* Two nodes are one if they stand for the same transfer, or for the place of the same rank. */
-static int is_same(const struct serial *serial, struct node a, struct node b)
+static int serial_is_same(const struct serial *serial, struct node a, struct node b)
 {
     if (a.is_transfer || b.is_transfer) {
         return a.is_transfer == b.is_transfer && a.index == b.index;
@@ -256,7 +258,7 @@ static int is_same(const struct serial *serial, struct node a, struct node b)
     return hd_issue_source(serial->pipeline, a.index) == hd_issue_source(serial->pipeline, b.index);
 }
 
-static hd_status refuse_cycle(const struct serial *serial, struct hd_problem *problem)
+static hd_status serial_refuse_cycle(const struct serial *serial, struct hd_problem *problem)
 {
     const struct hd_pipeline *const pipeline = serial->pipeline;
     uint32_t stuck = 0;
@@ -267,15 +269,16 @@ static hd_status refuse_cycle(const struct serial *serial, struct hd_problem *pr
     }
     struct node first = {serial->cursor[stuck], 0};
     for (uint32_t step = 0; step < (HD_ISSUE_GROUP_MAX + 2) * pipeline->rank_count; step++) {
-        first = next_node(serial, first); /* more steps than nodes: surely inside the cycle */
+        first =
+            serial_next_node(serial, first); /* more steps than nodes: surely inside the cycle */
     }
     struct node node = first;
     int fits;
     problem->cycle[0] = '\0';
     do {
-        fits = write_node(serial, node, problem);
-        node = next_node(serial, node);
-    } while (fits && !is_same(serial, node, first));
+        fits = serial_write_node(serial, node, problem);
+        node = serial_next_node(serial, node);
+    } while (fits && !serial_is_same(serial, node, first));
     if (!fits) {
         hd_text_append(problem->cycle, sizeof problem->cycle, "; ...");
     }
@@ -293,24 +296,25 @@ static hd_status refuse_cycle(const struct serial *serial, struct hd_problem *pr
                          first.is_transfer ? "the transfer of " : "", text);
 }
 
-static hd_status run(struct serial *serial, struct hd_problem *problem)
+static hd_status serial_run(struct serial *serial, struct hd_problem *problem)
 {
     const struct hd_pipeline *const pipeline = serial->pipeline;
 
     for (uint32_t rank = pipeline->rank_count; rank > 0; rank--) {
         serial->cursor[rank - 1] = (uint32_t)pipeline->rank_begin[rank - 1];
         serial->head[rank - 1] = serial->issue->begin[rank - 1];
-        begin_group(serial, rank - 1);
-        make_ready(serial, rank - 1);
+        serial_begin_group(serial, rank - 1);
+        serial_make_ready(serial, rank - 1);
     }
     while (serial->ready_count > 0) {
         const uint32_t rank = serial->ready[--serial->ready_count];
         serial->is_ready[rank] = 0;
         do {
-            run_actions(serial, rank);
-        } while (run_transfer(serial, rank));
+            serial_run_actions(serial, rank);
+        } while (serial_run_transfer(serial, rank));
     }
-    return serial->done_count < pipeline->action_count ? refuse_cycle(serial, problem) : HD_OK;
+    return serial->done_count < pipeline->action_count ? serial_refuse_cycle(serial, problem)
+                                                       : HD_OK;
 }
 
 hd_status hd_serial_order(const struct hd_pipeline *pipeline, const struct hd_issue *issue,
@@ -330,7 +334,7 @@ hd_status hd_serial_order(const struct hd_pipeline *pipeline, const struct hd_is
         serial.ready = words + 3 * ranks;
         serial.is_ready = bytes;
         serial.is_moved = bytes + ranks;
-        status = run(&serial, problem);
+        status = serial_run(&serial, problem);
     }
     hd_memory_give(bytes);
     hd_memory_give(words);

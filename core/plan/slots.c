@@ -12,16 +12,16 @@
 
 #include <assert.h>
 
-static uint32_t is_remote(const struct hd_pipeline_channel *channel)
+static uint32_t slots_is_remote(const struct hd_pipeline_channel *channel)
 {
     return channel->source != channel->target;
 }
 
-static uint32_t count_remote(const struct hd_pipeline *pipeline)
+static uint32_t slots_count_remote(const struct hd_pipeline *pipeline)
 {
     uint32_t remote_count = 0;
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        remote_count += is_remote(&pipeline->channels[i]);
+        remote_count += slots_is_remote(&pipeline->channels[i]);
     }
     return remote_count;
 }
@@ -33,7 +33,7 @@ struct slot_list {
     const uint32_t *values;
 };
 
-static hd_status check_list(const struct slot_list *list, struct hd_problem *problem)
+static hd_status slots_check_list(const struct slot_list *list, struct hd_problem *problem)
 {
     if (list->count > 1 && list->count != list->wanted) {
         hd_problem_key(problem, "%s", list->key);
@@ -53,7 +53,7 @@ static hd_status check_list(const struct slot_list *list, struct hd_problem *pro
 }
 
 /* "the depths by boundary are 8 8 7 forward, 2 2 2 backward": the vector that always ends. */
-static void write_depths(const struct hd_pipeline *pipeline, struct hd_problem *problem)
+static void slots_write_depths(const struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     char *const text = problem->remedy;
     const uint32_t capacity_bytes = sizeof problem->remedy - 8;
@@ -64,7 +64,7 @@ static void write_depths(const struct hd_pipeline *pipeline, struct hd_problem *
     hd_text_append(text, capacity_bytes, "give auto, or the depths by boundary,");
     for (uint32_t i = 0; fits && i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        if (!is_remote(channel)) {
+        if (!slots_is_remote(channel)) {
             continue;
         }
         if (channel->direction != direction) {
@@ -79,13 +79,13 @@ static void write_depths(const struct hd_pipeline *pipeline, struct hd_problem *
     }
 }
 
-static void set_transfer(struct hd_pipeline *pipeline, const struct hd_slot_request *request)
+static void slots_set_transfer(struct hd_pipeline *pipeline, const struct hd_slot_request *request)
 {
     uint32_t place = 0;
 
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        if (!is_remote(channel)) {
+        if (!slots_is_remote(channel)) {
             continue;
         }
         if (request->transfer_count == 0) {
@@ -98,8 +98,9 @@ static void set_transfer(struct hd_pipeline *pipeline, const struct hd_slot_requ
 }
 
 /* A source that never ends its plan is refused; the channels then keep what they had. */
-static hd_status give_transfer(struct hd_pipeline *pipeline, const struct hd_slot_request *request,
-                               struct hd_problem *problem)
+static hd_status slots_give_transfer(struct hd_pipeline *pipeline,
+                                     const struct hd_slot_request *request,
+                                     struct hd_problem *problem)
 {
     uint32_t *const before = hd_plan_take(pipeline->channel_count, sizeof *before, problem);
     uint32_t is_short = 0;
@@ -111,7 +112,7 @@ static hd_status give_transfer(struct hd_pipeline *pipeline, const struct hd_slo
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         before[i] = pipeline->channels[i].slots;
     }
-    set_transfer(pipeline, request);
+    slots_set_transfer(pipeline, request);
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         is_short |= pipeline->channels[i].slots < pipeline->channels[i].depth;
     }
@@ -125,7 +126,7 @@ static hd_status give_transfer(struct hd_pipeline *pipeline, const struct hd_slo
     }
     if (problem->law == 6) {
         hd_problem_key(problem, "pipeline.transfer_slots");
-        write_depths(pipeline, problem);
+        slots_write_depths(pipeline, problem);
     }
     hd_memory_give(before);
     return status;
@@ -137,7 +138,7 @@ struct full_pool {
     uint64_t forward, release; /* action indices */
 };
 
-static int find_full_pool(const struct hd_pipeline *pipeline, struct full_pool *pool)
+static int slots_find_full_pool(const struct hd_pipeline *pipeline, struct full_pool *pool)
 {
     const uint64_t end = pipeline->rank_begin[pool->rank + 1];
     uint32_t held = 0;
@@ -165,15 +166,15 @@ static int find_full_pool(const struct hd_pipeline *pipeline, struct full_pool *
     return 0;
 }
 
-static hd_status refuse_pool(const struct hd_pipeline *pipeline, uint32_t stage, uint32_t slots,
-                             struct hd_problem *problem)
+static hd_status slots_refuse_pool(const struct hd_pipeline *pipeline, uint32_t stage,
+                                   uint32_t slots, struct hd_problem *problem)
 {
     struct full_pool pool = {
         .rank = hd_flow_home(pipeline, 0, stage), .stage = stage, .slots = slots};
     uint32_t replica = 0;
     char texts[2][32];
 
-    while (!find_full_pool(pipeline, &pool)) {
+    while (!slots_find_full_pool(pipeline, &pool)) {
         replica++;
         assert(replica < pipeline->replica_count);
         pool.rank = hd_flow_home(pipeline, replica, stage);
@@ -192,13 +193,14 @@ static hd_status refuse_pool(const struct hd_pipeline *pipeline, uint32_t stage,
                          pipeline->retention[stage], slots);
 }
 
-static hd_status check_pools(const struct hd_pipeline *pipeline,
-                             const struct hd_slot_request *request, struct hd_problem *problem)
+static hd_status slots_check_pools(const struct hd_pipeline *pipeline,
+                                   const struct hd_slot_request *request,
+                                   struct hd_problem *problem)
 {
     for (uint32_t stage = 0; request->payload_count > 0 && stage < pipeline->stage_count; stage++) {
         const uint32_t slots = request->payload[request->payload_count == 1 ? 0 : stage];
         if (slots < pipeline->retention[stage]) {
-            return refuse_pool(pipeline, stage, slots, problem);
+            return slots_refuse_pool(pipeline, stage, slots, problem);
         }
     }
     return HD_OK;
@@ -208,20 +210,20 @@ hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
                                  const struct hd_slot_request *request, struct hd_problem *problem)
 {
     const struct slot_list transfer = {"pipeline.transfer_slots", "remote channels",
-                                       request->transfer_count, count_remote(pipeline),
+                                       request->transfer_count, slots_count_remote(pipeline),
                                        request->transfer};
     const struct slot_list payload = {"pipeline.payload_slots", "stages", request->payload_count,
                                       pipeline->stage_count, request->payload};
-    hd_status status = check_list(&transfer, problem);
+    hd_status status = slots_check_list(&transfer, problem);
 
     if (status == HD_OK) {
-        status = check_list(&payload, problem);
+        status = slots_check_list(&payload, problem);
     }
     if (status == HD_OK) {
-        status = check_pools(pipeline, request, problem);
+        status = slots_check_pools(pipeline, request, problem);
     }
     if (status == HD_OK) {
-        status = give_transfer(pipeline, request, problem);
+        status = slots_give_transfer(pipeline, request, problem);
     }
     for (uint32_t stage = 0; status == HD_OK && stage < pipeline->stage_count; stage++) {
         pipeline->payload_slots[stage] =

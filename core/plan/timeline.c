@@ -41,7 +41,7 @@ struct hd_transfer_ticks hd_timeline_transfer(const struct hd_pipeline *pipeline
 }
 
 /* Actions follow each other after the idle ticks that the schedule draws. */
-static void draw(const struct hd_pipeline *pipeline, uint32_t *start)
+static void timeline_draw(const struct hd_pipeline *pipeline, uint32_t *start)
 {
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         uint32_t tick = 0;
@@ -52,8 +52,8 @@ static void draw(const struct hd_pipeline *pipeline, uint32_t *start)
     }
 }
 
-static hd_status refuse_drawn(const struct hd_pipeline *pipeline, const uint32_t *start,
-                              uint32_t index, struct hd_problem *problem)
+static hd_status timeline_refuse_drawn(const struct hd_pipeline *pipeline, const uint32_t *start,
+                                       uint32_t index, struct hd_problem *problem)
 {
     const uint32_t producer = hd_flow_producer(pipeline, &pipeline->actions[index]);
     const uint32_t ready = start[producer] + hd_action_ticks(pipeline->actions[producer].kind);
@@ -71,8 +71,8 @@ static hd_status refuse_drawn(const struct hd_pipeline *pipeline, const uint32_t
 }
 
 /* Names the earliest place, as a reader meets it. */
-static hd_status check_drawn(const struct hd_pipeline *pipeline, const uint32_t *start,
-                             struct hd_problem *problem)
+static hd_status timeline_check_drawn(const struct hd_pipeline *pipeline, const uint32_t *start,
+                                      struct hd_problem *problem)
 {
     uint32_t first = HD_NO_ACTION;
 
@@ -89,11 +89,11 @@ static hd_status check_drawn(const struct hd_pipeline *pipeline, const uint32_t 
     if (first == HD_NO_ACTION) {
         return HD_OK;
     }
-    return refuse_drawn(pipeline, start, first, problem);
+    return timeline_refuse_drawn(pipeline, start, first, problem);
 }
 
-static void fill_symbolic(const struct hd_pipeline *pipeline, const uint32_t *start,
-                          struct hd_timeline *timeline)
+static void timeline_fill_symbolic(const struct hd_pipeline *pipeline, const uint32_t *start,
+                                   struct hd_timeline *timeline)
 {
     for (uint64_t i = 0; i < pipeline->action_count; i++) {
         timeline->start[i] = start[i];
@@ -102,24 +102,24 @@ static void fill_symbolic(const struct hd_pipeline *pipeline, const uint32_t *st
     hd_derive_handoffs(pipeline, start, &timeline->handoffs);
 }
 
-static hd_status fill_drawn(const struct hd_pipeline *pipeline, struct hd_timeline *timeline,
-                            struct hd_problem *problem)
+static hd_status timeline_fill_drawn(const struct hd_pipeline *pipeline,
+                                     struct hd_timeline *timeline, struct hd_problem *problem)
 {
     uint32_t *const start = hd_plan_take(pipeline->action_count, sizeof *start, problem);
 
     if (start == NULL) {
         return HD_NO_MEMORY;
     }
-    draw(pipeline, start);
-    const hd_status status = check_drawn(pipeline, start, problem);
+    timeline_draw(pipeline, start);
+    const hd_status status = timeline_check_drawn(pipeline, start, problem);
     if (status == HD_OK) {
-        fill_symbolic(pipeline, start, timeline);
+        timeline_fill_symbolic(pipeline, start, timeline);
     }
     hd_memory_give(start);
     return status;
 }
 
-static void sum(const struct hd_pipeline *pipeline, struct hd_timeline *timeline)
+static void timeline_sum(const struct hd_pipeline *pipeline, struct hd_timeline *timeline)
 {
     double busiest = -1;
 
@@ -171,16 +171,16 @@ hd_status hd_timeline_create(const struct hd_pipeline *pipeline, uint32_t kind,
         if (made->kind == HD_TIMELINE_COSTED) {
             status = hd_cost_fill(pipeline, costs, made, problem);
         } else if (made->kind == HD_TIMELINE_DRAWN) {
-            status = fill_drawn(pipeline, made, problem);
+            status = timeline_fill_drawn(pipeline, made, problem);
         } else {
-            fill_symbolic(pipeline, pipeline->asap_start, made);
+            timeline_fill_symbolic(pipeline, pipeline->asap_start, made);
         }
     }
     if (status != HD_OK) {
         hd_timeline_destroy(made);
         return status;
     }
-    sum(pipeline, made);
+    timeline_sum(pipeline, made);
     *timeline = made;
     return HD_OK;
 }

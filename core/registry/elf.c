@@ -29,34 +29,34 @@ enum { THIS_ORDER = ELFDATA2LSB };
 enum { THIS_ORDER = ELFDATA2MSB };
 #endif
 
-static int refuse(char *reason, const char *text)
+static int elf_refuse(char *reason, const char *text)
 {
     snprintf(reason, HD_CANDIDATE_REASON_BYTES, "%s", text);
     return 0;
 }
 
-static int check_header(const Elf64_Ehdr *header, char *reason)
+static int elf_check_header(const Elf64_Ehdr *header, char *reason)
 {
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) {
-        return refuse(reason, "not an ELF file");
+        return elf_refuse(reason, "not an ELF file");
     }
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != THIS_ORDER ||
         header->e_machine != THIS_MACHINE) {
-        return refuse(reason, "built for another machine than this one");
+        return elf_refuse(reason, "built for another machine than this one");
     }
     if (header->e_type != ET_DYN) {
-        return refuse(reason, "not a shared object");
+        return elf_refuse(reason, "not a shared object");
     }
     if (header->e_phentsize != sizeof(Elf64_Phdr) || header->e_phnum == 0 ||
         header->e_phnum > HEADER_COUNT_MAX) {
-        return refuse(reason, "its program headers make no sense");
+        return elf_refuse(reason, "its program headers make no sense");
     }
     return 1;
 }
 
 /* A segment past the end would be a SIGBUS when it is touched. */
-static int check_segments(const Elf64_Phdr *headers, uint32_t count, uint64_t file_bytes,
-                          char *reason)
+static int elf_check_segments(const Elf64_Phdr *headers, uint32_t count, uint64_t file_bytes,
+                              char *reason)
 {
     int has_load = 0;
 
@@ -74,33 +74,33 @@ static int check_segments(const Elf64_Phdr *headers, uint32_t count, uint64_t fi
             return 0;
         }
     }
-    return has_load ? 1 : refuse(reason, "it has nothing to load");
+    return has_load ? 1 : elf_refuse(reason, "it has nothing to load");
 }
 
-static int check_opened(int file, char *reason)
+static int elf_check_opened(int file, char *reason)
 {
     Elf64_Phdr headers[HEADER_COUNT_MAX];
     Elf64_Ehdr header;
     struct stat about;
 
     if (fstat(file, &about) != 0) {
-        return refuse(reason, strerror(errno));
+        return elf_refuse(reason, strerror(errno));
     }
     if (!S_ISREG(about.st_mode)) {
-        return refuse(reason, "not a regular file");
+        return elf_refuse(reason, "not a regular file");
     }
     if (pread(file, &header, sizeof header, 0) != (ssize_t)sizeof header) {
-        return refuse(reason, "truncated: shorter than an ELF header");
+        return elf_refuse(reason, "truncated: shorter than an ELF header");
     }
-    if (!check_header(&header, reason)) {
+    if (!elf_check_header(&header, reason)) {
         return 0;
     }
     const size_t bytes = header.e_phnum * sizeof headers[0];
     if (header.e_phoff > (uint64_t)about.st_size ||
         pread(file, headers, bytes, (off_t)header.e_phoff) != (ssize_t)bytes) {
-        return refuse(reason, "truncated: its program headers are past its end");
+        return elf_refuse(reason, "truncated: its program headers are past its end");
     }
-    return check_segments(headers, header.e_phnum, (uint64_t)about.st_size, reason);
+    return elf_check_segments(headers, header.e_phnum, (uint64_t)about.st_size, reason);
 }
 
 int hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES])
@@ -109,9 +109,9 @@ int hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES])
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (file < 0) {
-        return refuse(reason, strerror(errno));
+        return elf_refuse(reason, strerror(errno));
     }
-    const int is_loadable = check_opened(file, reason);
+    const int is_loadable = elf_check_opened(file, reason);
     close(file);
     return is_loadable;
 }

@@ -30,13 +30,13 @@ struct member {
 #member, offsetof(struct table, member) \
     }
 
-static const struct member schedule_members[] = {
+static const struct member load_schedule_members[] = {
     MEMBER(hd_schedule_ops, rank_of),
     MEMBER(hd_schedule_ops, plan),
     {NULL, 0},
 };
 
-static const struct member transport_members[] = {
+static const struct member load_transport_members[] = {
     MEMBER(hd_transport_ops, open),      MEMBER(hd_transport_ops, slot),
     MEMBER(hd_transport_ops, reserve),   MEMBER(hd_transport_ops, post_send),
     MEMBER(hd_transport_ops, post_recv), MEMBER(hd_transport_ops, test),
@@ -44,7 +44,7 @@ static const struct member transport_members[] = {
     MEMBER(hd_transport_ops, close),     {NULL, 0},
 };
 
-static const struct member kernel_members[] = {
+static const struct member load_kernel_members[] = {
     MEMBER(hd_kernel_ops, open),          MEMBER(hd_kernel_ops, close),
     MEMBER(hd_kernel_ops, stage_needs),   MEMBER(hd_kernel_ops, stage_create),
     MEMBER(hd_kernel_ops, stage_destroy), MEMBER(hd_kernel_ops, tensor),
@@ -54,12 +54,12 @@ static const struct member kernel_members[] = {
 };
 
 /* With a stream all five are there; without one the core does their work itself. */
-static const struct member stream_members[] = {
+static const struct member load_stream_members[] = {
     MEMBER(hd_kernel_ops, abort), MEMBER(hd_kernel_ops, allocate), MEMBER(hd_kernel_ops, copy),
     MEMBER(hd_kernel_ops, mark),  MEMBER(hd_kernel_ops, reached),  {NULL, 0},
 };
 
-static const struct member half_members[] = {
+static const struct member load_half_members[] = {
     MEMBER(hd_kernel_ops, backward_input),
     MEMBER(hd_kernel_ops, backward_weight),
     {NULL, 0},
@@ -69,17 +69,17 @@ static const struct member half_members[] = {
 static const struct {
     size_t ops_bytes;
     const struct member *required;
-} kinds[] = {
-    [HD_KIND_SCHEDULE] = {sizeof(struct hd_schedule_ops), schedule_members},
-    [HD_KIND_TRANSPORT] = {sizeof(struct hd_transport_ops), transport_members},
-    [HD_KIND_KERNEL] = {sizeof(struct hd_kernel_ops), kernel_members},
+} load_kinds[] = {
+    [HD_KIND_SCHEDULE] = {sizeof(struct hd_schedule_ops), load_schedule_members},
+    [HD_KIND_TRANSPORT] = {sizeof(struct hd_transport_ops), load_transport_members},
+    [HD_KIND_KERNEL] = {sizeof(struct hd_kernel_ops), load_kernel_members},
 };
 
 /* The descriptor of version 1.0; members after it may be missing. */
 enum { DESCRIPTOR_BYTES_MIN = offsetof(struct hd_plugin, ops) + sizeof(void *) };
 
-__attribute__((format(printf, 2, 3))) static int refuse(struct hd_candidate *candidate,
-                                                        const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int load_refuse(struct hd_candidate *candidate,
+                                                             const char *format, ...)
 {
     va_list arguments;
 
@@ -90,7 +90,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct hd_candidate *can
     return 0;
 }
 
-static int has_member(const void *ops, const struct member *member)
+static int load_has_member(const void *ops, const struct member *member)
 {
     void (*function)(void);
     memcpy(&function, (const char *)ops + member->offset, sizeof function);
@@ -98,65 +98,67 @@ static int has_member(const void *ops, const struct member *member)
 }
 
 /* All of them, or none of them; 0: some. */
-static int is_all_or_none(const void *ops, const struct member *members, int *is_all)
+static int load_is_all_or_none(const void *ops, const struct member *members, int *is_all)
 {
     uint32_t present = 0;
     uint32_t total = 0;
 
     for (; members[total].name != NULL; total++) {
-        present += (uint32_t)has_member(ops, &members[total]);
+        present += (uint32_t)load_has_member(ops, &members[total]);
     }
     *is_all = present == total;
     return present == 0 || present == total;
 }
 
-static int check_kernel(struct hd_candidate *candidate, const void *ops)
+static int load_check_kernel(struct hd_candidate *candidate, const void *ops)
 {
     const int has_stream = (candidate->plugin.capabilities & HD_KERNEL_STREAM) != 0;
     int is_all;
 
-    if (!is_all_or_none(ops, half_members, &is_all)) {
-        return refuse(candidate, "its table has only one of backward_input and backward_weight");
+    if (!load_is_all_or_none(ops, load_half_members, &is_all)) {
+        return load_refuse(candidate,
+                           "its table has only one of backward_input and backward_weight");
     }
-    if (!is_all_or_none(ops, stream_members, &is_all)) {
-        return refuse(candidate,
-                      "its table has only some of abort, allocate, copy, mark and reached");
+    if (!load_is_all_or_none(ops, load_stream_members, &is_all)) {
+        return load_refuse(candidate,
+                           "its table has only some of abort, allocate, copy, mark and reached");
     }
     if (has_stream && !is_all) {
-        return refuse(candidate, "it has a stream, but its table lacks abort, allocate, copy, mark "
-                                 "and reached");
+        return load_refuse(candidate,
+                           "it has a stream, but its table lacks abort, allocate, copy, mark "
+                           "and reached");
     }
     return 1;
 }
 
 /* Copies the table over zeros, so that the core may look at any member it knows. */
-static int take_ops(struct hd_candidate *candidate, const void *ops)
+static int load_take_ops(struct hd_candidate *candidate, const void *ops)
 {
-    const size_t own_bytes = kinds[candidate->plugin.kind].ops_bytes;
-    const struct member *required = kinds[candidate->plugin.kind].required;
+    const size_t own_bytes = load_kinds[candidate->plugin.kind].ops_bytes;
+    const struct member *required = load_kinds[candidate->plugin.kind].required;
     uint32_t bytes;
 
     if (ops == NULL) {
-        return refuse(candidate, "it has no table of operations");
+        return load_refuse(candidate, "it has no table of operations");
     }
     memcpy(&bytes, ops, sizeof bytes);
     if (bytes < sizeof bytes || bytes > 65536) {
-        return refuse(candidate, "its table says that it has %u bytes", bytes);
+        return load_refuse(candidate, "its table says that it has %u bytes", bytes);
     }
     void *copy = calloc(1, own_bytes);
     if (copy == NULL) {
-        return refuse(candidate, "out of memory");
+        return load_refuse(candidate, "out of memory");
     }
     memcpy(copy, ops, bytes < own_bytes ? bytes : own_bytes);
     for (; required->name != NULL; required++) {
-        if (!has_member(copy, required)) {
-            refuse(candidate, "its table of %u bytes lacks %s, which a %s cannot do without", bytes,
-                   required->name, hd_kind_name(candidate->plugin.kind));
+        if (!load_has_member(copy, required)) {
+            load_refuse(candidate, "its table of %u bytes lacks %s, which a %s cannot do without",
+                        bytes, required->name, hd_kind_name(candidate->plugin.kind));
             free(copy);
             return 0;
         }
     }
-    if (candidate->plugin.kind == HD_KIND_KERNEL && !check_kernel(candidate, copy)) {
+    if (candidate->plugin.kind == HD_KIND_KERNEL && !load_check_kernel(candidate, copy)) {
         free(copy);
         return 0;
     }
@@ -164,29 +166,30 @@ static int take_ops(struct hd_candidate *candidate, const void *ops)
     return 1;
 }
 
-static int check_names(struct hd_candidate *candidate)
+static int load_check_names(struct hd_candidate *candidate)
 {
     const struct hd_plugin *plugin = &candidate->plugin;
 
     if (plugin->kind < HD_KIND_SCHEDULE || plugin->kind > HD_KIND_KERNEL) {
-        return refuse(candidate, "its kind is %u, which this heddle does not know", plugin->kind);
+        return load_refuse(candidate, "its kind is %u, which this heddle does not know",
+                           plugin->kind);
     }
     if (plugin->name == NULL || !hd_text_is_name(plugin->name)) {
-        return refuse(candidate, "its name is not of a-z, 0-9 and _, at most 48 bytes");
+        return load_refuse(candidate, "its name is not of a-z, 0-9 and _, at most 48 bytes");
     }
     if (candidate->kind != 0 && candidate->kind != plugin->kind) {
-        return refuse(candidate, "it is a %s, its file name says %s", hd_kind_name(plugin->kind),
-                      hd_kind_name(candidate->kind));
+        return load_refuse(candidate, "it is a %s, its file name says %s",
+                           hd_kind_name(plugin->kind), hd_kind_name(candidate->kind));
     }
     if (candidate->name[0] != '\0' && strcmp(candidate->name, plugin->name) != 0) {
-        return refuse(candidate, "it calls itself %s, its file name says %s", plugin->name,
-                      candidate->name);
+        return load_refuse(candidate, "it calls itself %s, its file name says %s", plugin->name,
+                           candidate->name);
     }
     return 1;
 }
 
 /* Text that a plugin may leave out is empty from here on. */
-static void fill_texts(struct hd_plugin *plugin)
+static void load_fill_texts(struct hd_plugin *plugin)
 {
     const char **const texts[] = {&plugin->summary, &plugin->vendor, &plugin->version,
                                   &plugin->licence, &plugin->source};
@@ -204,34 +207,34 @@ int hd_descriptor_check(struct hd_candidate *candidate, const void *symbol, uint
     const size_t head_bytes = offsetof(struct hd_plugin, kind);
 
     if (readable_bytes != 0 && readable_bytes < head_bytes) {
-        return refuse(candidate, "its symbol hd_plugin has only %llu bytes",
-                      (unsigned long long)readable_bytes);
+        return load_refuse(candidate, "its symbol hd_plugin has only %llu bytes",
+                           (unsigned long long)readable_bytes);
     }
     memcpy(&head, symbol, head_bytes);
     if (head.magic != HD_PLUGIN_MAGIC) {
-        return refuse(candidate, "wrong magic: 0x%llx is no plugin of heddle",
-                      (unsigned long long)head.magic);
+        return load_refuse(candidate, "wrong magic: 0x%llx is no plugin of heddle",
+                           (unsigned long long)head.magic);
     }
     if (head.abi_major != HD_ABI_MAJOR) {
-        return refuse(candidate, "built for ABI %u, this heddle has %u: build it again",
-                      head.abi_major, HD_ABI_MAJOR);
+        return load_refuse(candidate, "built for ABI %u, this heddle has %u: build it again",
+                           head.abi_major, HD_ABI_MAJOR);
     }
     if (head.size < DESCRIPTOR_BYTES_MIN || (readable_bytes != 0 && head.size > readable_bytes)) {
-        return refuse(candidate, "its descriptor says %u bytes: it has %llu, and needs %d",
-                      head.size, (unsigned long long)readable_bytes, DESCRIPTOR_BYTES_MIN);
+        return load_refuse(candidate, "its descriptor says %u bytes: it has %llu, and needs %d",
+                           head.size, (unsigned long long)readable_bytes, DESCRIPTOR_BYTES_MIN);
     }
     memset(&candidate->plugin, 0, sizeof candidate->plugin);
     memcpy(&candidate->plugin, symbol,
            head.size < sizeof head ? head.size : sizeof candidate->plugin);
-    if (!check_names(candidate)) {
+    if (!load_check_names(candidate)) {
         return 0;
     }
     if (!hd_option_table_is_sound(candidate->plugin.options, candidate->plugin.option_count,
                                   reason)) {
-        return refuse(candidate, "%s", reason);
+        return load_refuse(candidate, "%s", reason);
     }
-    fill_texts(&candidate->plugin);
-    if (!take_ops(candidate, candidate->plugin.ops)) {
+    load_fill_texts(&candidate->plugin);
+    if (!load_take_ops(candidate, candidate->plugin.ops)) {
         return 0;
     }
     candidate->kind = candidate->plugin.kind; /* of a file that is named otherwise */
@@ -240,7 +243,7 @@ int hd_descriptor_check(struct hd_candidate *candidate, const void *symbol, uint
 }
 
 /* The symbol, of this very file and not of a library that it needs, and its size. */
-static const void *find_symbol(struct hd_candidate *candidate, void *library, uint64_t *bytes)
+static const void *load_find_symbol(struct hd_candidate *candidate, void *library, uint64_t *bytes)
 {
     const void *symbol = dlsym(library, "hd_plugin");
     struct link_map *own = NULL;
@@ -250,12 +253,12 @@ static const void *find_symbol(struct hd_candidate *candidate, void *library, ui
 
     if (symbol == NULL || dlinfo(library, RTLD_DI_LINKMAP, &own) != 0 ||
         dladdr1(symbol, &about, (void **)&holder, RTLD_DL_LINKMAP) == 0 || holder != own) {
-        refuse(candidate, "it does not export hd_plugin");
+        load_refuse(candidate, "it does not export hd_plugin");
         return NULL;
     }
     dladdr1(symbol, &about, (void **)&entry, RTLD_DL_SYMENT);
     if (entry != NULL && ELF64_ST_TYPE(entry->st_info) == STT_FUNC) {
-        refuse(candidate, "its hd_plugin is a function, not a constant");
+        load_refuse(candidate, "its hd_plugin is a function, not a constant");
         return NULL;
     }
     *bytes = entry != NULL ? entry->st_size : 0;
@@ -273,10 +276,10 @@ void *hd_candidate_open(struct hd_candidate *candidate)
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL) {
         const char *why = dlerror();
-        refuse(candidate, "the loader refuses it: %s", why != NULL ? why : "no reason given");
+        load_refuse(candidate, "the loader refuses it: %s", why != NULL ? why : "no reason given");
         return NULL;
     }
-    const void *symbol = find_symbol(candidate, library, &readable_bytes);
+    const void *symbol = load_find_symbol(candidate, library, &readable_bytes);
     if (symbol != NULL) {
         hd_descriptor_check(candidate, symbol, readable_bytes);
     }

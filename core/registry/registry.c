@@ -22,7 +22,7 @@ struct hd_registry {
 };
 
 /* "heddle_schedule_1f1b.so" into its parts; 0: the name has another form. */
-static int read_file_name(const char *file_name, uint32_t *kind, char name[64])
+static int registry_read_file_name(const char *file_name, uint32_t *kind, char name[64])
 {
     static const char prefix[] = "heddle_";
     const size_t length = strlen(file_name);
@@ -44,7 +44,7 @@ static int read_file_name(const char *file_name, uint32_t *kind, char name[64])
     return 0;
 }
 
-static struct hd_candidate *add_candidate(struct hd_registry *registry, const char *path)
+static struct hd_candidate *registry_add_candidate(struct hd_registry *registry, const char *path)
 {
     if (registry->candidate_count == CANDIDATE_COUNT_MAX || strlen(path) >= PATH_BYTES) {
         return NULL;
@@ -61,7 +61,8 @@ static struct hd_candidate *add_candidate(struct hd_registry *registry, const ch
     }
     memcpy(candidate->path, path, strlen(path) + 1);
     const char *slash = strrchr(path, '/');
-    if (!read_file_name(slash != NULL ? slash + 1 : path, &candidate->kind, candidate->name)) {
+    if (!registry_read_file_name(slash != NULL ? slash + 1 : path, &candidate->kind,
+                                 candidate->name)) {
         candidate->kind = 0;
         candidate->name[0] = '\0';
     }
@@ -70,8 +71,8 @@ static struct hd_candidate *add_candidate(struct hd_registry *registry, const ch
 }
 
 /* The first candidate of this kind and name among `count`; its place, or `count`. */
-static uint32_t place_of(const struct hd_registry *registry, uint32_t count, uint32_t kind,
-                         const char *name)
+static uint32_t registry_place_of(const struct hd_registry *registry, uint32_t count, uint32_t kind,
+                                  const char *name)
 {
     uint32_t i = 0;
     while (i < count && (registry->candidates[i]->kind != kind ||
@@ -81,24 +82,24 @@ static uint32_t place_of(const struct hd_registry *registry, uint32_t count, uin
     return i;
 }
 
-static int is_plugin_file(const struct dirent *entry)
+static int registry_is_plugin_file(const struct dirent *entry)
 {
     uint32_t kind;
     char name[64];
-    return read_file_name(entry->d_name, &kind, name);
+    return registry_read_file_name(entry->d_name, &kind, name);
 }
 
-static int by_name(const struct dirent **left, const struct dirent **right)
+static int registry_by_name(const struct dirent **left, const struct dirent **right)
 {
     return strcmp((*left)->d_name, (*right)->d_name);
 }
 
 /* Adds the plugins of one directory, by name; 0, or errno. */
-static int add_directory(struct hd_registry *registry, const char *directory)
+static int registry_add_directory(struct hd_registry *registry, const char *directory)
 {
     char path[2 * PATH_BYTES];
     struct dirent **entries = NULL;
-    const int count = scandir(directory, &entries, is_plugin_file, by_name);
+    const int count = scandir(directory, &entries, registry_is_plugin_file, registry_by_name);
 
     if (registry->directory_count < DIRECTORY_COUNT_MAX && strlen(directory) < PATH_BYTES) {
         memcpy(registry->directories[registry->directory_count++], directory,
@@ -109,11 +110,11 @@ static int add_directory(struct hd_registry *registry, const char *directory)
     }
     for (int i = 0; i < count; i++) {
         snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name);
-        struct hd_candidate *candidate = add_candidate(registry, path);
+        struct hd_candidate *candidate = registry_add_candidate(registry, path);
         if (candidate != NULL) {
             const uint32_t before = registry->candidate_count - 1;
             candidate->is_shadowed =
-                place_of(registry, before, candidate->kind, candidate->name) < before;
+                registry_place_of(registry, before, candidate->kind, candidate->name) < before;
         }
         free(entries[i]);
     }
@@ -122,7 +123,7 @@ static int add_directory(struct hd_registry *registry, const char *directory)
 }
 
 /* Colon separated; a directory that is not there is no error, but is listed as searched. */
-static void add_environment(struct hd_registry *registry)
+static void registry_add_environment(struct hd_registry *registry)
 {
     const char *path = getenv("HEDDLE_PLUGIN_PATH");
 
@@ -133,14 +134,14 @@ static void add_environment(struct hd_registry *registry)
     char *rest = copy;
     for (char *part; copy != NULL && (part = strsep(&rest, ":")) != NULL;) {
         if (part[0] != '\0') { /* an empty one would be the working directory */
-            add_directory(registry, part);
+            registry_add_directory(registry, part);
         }
     }
     free(copy);
 }
 
 /* <exe>/../lib/heddle/abi1: where the build and an installation have them. */
-static void add_own(struct hd_registry *registry)
+static void registry_add_own(struct hd_registry *registry)
 {
     char path[PATH_BYTES];
     char directory[PATH_BYTES + 32];
@@ -158,7 +159,7 @@ static void add_own(struct hd_registry *registry)
         *slash = '\0';
     }
     snprintf(directory, sizeof directory, "%s/lib/heddle/abi%u", path, HD_ABI_MAJOR);
-    add_directory(registry, directory);
+    registry_add_directory(registry, directory);
 }
 
 hd_status hd_registry_create(uint32_t directory_count, const char *const *directories,
@@ -170,7 +171,7 @@ hd_status hd_registry_create(uint32_t directory_count, const char *const *direct
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
     }
     for (uint32_t i = 0; i < directory_count; i++) {
-        const int error = add_directory(made, directories[i]);
+        const int error = registry_add_directory(made, directories[i]);
         if (error != 0) {
             hd_problem_place(problem, "command line");
             hd_problem_key(problem, "--plugin-dir");
@@ -179,8 +180,8 @@ hd_status hd_registry_create(uint32_t directory_count, const char *const *direct
                                   strerror(error));
         }
     }
-    add_environment(made);
-    add_own(made);
+    registry_add_environment(made);
+    registry_add_own(made);
     *registry = made;
     return HD_OK;
 }
@@ -199,8 +200,8 @@ void hd_registry_destroy(struct hd_registry *registry)
 }
 
 /* Appends to the message of a problem, as far as there is room. */
-__attribute__((format(printf, 3, 4))) static void add(char *text, size_t capacity,
-                                                      const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void registry_add(char *text, size_t capacity,
+                                                               const char *format, ...)
 {
     const size_t length = strlen(text);
     va_list arguments;
@@ -211,8 +212,8 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t capacit
 }
 
 /* Every candidate of that name with its reason, or the nearest name; and where was searched. */
-static hd_status say_not_found(const struct hd_registry *registry, uint32_t kind, const char *name,
-                               struct hd_problem *problem)
+static hd_status registry_say_not_found(const struct hd_registry *registry, uint32_t kind,
+                                        const char *name, struct hd_problem *problem)
 {
     struct hd_nearest nearest = {.wanted = name};
     char text[2048] = "";
@@ -224,10 +225,11 @@ static hd_status say_not_found(const struct hd_registry *registry, uint32_t kind
         }
         hd_nearest_offer(&nearest, candidate->name);
         if (strcmp(candidate->name, name) == 0) {
-            add(text, sizeof text, "%s%s: %s", text[0] != '\0' ? "; " : "", candidate->path,
-                candidate->is_shadowed         ? "an earlier file has the same name"
-                : candidate->reason[0] != '\0' ? candidate->reason
-                                               : "not tried");
+            registry_add(text, sizeof text, "%s%s: %s", text[0] != '\0' ? "; " : "",
+                         candidate->path,
+                         candidate->is_shadowed         ? "an earlier file has the same name"
+                         : candidate->reason[0] != '\0' ? candidate->reason
+                                                        : "not tried");
         }
     }
     hd_problem_key(problem, "%s", hd_kind_name(kind));
@@ -237,7 +239,7 @@ static hd_status say_not_found(const struct hd_registry *registry, uint32_t kind
                               hd_kind_name(kind), name, text);
     }
     for (uint32_t i = 0; i < registry->directory_count; i++) {
-        add(text, sizeof text, "%s%s", i > 0 ? ", " : "", registry->directories[i]);
+        registry_add(text, sizeof text, "%s%s", i > 0 ? ", " : "", registry->directories[i]);
     }
     if (nearest.name != NULL) {
         hd_problem_remedy(problem, "the nearest one is %s; `heddle list %s` shows all",
@@ -250,8 +252,8 @@ static hd_status say_not_found(const struct hd_registry *registry, uint32_t kind
 }
 
 /* The message names the file, for the place is the caller's: where the file is asked for. */
-static hd_status say_unusable(const struct hd_candidate *candidate, uint32_t kind, const char *path,
-                              struct hd_problem *problem)
+static hd_status registry_say_unusable(const struct hd_candidate *candidate, uint32_t kind,
+                                       const char *path, struct hd_problem *problem)
 {
     const char *const word = kind != 0 ? hd_kind_name(kind) : "";
 
@@ -268,8 +270,8 @@ static hd_status say_unusable(const struct hd_candidate *candidate, uint32_t kin
 }
 
 /* A path is that file and nothing else. */
-static hd_status find_file(struct hd_registry *registry, uint32_t kind, const char *path,
-                           const struct hd_candidate **found, struct hd_problem *problem)
+static hd_status registry_find_file(struct hd_registry *registry, uint32_t kind, const char *path,
+                                    const struct hd_candidate **found, struct hd_problem *problem)
 {
     struct hd_candidate *candidate = NULL;
 
@@ -279,7 +281,7 @@ static hd_status find_file(struct hd_registry *registry, uint32_t kind, const ch
         }
     }
     if (candidate == NULL) {
-        candidate = add_candidate(registry, path);
+        candidate = registry_add_candidate(registry, path);
     }
     if (candidate == NULL) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
@@ -289,7 +291,7 @@ static hd_status find_file(struct hd_registry *registry, uint32_t kind, const ch
         hd_candidate_load(candidate);
     }
     if (candidate->reason[0] != '\0' || (kind != 0 && candidate->plugin.kind != kind)) {
-        return say_unusable(candidate, kind, path, problem);
+        return registry_say_unusable(candidate, kind, path, problem);
     }
     *found = candidate;
     return HD_OK;
@@ -301,9 +303,9 @@ hd_status hd_registry_find(struct hd_registry *registry, uint32_t kind, const ch
     const size_t length = strlen(name);
 
     if (strchr(name, '/') != NULL || (length > 3 && strcmp(name + length - 3, ".so") == 0)) {
-        return find_file(registry, kind, name, found, problem);
+        return registry_find_file(registry, kind, name, found, problem);
     }
-    const uint32_t place = place_of(registry, registry->candidate_count, kind, name);
+    const uint32_t place = registry_place_of(registry, registry->candidate_count, kind, name);
     if (place < registry->candidate_count) {
         struct hd_candidate *candidate = registry->candidates[place];
         if (!candidate->is_loaded) {
@@ -314,7 +316,7 @@ hd_status hd_registry_find(struct hd_registry *registry, uint32_t kind, const ch
             return HD_OK;
         }
     }
-    return say_not_found(registry, kind, name, problem);
+    return registry_say_not_found(registry, kind, name, problem);
 }
 
 void hd_registry_load_all(struct hd_registry *registry)
@@ -338,6 +340,6 @@ const struct hd_candidate *hd_registry_at(const struct hd_registry *registry, ui
 
 int hd_registry_knows(const struct hd_registry *registry, const char *kind, const char *name)
 {
-    return place_of(registry, registry->candidate_count, hd_kind_of_name(kind), name) <
+    return registry_place_of(registry, registry->candidate_count, hd_kind_of_name(kind), name) <
            registry->candidate_count;
 }

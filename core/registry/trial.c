@@ -35,20 +35,20 @@ struct trial {
     uint64_t deadline_ns;
 };
 
-static int refuse(struct hd_candidate *candidate, const char *text)
+static int trial_refuse(struct hd_candidate *candidate, const char *text)
 {
     snprintf(candidate->reason, sizeof candidate->reason, "%s", text);
     return 0;
 }
 
 /* Runs before every handler that the parent has registered, so that none of them runs here. */
-static void end_here(void)
+static void trial_end_here(void)
 {
     _exit(1);
 }
 
 /* Neither the constructors' words nor a sanitizer's are for our output; a death leaves no core. */
-static void make_quiet(void)
+static void trial_make_quiet(void)
 {
     static const int deaths[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
     const struct rlimit no_core = {0, 0};
@@ -58,7 +58,7 @@ static void make_quiet(void)
         signal(deaths[i], SIG_DFL);
     }
     setrlimit(RLIMIT_CORE, &no_core);
-    atexit(end_here);
+    atexit(trial_end_here);
     if (nowhere >= 0) {
         dup2(nowhere, STDIN_FILENO);
         dup2(nowhere, STDOUT_FILENO);
@@ -67,7 +67,7 @@ static void make_quiet(void)
 }
 
 /* The texts that the checks do not read, but `heddle inspect` does. */
-static void read_texts(const struct hd_plugin *plugin)
+static void trial_read_texts(const struct hd_plugin *plugin)
 {
     const char *const texts[] = {plugin->summary, plugin->vendor, plugin->version, plugin->licence,
                                  plugin->source};
@@ -81,7 +81,7 @@ static void read_texts(const struct hd_plugin *plugin)
 
 /* As the loader does it at exit, but only those of the plugin itself: others' state is shared with
    the parent.  Nothing is unmapped, for its threads may live on. */
-static void run_destructors(void *library)
+static void trial_run_destructors(void *library)
 {
     struct link_map *own = NULL;
     ElfW(Addr) array = 0, array_bytes = 0, last = 0;
@@ -105,36 +105,36 @@ static void run_destructors(void *library)
     }
 }
 
-_Noreturn static void try_it(struct hd_candidate *candidate, int end)
+_Noreturn static void trial_try_it(struct hd_candidate *candidate, int end)
 {
     struct verdict verdict = {""};
     /* Whoever started us without a stdout has given its number to the pipe. */
     const int pipe = fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    make_quiet();
+    trial_make_quiet();
     void *const library = hd_candidate_open(candidate);
     if (candidate->reason[0] == '\0') {
-        read_texts(&candidate->plugin);
-        run_destructors(library);
+        trial_read_texts(&candidate->plugin);
+        trial_run_destructors(library);
     }
     memcpy(verdict.reason, candidate->reason, sizeof verdict.reason);
     const ssize_t written = write(pipe, &verdict, sizeof verdict);
     _exit(written == (ssize_t)sizeof verdict ? 0 : 1);
 }
 
-static int milliseconds_left(const struct trial *trial)
+static int trial_milliseconds_left(const struct trial *trial)
 {
     const uint64_t now_ns = hd_now_ns();
     return now_ns < trial->deadline_ns ? (int)((trial->deadline_ns - now_ns) / HD_MS_NS) + 1 : 0;
 }
 
 /* 1: a whole message; 0: the child has gone without one; -1: the deadline. */
-static int await_verdict(const struct trial *trial, struct verdict *verdict)
+static int trial_await_verdict(const struct trial *trial, struct verdict *verdict)
 {
     struct pollfd end = {.fd = trial->pipe, .events = POLLIN};
 
-    for (int left; (left = milliseconds_left(trial)) > 0;) {
+    for (int left; (left = trial_milliseconds_left(trial)) > 0;) {
         const int ready = poll(&end, 1, left);
         if (ready > 0) {
             return read(trial->pipe, verdict, sizeof *verdict) == (ssize_t)sizeof *verdict;
@@ -147,13 +147,13 @@ static int await_verdict(const struct trial *trial, struct verdict *verdict)
 }
 
 /* How the child ended.  It may have closed its end and live on: the deadline holds here too. */
-static int await_end(const struct trial *trial)
+static int trial_await_end(const struct trial *trial)
 {
     const struct timespec pause = {.tv_nsec = HD_MS_NS};
     int status = 0;
 
     while (waitpid(trial->child, &status, WNOHANG) == 0) {
-        if (milliseconds_left(trial) == 0) {
+        if (trial_milliseconds_left(trial) == 0) {
             kill(trial->child, SIGKILL);
         }
         nanosleep(&pause, NULL);
@@ -161,21 +161,21 @@ static int await_end(const struct trial *trial)
     return status;
 }
 
-static int judge(struct hd_candidate *candidate, struct trial *trial)
+static int trial_judge(struct hd_candidate *candidate, struct trial *trial)
 {
     struct verdict verdict = {""};
-    const int answer = await_verdict(trial, &verdict);
+    const int answer = trial_await_verdict(trial, &verdict);
 
     if (answer != 0) { /* what there is to know is known */
         kill(trial->child, SIGKILL);
     }
-    const int status = await_end(trial);
+    const int status = trial_await_end(trial);
     if (answer > 0) {
         verdict.reason[sizeof verdict.reason - 1] = '\0';
-        return verdict.reason[0] == '\0' || refuse(candidate, verdict.reason);
+        return verdict.reason[0] == '\0' || trial_refuse(candidate, verdict.reason);
     }
     if (answer < 0) {
-        return refuse(candidate, "its constructors or destructors do not return in time");
+        return trial_refuse(candidate, "its constructors or destructors do not return in time");
     }
     if (WIFSIGNALED(status)) {
         snprintf(candidate->reason, sizeof candidate->reason, "the loader dies of it (signal %d)",
@@ -183,7 +183,7 @@ static int judge(struct hd_candidate *candidate, struct trial *trial)
         return 0;
     }
     /* A constructor's exit, or an assertion of ld.so's own, which is one too. */
-    return refuse(candidate, "loading it ends the process");
+    return trial_refuse(candidate, "loading it ends the process");
 }
 
 int hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns)
@@ -201,7 +201,7 @@ int hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns)
     trial.child = fork();
     if (trial.child == 0) {
         close(ends[0]);
-        try_it(candidate, ends[1]);
+        trial_try_it(candidate, ends[1]);
     }
     const int error = errno;
     close(ends[1]);
@@ -211,7 +211,7 @@ int hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns)
         close(ends[0]);
         return 0;
     }
-    const int passes = judge(candidate, &trial);
+    const int passes = trial_judge(candidate, &trial);
     close(ends[0]);
     return passes;
 }

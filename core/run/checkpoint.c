@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 /* What this rank found out ends the run everywhere. */
-static hd_status blame(struct hd_rank *rank, hd_status status, const struct hd_problem *problem)
+static hd_status checkpoint_blame(struct hd_rank *rank, hd_status status,
+                                  const struct hd_problem *problem)
 {
     assert(problem->exit_code > 0);
     if (status != HD_ABORTED) {
@@ -21,7 +22,7 @@ static hd_status blame(struct hd_rank *rank, hd_status status, const struct hd_p
     return status;
 }
 
-static hd_status meet(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status checkpoint_meet(struct hd_rank *rank, struct hd_problem *problem)
 {
     hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
     const hd_status status = hd_bootstrap_fence(rank->bootstrap, HD_RANK_FAR_NS);
@@ -35,7 +36,7 @@ static hd_status meet(struct hd_rank *rank, struct hd_problem *problem)
 /* --- saving ----------------------------------------------------------------------------------- */
 
 /* The first value that is not finite; `count` if all are. */
-static uint64_t first_wild(const struct hd_tensor *tensor, const void *values)
+static uint64_t checkpoint_first_wild(const struct hd_tensor *tensor, const void *values)
 {
     const uint64_t count = hd_tensor_count(tensor);
     uint64_t i = 0;
@@ -51,10 +52,10 @@ static uint64_t first_wild(const struct hd_tensor *tensor, const void *values)
 }
 
 /* The last update may have gone too far, which the next loss would have shown. */
-static hd_status check_finite(struct hd_rank *rank, const struct hd_tensor *tensor,
-                              struct hd_problem *problem)
+static hd_status checkpoint_check_finite(struct hd_rank *rank, const struct hd_tensor *tensor,
+                                         struct hd_problem *problem)
 {
-    const uint64_t index = first_wild(tensor, rank->ledger->values);
+    const uint64_t index = checkpoint_first_wild(tensor, rank->ledger->values);
 
     if (index == hd_tensor_count(tensor)) {
         return HD_OK;
@@ -66,12 +67,13 @@ static hd_status check_finite(struct hd_rank *rank, const struct hd_tensor *tens
     hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_NONFINITE,
                    "element %llu is not finite after the update, so no checkpoint is written",
                    (unsigned long long)index);
-    return blame(rank, HD_PROTOCOL, problem);
+    return checkpoint_blame(rank, HD_PROTOCOL, problem);
 }
 
 /* One copy of one tensor, into its place; its digest is kept. */
-static hd_status put_copy(struct hd_rank *rank, struct hd_tensor_place place, uint32_t index,
-                          const int *descriptors, struct hd_problem *problem)
+static hd_status checkpoint_put_copy(struct hd_rank *rank, struct hd_tensor_place place,
+                                     uint32_t index, const int *descriptors,
+                                     struct hd_problem *problem)
 {
     struct hd_ledger *const ledger = rank->ledger;
     const uint32_t file = place.copy == HD_MASTER ? HD_CHECKPOINT_MODEL : HD_CHECKPOINT_OPTIMIZER;
@@ -81,7 +83,7 @@ static hd_status put_copy(struct hd_rank *rank, struct hd_tensor_place place, ui
 
     hd_status status = hd_engine_read(rank->engine, place, ledger->values, problem);
     if (status == HD_OK && place.copy == HD_MASTER) {
-        status = check_finite(rank, &ledger->tensors[index], problem);
+        status = checkpoint_check_finite(rank, &ledger->tensors[index], problem);
     }
     if (status != HD_OK) {
         return status;
@@ -91,11 +93,11 @@ static hd_status put_copy(struct hd_rank *rank, struct hd_tensor_place place, ui
     hd_hash_end(&hash, ledger->digests[index][place.copy]);
     const hd_status written = hd_checkpoint_put(descriptors[file], ledger->values, target->bytes,
                                                 target->offset, problem);
-    return written != HD_OK ? blame(rank, written, problem) : HD_OK;
+    return written != HD_OK ? checkpoint_blame(rank, written, problem) : HD_OK;
 }
 
-static hd_status put_stages(struct hd_rank *rank, const int *descriptors,
-                            struct hd_problem *problem)
+static hd_status checkpoint_put_stages(struct hd_rank *rank, const int *descriptors,
+                                       struct hd_problem *problem)
 {
     hd_status status = HD_OK;
 
@@ -105,14 +107,14 @@ static hd_status put_stages(struct hd_rank *rank, const int *descriptors,
         const uint32_t count = rank->session->job->needs[stage].tensor_count;
         for (uint32_t i = 0; status == HD_OK && i < 3 * count; i++) {
             const struct hd_tensor_place place = {local, i / 3, i % 3};
-            status = put_copy(rank, place, rank->ledger->stage_first[stage] + place.index,
-                              descriptors, problem);
+            status = checkpoint_put_copy(
+                rank, place, rank->ledger->stage_first[stage] + place.index, descriptors, problem);
         }
     }
     return status;
 }
 
-static hd_status put_tensors(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status checkpoint_put_tensors(struct hd_rank *rank, struct hd_problem *problem)
 {
     const char *const run = rank->session->rundir.path;
     int descriptors[HD_CHECKPOINT_FILE_COUNT] = {-1, -1};
@@ -121,8 +123,8 @@ static hd_status put_tensors(struct hd_rank *rank, struct hd_problem *problem)
     for (uint32_t file = 0; status == HD_OK && file < HD_CHECKPOINT_FILE_COUNT; file++) {
         status = hd_checkpoint_open(run, file, &descriptors[file], problem);
     }
-    status =
-        status != HD_OK ? blame(rank, status, problem) : put_stages(rank, descriptors, problem);
+    status = status != HD_OK ? checkpoint_blame(rank, status, problem)
+                             : checkpoint_put_stages(rank, descriptors, problem);
     for (uint32_t file = 0; file < HD_CHECKPOINT_FILE_COUNT; file++) {
         if (descriptors[file] >= 0) {
             close(descriptors[file]);
@@ -132,7 +134,7 @@ static hd_status put_tensors(struct hd_rank *rank, struct hd_problem *problem)
 }
 
 /* Every rank's digests, to rank 0. */
-static hd_status gather_digests(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status checkpoint_gather_digests(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
     struct hd_ledger *const ledger = rank->ledger;
@@ -163,7 +165,8 @@ static hd_status gather_digests(struct hd_rank *rank, struct hd_problem *problem
     return HD_OK;
 }
 
-static void fill_state(const struct hd_rank *rank, uint32_t step, struct hd_checkpoint_state *state)
+static void checkpoint_fill_state(const struct hd_rank *rank, uint32_t step,
+                                  struct hd_checkpoint_state *state)
 {
     const struct hd_session *session = rank->session;
 
@@ -183,8 +186,9 @@ static void fill_state(const struct hd_rank *rank, uint32_t step, struct hd_chec
 }
 
 /* Puts the header of one file and says its digest. */
-static hd_status put_header(struct hd_rank *rank, uint32_t file, struct hd_checkpoint_state *state,
-                            struct hd_problem *problem)
+static hd_status checkpoint_put_header(struct hd_rank *rank, uint32_t file,
+                                       struct hd_checkpoint_state *state,
+                                       struct hd_problem *problem)
 {
     const struct hd_ledger *const ledger = rank->ledger;
     const uint32_t is_model = file == HD_CHECKPOINT_MODEL;
@@ -219,14 +223,14 @@ static hd_status put_header(struct hd_rank *rank, uint32_t file, struct hd_check
 }
 
 /* Rank 0: from data that lies there to a checkpoint that has its name. */
-static hd_status finish(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
+static hd_status checkpoint_finish(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
 {
     struct hd_checkpoint_state state;
     hd_status status = HD_OK;
 
-    fill_state(rank, step, &state);
+    checkpoint_fill_state(rank, step, &state);
     for (uint32_t file = 0; status == HD_OK && file < HD_CHECKPOINT_FILE_COUNT; file++) {
-        status = put_header(rank, file, &state, problem);
+        status = checkpoint_put_header(rank, file, &state, problem);
     }
     if (status == HD_OK && rank->session->rundir.metrics >= 0 &&
         fsync(rank->session->rundir.metrics) != 0) {
@@ -235,7 +239,7 @@ static hd_status finish(struct hd_rank *rank, uint32_t step, struct hd_problem *
     if (status == HD_OK) {
         status = hd_checkpoint_commit(rank->session->rundir.path, &state, problem);
     }
-    return status != HD_OK ? blame(rank, status, problem) : HD_OK;
+    return status != HD_OK ? checkpoint_blame(rank, status, problem) : HD_OK;
 }
 
 hd_status hd_rank_save(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
@@ -246,26 +250,26 @@ hd_status hd_rank_save(struct hd_rank *rank, uint32_t step, struct hd_problem *p
     hd_engine_phase(rank->engine, HD_PHASE_SAVE);
     if (rank->rank == 0) {
         status = hd_checkpoint_begin(rank->session->rundir.path, rank->ledger->file_bytes, problem);
-        status = status != HD_OK ? blame(rank, status, problem) : HD_OK;
+        status = status != HD_OK ? checkpoint_blame(rank, status, problem) : HD_OK;
     }
     if (status == HD_OK) {
-        status = meet(rank, problem);
+        status = checkpoint_meet(rank, problem);
     }
     if (status == HD_OK) {
-        status = put_tensors(rank, problem);
+        status = checkpoint_put_tensors(rank, problem);
     }
     if (status == HD_OK) {
-        status = gather_digests(rank, problem);
+        status = checkpoint_gather_digests(rank, problem);
     }
     if (status == HD_OK && rank->rank == 0) {
-        status = finish(rank, step, problem);
+        status = checkpoint_finish(rank, step, problem);
     }
     return status;
 }
 
 /* --- loading ---------------------------------------------------------------------------------- */
 
-static void shape_text(const uint64_t *shape, uint32_t count, char text[96])
+static void checkpoint_shape_text(const uint64_t *shape, uint32_t count, char text[96])
 {
     uint32_t length = (uint32_t)snprintf(text, 96, "[");
 
@@ -278,8 +282,8 @@ static void shape_text(const uint64_t *shape, uint32_t count, char text[96])
     }
 }
 
-static hd_status check_shape(const struct hd_safetensors_tensor *row,
-                             const struct hd_tensor *tensor, struct hd_problem *problem)
+static hd_status checkpoint_check_shape(const struct hd_safetensors_tensor *row,
+                                        const struct hd_tensor *tensor, struct hd_problem *problem)
 {
     char theirs[96], ours[96];
 
@@ -287,14 +291,14 @@ static hd_status check_shape(const struct hd_safetensors_tensor *row,
         memcmp(row->shape, tensor->shape, row->dimension_count * sizeof row->shape[0]) == 0) {
         return HD_OK;
     }
-    shape_text(row->shape, row->dimension_count, theirs);
-    shape_text(tensor->shape, tensor->dimension_count, ours);
+    checkpoint_shape_text(row->shape, row->dimension_count, theirs);
+    checkpoint_shape_text(tensor->shape, tensor->dimension_count, ours);
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                           "has shape %s, and this model needs %s", theirs, ours);
 }
 
-static hd_status load_copy(struct hd_rank *rank, struct hd_tensor_place place, uint32_t index,
-                           struct hd_problem *problem)
+static hd_status checkpoint_load_copy(struct hd_rank *rank, struct hd_tensor_place place,
+                                      uint32_t index, struct hd_problem *problem)
 {
     const struct hd_resume *const resume = rank->session->request.resume;
     const struct hd_ledger *const ledger = rank->ledger;
@@ -313,7 +317,7 @@ static hd_status load_copy(struct hd_rank *rank, struct hd_tensor_place place, u
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                               "is missing: the file is of another model");
     }
-    hd_status status = check_shape(row, tensor, problem);
+    hd_status status = checkpoint_check_shape(row, tensor, problem);
     if (status == HD_OK) {
         status = hd_safetensors_read(file, row, target, problem);
     }
@@ -326,7 +330,7 @@ static hd_status load_copy(struct hd_rank *rank, struct hd_tensor_place place, u
 }
 
 /* What transformers once wrote beside parameters. */
-static int is_derived(const char *name)
+static int checkpoint_is_derived(const char *name)
 {
     static const char end[] = "rotary_emb.inv_freq";
     const size_t length = strlen(name);
@@ -335,7 +339,7 @@ static int is_derived(const char *name)
 }
 
 /* A tensor that nobody asks for is as wrong as one that is missing. */
-static hd_status check_extra(const struct hd_rank *rank, struct hd_problem *problem)
+static hd_status checkpoint_check_extra(const struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_resume *const resume = rank->session->request.resume;
     const struct hd_ledger *const ledger = rank->ledger;
@@ -345,7 +349,7 @@ static hd_status check_extra(const struct hd_rank *rank, struct hd_problem *prob
         const uint32_t wanted = (index + 1) * ledger->tensor_count;
         for (uint32_t i = 0; file->tensor_count != wanted && i < file->tensor_count; i++) {
             const char *const name = file->tensors[i].name;
-            uint32_t is_known = (uint32_t)is_derived(name);
+            uint32_t is_known = (uint32_t)checkpoint_is_derived(name);
             for (uint32_t row = 0; !is_known && row < wanted; row++) {
                 is_known = strcmp(ledger->rows[index][row].name, name) == 0;
             }
@@ -364,7 +368,7 @@ hd_status hd_rank_load(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_resume *const resume = rank->session->request.resume;
     const uint32_t copies = resume->has_optimizer ? 3 : 1;
-    hd_status status = rank->rank == 0 ? check_extra(rank, problem) : HD_OK;
+    hd_status status = rank->rank == 0 ? checkpoint_check_extra(rank, problem) : HD_OK;
 
     hd_engine_phase(rank->engine, HD_PHASE_SAVE);
     for (uint32_t local = 0; local < hd_engine_stage_count(rank->engine); local++) {
@@ -372,12 +376,12 @@ hd_status hd_rank_load(struct hd_rank *rank, struct hd_problem *problem)
         const uint32_t count = rank->session->job->needs[stage].tensor_count;
         for (uint32_t i = 0; status == HD_OK && i < copies * count; i++) {
             const struct hd_tensor_place place = {local, i / copies, i % copies};
-            status =
-                load_copy(rank, place, rank->ledger->stage_first[stage] + place.index, problem);
+            status = checkpoint_load_copy(rank, place,
+                                          rank->ledger->stage_first[stage] + place.index, problem);
         }
     }
     if (status != HD_OK) {
-        return blame(rank, status, problem);
+        return checkpoint_blame(rank, status, problem);
     }
     rank->skipped = resume->state.skipped;
     rank->skipped_in_row = resume->state.skipped_in_row;

@@ -16,7 +16,8 @@ void hd_evaluation_extent(const struct hd_session *session, struct hd_evaluation
         extent->step_count * per_step < all ? extent->step_count * per_step : all;
 }
 
-static hd_status refuse_nonfinite(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
+static hd_status evaluate_refuse_nonfinite(struct hd_rank *rank, uint32_t step,
+                                           struct hd_problem *problem)
 {
     hd_problem_place(problem, "step %u", step);
     hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_NONFINITE,
@@ -26,8 +27,8 @@ static hd_status refuse_nonfinite(struct hd_rank *rank, uint32_t step, struct hd
     return HD_PROTOCOL;
 }
 
-static void show(struct hd_progress *progress, const struct hd_rank *rank, uint32_t step,
-                 uint64_t begin_ns)
+static void evaluate_show(struct hd_progress *progress, const struct hd_rank *rank, uint32_t step,
+                          uint64_t begin_ns)
 {
     const double seconds = (double)(hd_now_ns() - begin_ns) * 1e-9;
     const uint64_t tokens = rank->session->samples_per_step * hd_rank_config(rank)->model.sequence;
@@ -66,7 +67,7 @@ hd_status hd_rank_evaluate(struct hd_rank *rank, struct hd_problem *problem)
             status = hd_rank_meet(rank, step, problem);
         }
         if (status == HD_OK && !rank->result.is_finite) {
-            status = refuse_nonfinite(rank, step, problem);
+            status = evaluate_refuse_nonfinite(rank, step, problem);
         }
         if (status != HD_OK) {
             return status;
@@ -74,7 +75,7 @@ hd_status hd_rank_evaluate(struct hd_rank *rank, struct hd_problem *problem)
         done += batch.count;
         loss += rank->result.loss * ((double)batch.count / (double)extent.sample_count);
         if (rank->rank == 0) {
-            show(&progress, rank, step, begin_ns);
+            evaluate_show(&progress, rank, step, begin_ns);
             results->evaluation.steps_done = step;
         }
     }

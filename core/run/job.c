@@ -14,8 +14,8 @@ uint64_t hd_job_needs(const struct hd_job_plugins *plugins)
     return carrier != NULL ? carrier->plugin.capabilities : 0;
 }
 
-static hd_status contradicts(const struct hd_config *config, const char *key, uint32_t asked,
-                             uint32_t found, struct hd_problem *problem)
+static hd_status job_contradicts(const struct hd_config *config, const char *key, uint32_t asked,
+                                 uint32_t found, struct hd_problem *problem)
 {
     const char *place = hd_config_place(config, "pipeline", key);
 
@@ -30,8 +30,8 @@ static hd_status contradicts(const struct hd_config *config, const char *key, ui
 }
 
 /* P, S and m come from the file; keys that contradict it are refused. */
-static hd_status plan_from_csv(struct hd_config *config, struct hd_pipeline **pipeline,
-                               struct hd_problem *problem)
+static hd_status job_plan_from_csv(struct hd_config *config, struct hd_pipeline **pipeline,
+                                   struct hd_problem *problem)
 {
     struct hd_pipeline_source source = {0};
 
@@ -44,15 +44,15 @@ static hd_status plan_from_csv(struct hd_config *config, struct hd_pipeline **pi
     const uint32_t microbatches = source.microbatch_count;
     status = hd_pipeline_from_actions(&source, pipeline, problem);
     if (status == HD_OK) {
-        status = contradicts(config, "ranks", config->pipeline.ranks, ranks, problem);
+        status = job_contradicts(config, "ranks", config->pipeline.ranks, ranks, problem);
     }
     if (status == HD_OK) {
-        status = contradicts(config, "microbatches", config->pipeline.microbatches, microbatches,
-                             problem);
+        status = job_contradicts(config, "microbatches", config->pipeline.microbatches,
+                                 microbatches, problem);
     }
     if (status == HD_OK && config->pipeline.stages_per_rank > 0) {
-        status = contradicts(config, "stages_per_rank", config->pipeline.stages_per_rank,
-                             stages_per_rank, problem);
+        status = job_contradicts(config, "stages_per_rank", config->pipeline.stages_per_rank,
+                                 stages_per_rank, problem);
     }
     config->pipeline.ranks = ranks;
     config->pipeline.stages_per_rank = stages_per_rank;
@@ -60,9 +60,9 @@ static hd_status plan_from_csv(struct hd_config *config, struct hd_pipeline **pi
     return status;
 }
 
-static hd_status plan_from_schedule(const struct hd_config *config,
-                                    const struct hd_job_plugins *plugins,
-                                    struct hd_pipeline **pipeline, struct hd_problem *problem)
+static hd_status job_plan_from_schedule(const struct hd_config *config,
+                                        const struct hd_job_plugins *plugins,
+                                        struct hd_pipeline **pipeline, struct hd_problem *problem)
 {
     const struct hd_schedule_ops *ops = plugins->schedule->plugin.ops;
     const uint32_t usual = ops->stages_per_rank > 0 ? ops->stages_per_rank : 1;
@@ -89,9 +89,9 @@ static hd_status plan_from_schedule(const struct hd_config *config,
 }
 
 /* What the transport asks of the plan: a hook's needs are its inner's. */
-static hd_status order_transfers(const struct hd_config *config,
-                                 const struct hd_job_plugins *plugins, struct hd_pipeline *pipeline,
-                                 struct hd_problem *problem)
+static hd_status job_order_transfers(const struct hd_config *config,
+                                     const struct hd_job_plugins *plugins,
+                                     struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     pipeline->issue_order = config->transport.issue_order;
     pipeline->is_serial = (hd_job_needs(plugins) & HD_TRANSPORT_SERIAL) != 0;
@@ -113,13 +113,13 @@ hd_status hd_job_plan(struct hd_config *config, const struct hd_job_plugins *plu
 
     *pipeline = NULL;
     hd_status status = hd_config_is_csv(config)
-                           ? plan_from_csv(config, pipeline, problem)
-                           : plan_from_schedule(config, plugins, pipeline, problem);
+                           ? job_plan_from_csv(config, pipeline, problem)
+                           : job_plan_from_schedule(config, plugins, pipeline, problem);
     if (status == HD_OK) {
         status = hd_pipeline_give_slots(*pipeline, &request, problem);
     }
     if (status == HD_OK) {
-        status = order_transfers(config, plugins, *pipeline, problem);
+        status = job_order_transfers(config, plugins, *pipeline, problem);
     }
     if (status != HD_OK) {
         hd_pipeline_destroy(*pipeline);
@@ -129,7 +129,7 @@ hd_status hd_job_plan(struct hd_config *config, const struct hd_job_plugins *plu
 }
 
 /* For a kernel that is only asked what it needs: no device, no peers. */
-static struct hd_host pure_host(const struct hd_job_plugins *plugins)
+static struct hd_host job_pure_host(const struct hd_job_plugins *plugins)
 {
     return (struct hd_host){
         .size = sizeof(struct hd_host),
@@ -139,10 +139,10 @@ static struct hd_host pure_host(const struct hd_job_plugins *plugins)
     };
 }
 
-static hd_status size_stages(struct hd_job *job, struct hd_problem *problem)
+static hd_status job_size_stages(struct hd_job *job, struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = job->pipeline;
-    const struct hd_host host = pure_host(&job->plugins);
+    const struct hd_host host = job_pure_host(&job->plugins);
     const double budget_bytes = job->config->memory.budget_gb * 1e9;
     struct hd_stage_bytes *bytes = hd_memory_take(pipeline->stage_count * sizeof *bytes, 64, "job");
 
@@ -174,7 +174,7 @@ static hd_status size_stages(struct hd_job *job, struct hd_problem *problem)
 
 /* What a kernel computes may depend on the instruction set, so ranks of different ones must
    differ. */
-static const char *instruction_set(void)
+static const char *job_instruction_set(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -187,8 +187,8 @@ static const char *instruction_set(void)
 #endif
 }
 
-static void add_plugin(struct hd_hash *hash, const struct hd_candidate *candidate,
-                       const struct hd_option_value *options)
+static void job_add_plugin(struct hd_hash *hash, const struct hd_candidate *candidate,
+                           const struct hd_option_value *options)
 {
     if (candidate == NULL) {
         hd_hash_add_text(hash, "none");
@@ -203,17 +203,17 @@ static void add_plugin(struct hd_hash *hash, const struct hd_candidate *candidat
     }
 }
 
-static void digest(struct hd_job *job)
+static void job_digest(struct hd_job *job)
 {
     uint8_t bytes[HD_HASH_BYTES];
     struct hd_hash hash;
 
     hd_hash_begin(&hash);
     hd_pipeline_hash(job->pipeline, &hash);
-    add_plugin(&hash, job->plugins.schedule, job->plugins.schedule_options);
-    add_plugin(&hash, job->plugins.transport, job->plugins.transport_options);
-    add_plugin(&hash, job->plugins.inner, job->plugins.inner_options);
-    add_plugin(&hash, job->plugins.kernel, job->plugins.kernel_options);
+    job_add_plugin(&hash, job->plugins.schedule, job->plugins.schedule_options);
+    job_add_plugin(&hash, job->plugins.transport, job->plugins.transport_options);
+    job_add_plugin(&hash, job->plugins.inner, job->plugins.inner_options);
+    job_add_plugin(&hash, job->plugins.kernel, job->plugins.kernel_options);
     for (uint32_t stage = 0; job->needs != NULL && stage < job->pipeline->stage_count; stage++) {
         const struct hd_stage_needs *needs = &job->needs[stage];
         hd_hash_add_u64(&hash, job->model.specs[stage].block_count);
@@ -222,19 +222,19 @@ static void digest(struct hd_job *job)
         hd_hash_add_u64(&hash, needs->parameter_bytes);
         hd_hash_add_u64(&hash, needs->payload_bytes);
     }
-    hd_hash_add_text(&hash, instruction_set());
+    hd_hash_add_text(&hash, job_instruction_set());
     hd_hash_end(&hash, bytes);
     hd_hash_text(bytes, job->hash);
 }
 
 /* The plan splits backwards, and the kernel has only whole ones. */
-static uint32_t lacks_halves(const struct hd_job *job)
+static uint32_t job_lacks_halves(const struct hd_job *job)
 {
     const struct hd_kernel_ops *ops = job->plugins.kernel->plugin.ops;
     return job->pipeline->is_split && (ops->backward_input == NULL || ops->backward_weight == NULL);
 }
 
-static uint32_t has_remote(const struct hd_pipeline *pipeline)
+static uint32_t job_has_remote(const struct hd_pipeline *pipeline)
 {
     uint32_t found = 0;
 
@@ -245,7 +245,7 @@ static uint32_t has_remote(const struct hd_pipeline *pipeline)
 }
 
 /* A thread for what moves by itself would be a switch that does nothing. */
-static hd_status check_progress(const struct hd_job *job, struct hd_problem *problem)
+static hd_status job_check_progress(const struct hd_job *job, struct hd_problem *problem)
 {
     const struct hd_candidate *transport = job->plugins.transport;
     const struct hd_transport_ops *ops = transport->plugin.ops;
@@ -262,7 +262,7 @@ static hd_status check_progress(const struct hd_job *job, struct hd_problem *pro
 }
 
 /* Nor is there an order to choose where every transfer moves by itself. */
-static hd_status check_issue_order(const struct hd_job *job, struct hd_problem *problem)
+static hd_status job_check_issue_order(const struct hd_job *job, struct hd_problem *problem)
 {
     if (job->config->transport.issue_order == HD_ISSUE_CANONICAL || job->pipeline->is_serial) {
         return HD_OK;
@@ -276,7 +276,7 @@ static hd_status check_issue_order(const struct hd_job *job, struct hd_problem *
 }
 
 /* Slots lie where the kernel can reach them, or nothing crosses. */
-static hd_status check_memory(const struct hd_job *job, struct hd_problem *problem)
+static hd_status job_check_memory(const struct hd_job *job, struct hd_problem *problem)
 {
     const struct hd_job_plugins *plugins = &job->plugins;
     const uint32_t is_device = job->needs != NULL && job->needs[0].memory == HD_MEMORY_CUDA;
@@ -291,7 +291,7 @@ static hd_status check_memory(const struct hd_job *job, struct hd_problem *probl
                               "kernel %s lie on a device",
                               plugins->kernel->name);
     }
-    if ((hd_job_needs(plugins) & wanted) != 0 || !has_remote(job->pipeline)) {
+    if ((hd_job_needs(plugins) & wanted) != 0 || !job_has_remote(job->pipeline)) {
         return HD_OK;
     }
     hd_problem_place(problem, "%s", hd_config_place(job->config, "transport", "name"));
@@ -306,7 +306,7 @@ static hd_status check_memory(const struct hd_job *job, struct hd_problem *probl
 
 hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
 {
-    if (lacks_halves(job)) {
+    if (job_lacks_halves(job)) {
         hd_problem_remedy(problem,
                           "use a schedule with whole backwards, or kernels.name=synthetic");
         return hd_problem_set(
@@ -321,18 +321,18 @@ hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
                               "the plan holds two replicas of every stage; their gradients are not "
                               "yet added together, so it plans but does not run");
     }
-    hd_status status = check_progress(job, problem);
+    hd_status status = job_check_progress(job, problem);
     if (status == HD_OK) {
-        status = check_issue_order(job, problem);
+        status = job_check_issue_order(job, problem);
     }
     if (status == HD_OK) {
-        status = check_memory(job, problem);
+        status = job_check_memory(job, problem);
     }
     return status != HD_OK ? status : hd_model_check(&job->model, job->config, problem);
 }
 
 /* A hook wraps one transport that is none itself; no other transport wraps one. */
-static hd_status check_inner(const struct hd_job *job, struct hd_problem *problem)
+static hd_status job_check_inner(const struct hd_job *job, struct hd_problem *problem)
 {
     const struct hd_candidate *transport = job->plugins.transport;
     const struct hd_candidate *inner = job->plugins.inner;
@@ -355,7 +355,7 @@ hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
                         const struct hd_job_plugins *plugins, struct hd_problem *problem)
 {
     *job = (struct hd_job){.config = config, .plugins = *plugins};
-    hd_status status = check_inner(job, problem);
+    hd_status status = job_check_inner(job, problem);
     if (status == HD_OK) {
         status = hd_job_plan(config, plugins, &job->pipeline, problem);
     }
@@ -363,11 +363,11 @@ hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
         status = hd_model_create(config, job->pipeline, &job->model, problem);
     }
     /* A stage that no kernel could run cannot be asked what it needs; its plan is still a plan. */
-    if (status == HD_OK && !job->model.is_short && !lacks_halves(job)) {
-        status = size_stages(job, problem);
+    if (status == HD_OK && !job->model.is_short && !job_lacks_halves(job)) {
+        status = job_size_stages(job, problem);
     }
     if (status == HD_OK) {
-        digest(job);
+        job_digest(job);
     } else {
         hd_job_finish(job);
     }
@@ -391,8 +391,8 @@ struct cost_row {
     double *values; /* [count] */
 };
 
-static hd_status spread(const struct hd_config *config, const struct cost_row *row,
-                        struct hd_problem *problem)
+static hd_status job_spread(const struct hd_config *config, const struct cost_row *row,
+                            struct hd_problem *problem)
 {
     if (row->numbers->count != 1 && row->numbers->count != row->count) {
         hd_problem_place(problem, "%s", hd_config_place(config, "cost", row->key));
@@ -428,7 +428,7 @@ hd_status hd_job_costed(const struct hd_config *config, const struct hd_pipeline
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the costs");
     }
     for (unsigned i = 0; status == HD_OK && i < sizeof rows / sizeof rows[0]; i++) {
-        status = spread(config, &rows[i], problem);
+        status = job_spread(config, &rows[i], problem);
     }
     if (status == HD_OK) {
         const struct hd_timeline_costs costs = {

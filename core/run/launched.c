@@ -36,7 +36,7 @@ void hd_launched_tell(const struct hd_session *session, uint32_t kind, const voi
 
 /* --- the abort ------------------------------------------------------------------------------- */
 
-static void watch_abort(struct hd_session *session, uint64_t now_ns)
+static void launched_watch_abort(struct hd_session *session, uint64_t now_ns)
 {
     struct hd_launched *launched = &session->launched;
     struct hd_board *board = hd_session_board(launched->region);
@@ -58,7 +58,7 @@ static void watch_abort(struct hd_session *session, uint64_t now_ns)
 
 /* --- events --------------------------------------------------------------------------------- */
 
-static uint32_t is_end(const struct hd_launch_event *event)
+static uint32_t launched_is_end(const struct hd_launch_event *event)
 {
     return event->kind == HD_LAUNCH_EXITED || event->kind == HD_LAUNCH_KILLED;
 }
@@ -78,15 +78,16 @@ uint32_t hd_launched_forward(struct hd_session *session, const struct hd_launch_
         atomic_store(&row->is_stopped, event->kind == HD_LAUNCH_STOPPED);
     }
     hd_launched_tell_states(session);
-    watch_abort(session, event->at_ns); /* a rank that leaves has a cause, and did not die of it */
-    if (is_end(event)) {
+    launched_watch_abort(session,
+                         event->at_ns); /* a rank that leaves has a cause, and did not die of it */
+    if (launched_is_end(event)) {
         hd_launched_tell_results(session);
     }
     hd_launched_tell(session, HD_SAY_EVENT, event, sizeof *event);
     return 1;
 }
 
-static void take_event(struct hd_session *session, const struct hd_link_message *message)
+static void launched_take_event(struct hd_session *session, const struct hd_link_message *message)
 {
     struct hd_launch_event event;
 
@@ -97,12 +98,12 @@ static void take_event(struct hd_session *session, const struct hd_link_message 
     event.rank = event.kind == HD_LAUNCH_SIGNALLED ? UINT32_MAX : message->rank;
     event.at_ns = hd_now_ns();
     if (event.kind >= HD_LAUNCH_EXITED && event.kind <= HD_LAUNCH_SIGNALLED) {
-        session->launched.is_done[message->rank] |= (uint8_t)is_end(&event);
+        session->launched.is_done[message->rank] |= (uint8_t)launched_is_end(&event);
         hd_session_on_event(session, session->launched.region, &event);
     }
 }
 
-static void take_abort(struct hd_session *session, const struct hd_link_message *message)
+static void launched_take_abort(struct hd_session *session, const struct hd_link_message *message)
 {
     struct hd_problem problem;
 
@@ -118,7 +119,8 @@ static void take_abort(struct hd_session *session, const struct hd_link_message 
 
 /* --- what the link says --------------------------------------------------------------------- */
 
-static void take_beginning(struct hd_session *session, const struct hd_link_message *message)
+static void launched_take_beginning(struct hd_session *session,
+                                    const struct hd_link_message *message)
 {
     struct beginning beginning;
 
@@ -132,21 +134,22 @@ static void take_beginning(struct hd_session *session, const struct hd_link_mess
     }
 }
 
-static void take_of_hub(struct hd_session *session, const struct hd_link_message *message)
+static void launched_take_of_hub(struct hd_session *session, const struct hd_link_message *message)
 {
     if (message->kind == HD_SAY_BEGIN && !session->launched.has_begun) {
-        take_beginning(session, message);
+        launched_take_beginning(session, message);
     } else if (message->kind == HD_SAY_STATES && session->launched.region != NULL) {
         hd_launched_take_states(session, message);
     } else if (message->kind == HD_SAY_ABORT) {
-        take_abort(session, message);
+        launched_take_abort(session, message);
     }
 }
 
-static void take_of_member(struct hd_session *session, const struct hd_link_message *message)
+static void launched_take_of_member(struct hd_session *session,
+                                    const struct hd_link_message *message)
 {
     if (message->kind == HD_SAY_ABORT || message->kind == HD_LINK_FAILED) {
-        take_abort(session, message);
+        launched_take_abort(session, message);
         return;
     }
     if (session->launched.region == NULL) {
@@ -155,24 +158,24 @@ static void take_of_member(struct hd_session *session, const struct hd_link_mess
     if (message->kind == HD_SAY_STATE) {
         hd_launched_take_states(session, message);
     } else if (message->kind == HD_SAY_EVENT) {
-        take_event(session, message);
+        launched_take_event(session, message);
     } else {
         hd_launched_take_results(session, message);
     }
 }
 
-static void on_message(void *context, const struct hd_link_message *message)
+static void launched_on_message(void *context, const struct hd_link_message *message)
 {
     struct hd_session *session = context;
 
     if (hd_launched_is_member(session)) {
-        take_of_hub(session, message);
+        launched_take_of_hub(session, message);
     } else {
-        take_of_member(session, message);
+        launched_take_of_member(session, message);
     }
 }
 
-static void on_lost(void *context, uint32_t rank)
+static void launched_on_lost(void *context, uint32_t rank)
 {
     struct hd_session *session = context;
     const struct hd_launch_event event = {
@@ -210,7 +213,7 @@ hd_status hd_launched_check_hosts(const struct hd_link *link, const struct hd_pl
 
 hd_status hd_launched_create(struct hd_session *session, struct hd_problem *problem)
 {
-    const struct hd_link_listener listener = {session, on_message, on_lost};
+    const struct hd_link_listener listener = {session, launched_on_message, launched_on_lost};
     struct hd_link *link = session->request.link;
 
     if (link == NULL) {
@@ -239,7 +242,7 @@ void hd_launched_finish(struct hd_session *session)
 }
 
 /* On a host that does not share rank 0's disk the directory is made for the logs alone. */
-static void make_log_directory(struct hd_session *session)
+static void launched_make_log_directory(struct hd_session *session)
 {
     char path[sizeof session->rundir.path + 8];
 
@@ -279,7 +282,7 @@ hd_status hd_launched_await(struct hd_session *session, struct hd_problem *probl
                               hd_link_peer(link, 0)->host);
     }
     if (session->request.has_files) {
-        make_log_directory(session);
+        launched_make_log_directory(session);
     }
     return HD_OK;
 }
@@ -307,7 +310,7 @@ void hd_launched_begin(struct hd_session *session, void *region)
 
 /* --- while it runs -------------------------------------------------------------------------- */
 
-static uint32_t is_silent(const struct hd_session *session, uint32_t rank, uint64_t now_ns)
+static uint32_t launched_is_silent(const struct hd_session *session, uint32_t rank, uint64_t now_ns)
 {
     const struct hd_link *link = session->request.link;
     uint64_t heard_ns = hd_link_heard_ns(link, rank);
@@ -320,7 +323,7 @@ static uint32_t is_silent(const struct hd_session *session, uint32_t rank, uint6
 }
 
 /* What it says next, if it ever does, takes this back. */
-static void note_silence(struct hd_session *session, uint32_t rank)
+static void launched_note_silence(struct hd_session *session, uint32_t rank)
 {
     const struct hd_link *link = session->request.link;
     struct hd_rank_row *row = &hd_session_board(session->launched.region)->rows[rank];
@@ -335,7 +338,7 @@ static void note_silence(struct hd_session *session, uint32_t rank)
 
 /* Of the others nothing can be known without the hub: it is not their silence, and who waits for
    whom is old.  So they count as busy, and only rank 0 as missing. */
-static void forget_waits(struct hd_session *session)
+static void launched_forget_waits(struct hd_session *session)
 {
     struct hd_board *board = hd_session_board(session->launched.region);
     struct hd_rank_state state;
@@ -353,18 +356,18 @@ static void forget_waits(struct hd_session *session)
     }
 }
 
-static void watch_silence(struct hd_session *session, uint64_t now_ns)
+static void launched_watch_silence(struct hd_session *session, uint64_t now_ns)
 {
     struct hd_board *board = hd_session_board(session->launched.region);
 
     for (uint32_t rank = 1; hd_launched_rank(session) == 0 && rank < board->rank_count; rank++) {
-        if (is_silent(session, rank, now_ns)) {
-            note_silence(session, rank);
+        if (launched_is_silent(session, rank, now_ns)) {
+            launched_note_silence(session, rank);
         }
     }
-    if (hd_launched_rank(session) != 0 && is_silent(session, 0, now_ns)) {
-        note_silence(session, 0);
-        forget_waits(session);
+    if (hd_launched_rank(session) != 0 && launched_is_silent(session, 0, now_ns)) {
+        launched_note_silence(session, 0);
+        launched_forget_waits(session);
     }
 }
 
@@ -393,18 +396,18 @@ void hd_launched_tick(struct hd_session *session, uint64_t now_ns)
         launched->told_ns = now_ns;
         hd_launched_tell_states(session);
     }
-    watch_silence(session, now_ns);
-    watch_abort(session, now_ns);
+    launched_watch_silence(session, now_ns);
+    launched_watch_abort(session, now_ns);
 }
 
-static uint32_t is_cut_off(const struct hd_session *session, uint32_t rank)
+static uint32_t launched_is_cut_off(const struct hd_session *session, uint32_t rank)
 {
     const struct hd_board *board = hd_session_board(session->launched.region);
 
     return atomic_load(&board->rows[rank].is_stopped) == IS_SILENT;
 }
 
-static uint32_t has_verdict(const struct hd_session *session)
+static uint32_t launched_has_verdict(const struct hd_session *session)
 {
     const struct hd_link *link = session->request.link;
 
@@ -420,11 +423,12 @@ uint32_t hd_launched_is_settled(const struct hd_session *session)
 
     if (hd_launched_is_member(session)) {
         /* The hub writes files before it speaks. */
-        return has_verdict(session) || (left_ns != 0 && is_cut_off(session, 0)) ||
+        return launched_has_verdict(session) || (left_ns != 0 && launched_is_cut_off(session, 0)) ||
                since_ns > 2 * SETTLE_MS * HD_MS_NS;
     }
     for (uint32_t rank = 1; rank < hd_link_rank_count(session->request.link); rank++) {
-        is_complete &= launched->is_done[rank] || (left_ns != 0 && is_cut_off(session, rank));
+        is_complete &=
+            launched->is_done[rank] || (left_ns != 0 && launched_is_cut_off(session, rank));
     }
     return is_complete || since_ns > SETTLE_MS * HD_MS_NS;
 }

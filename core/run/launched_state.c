@@ -17,7 +17,7 @@ struct lane {
 
 /* --- the board ------------------------------------------------------------------------------ */
 
-static void pack_state(struct hd_board *board, uint32_t rank, struct state *state)
+static void launched_state_pack_state(struct hd_board *board, uint32_t rank, struct state *state)
 {
     const struct hd_rank_row *row = &board->rows[rank];
     const uint64_t now_ns = hd_now_ns();
@@ -32,7 +32,7 @@ static void pack_state(struct hd_board *board, uint32_t rank, struct state *stat
 }
 
 /* Of another process's rank: this parent is the row's only writer here. */
-static void take_state(struct hd_board *board, uint32_t rank, struct state state)
+static void launched_state_take_state(struct hd_board *board, uint32_t rank, struct state state)
 {
     struct hd_rank_row *row = &board->rows[rank];
     const uint64_t now_ns = hd_now_ns();
@@ -57,13 +57,13 @@ void hd_launched_tell_states(struct hd_session *session)
         atomic_store(&hd_session_rank(session, session->launched.region, hd_launched_rank(session))
                           ->clock_offset_ns,
                      hd_clock_last(hd_link_clock(session->request.link)).offset_ns);
-        pack_state(board, hd_launched_rank(session), &state);
+        launched_state_pack_state(board, hd_launched_rank(session), &state);
         hd_launched_tell(session, HD_SAY_STATE, &state, sizeof state);
         return;
     }
     states = calloc(board->rank_count, sizeof *states);
     for (uint32_t rank = 0; states != NULL && rank < board->rank_count; rank++) {
-        pack_state(board, rank, &states[rank]);
+        launched_state_pack_state(board, rank, &states[rank]);
     }
     if (states != NULL) { /* else the next time will do */
         hd_launched_tell(session, HD_SAY_STATES, states, board->rank_count * sizeof *states);
@@ -71,7 +71,8 @@ void hd_launched_tell_states(struct hd_session *session)
     free(states);
 }
 
-static void take_all_states(struct hd_session *session, const struct hd_link_message *message)
+static void launched_state_take_all_states(struct hd_session *session,
+                                           const struct hd_link_message *message)
 {
     struct hd_board *board = hd_session_board(session->launched.region);
     struct state state;
@@ -82,7 +83,7 @@ static void take_all_states(struct hd_session *session, const struct hd_link_mes
     for (uint32_t rank = 0; rank < board->rank_count; rank++) {
         memcpy(&state, (const unsigned char *)message->bytes + rank * sizeof state, sizeof state);
         if (rank != hd_launched_rank(session)) {
-            take_state(board, rank, state);
+            launched_state_take_state(board, rank, state);
         }
     }
 }
@@ -92,10 +93,10 @@ void hd_launched_take_states(struct hd_session *session, const struct hd_link_me
     struct state state;
 
     if (message->kind == HD_SAY_STATES) {
-        take_all_states(session, message);
+        launched_state_take_all_states(session, message);
     } else if (message->byte_count == sizeof state) {
         memcpy(&state, message->bytes, sizeof state);
-        take_state(hd_session_board(session->launched.region), message->rank, state);
+        launched_state_take_state(hd_session_board(session->launched.region), message->rank, state);
     }
 }
 
@@ -128,7 +129,8 @@ void hd_launched_tell_results(struct hd_session *session)
     }
 }
 
-static void take_lane(struct hd_session *session, const struct hd_link_message *message)
+static void launched_state_take_lane(struct hd_session *session,
+                                     const struct hd_link_message *message)
 {
     struct lane lane;
 
@@ -147,7 +149,8 @@ static void take_lane(struct hd_session *session, const struct hd_link_message *
     }
 }
 
-static void take_result(struct hd_session *session, const struct hd_link_message *message)
+static void launched_state_take_result(struct hd_session *session,
+                                       const struct hd_link_message *message)
 {
     struct hd_rank_result *result =
         hd_session_rank(session, session->launched.region, message->rank);
@@ -160,7 +163,8 @@ static void take_result(struct hd_session *session, const struct hd_link_message
     }
 }
 
-static void take_records(struct hd_session *session, const struct hd_link_message *message)
+static void launched_state_take_records(struct hd_session *session,
+                                        const struct hd_link_message *message)
 {
     if (message->byte_count == session->record_count * sizeof(struct hd_record)) {
         memcpy(hd_session_records(session, session->launched.region, message->rank), message->bytes,
@@ -171,10 +175,10 @@ static void take_records(struct hd_session *session, const struct hd_link_messag
 void hd_launched_take_results(struct hd_session *session, const struct hd_link_message *message)
 {
     if (message->kind == HD_SAY_RESULT) {
-        take_result(session, message);
+        launched_state_take_result(session, message);
     } else if (message->kind == HD_SAY_LANE) {
-        take_lane(session, message);
+        launched_state_take_lane(session, message);
     } else if (message->kind == HD_SAY_RECORDS) {
-        take_records(session, message);
+        launched_state_take_records(session, message);
     }
 }

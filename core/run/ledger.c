@@ -7,25 +7,25 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint32_t keeps_checkpoints(const struct hd_session *session)
+static uint32_t ledger_keeps_checkpoints(const struct hd_session *session)
 {
     return session->request.has_files && !session->request.is_evaluation &&
            session->job->config->output.checkpoint_every >= 0;
 }
 
-static hd_status no_memory(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status ledger_no_memory(struct hd_rank *rank, struct hd_problem *problem)
 {
     return hd_rank_leave(rank, HD_NO_MEMORY, "allocating", problem);
 }
 
-static hd_status take(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status ledger_take(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
     struct hd_ledger *ledger = hd_memory_take(sizeof *ledger, 64, "checkpoint");
     uint64_t count = 0;
 
     if (ledger == NULL) {
-        return no_memory(rank, problem);
+        return ledger_no_memory(rank, problem);
     }
     rank->ledger = ledger;
     for (uint32_t stage = 0; stage < session->exchange.stage_count; stage++) {
@@ -50,7 +50,7 @@ static hd_status take(struct hd_rank *rank, struct hd_problem *problem)
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         *rows[i].out = hd_memory_take(rows[i].bytes, 64, "checkpoint");
         if (*rows[i].out == NULL) {
-            return no_memory(rank, problem);
+            return ledger_no_memory(rank, problem);
         }
     }
     return HD_OK;
@@ -77,7 +77,7 @@ void hd_rank_forget_tensors(struct hd_rank *rank)
 }
 
 /* My tensors, one after the other, in the order of my stages. */
-static hd_status describe_mine(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status ledger_describe_mine(struct hd_rank *rank, struct hd_problem *problem)
 {
     struct hd_tensor *const mine = (struct hd_tensor *)(void *)rank->ledger->mine;
     uint64_t largest_bytes = 0;
@@ -96,11 +96,11 @@ static hd_status describe_mine(struct hd_rank *rank, struct hd_problem *problem)
         }
     }
     rank->ledger->values = hd_memory_take(largest_bytes, 64, "checkpoint");
-    return rank->ledger->values != NULL ? HD_OK : no_memory(rank, problem);
+    return rank->ledger->values != NULL ? HD_OK : ledger_no_memory(rank, problem);
 }
 
-static void fill_row(struct hd_safetensors_tensor *row, const struct hd_tensor *tensor,
-                     const char *name)
+static void ledger_fill_row(struct hd_safetensors_tensor *row, const struct hd_tensor *tensor,
+                            const char *name)
 {
     static_assert(HD_DIMENSION_MAX <= HD_SAFETENSORS_DIMENSION_MAX, "a shape fits");
     *row = (struct hd_safetensors_tensor){
@@ -112,7 +112,7 @@ static void fill_row(struct hd_safetensors_tensor *row, const struct hd_tensor *
 }
 
 /* From the blocks of all ranks to the list in global order, and to both files. */
-static void join(struct hd_rank *rank)
+static void ledger_join(struct hd_rank *rank)
 {
     const struct hd_session *session = rank->session;
     struct hd_ledger *const ledger = rank->ledger;
@@ -127,12 +127,13 @@ static void join(struct hd_rank *rank)
         for (uint32_t i = 0; i < row->tensor_count; i++, index++) {
             struct hd_tensor *const tensor = &ledger->tensors[index];
             *tensor = from[i];
-            fill_row(&ledger->rows[HD_CHECKPOINT_MODEL][index], tensor, tensor->name);
+            ledger_fill_row(&ledger->rows[HD_CHECKPOINT_MODEL][index], tensor, tensor->name);
             for (uint32_t moment = 0; moment < 2; moment++) {
                 char *const name = ledger->moment_names[index][moment];
                 snprintf(name, sizeof ledger->moment_names[0][0], "%s.moment%u", tensor->name,
                          moment + 1);
-                fill_row(&ledger->rows[HD_CHECKPOINT_OPTIMIZER][2 * index + moment], tensor, name);
+                ledger_fill_row(&ledger->rows[HD_CHECKPOINT_OPTIMIZER][2 * index + moment], tensor,
+                                name);
             }
         }
     }
@@ -147,12 +148,12 @@ hd_status hd_rank_list_tensors(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
 
-    if (!keeps_checkpoints(session) && session->request.resume == NULL) {
+    if (!ledger_keeps_checkpoints(session) && session->request.resume == NULL) {
         return HD_OK;
     }
-    hd_status status = take(rank, problem);
+    hd_status status = ledger_take(rank, problem);
     if (status == HD_OK) {
-        status = describe_mine(rank, problem);
+        status = ledger_describe_mine(rank, problem);
     }
     if (status != HD_OK) {
         return status;
@@ -163,7 +164,7 @@ hd_status hd_rank_list_tensors(struct hd_rank *rank, struct hd_problem *problem)
     if (status != HD_OK) {
         return hd_rank_leave(rank, status, "comparing tensors", problem);
     }
-    join(rank);
+    ledger_join(rank);
     return HD_OK;
 }
 
@@ -172,7 +173,7 @@ uint32_t hd_rank_is_due(const struct hd_rank *rank, uint32_t step)
     const struct hd_config *config = hd_rank_config(rank);
     const int64_t every = config->output.checkpoint_every;
 
-    if (!keeps_checkpoints(rank->session)) {
+    if (!ledger_keeps_checkpoints(rank->session)) {
         return 0;
     }
     return step == config->train.steps || rank->signal != 0 || (every > 0 && step % every == 0);

@@ -14,23 +14,23 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static hd_status bridge_put(void *context, const char *key, const void *value, uint64_t bytes)
+static hd_status rank_bridge_put(void *context, const char *key, const void *value, uint64_t bytes)
 {
     return hd_bootstrap_put(context, key, value, bytes);
 }
 
-static hd_status bridge_get(void *context, const char *key, void *value, uint64_t bytes,
-                            uint64_t deadline_ns)
+static hd_status rank_bridge_get(void *context, const char *key, void *value, uint64_t bytes,
+                                 uint64_t deadline_ns)
 {
     return hd_bootstrap_get(context, key, value, bytes, deadline_ns);
 }
 
-static hd_status bridge_fence(void *context, uint64_t deadline_ns)
+static hd_status rank_bridge_fence(void *context, uint64_t deadline_ns)
 {
     return hd_bootstrap_fence(context, deadline_ns);
 }
 
-static void bridge_abort(void *context)
+static void rank_bridge_abort(void *context)
 {
     hd_bootstrap_abort(context);
 }
@@ -50,14 +50,14 @@ hd_status hd_rank_leave(struct hd_rank *rank, hd_status status, const char *what
     return status;
 }
 
-static hd_status no_memory(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status rank_no_memory(struct hd_rank *rank, struct hd_problem *problem)
 {
     hd_problem_remedy(problem, "%s", hd_engine_memory_remedy);
     return hd_rank_leave(rank, HD_NO_MEMORY, "allocating", problem);
 }
 
 /* Every channel of this rank is there before its first action. */
-static void say_channels(const struct hd_rank *rank)
+static void rank_say_channels(const struct hd_rank *rank)
 {
     const struct hd_pipeline *pipeline = rank->session->job->pipeline;
     struct hd_channel_stats stats;
@@ -78,7 +78,7 @@ static void say_channels(const struct hd_rank *rank)
     }
 }
 
-static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status rank_create_engine(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
     const struct hd_job *job = session->job;
@@ -98,7 +98,8 @@ static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
         .inner = job->plugins.inner != NULL ? &job->plugins.inner->plugin : NULL,
         .inner_options = job->plugins.inner_options,
         .progress_thread = config->transport.progress_thread,
-        .bootstrap = {rank->bootstrap, bridge_put, bridge_get, bridge_fence, bridge_abort},
+        .bootstrap = {rank->bootstrap, rank_bridge_put, rank_bridge_get, rank_bridge_fence,
+                      rank_bridge_abort},
         .board = rank->board,
         .overlap = config->pipeline.overlap,
         .poison = config->debug.poison,
@@ -111,20 +112,20 @@ static hd_status create_engine(struct hd_rank *rank, struct hd_problem *problem)
     };
     const hd_status status = hd_engine_create(&setup, &rank->engine, problem);
     if (status == HD_OK) {
-        say_channels(rank);
+        rank_say_channels(rank);
     }
     return status;
 }
 
 /* Ranks that disagree on the plan would exchange the wrong messages; they cannot here, after a
  * fork. */
-static hd_status agree(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status rank_agree(struct hd_rank *rank, struct hd_problem *problem)
 {
     const uint32_t rank_count = hd_bootstrap_rank_count(rank->bootstrap);
     char(*all)[HD_HASH_TEXT_BYTES] = hd_memory_take(rank_count * sizeof *all, 64, "exchange");
 
     if (all == NULL) {
-        return no_memory(rank, problem);
+        return rank_no_memory(rank, problem);
     }
     const char *mine = rank->session->job->hash;
     hd_status status =
@@ -143,7 +144,7 @@ static hd_status agree(struct hd_rank *rank, struct hd_problem *problem)
     return status != HD_OK ? hd_rank_leave(rank, status, "comparing plans", problem) : HD_OK;
 }
 
-static hd_status draw_stage(struct hd_rank *rank, uint32_t local, struct hd_problem *problem)
+static hd_status rank_draw_stage(struct hd_rank *rank, uint32_t local, struct hd_problem *problem)
 {
     const struct hd_config *config = hd_rank_config(rank);
     const uint32_t stage = hd_engine_stage(rank->engine, local);
@@ -159,7 +160,7 @@ static hd_status draw_stage(struct hd_rank *rank, uint32_t local, struct hd_prob
         }
         void *values = hd_memory_take(hd_tensor_count(&tensor) * sizeof(double), 64, "initial");
         if (values == NULL) {
-            return no_memory(rank, problem);
+            return rank_no_memory(rank, problem);
         }
         hd_initial_fill(&tensor, config->train.seed, config->model.initial_deviation, values);
         status = hd_engine_write(rank->engine, place, values, problem);
@@ -169,7 +170,7 @@ static hd_status draw_stage(struct hd_rank *rank, uint32_t local, struct hd_prob
 }
 
 /* The first values: drawn, or those of a checkpoint. */
-static hd_status set_parameters(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status rank_set_parameters(struct hd_rank *rank, struct hd_problem *problem)
 {
     hd_status status = HD_OK;
 
@@ -179,13 +180,13 @@ static hd_status set_parameters(struct hd_rank *rank, struct hd_problem *problem
 
     for (uint32_t local = 0; status == HD_OK && local < hd_engine_stage_count(rank->engine);
          local++) {
-        status = draw_stage(rank, local, problem);
+        status = rank_draw_stage(rank, local, problem);
     }
     return status;
 }
 
 /* Room for what this rank's stages read of the corpus, and for the exchange. */
-static hd_status take_buffers(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status rank_take_buffers(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
     const struct hd_config *config = session->job->config;
@@ -201,7 +202,7 @@ static hd_status take_buffers(struct hd_rank *rank, struct hd_problem *problem)
     rank->targets = hd_memory_take(microbatches * tokens * sizeof(int32_t), 64, "tokens");
     if (!rank->block || !rank->blocks || !rank->token_list || !rank->target_list || !rank->tokens ||
         !rank->targets) {
-        return no_memory(rank, problem);
+        return rank_no_memory(rank, problem);
     }
     for (uint64_t i = 0; i < microbatches; i++) {
         rank->token_list[i] = rank->tokens + i * tokens;
@@ -211,8 +212,8 @@ static hd_status take_buffers(struct hd_rank *rank, struct hd_problem *problem)
 }
 
 /* One digest a tensor, then one of all digests in global order (stage, then index). */
-static hd_status digest_stage(struct hd_rank *rank, uint32_t local,
-                              uint8_t (*digests)[HD_HASH_BYTES], struct hd_problem *problem)
+static hd_status rank_digest_stage(struct hd_rank *rank, uint32_t local,
+                                   uint8_t (*digests)[HD_HASH_BYTES], struct hd_problem *problem)
 {
     const uint32_t stage = hd_engine_stage(rank->engine, local);
     hd_status status = HD_OK;
@@ -230,7 +231,7 @@ static hd_status digest_stage(struct hd_rank *rank, uint32_t local,
         const uint64_t bytes = hd_tensor_count(&tensor) * item_bytes;
         void *values = hd_memory_take(bytes, 64, "hash");
         if (values == NULL) {
-            return no_memory(rank, problem);
+            return rank_no_memory(rank, problem);
         }
         status = hd_engine_read(rank->engine, place, values, problem);
         hd_hash_begin(&hash);
@@ -242,8 +243,8 @@ static hd_status digest_stage(struct hd_rank *rank, uint32_t local,
     return status;
 }
 
-static void join_digests(struct hd_rank *rank, const uint8_t (*all)[HD_HASH_BYTES],
-                         uint64_t row_count)
+static void rank_join_digests(struct hd_rank *rank, const uint8_t (*all)[HD_HASH_BYTES],
+                              uint64_t row_count)
 {
     const struct hd_session *session = rank->session;
     struct hd_results *results = hd_session_results(session, rank->region);
@@ -261,7 +262,7 @@ static void join_digests(struct hd_rank *rank, const uint8_t (*all)[HD_HASH_BYTE
     results->has_hash = 1;
 }
 
-static hd_status hash_parameters(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status rank_hash_parameters(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
     const uint64_t row_count = session->digest_count;
@@ -269,13 +270,13 @@ static hd_status hash_parameters(struct hd_rank *rank, struct hd_problem *proble
     uint8_t(*mine)[HD_HASH_BYTES] = hd_memory_take(row_count * HD_HASH_BYTES, 64, "hash");
     uint8_t(*all)[HD_HASH_BYTES] =
         hd_memory_take(rank_count * row_count * HD_HASH_BYTES, 64, "hash");
-    hd_status status = mine != NULL && all != NULL ? HD_OK : no_memory(rank, problem);
+    hd_status status = mine != NULL && all != NULL ? HD_OK : rank_no_memory(rank, problem);
 
     for (uint32_t local = 0; status == HD_OK && local < hd_engine_stage_count(rank->engine);
          local++) {
         const uint32_t offset =
             hd_session_digest_offset(session, hd_engine_stage(rank->engine, local));
-        status = digest_stage(rank, local, mine + offset, problem);
+        status = rank_digest_stage(rank, local, mine + offset, problem);
     }
     if (status == HD_OK) {
         hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
@@ -285,7 +286,7 @@ static hd_status hash_parameters(struct hd_rank *rank, struct hd_problem *proble
                                  : HD_OK;
     }
     if (status == HD_OK && rank->rank == 0) {
-        join_digests(rank, (const uint8_t(*)[HD_HASH_BYTES])all, row_count);
+        rank_join_digests(rank, (const uint8_t(*)[HD_HASH_BYTES])all, row_count);
     }
     hd_memory_give(mine);
     hd_memory_give(all);
@@ -305,7 +306,7 @@ uint64_t hd_rank_held_bytes(void)
 }
 
 /* Both ends leave the same text, and each its own numbers. */
-static void leave_lanes(struct hd_rank *rank)
+static void rank_leave_lanes(struct hd_rank *rank)
 {
     const struct hd_session *session = rank->session;
     const struct hd_pipeline *pipeline = session->job->pipeline;
@@ -329,7 +330,7 @@ static void leave_lanes(struct hd_rank *rank)
 }
 
 /* What the recorder keeps, to the same rows of the region. */
-static void leave_records(struct hd_rank *rank, struct hd_rank_result *result)
+static void rank_leave_records(struct hd_rank *rank, struct hd_rank_result *result)
 {
     const struct hd_session *session = rank->session;
     struct hd_recorder *recorder = hd_engine_recorder(rank->engine);
@@ -348,7 +349,7 @@ static void leave_records(struct hd_rank *rank, struct hd_rank_result *result)
 }
 
 /* Everything of run.json that only this process knows. */
-static void leave_results(struct hd_rank *rank)
+static void rank_leave_results(struct hd_rank *rank)
 {
     const struct hd_session *session = rank->session;
     struct hd_rank_result *result = hd_session_rank(session, rank->region, rank->rank);
@@ -370,20 +371,20 @@ static void leave_results(struct hd_rank *rank)
     result->resident_peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
     result->peak_payload_slots = hd_engine_peak_slots(rank->engine);
     snprintf(result->device, sizeof result->device, "%s", hd_engine_device(rank->engine));
-    leave_lanes(rank);
-    leave_records(rank, result);
+    rank_leave_lanes(rank);
+    rank_leave_records(rank, result);
 }
 
-static hd_status run(struct hd_rank *rank, struct hd_problem *problem)
+static hd_status rank_run(struct hd_rank *rank, struct hd_problem *problem)
 {
     hd_status (*const parts[])(struct hd_rank *, struct hd_problem *) = {
-        create_engine,
-        agree,
+        rank_create_engine,
+        rank_agree,
         hd_rank_list_tensors,
-        set_parameters,
-        take_buffers,
+        rank_set_parameters,
+        rank_take_buffers,
         rank->session->request.is_evaluation ? hd_rank_evaluate : hd_rank_train,
-        hash_parameters,
+        rank_hash_parameters,
     };
     hd_status status = HD_OK;
 
@@ -391,7 +392,7 @@ static hd_status run(struct hd_rank *rank, struct hd_problem *problem)
         status = parts[i](rank, problem);
     }
     if (status == HD_OK) {
-        leave_results(rank);
+        rank_leave_results(rank);
         hd_engine_phase(rank->engine, HD_PHASE_DONE);
     }
     hd_rank_forget_tensors(rank);
@@ -422,7 +423,7 @@ int32_t hd_session_rank_main(void *context, struct hd_bootstrap *bootstrap, void
         hd_board_abort(rank.board, &problem);
         return HD_EXIT_OUTPUT;
     }
-    const hd_status status = run(&rank, &problem);
+    const hd_status status = rank_run(&rank, &problem);
     if (status != HD_OK) {
         hd_log(HD_LOG_INFO, "leaves: %s", problem.message);
         return problem.exit_code > 0 ? problem.exit_code : HD_EXIT_FAILED;

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 /* The kind of a thing in the file system: 'f', 'd', or 0 for none. */
-static char kind_of(const char *directory, const char *name)
+static char resume_kind_of(const char *directory, const char *name)
 {
     char path[4096];
     struct stat facts;
@@ -23,15 +23,16 @@ static char kind_of(const char *directory, const char *name)
     return S_ISDIR(facts.st_mode) ? 'd' : (S_ISREG(facts.st_mode) ? 'f' : 0);
 }
 
-static hd_status open_weights(struct hd_resume *resume, const char *path,
-                              struct hd_problem *problem)
+static hd_status resume_open_weights(struct hd_resume *resume, const char *path,
+                                     struct hd_problem *problem)
 {
     resume->kind = HD_RESUME_WEIGHTS;
     return hd_safetensors_open(&resume->files[HD_CHECKPOINT_MODEL], path, problem);
 }
 
 /* The header must be the one that state.json was written with. */
-static hd_status open_file(struct hd_resume *resume, uint32_t index, struct hd_problem *problem)
+static hd_status resume_open_file(struct hd_resume *resume, uint32_t index,
+                                  struct hd_problem *problem)
 {
     struct hd_safetensors *const file = &resume->files[index];
     char path[4096], text[HD_HASH_TEXT_BYTES];
@@ -61,29 +62,29 @@ static hd_status open_file(struct hd_resume *resume, uint32_t index, struct hd_p
     return HD_OK;
 }
 
-static hd_status open_run(struct hd_resume *resume, uint32_t wants_optimizer,
-                          struct hd_problem *problem)
+static hd_status resume_open_run(struct hd_resume *resume, uint32_t wants_optimizer,
+                                 struct hd_problem *problem)
 {
     resume->kind = HD_RESUME_RUN;
     hd_status status = hd_checkpoint_read_state(resume->directory, &resume->state, problem);
     if (status == HD_OK) {
-        status = open_file(resume, HD_CHECKPOINT_MODEL, problem);
+        status = resume_open_file(resume, HD_CHECKPOINT_MODEL, problem);
     }
     if (status == HD_OK && wants_optimizer) {
-        status = open_file(resume, HD_CHECKPOINT_OPTIMIZER, problem);
+        status = resume_open_file(resume, HD_CHECKPOINT_OPTIMIZER, problem);
         resume->has_optimizer = status == HD_OK;
     }
     return status;
 }
 
-static hd_status open_any(struct hd_resume *resume, const char *path, uint32_t wants_optimizer,
-                          struct hd_problem *problem)
+static hd_status resume_open_any(struct hd_resume *resume, const char *path,
+                                 uint32_t wants_optimizer, struct hd_problem *problem)
 {
     char model[4096];
-    const char kind = kind_of(path, "");
+    const char kind = resume_kind_of(path, "");
 
     if (kind == 'f') {
-        return open_weights(resume, path, problem);
+        return resume_open_weights(resume, path, problem);
     }
     if (strlen(path) + sizeof "/checkpoint/optimizer.safetensors" > sizeof model) {
         hd_problem_place(problem, "--resume");
@@ -94,20 +95,21 @@ static hd_status open_any(struct hd_resume *resume, const char *path, uint32_t w
     if (status != HD_OK) {
         return status;
     }
-    const uint32_t is_run = kind_of(path, "checkpoint") == 'd' || kind_of(path, "run.json") == 'f';
-    if (kind == 'd' && !is_run && kind_of(path, "model.safetensors") == 'f') {
+    const uint32_t is_run =
+        resume_kind_of(path, "checkpoint") == 'd' || resume_kind_of(path, "run.json") == 'f';
+    if (kind == 'd' && !is_run && resume_kind_of(path, "model.safetensors") == 'f') {
         snprintf(model, sizeof model, "%s/model.safetensors", path);
-        return open_weights(resume, model, problem);
+        return resume_open_weights(resume, model, problem);
     }
     snprintf(resume->directory, sizeof resume->directory, "%s", path);
-    return open_run(resume, wants_optimizer, problem);
+    return resume_open_run(resume, wants_optimizer, problem);
 }
 
 hd_status hd_resume_open(struct hd_resume *resume, const char *path, uint32_t wants_optimizer,
                          struct hd_problem *problem)
 {
     *resume = (struct hd_resume){.files = {{.descriptor = -1}, {.descriptor = -1}}};
-    const hd_status status = open_any(resume, path, wants_optimizer, problem);
+    const hd_status status = resume_open_any(resume, path, wants_optimizer, problem);
     if (status == HD_OK) {
         hd_problem_place(problem, "%s", "");
         hd_problem_key(problem, "%s", "");
@@ -152,8 +154,8 @@ void hd_resume_model(const struct hd_job *job, struct hd_checkpoint_model *model
     };
 }
 
-static hd_status check_corpus(const struct hd_resume *resume, const struct hd_job *job,
-                              const struct hd_corpus *corpus, struct hd_problem *problem)
+static hd_status resume_check_corpus(const struct hd_resume *resume, const struct hd_job *job,
+                                     const struct hd_corpus *corpus, struct hd_problem *problem)
 {
     const char *const place = hd_config_place(job->config, "data", "corpus");
     char text[HD_HASH_TEXT_BYTES];
@@ -212,41 +214,41 @@ hd_status hd_resume_check_run(const struct hd_resume *resume, const struct hd_jo
                               "is %u, and the checkpoint in %.300s is of step %u",
                               job->config->train.steps, resume->directory, resume->state.step);
     }
-    return check_corpus(resume, job, corpus, problem);
+    return resume_check_corpus(resume, job, corpus, problem);
 }
 
 /* --- metrics ---------------------------------------------------------------------------------- */
 
-static double number_of(const cJSON *object, const char *name)
+static double resume_number_of(const cJSON *object, const char *name)
 {
     const cJSON *const item = cJSON_GetObjectItemCaseSensitive(object, name);
     return cJSON_IsNumber(item) ? item->valuedouble : NAN;
 }
 
 /* 1 when the line is one of a step that the checkpoint has; its numbers are then kept. */
-static uint32_t keep_line(struct hd_resume *resume, const char *line)
+static uint32_t resume_keep_line(struct hd_resume *resume, const char *line)
 {
     cJSON *const object = cJSON_Parse(line);
-    const double step = number_of(object, "step");
+    const double step = resume_number_of(object, "step");
     const uint32_t is_kept = step >= 1 && step <= resume->state.step;
 
     if (is_kept) {
         const uint32_t row = (uint32_t)step - 1;
-        resume->losses[row] = number_of(object, "loss");
-        resume->grad_norms[row] = number_of(object, "grad_norm");
-        resume->step_seconds[row] = number_of(object, "step_seconds");
+        resume->losses[row] = resume_number_of(object, "loss");
+        resume->grad_norms[row] = resume_number_of(object, "grad_norm");
+        resume->step_seconds[row] = resume_number_of(object, "step_seconds");
     }
     cJSON_Delete(object);
     return is_kept;
 }
 
-static void copy_lines(struct hd_resume *resume, FILE *from, FILE *to)
+static void resume_copy_lines(struct hd_resume *resume, FILE *from, FILE *to)
 {
     char *line = NULL;
     size_t capacity = 0;
 
     while (from != NULL && getline(&line, &capacity, from) >= 0) {
-        if (keep_line(resume, line)) {
+        if (resume_keep_line(resume, line)) {
             fputs(line, to);
         }
     }
@@ -279,7 +281,7 @@ hd_status hd_resume_metrics(struct hd_resume *resume, const struct hd_rundir *ru
     }
     const int length = snprintf(path, sizeof path, "%s/metrics.jsonl", resume->directory);
     FILE *const from = length < (int)sizeof path ? fopen(path, "re") : NULL;
-    copy_lines(resume, from, to);
+    resume_copy_lines(resume, from, to);
     if (from != NULL) {
         fclose(from);
     } else {

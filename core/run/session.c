@@ -13,61 +13,7 @@
 /* REST_MS: how long after a death the others may take to come to rest. */
 enum { REST_MS = 1000 };
 
-struct hd_board *hd_session_board(void *region)
-{
-    return region;
-}
-
-static void *at(void *region, uint64_t offset)
-{
-    return (unsigned char *)region + offset;
-}
-
-struct hd_results *hd_session_results(const struct hd_session *session, void *region)
-{
-    return at(region, session->results_offset);
-}
-
-static double *step_numbers(const struct hd_session *session, void *region, uint32_t row)
-{
-    return (double *)at(region, session->steps_offset) +
-           (uint64_t)row * session->job->config->train.steps;
-}
-
-double *hd_session_losses(const struct hd_session *session, void *region)
-{
-    return step_numbers(session, region, 0);
-}
-
-double *hd_session_norms(const struct hd_session *session, void *region)
-{
-    return step_numbers(session, region, 1);
-}
-
-double *hd_session_step_seconds(const struct hd_session *session, void *region)
-{
-    return step_numbers(session, region, 2);
-}
-
-struct hd_rank_result *hd_session_rank(const struct hd_session *session, void *region,
-                                       uint32_t rank)
-{
-    assert(rank < session->job->pipeline->rank_count);
-    return (struct hd_rank_result *)at(region, session->ranks_offset) + rank;
-}
-
-struct hd_session_lane *hd_session_lane(const struct hd_session *session, void *region,
-                                        uint32_t channel)
-{
-    return (struct hd_session_lane *)at(region, session->lanes_offset) + channel;
-}
-
-struct hd_record *hd_session_records(const struct hd_session *session, void *region, uint32_t rank)
-{
-    return (struct hd_record *)at(region, session->records_offset) + rank * session->record_count;
-}
-
-static uint64_t place(uint64_t *end, uint64_t bytes)
+static uint64_t session_place(uint64_t *end, uint64_t bytes)
 {
     const uint64_t offset = (*end + 63) / 64 * 64;
 
@@ -75,7 +21,7 @@ static uint64_t place(uint64_t *end, uint64_t bytes)
     return offset;
 }
 
-static void lay_out(struct hd_session *session)
+static void session_lay_out(struct hd_session *session)
 {
     const struct hd_job *job = session->job;
     const struct hd_pipeline *pipeline = job->pipeline;
@@ -92,16 +38,17 @@ static void lay_out(struct hd_session *session)
     if (job->config->output.trace) {
         session->record_count = session->actions_max * job->config->output.trace_steps;
     }
-    session->results_offset = place(&end, sizeof(struct hd_results));
-    session->steps_offset = place(&end, 3ull * job->config->train.steps * sizeof(double));
-    session->ranks_offset = place(&end, rank_count * sizeof(struct hd_rank_result));
-    session->lanes_offset = place(&end, session->remote_count * sizeof(struct hd_session_lane));
+    session->results_offset = session_place(&end, sizeof(struct hd_results));
+    session->steps_offset = session_place(&end, 3ull * job->config->train.steps * sizeof(double));
+    session->ranks_offset = session_place(&end, rank_count * sizeof(struct hd_rank_result));
+    session->lanes_offset =
+        session_place(&end, session->remote_count * sizeof(struct hd_session_lane));
     session->records_offset =
-        place(&end, rank_count * session->record_count * sizeof(struct hd_record));
+        session_place(&end, rank_count * session->record_count * sizeof(struct hd_record));
     session->region_bytes = end;
 }
 
-static hd_status lay_out_exchange(struct hd_session *session, struct hd_problem *problem)
+static hd_status session_lay_out_exchange(struct hd_session *session, struct hd_problem *problem)
 {
     const struct hd_job *job = session->job;
     const struct hd_pipeline *pipeline = job->pipeline;
@@ -135,12 +82,12 @@ static hd_status lay_out_exchange(struct hd_session *session, struct hd_problem 
 }
 
 /* A kernel without terms (synthetic) reads no tokens that matter, and trains nothing. */
-static uint32_t has_loss(const struct hd_job *job)
+static uint32_t session_has_loss(const struct hd_job *job)
 {
     return job->needs[job->pipeline->stage_count - 1].term_count > 0;
 }
 
-static hd_status open_corpus(struct hd_session *session, struct hd_problem *problem)
+static hd_status session_open_corpus(struct hd_session *session, struct hd_problem *problem)
 {
     const struct hd_config *config = session->job->config;
     const struct hd_corpus_request request = {
@@ -152,7 +99,7 @@ static hd_status open_corpus(struct hd_session *session, struct hd_problem *prob
         .samples_per_step = session->request.is_evaluation ? 1 : session->samples_per_step,
     };
 
-    if (!has_loss(session->job)) {
+    if (!session_has_loss(session->job)) {
         return HD_OK;
     }
     return hd_corpus_open(&request, &session->corpus, problem);
@@ -176,15 +123,15 @@ hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
         status = hd_launched_create(session, problem);
     }
     if (status == HD_OK) {
-        status = open_corpus(session, problem);
+        status = session_open_corpus(session, problem);
     }
     if (status == HD_OK) {
-        status = lay_out_exchange(session, problem);
+        status = session_lay_out_exchange(session, problem);
     }
     if (status == HD_OK) {
         status = hd_session_start(session, problem);
     }
-    lay_out(session);
+    session_lay_out(session);
     if (status != HD_OK) {
         hd_session_finish(session);
     }
@@ -202,15 +149,15 @@ void hd_session_finish(struct hd_session *session)
     session->report = NULL;
 }
 
-static const char *signal_word(int signal)
+static const char *session_signal_word(int signal)
 {
     const char *word = strsignal(signal);
     return word != NULL ? word : "an unknown signal";
 }
 
 /* The others run until they wait for the dead one; only then is it clear who waits for whom. */
-static void note_death(struct hd_session *session, struct hd_board *board,
-                       const struct hd_launch_event *event)
+static void session_note_death(struct hd_session *session, struct hd_board *board,
+                               const struct hd_launch_event *event)
 {
     atomic_store(&board->rows[event->rank].is_dead, 1u);
     if (session->death.kind == 0) {
@@ -219,7 +166,7 @@ static void note_death(struct hd_session *session, struct hd_board *board,
 }
 
 /* "rank 2 died at 2F3, killed by signal 9 (Killed)": the row says where it was. */
-static void blame_death(const struct hd_session *session, struct hd_board *board)
+static void session_blame_death(const struct hd_session *session, struct hd_board *board)
 {
     const struct hd_launch_event *event = &session->death;
     struct hd_problem problem = {0};
@@ -231,7 +178,7 @@ static void blame_death(const struct hd_session *session, struct hd_board *board
                        hd_link_peer(session->request.link, event->rank)->host);
     } else if (event->kind == HD_LAUNCH_KILLED) {
         hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "%s, killed by signal %d (%s)", line,
-                       event->signal, signal_word(event->signal));
+                       event->signal, session_signal_word(event->signal));
     } else {
         hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_FAILED, "%s, with exit code %d", line,
                        event->exit_code);
@@ -239,7 +186,8 @@ static void blame_death(const struct hd_session *session, struct hd_board *board
     hd_board_abort(board, &problem);
 }
 
-static void blame_stop(const struct hd_session *session, struct hd_board *board, uint64_t now_ns)
+static void session_blame_stop(const struct hd_session *session, struct hd_board *board,
+                               uint64_t now_ns)
 {
     const uint64_t limit_ns = hd_board_timeout_ns(board, hd_board_newest_step(board));
 
@@ -261,7 +209,8 @@ static void blame_stop(const struct hd_session *session, struct hd_board *board,
 }
 
 /* A signal asks for the end of the step; if that does not come in time, the run ends as it is. */
-static void blame_signal(struct hd_session *session, struct hd_board *board, uint64_t now_ns)
+static void session_blame_signal(struct hd_session *session, struct hd_board *board,
+                                 uint64_t now_ns)
 {
     struct hd_problem problem = {0};
 
@@ -270,11 +219,11 @@ static void blame_signal(struct hd_session *session, struct hd_board *board, uin
     }
     hd_problem_set(&problem, HD_TIMEOUT, 128 + session->signal,
                    "signal %d (%s): the step did not end within %.1f s", session->signal,
-                   signal_word(session->signal), (double)board->timeout_ns * 1e-9);
+                   session_signal_word(session->signal), (double)board->timeout_ns * 1e-9);
     hd_board_abort(board, &problem);
 }
 
-static void tick(struct hd_session *session, struct hd_board *board, uint64_t now_ns)
+static void session_tick(struct hd_session *session, struct hd_board *board, uint64_t now_ns)
 {
     /* A tick this late: the parent itself was stopped, so what it saw before counts anew. */
     if (session->last_tick_ns > 0 && now_ns - session->last_tick_ns > HD_S_NS) {
@@ -290,17 +239,17 @@ static void tick(struct hd_session *session, struct hd_board *board, uint64_t no
     if (session->death.kind != 0) {
         if ((hd_launched_is_current(session, now_ns) && hd_board_is_at_rest(board, now_ns)) ||
             now_ns - session->death.at_ns > REST_MS * HD_MS_NS) {
-            blame_death(session, board);
+            session_blame_death(session, board);
         }
     } else {
-        blame_stop(session, board, now_ns);
-        blame_signal(session, board, now_ns);
+        session_blame_stop(session, board, now_ns);
+        session_blame_signal(session, board, now_ns);
     }
 }
 
 /* Is it of use who was where?  When a peer was lost or late, or steps were on; before the first one
    nobody waits for anybody, and the cause says all. */
-static uint32_t has_hang(const struct hd_board *board, int32_t exit_code)
+static uint32_t session_has_hang(const struct hd_board *board, int32_t exit_code)
 {
     uint32_t has_begun = exit_code == HD_EXIT_PEER;
     struct hd_rank_state state;
@@ -313,17 +262,17 @@ static uint32_t has_hang(const struct hd_board *board, int32_t exit_code)
 }
 
 /* All ranks are gone: whatever the region holds is read now. */
-static void end(struct hd_session *session, void *region)
+static void session_end(struct hd_session *session, void *region)
 {
     struct hd_board *board = hd_session_board(region);
     struct hd_problem late = {0};
 
     if (session->death.kind != 0 && !hd_board_is_aborted(board)) {
-        blame_death(session, board); /* nobody was left to come to rest */
+        session_blame_death(session, board); /* nobody was left to come to rest */
     }
     if (hd_board_is_aborted(board)) {
         const uint32_t is_known = hd_board_cause(board, &session->problem);
-        if (is_known && has_hang(board, session->problem.exit_code)) {
+        if (is_known && session_has_hang(board, session->problem.exit_code)) {
             session->report = strndup(board->report, sizeof board->report);
         }
     }
@@ -346,8 +295,9 @@ static void end(struct hd_session *session, void *region)
 }
 
 /* A plugin may call exit(0) in the middle: the board knows better. */
-static uint32_t has_ended_well(const struct hd_session *session, const struct hd_board *board,
-                               const struct hd_launch_event *event)
+static uint32_t session_has_ended_well(const struct hd_session *session,
+                                       const struct hd_board *board,
+                                       const struct hd_launch_event *event)
 {
     const int32_t wanted = session->signal != 0 ? 128 + session->signal : 0;
     struct hd_rank_state state;
@@ -357,12 +307,12 @@ static uint32_t has_ended_well(const struct hd_session *session, const struct hd
 }
 
 /* Of a launched run one process was told to end at once: then all do. */
-static void end_by_signal(struct hd_session *session, struct hd_board *board)
+static void session_end_by_signal(struct hd_session *session, struct hd_board *board)
 {
     struct hd_problem problem = {0};
 
     hd_problem_set(&problem, HD_ABORTED, 128 + session->signal, "ended by signal %d (%s)",
-                   session->signal, signal_word(session->signal));
+                   session->signal, session_signal_word(session->signal));
     hd_board_abort(board, &problem);
 }
 
@@ -373,19 +323,19 @@ uint32_t hd_session_on_event(struct hd_session *session, void *region,
 
     switch (event->kind) {
     case HD_LAUNCH_EXITED:
-        if (!has_ended_well(session, board, event)) {
-            note_death(session, board, event);
+        if (!session_has_ended_well(session, board, event)) {
+            session_note_death(session, board, event);
         }
         break;
     case HD_LAUNCH_KILLED:
         if (session->signal == 0) { /* else the second signal killed it */
-            note_death(session, board, event);
+            session_note_death(session, board, event);
         } else if (session->request.link != NULL) {
-            end_by_signal(session, board);
+            session_end_by_signal(session, board);
         }
         break;
     case HD_LAUNCH_LOST:
-        note_death(session, board, event);
+        session_note_death(session, board, event);
         break;
     case HD_LAUNCH_STOPPED:
         atomic_store(&board->rows[event->rank].stopped_ns, event->at_ns);
@@ -404,11 +354,11 @@ uint32_t hd_session_on_event(struct hd_session *session, void *region,
         atomic_store(&board->stop_signal, event->signal);
         break;
     case HD_LAUNCH_TICK:
-        tick(session, board, event->at_ns);
+        session_tick(session, board, event->at_ns);
         hd_launched_tick(session, event->at_ns);
         break;
     case HD_LAUNCH_ENDED:
-        end(session, region);
+        session_end(session, region);
         break;
     default:
         break;
@@ -416,7 +366,7 @@ uint32_t hd_session_on_event(struct hd_session *session, void *region,
     return hd_board_is_aborted(board);
 }
 
-static uint32_t on_event(void *context, void *region, const struct hd_launch_event *event)
+static uint32_t session_on_event(void *context, void *region, const struct hd_launch_event *event)
 {
     if (hd_launched_forward(context, event)) {
         return hd_board_is_aborted(hd_session_board(region));
@@ -424,13 +374,13 @@ static uint32_t on_event(void *context, void *region, const struct hd_launch_eve
     return hd_session_on_event(context, region, event);
 }
 
-static uint32_t is_settled(void *context, void *region)
+static uint32_t session_is_settled(void *context, void *region)
 {
     (void)region;
     return hd_launched_is_settled(context);
 }
 
-static void prepare_region(void *context, void *region)
+static void session_prepare_region(void *context, void *region)
 {
     struct hd_session *session = context;
     const struct hd_config *config = session->job->config;
@@ -459,12 +409,12 @@ hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem)
         .shared_bytes = session->region_bytes,
         .gather_bytes = gather_bytes,
         .context = session,
-        .prepare = prepare_region,
+        .prepare = session_prepare_region,
         .rank_main = hd_session_rank_main,
-        .on_event = on_event,
+        .on_event = session_on_event,
         .grace_ms = 700,
         .link = session->request.link,
-        .is_settled = is_settled,
+        .is_settled = session_is_settled,
     };
     if (launch.rank_count > HD_LAUNCH_RANK_MAX) {
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
@@ -486,7 +436,7 @@ hd_status hd_session_run(struct hd_session *session, struct hd_problem *problem)
     const int32_t signal = session->signal != 0 ? session->signal : outcome.signal;
     if (session->problem.exit_code == 0 && signal != 0 && !hd_launched_is_member(session)) {
         hd_problem_set(&session->problem, HD_ABORTED, 128 + signal, "ended by signal %d (%s)",
-                       signal, signal_word(signal));
+                       signal, session_signal_word(signal));
         if (session->request.has_files && session->job->config->output.checkpoint_every >= 0) {
             hd_problem_remedy(&session->problem, "heddle run --resume %.400s goes on",
                               session->rundir.path);

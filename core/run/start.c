@@ -26,7 +26,7 @@ uint32_t hd_session_digest_offset(const struct hd_session *session, uint32_t sta
 }
 
 /* One directory, however it is written. */
-static uint32_t is_same_directory(const char *one, const char *other)
+static uint32_t start_is_same_directory(const char *one, const char *other)
 {
     struct stat first, second;
 
@@ -34,7 +34,7 @@ static uint32_t is_same_directory(const char *one, const char *other)
            first.st_ino == second.st_ino;
 }
 
-static hd_status make_directory(struct hd_session *session, struct hd_problem *problem)
+static hd_status start_make_directory(struct hd_session *session, struct hd_problem *problem)
 {
     const struct hd_config *const config = session->job->config;
     const struct hd_resume *const resume = session->request.resume;
@@ -42,7 +42,7 @@ static hd_status make_directory(struct hd_session *session, struct hd_problem *p
     uint32_t mode = overwrites ? HD_RUNDIR_OVERWRITE : HD_RUNDIR_NEW;
 
     if (resume != NULL && resume->kind == HD_RESUME_RUN &&
-        is_same_directory(resume->directory, config->output.directory)) {
+        start_is_same_directory(resume->directory, config->output.directory)) {
         mode = HD_RUNDIR_RESUME;
         if (overwrites) {
             hd_problem_place(problem, "command line");
@@ -80,7 +80,7 @@ hd_status hd_session_start(struct hd_session *session, struct hd_problem *proble
     if (hd_launched_is_member(session)) {
         return HD_OK; /* the hub's */
     }
-    status = make_directory(session, problem);
+    status = start_make_directory(session, problem);
     return status == HD_OK && resume != NULL ? hd_resume_metrics(resume, &session->rundir, problem)
                                              : status;
 }

@@ -15,7 +15,7 @@ enum { COUNTED_FROM = 3 };
 /* From here on nobody may take memory that stays. */
 enum { SETTLED_AFTER = 2 };
 
-static uint32_t reads_corpus(const struct hd_rank *rank)
+static uint32_t steps_reads_corpus(const struct hd_rank *rank)
 {
     uint32_t reads = 0;
 
@@ -29,7 +29,7 @@ static uint32_t reads_corpus(const struct hd_rank *rank)
 
 /* Fills the step's tokens and targets; samples past the batch keep their tokens and have no
    label. */
-static void read_batch(struct hd_rank *rank, const struct hd_batch *batch)
+static void steps_read_batch(struct hd_rank *rank, const struct hd_batch *batch)
 {
     const struct hd_session *session = rank->session;
     const uint64_t sequence = session->job->config->model.sequence;
@@ -58,8 +58,8 @@ hd_status hd_rank_compute(struct hd_rank *rank, const struct hd_batch *batch,
         .auxiliary_scale = 1.0 / config->pipeline.microbatches,
     };
 
-    if (reads_corpus(rank)) {
-        read_batch(rank, batch);
+    if (steps_reads_corpus(rank)) {
+        steps_read_batch(rank, batch);
     }
     const uint64_t cpu_ns = hd_thread_cpu_ns();
     const hd_status status = hd_engine_step(rank->engine, &input, problem);
@@ -71,19 +71,19 @@ hd_status hd_rank_compute(struct hd_rank *rank, const struct hd_batch *batch,
 }
 
 /* As the parent last knew it: this process has the link of the fork only. */
-static int64_t clock_offset_ns(const struct hd_rank *rank)
+static int64_t steps_clock_offset_ns(const struct hd_rank *rank)
 {
     const struct hd_session *session = rank->session;
     return atomic_load(&hd_session_rank(session, rank->region, rank->rank)->clock_offset_ns);
 }
 
-static hd_status fill_block(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
+static hd_status steps_fill_block(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
 {
     const struct hd_exchange *exchange = &rank->session->exchange;
     const uint32_t microbatches = hd_rank_config(rank)->pipeline.microbatches;
     const struct hd_step_times *times = &hd_engine_recorder(rank->engine)->times;
     const struct hd_link *link = rank->session->request.link;
-    const uint64_t offset_ns = link != NULL ? (uint64_t)clock_offset_ns(rank) : 0;
+    const uint64_t offset_ns = link != NULL ? (uint64_t)steps_clock_offset_ns(rank) : 0;
     double *values = hd_exchange_values(rank->block);
     hd_status status = HD_OK;
 
@@ -113,7 +113,7 @@ static hd_status fill_block(struct hd_rank *rank, uint32_t step, struct hd_probl
     return status;
 }
 
-static const struct hd_exchange_header *header_of(const struct hd_rank *rank, uint32_t other)
+static const struct hd_exchange_header *steps_header_of(const struct hd_rank *rank, uint32_t other)
 {
     return (const struct hd_exchange_header *)(rank->blocks +
                                                other * rank->session->exchange.block_bytes);
@@ -124,7 +124,7 @@ hd_status hd_rank_meet(struct hd_rank *rank, uint32_t step, struct hd_problem *p
 {
     const struct hd_exchange *exchange = &rank->session->exchange;
 
-    hd_status status = fill_block(rank, step, problem);
+    hd_status status = steps_fill_block(rank, step, problem);
     if (status != HD_OK) {
         return status;
     }
@@ -137,7 +137,7 @@ hd_status hd_rank_meet(struct hd_rank *rank, uint32_t step, struct hd_problem *p
     }
     hd_engine_phase(rank->engine, HD_PHASE_UPDATE);
     hd_step_judge(exchange, rank->blocks, hd_rank_config(rank)->train.clip_norm, &rank->result);
-    rank->signal = (int32_t)header_of(rank, 0)->stop_signal;
+    rank->signal = (int32_t)steps_header_of(rank, 0)->stop_signal;
     if (!rank->result.is_sound) {
         return hd_rank_leave(rank, HD_ABORTED, "a rank did not vote for the step", problem);
     }
@@ -145,8 +145,8 @@ hd_status hd_rank_meet(struct hd_rank *rank, uint32_t step, struct hd_problem *p
 }
 
 /* A step that is not finite changes nothing, anywhere. */
-static hd_status update(struct hd_rank *rank, uint32_t step, double rate,
-                        struct hd_problem *problem)
+static hd_status steps_update(struct hd_rank *rank, uint32_t step, double rate,
+                              struct hd_problem *problem)
 {
     const struct hd_config *config = hd_rank_config(rank);
     const struct hd_update update = {
@@ -170,7 +170,8 @@ static hd_status update(struct hd_rank *rank, uint32_t step, double rate,
 }
 
 /* More of them than train.skip_max end the run, with the parameters of the last good step. */
-static hd_status judge_nonfinite(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
+static hd_status steps_judge_nonfinite(struct hd_rank *rank, uint32_t step,
+                                       struct hd_problem *problem)
 {
     const uint32_t skip_max = hd_rank_config(rank)->train.skip_max;
 
@@ -192,11 +193,11 @@ static hd_status judge_nonfinite(struct hd_rank *rank, uint32_t step, struct hd_
 }
 
 /* Sums for run.json, from the third step on. */
-static void count(struct hd_rank *rank, uint32_t step)
+static void steps_count(struct hd_rank *rank, uint32_t step)
 {
     const uint32_t first = rank->session->steps_before, steps = hd_rank_config(rank)->train.steps;
     struct hd_rank_result *result = hd_session_rank(rank->session, rank->region, rank->rank);
-    const struct hd_exchange_header *mine = header_of(rank, rank->rank);
+    const struct hd_exchange_header *mine = steps_header_of(rank, rank->rank);
     const uint64_t resident_ns = hd_recorder_resident_ns(hd_engine_recorder(rank->engine));
     uint64_t begin_ns = UINT64_MAX, end_ns = 0;
     double compute = 0;
@@ -213,7 +214,7 @@ static void count(struct hd_rank *rank, uint32_t step)
     result->resident_wait_seconds += (double)(resident_ns - rank->resident_before_ns) * 1e-9;
     rank->resident_before_ns = resident_ns;
     for (uint32_t other = 0; other < rank->session->exchange.rank_count; other++) {
-        const struct hd_exchange_header *header = header_of(rank, other);
+        const struct hd_exchange_header *header = steps_header_of(rank, other);
         begin_ns = header->begin_ns < begin_ns ? header->begin_ns : begin_ns;
         end_ns = header->end_ns > end_ns ? header->end_ns : end_ns;
         compute += header->compute_seconds;
@@ -224,8 +225,8 @@ static void count(struct hd_rank *rank, uint32_t step)
 }
 
 /* Rank 0 keeps the numbers of the step, on disk and in the region. */
-static hd_status keep(struct hd_rank *rank, struct hd_progress *progress,
-                      const struct hd_metrics *metrics, struct hd_problem *problem)
+static hd_status steps_keep(struct hd_rank *rank, struct hd_progress *progress,
+                            const struct hd_metrics *metrics, struct hd_problem *problem)
 {
     struct hd_session *session = rank->session;
     struct hd_results *results = hd_session_results(session, rank->region);
@@ -254,8 +255,8 @@ static hd_status keep(struct hd_rank *rank, struct hd_progress *progress,
     return status;
 }
 
-static hd_status train_step(struct hd_rank *rank, struct hd_progress *progress, uint32_t step,
-                            struct hd_problem *problem)
+static hd_status steps_train_step(struct hd_rank *rank, struct hd_progress *progress, uint32_t step,
+                                  struct hd_problem *problem)
 {
     const struct hd_config *config = hd_rank_config(rank);
     const struct hd_rate rate = {
@@ -279,11 +280,11 @@ static hd_status train_step(struct hd_rank *rank, struct hd_progress *progress, 
     }
     const double learning_rate = hd_rate_at(&rate, step);
     rank->learning_rate = learning_rate;
-    status = update(rank, step, learning_rate, problem);
+    status = steps_update(rank, step, learning_rate, problem);
     if (status != HD_OK) {
         return status;
     }
-    count(rank, step);
+    steps_count(rank, step);
     if (rank->rank == 0) {
         const double seconds = (double)(hd_now_ns() - begin_ns) * 1e-9;
         const struct hd_metrics metrics = {
@@ -297,14 +298,14 @@ static hd_status train_step(struct hd_rank *rank, struct hd_progress *progress, 
             .skipped = !rank->result.is_finite,
             .lacks_loss = rank->session->corpus == NULL,
         };
-        status = keep(rank, progress, &metrics, problem);
+        status = steps_keep(rank, progress, &metrics, problem);
         hd_session_results(rank->session, rank->region)->skipped = rank->skipped;
     }
-    return status == HD_OK ? judge_nonfinite(rank, step, problem) : status;
+    return status == HD_OK ? steps_judge_nonfinite(rank, step, problem) : status;
 }
 
 /* Rank 0 says once that the corpus begins again. */
-static void say_wrap(const struct hd_rank *rank, uint32_t step)
+static void steps_say_wrap(const struct hd_rank *rank, uint32_t step)
 {
     const struct hd_session *session = rank->session;
     const uint64_t count = session->samples_per_step;
@@ -337,8 +338,8 @@ hd_status hd_rank_train(struct hd_rank *rank, struct hd_problem *problem)
 
     for (uint32_t step = rank->session->steps_before + 1;
          status == HD_OK && step <= config->train.steps && rank->signal == 0; step++) {
-        say_wrap(rank, step);
-        status = train_step(rank, &progress, step, problem);
+        steps_say_wrap(rank, step);
+        status = steps_train_step(rank, &progress, step, problem);
         if (step == rank->session->steps_before + SETTLED_AFTER) {
             hd_session_rank(rank->session, rank->region, rank->rank)->settled_bytes =
                 hd_rank_held_bytes();

@@ -17,7 +17,8 @@ enum { PATH_BYTES = 4096 };
 const char *const hd_checkpoint_files[HD_CHECKPOINT_FILE_COUNT] = {"model.safetensors",
                                                                    "optimizer.safetensors"};
 
-static hd_status fail(struct hd_problem *problem, const char *path, const char *verb, int error)
+static hd_status checkpoint_fail(struct hd_problem *problem, const char *path, const char *verb,
+                                 int error)
 {
     hd_problem_place(problem, "%.500s", path);
     hd_problem_key(problem, "output.checkpoint_every");
@@ -28,7 +29,8 @@ static hd_status fail(struct hd_problem *problem, const char *path, const char *
 }
 
 /* RUN/DIRECTORY/FILE, or RUN/DIRECTORY with an empty file; 0 if that is too long. */
-static int join(char path[PATH_BYTES], const char *run, const char *directory, const char *file)
+static int checkpoint_join(char path[PATH_BYTES], const char *run, const char *directory,
+                           const char *file)
 {
     const int length =
         snprintf(path, PATH_BYTES, "%s/%s%s%s", run, directory, file[0] != '\0' ? "/" : "", file);
@@ -38,7 +40,7 @@ static int join(char path[PATH_BYTES], const char *run, const char *directory, c
 hd_status hd_checkpoint_path(const char *run, const char *file, char path[4096],
                              struct hd_problem *problem)
 {
-    if (join(path, run, "checkpoint", file)) {
+    if (checkpoint_join(path, run, "checkpoint", file)) {
         return HD_OK;
     }
     hd_problem_place(problem, "%.500s", run);
@@ -46,14 +48,14 @@ hd_status hd_checkpoint_path(const char *run, const char *file, char path[4096],
 }
 
 /* What is in such a directory goes, and the directory; it may be absent.  0, or errno. */
-static int remove_whole(const char *run, const char *directory)
+static int checkpoint_remove_whole(const char *run, const char *directory)
 {
     const char *const files[] = {hd_checkpoint_files[0], hd_checkpoint_files[1],
                                  HD_CHECKPOINT_STATE_FILE, ""};
     char path[PATH_BYTES];
 
     for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++) {
-        if (!join(path, run, directory, files[i])) {
+        if (!checkpoint_join(path, run, directory, files[i])) {
             return ENAMETOOLONG;
         }
         const int failed = files[i][0] != '\0' ? unlink(path) : rmdir(path);
@@ -65,7 +67,7 @@ static int remove_whole(const char *run, const char *directory)
 }
 
 /* A name is on disk only once its directory is. */
-static int sync_path(const char *path)
+static int checkpoint_sync_path(const char *path)
 {
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
 
@@ -77,26 +79,27 @@ static int sync_path(const char *path)
     return error;
 }
 
-static int exists(const char *run, const char *directory)
+static int checkpoint_exists(const char *run, const char *directory)
 {
     char path[PATH_BYTES];
     struct stat facts;
 
-    return join(path, run, directory, "") && lstat(path, &facts) == 0;
+    return checkpoint_join(path, run, directory, "") && lstat(path, &facts) == 0;
 }
 
 hd_status hd_checkpoint_recover(const char *run, struct hd_problem *problem)
 {
     char old[PATH_BYTES], path[PATH_BYTES];
 
-    if (exists(run, "checkpoint") || !exists(run, "checkpoint.old")) {
+    if (checkpoint_exists(run, "checkpoint") || !checkpoint_exists(run, "checkpoint.old")) {
         return HD_OK;
     }
-    if (!join(old, run, "checkpoint.old", "") || !join(path, run, "checkpoint", "")) {
-        return fail(problem, run, "read", ENAMETOOLONG);
+    if (!checkpoint_join(old, run, "checkpoint.old", "") ||
+        !checkpoint_join(path, run, "checkpoint", "")) {
+        return checkpoint_fail(problem, run, "read", ENAMETOOLONG);
     }
     if (rename(old, path) != 0) {
-        return fail(problem, old, "renamed", errno);
+        return checkpoint_fail(problem, old, "renamed", errno);
     }
     hd_log(HD_LOG_WARN, "%s was put back: the run was killed while it replaced it", path);
     return HD_OK;
@@ -104,7 +107,7 @@ hd_status hd_checkpoint_recover(const char *run, struct hd_problem *problem)
 
 void hd_checkpoint_discard(const char *run)
 {
-    const int error = remove_whole(run, "checkpoint.tmp");
+    const int error = checkpoint_remove_whole(run, "checkpoint.tmp");
 
     if (error != 0) {
         hd_log(HD_LOG_WARN, "%s/checkpoint.tmp was not removed: %s", run, strerror(error));
@@ -116,15 +119,17 @@ hd_status hd_checkpoint_begin(const char *run, const uint64_t bytes[HD_CHECKPOIN
 {
     char path[PATH_BYTES];
 
-    int error = remove_whole(run, "checkpoint.tmp");
-    if (!join(path, run, "checkpoint.tmp", "")) {
+    int error = checkpoint_remove_whole(run, "checkpoint.tmp");
+    if (!checkpoint_join(path, run, "checkpoint.tmp", "")) {
         error = ENAMETOOLONG;
     }
     if (error == 0 && mkdir(path, 0777) != 0) {
         error = errno;
     }
     for (uint32_t file = 0; error == 0 && file < HD_CHECKPOINT_FILE_COUNT; file++) {
-        error = join(path, run, "checkpoint.tmp", hd_checkpoint_files[file]) ? 0 : ENAMETOOLONG;
+        error = checkpoint_join(path, run, "checkpoint.tmp", hd_checkpoint_files[file])
+                    ? 0
+                    : ENAMETOOLONG;
         const int descriptor =
             error == 0 ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
         if (error == 0 && (descriptor < 0 || ftruncate(descriptor, (off_t)bytes[file]) != 0)) {
@@ -134,7 +139,7 @@ hd_status hd_checkpoint_begin(const char *run, const uint64_t bytes[HD_CHECKPOIN
             close(descriptor);
         }
     }
-    return error != 0 ? fail(problem, path, "made", error) : HD_OK;
+    return error != 0 ? checkpoint_fail(problem, path, "made", error) : HD_OK;
 }
 
 hd_status hd_checkpoint_open(const char *run, uint32_t file, int *descriptor,
@@ -143,26 +148,26 @@ hd_status hd_checkpoint_open(const char *run, uint32_t file, int *descriptor,
     char path[PATH_BYTES];
 
     assert(file < HD_CHECKPOINT_FILE_COUNT);
-    if (!join(path, run, "checkpoint.tmp", hd_checkpoint_files[file])) {
-        return fail(problem, run, "written", ENAMETOOLONG);
+    if (!checkpoint_join(path, run, "checkpoint.tmp", hd_checkpoint_files[file])) {
+        return checkpoint_fail(problem, run, "written", ENAMETOOLONG);
     }
     const int opened = open(path, O_WRONLY | O_CLOEXEC);
     if (opened < 0) {
-        return fail(problem, path, "opened", errno);
+        return checkpoint_fail(problem, path, "opened", errno);
     }
     *descriptor = opened;
     return HD_OK;
 }
 
 /* The path is what the descriptor was opened by: the kernel still knows it. */
-static hd_status fail_put(struct hd_problem *problem, int descriptor, int error)
+static hd_status checkpoint_fail_put(struct hd_problem *problem, int descriptor, int error)
 {
     char link[64], path[PATH_BYTES];
 
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
     const ssize_t length = readlink(link, path, sizeof path - 1);
     path[length > 0 ? length : 0] = '\0';
-    return fail(problem, length > 0 ? path : "checkpoint.tmp", "written", error);
+    return checkpoint_fail(problem, length > 0 ? path : "checkpoint.tmp", "written", error);
 }
 
 hd_status hd_checkpoint_put(int descriptor, const void *bytes, uint64_t count, uint64_t offset,
@@ -177,7 +182,7 @@ hd_status hd_checkpoint_put(int descriptor, const void *bytes, uint64_t count, u
             continue;
         }
         if (written <= 0) {
-            return fail_put(problem, descriptor, written < 0 ? errno : ENOSPC);
+            return checkpoint_fail_put(problem, descriptor, written < 0 ? errno : ENOSPC);
         }
         from += written;
         count -= (uint64_t)written;
@@ -187,7 +192,7 @@ hd_status hd_checkpoint_put(int descriptor, const void *bytes, uint64_t count, u
 }
 
 /* The new one takes the name; the old one, if any, is then checkpoint.tmp or checkpoint.old. */
-static int give_name(const char *run, const char *beside, const char *path)
+static int checkpoint_give_name(const char *run, const char *beside, const char *path)
 {
     char old[PATH_BYTES];
 
@@ -200,17 +205,17 @@ static int give_name(const char *run, const char *beside, const char *path)
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
         return errno;
     }
-    if (!join(old, run, "checkpoint.old", "")) {
+    if (!checkpoint_join(old, run, "checkpoint.old", "")) {
         return ENAMETOOLONG;
     }
-    int error = remove_whole(run, "checkpoint.old");
+    int error = checkpoint_remove_whole(run, "checkpoint.old");
     if (error == 0 && rename(path, old) != 0) {
         error = errno;
     }
     return error == 0 && rename(beside, path) != 0 ? errno : error;
 }
 
-static int write_state(const char *path, const struct hd_checkpoint_state *state)
+static int checkpoint_write_state(const char *path, const struct hd_checkpoint_state *state)
 {
     char *const text = hd_checkpoint_state_text(state);
     FILE *const stream = fopen(path, "wxe");
@@ -235,28 +240,32 @@ hd_status hd_checkpoint_commit(const char *run, const struct hd_checkpoint_state
     int error = 0;
 
     for (uint32_t file = 0; error == 0 && file < HD_CHECKPOINT_FILE_COUNT; file++) {
-        error = join(path, run, "checkpoint.tmp", hd_checkpoint_files[file]) ? sync_path(path)
-                                                                             : ENAMETOOLONG;
-    }
-    if (error == 0) {
-        error = join(path, run, "checkpoint.tmp", HD_CHECKPOINT_STATE_FILE)
-                    ? write_state(path, state)
+        error = checkpoint_join(path, run, "checkpoint.tmp", hd_checkpoint_files[file])
+                    ? checkpoint_sync_path(path)
                     : ENAMETOOLONG;
     }
     if (error == 0) {
-        error = join(beside, run, "checkpoint.tmp", "") ? sync_path(beside) : ENAMETOOLONG;
+        error = checkpoint_join(path, run, "checkpoint.tmp", HD_CHECKPOINT_STATE_FILE)
+                    ? checkpoint_write_state(path, state)
+                    : ENAMETOOLONG;
     }
     if (error == 0) {
-        error = join(path, run, "checkpoint", "") ? give_name(run, beside, path) : ENAMETOOLONG;
+        error = checkpoint_join(beside, run, "checkpoint.tmp", "") ? checkpoint_sync_path(beside)
+                                                                   : ENAMETOOLONG;
     }
     if (error == 0) {
-        error = sync_path(run);
+        error = checkpoint_join(path, run, "checkpoint", "")
+                    ? checkpoint_give_name(run, beside, path)
+                    : ENAMETOOLONG;
+    }
+    if (error == 0) {
+        error = checkpoint_sync_path(run);
     }
     if (error != 0) {
-        return fail(problem, path, "written", error);
+        return checkpoint_fail(problem, path, "written", error);
     }
-    error = remove_whole(run, "checkpoint.tmp");
-    error = error != 0 ? error : remove_whole(run, "checkpoint.old");
+    error = checkpoint_remove_whole(run, "checkpoint.tmp");
+    error = error != 0 ? error : checkpoint_remove_whole(run, "checkpoint.old");
     if (error != 0) {
         hd_log(HD_LOG_WARN, "%s: the checkpoint before this one was not removed: %s", run,
                strerror(error));

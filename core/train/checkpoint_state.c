@@ -19,16 +19,16 @@
 
 enum { VERSION = 1, STATE_BYTES_MAX = 1 << 16 };
 
-static const char head[] = "{\"state\": ";
-static const char middle[] = ", \"sha256\": \"";
-static const char tail[] = "\"}\n";
+static const char checkpoint_state_head[] = "{\"state\": ";
+static const char checkpoint_state_middle[] = ", \"sha256\": \"";
+static const char checkpoint_state_tail[] = "\"}\n";
 
 /* The members of struct hd_checkpoint_model, in the words of the ini file. */
 static const struct {
     const char *name;
     size_t offset;
     uint32_t is_number; /* a double; else uint32_t */
-} model_rows[] = {
+} checkpoint_state_model_rows[] = {
     {"layers", offsetof(struct hd_checkpoint_model, layers), 0},
     {"width", offsetof(struct hd_checkpoint_model, width), 0},
     {"heads", offsetof(struct hd_checkpoint_model, heads), 0},
@@ -42,15 +42,18 @@ static const struct {
     {"rope_theta", offsetof(struct hd_checkpoint_model, rope_theta), 1},
     {"norm_epsilon", offsetof(struct hd_checkpoint_model, norm_epsilon), 1},
 };
-enum { MODEL_ROW_COUNT = sizeof model_rows / sizeof model_rows[0] };
+enum {
+    MODEL_ROW_COUNT = sizeof checkpoint_state_model_rows / sizeof checkpoint_state_model_rows[0]
+};
 
-static double model_value(const struct hd_checkpoint_model *model, unsigned row)
+static double checkpoint_state_model_value(const struct hd_checkpoint_model *model, unsigned row)
 {
-    const unsigned char *const member = (const unsigned char *)model + model_rows[row].offset;
+    const unsigned char *const member =
+        (const unsigned char *)model + checkpoint_state_model_rows[row].offset;
     uint32_t count;
     double number;
 
-    if (model_rows[row].is_number) {
+    if (checkpoint_state_model_rows[row].is_number) {
         memcpy(&number, member, sizeof number);
         return number;
     }
@@ -62,17 +65,18 @@ const char *hd_checkpoint_differs(const struct hd_checkpoint_model *ours,
                                   const struct hd_checkpoint_model *theirs, char text[2][32])
 {
     for (unsigned row = 0; row < MODEL_ROW_COUNT; row++) {
-        const double mine = model_value(ours, row), other = model_value(theirs, row);
+        const double mine = checkpoint_state_model_value(ours, row),
+                     other = checkpoint_state_model_value(theirs, row);
         if (mine != other) {
             hd_text_from_number(mine, text[0]);
             hd_text_from_number(other, text[1]);
-            return model_rows[row].name;
+            return checkpoint_state_model_rows[row].name;
         }
     }
     return NULL;
 }
 
-static struct cJSON *tree_of(const struct hd_checkpoint_state *state)
+static struct cJSON *checkpoint_state_tree_of(const struct hd_checkpoint_state *state)
 {
     struct cJSON *const root = hd_json_new();
     char seed[24];
@@ -87,7 +91,8 @@ static struct cJSON *tree_of(const struct hd_checkpoint_state *state)
     hd_json_number(root, "learning_rate", state->learning_rate);
     struct cJSON *const model = hd_json_object(root, "model");
     for (unsigned row = 0; row < MODEL_ROW_COUNT; row++) {
-        hd_json_number(model, model_rows[row].name, model_value(&state->model, row));
+        hd_json_number(model, checkpoint_state_model_rows[row].name,
+                       checkpoint_state_model_value(&state->model, row));
     }
     struct cJSON *const corpus = hd_json_object(root, "corpus");
     hd_json_text(corpus, "path", state->corpus);
@@ -101,7 +106,8 @@ static struct cJSON *tree_of(const struct hd_checkpoint_state *state)
     return root;
 }
 
-static void digest_text(const char *text, uint64_t bytes, char out[HD_HASH_TEXT_BYTES])
+static void checkpoint_state_digest_text(const char *text, uint64_t bytes,
+                                         char out[HD_HASH_TEXT_BYTES])
 {
     uint8_t digest[HD_HASH_BYTES];
     struct hd_hash hash;
@@ -114,7 +120,7 @@ static void digest_text(const char *text, uint64_t bytes, char out[HD_HASH_TEXT_
 
 char *hd_checkpoint_state_text(const struct hd_checkpoint_state *state)
 {
-    struct cJSON *const root = tree_of(state);
+    struct cJSON *const root = checkpoint_state_tree_of(state);
     char digest[HD_HASH_TEXT_BYTES], *inner = NULL, *whole = NULL;
     size_t bytes = 0;
     FILE *const stream = open_memstream(&inner, &bytes);
@@ -125,8 +131,9 @@ char *hd_checkpoint_state_text(const struct hd_checkpoint_state *state)
     assert(failed == 0 && bytes > 1 && bytes < STATE_BYTES_MAX / 2);
     hd_json_free(root);
     inner[bytes - 1] = '\0'; /* its newline */
-    digest_text(inner, bytes - 1, digest);
-    const int length = asprintf(&whole, "%s%s%s%s%s", head, inner, middle, digest, tail);
+    checkpoint_state_digest_text(inner, bytes - 1, digest);
+    const int length = asprintf(&whole, "%s%s%s%s%s", checkpoint_state_head, inner,
+                                checkpoint_state_middle, digest, checkpoint_state_tail);
     assert(length > 0);
     free(inner);
     return whole;
@@ -135,7 +142,7 @@ char *hd_checkpoint_state_text(const struct hd_checkpoint_state *state)
 /* --- reading ---------------------------------------------------------------------------------- */
 
 /* The file as text, with a zero behind it; NULL and errno. */
-static char *load(const char *path, uint64_t *bytes)
+static char *checkpoint_state_load(const char *path, uint64_t *bytes)
 {
     FILE *const stream = fopen(path, "re");
     char *text = NULL;
@@ -152,35 +159,37 @@ static char *load(const char *path, uint64_t *bytes)
     return text;
 }
 
-static hd_status damaged(struct hd_problem *problem, const char *what)
+static hd_status checkpoint_state_damaged(struct hd_problem *problem, const char *what)
 {
     hd_problem_remedy(problem, "take another checkpoint; this file is not for editing");
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "was damaged: %s", what);
 }
 
 /* The inner object, once its digest is right; owned. */
-static hd_status unwrap(char *text, uint64_t bytes, cJSON **root, struct hd_problem *problem)
+static hd_status checkpoint_state_unwrap(char *text, uint64_t bytes, cJSON **root,
+                                         struct hd_problem *problem)
 {
-    const uint64_t around =
-        sizeof head - 1 + sizeof middle - 1 + HD_HASH_TEXT_BYTES - 1 + sizeof tail - 1;
+    const uint64_t around = sizeof checkpoint_state_head - 1 + sizeof checkpoint_state_middle - 1 +
+                            HD_HASH_TEXT_BYTES - 1 + sizeof checkpoint_state_tail - 1;
     char digest[HD_HASH_TEXT_BYTES];
 
-    if (bytes <= around || strlen(text) != bytes || memcmp(text, head, sizeof head - 1) != 0) {
-        return damaged(problem, "it does not begin and end as heddle writes it");
+    if (bytes <= around || strlen(text) != bytes ||
+        memcmp(text, checkpoint_state_head, sizeof checkpoint_state_head - 1) != 0) {
+        return checkpoint_state_damaged(problem, "it does not begin and end as heddle writes it");
     }
-    char *const inner = text + sizeof head - 1;
+    char *const inner = text + sizeof checkpoint_state_head - 1;
     const uint64_t inner_bytes = bytes - around;
     char *const end = inner + inner_bytes;
-    const char *const hex = end + sizeof middle - 1;
-    digest_text(inner, inner_bytes, digest);
-    if (memcmp(end, middle, sizeof middle - 1) != 0 ||
+    const char *const hex = end + sizeof checkpoint_state_middle - 1;
+    checkpoint_state_digest_text(inner, inner_bytes, digest);
+    if (memcmp(end, checkpoint_state_middle, sizeof checkpoint_state_middle - 1) != 0 ||
         memcmp(hex, digest, HD_HASH_TEXT_BYTES - 1) != 0 ||
-        strcmp(hex + HD_HASH_TEXT_BYTES - 1, tail) != 0) {
-        return damaged(problem, "its SHA-256 is not that of its text");
+        strcmp(hex + HD_HASH_TEXT_BYTES - 1, checkpoint_state_tail) != 0) {
+        return checkpoint_state_damaged(problem, "its SHA-256 is not that of its text");
     }
     *end = '\0';
     *root = cJSON_Parse(inner);
-    return *root != NULL ? HD_OK : damaged(problem, "it is no JSON");
+    return *root != NULL ? HD_OK : checkpoint_state_damaged(problem, "it is no JSON");
 }
 
 /* A number from 0 to `max` that is whole; the first that is not is named. */
@@ -188,7 +197,8 @@ struct reader {
     const char *missing;
 };
 
-static uint64_t whole_of(struct reader *reader, const cJSON *object, const char *name, double max)
+static uint64_t checkpoint_state_whole_of(struct reader *reader, const cJSON *object,
+                                          const char *name, double max)
 {
     const cJSON *const item = cJSON_GetObjectItemCaseSensitive(object, name);
 
@@ -200,12 +210,14 @@ static uint64_t whole_of(struct reader *reader, const cJSON *object, const char 
     return (uint64_t)item->valuedouble;
 }
 
-static uint32_t count_of(struct reader *reader, const cJSON *object, const char *name)
+static uint32_t checkpoint_state_count_of(struct reader *reader, const cJSON *object,
+                                          const char *name)
 {
-    return (uint32_t)whole_of(reader, object, name, UINT32_MAX);
+    return (uint32_t)checkpoint_state_whole_of(reader, object, name, UINT32_MAX);
 }
 
-static double number_of(struct reader *reader, const cJSON *object, const char *name)
+static double checkpoint_state_number_of(struct reader *reader, const cJSON *object,
+                                         const char *name)
 {
     const cJSON *const item = cJSON_GetObjectItemCaseSensitive(object, name);
 
@@ -216,8 +228,8 @@ static double number_of(struct reader *reader, const cJSON *object, const char *
     return item->valuedouble;
 }
 
-static void text_of(struct reader *reader, const cJSON *object, const char *name, char *text,
-                    size_t capacity)
+static void checkpoint_state_text_of(struct reader *reader, const cJSON *object, const char *name,
+                                     char *text, size_t capacity)
 {
     const cJSON *const item = cJSON_GetObjectItemCaseSensitive(object, name);
 
@@ -228,61 +240,69 @@ static void text_of(struct reader *reader, const cJSON *object, const char *name
     snprintf(text, capacity, "%s", item->valuestring);
 }
 
-static void read_model(struct reader *reader, const cJSON *object,
-                       struct hd_checkpoint_model *model)
+static void checkpoint_state_read_model(struct reader *reader, const cJSON *object,
+                                        struct hd_checkpoint_model *model)
 {
     for (unsigned row = 0; row < MODEL_ROW_COUNT; row++) {
-        unsigned char *const member = (unsigned char *)model + model_rows[row].offset;
-        if (model_rows[row].is_number) {
-            const double number = number_of(reader, object, model_rows[row].name);
+        unsigned char *const member =
+            (unsigned char *)model + checkpoint_state_model_rows[row].offset;
+        if (checkpoint_state_model_rows[row].is_number) {
+            const double number =
+                checkpoint_state_number_of(reader, object, checkpoint_state_model_rows[row].name);
             memcpy(member, &number, sizeof number);
         } else {
-            const uint32_t count = count_of(reader, object, model_rows[row].name);
+            const uint32_t count =
+                checkpoint_state_count_of(reader, object, checkpoint_state_model_rows[row].name);
             memcpy(member, &count, sizeof count);
         }
     }
 }
 
-static void read_tree(struct reader *reader, const cJSON *root, struct hd_checkpoint_state *state)
+static void checkpoint_state_read_tree(struct reader *reader, const cJSON *root,
+                                       struct hd_checkpoint_state *state)
 {
     const double exact_max = 9007199254740992.0; /* 2^53 */
     char seed[24] = "";
 
-    state->step = count_of(reader, root, "step");
-    state->samples = whole_of(reader, root, "samples", exact_max);
-    state->skipped = count_of(reader, root, "skipped");
-    state->skipped_in_row = count_of(reader, root, "skipped_in_row");
-    state->learning_rate = number_of(reader, root, "learning_rate");
-    text_of(reader, root, "seed", seed, sizeof seed);
+    state->step = checkpoint_state_count_of(reader, root, "step");
+    state->samples = checkpoint_state_whole_of(reader, root, "samples", exact_max);
+    state->skipped = checkpoint_state_count_of(reader, root, "skipped");
+    state->skipped_in_row = checkpoint_state_count_of(reader, root, "skipped_in_row");
+    state->learning_rate = checkpoint_state_number_of(reader, root, "learning_rate");
+    checkpoint_state_text_of(reader, root, "seed", seed, sizeof seed);
     if (!hd_text_to_unsigned(seed, &state->seed)) {
         reader->missing = "seed";
     }
-    read_model(reader, cJSON_GetObjectItemCaseSensitive(root, "model"), &state->model);
+    checkpoint_state_read_model(reader, cJSON_GetObjectItemCaseSensitive(root, "model"),
+                                &state->model);
     const cJSON *const corpus = cJSON_GetObjectItemCaseSensitive(root, "corpus");
-    text_of(reader, corpus, "path", state->corpus, sizeof state->corpus);
-    text_of(reader, corpus, "sha256", state->corpus_sha256, sizeof state->corpus_sha256);
+    checkpoint_state_text_of(reader, corpus, "path", state->corpus, sizeof state->corpus);
+    checkpoint_state_text_of(reader, corpus, "sha256", state->corpus_sha256,
+                             sizeof state->corpus_sha256);
     const cJSON *const files = cJSON_GetObjectItemCaseSensitive(root, "files");
     for (uint32_t i = 0; i < HD_CHECKPOINT_FILE_COUNT; i++) {
         const cJSON *const file = cJSON_GetObjectItemCaseSensitive(files, hd_checkpoint_files[i]);
-        state->file_bytes[i] = whole_of(reader, file, "bytes", exact_max);
-        text_of(reader, file, "header_sha256", state->header_sha256[i], HD_HASH_TEXT_BYTES);
+        state->file_bytes[i] = checkpoint_state_whole_of(reader, file, "bytes", exact_max);
+        checkpoint_state_text_of(reader, file, "header_sha256", state->header_sha256[i],
+                                 HD_HASH_TEXT_BYTES);
     }
 }
 
-static hd_status read_state(const cJSON *root, struct hd_checkpoint_state *state,
-                            struct hd_problem *problem)
+static hd_status checkpoint_state_read_state(const cJSON *root, struct hd_checkpoint_state *state,
+                                             struct hd_problem *problem)
 {
     struct reader reader = {NULL};
-    const uint32_t version = count_of(&reader, root, "version");
+    const uint32_t version = checkpoint_state_count_of(&reader, root, "version");
 
     if (version != VERSION) {
         return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
                               "is of version %u; this heddle reads version %d", version, VERSION);
     }
-    read_tree(&reader, root, state);
+    checkpoint_state_read_tree(&reader, root, state);
     if (reader.missing != NULL) {
         hd_problem_key(problem, "%s", reader.missing);
-        return damaged(problem, "the member is missing, or is not what it must be");
+        return checkpoint_state_damaged(problem,
+                                        "the member is missing, or is not what it must be");
     }
     return HD_OK;
 }
@@ -300,16 +320,16 @@ hd_status hd_checkpoint_read_state(const char *run, struct hd_checkpoint_state *
         return status;
     }
     hd_problem_place(problem, "%.500s", path);
-    char *const text = load(path, &bytes);
+    char *const text = checkpoint_state_load(path, &bytes);
     if (text == NULL) {
         hd_problem_remedy(problem, "name the directory of a run that wrote a checkpoint, a "
                                    "directory with model.safetensors, or a .safetensors file");
         return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_USAGE,
                               "there is no checkpoint to go on from: %s", strerror(errno));
     }
-    status = unwrap(text, bytes, &root, problem);
+    status = checkpoint_state_unwrap(text, bytes, &root, problem);
     if (status == HD_OK) {
-        status = read_state(root, state, problem);
+        status = checkpoint_state_read_state(root, state, problem);
     }
     cJSON_Delete(root);
     free(text);

@@ -28,8 +28,8 @@ struct hd_corpus {
     uint64_t sample_count, seed;
 };
 
-static hd_status refuse(struct hd_problem *problem, const struct hd_corpus *corpus,
-                        const char *remedy)
+static hd_status corpus_refuse(struct hd_problem *problem, const struct hd_corpus *corpus,
+                               const char *remedy)
 {
     hd_problem_place(problem, "%s", corpus->path);
     hd_problem_key(problem, "data.corpus");
@@ -37,76 +37,78 @@ static hd_status refuse(struct hd_problem *problem, const struct hd_corpus *corp
     return HD_INVALID;
 }
 
-static hd_status refuse_system(struct hd_problem *problem, const struct hd_corpus *corpus,
-                               const char *verb)
+static hd_status corpus_refuse_system(struct hd_problem *problem, const struct hd_corpus *corpus,
+                                      const char *verb)
 {
     hd_problem_set(problem, HD_SYSTEM, HD_EXIT_USAGE, "cannot be %s: %s", verb, strerror(errno));
-    return refuse(problem, corpus, "name a file that can be read, or builtin");
+    return corpus_refuse(problem, corpus, "name a file that can be read, or builtin");
 }
 
-static hd_status map_descriptor(struct hd_corpus *corpus, int descriptor,
-                                struct hd_problem *problem)
+static hd_status corpus_map_descriptor(struct hd_corpus *corpus, int descriptor,
+                                       struct hd_problem *problem)
 {
     struct stat status;
 
     if (fstat(descriptor, &status) != 0) {
-        return refuse_system(problem, corpus, "looked at");
+        return corpus_refuse_system(problem, corpus, "looked at");
     }
     if (!S_ISREG(status.st_mode)) {
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is not a regular file");
-        return refuse(problem, corpus, "name a file; what a pipe gives must be saved first");
+        return corpus_refuse(problem, corpus, "name a file; what a pipe gives must be saved first");
     }
     if (status.st_size == 0) {
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is empty");
-        return refuse(problem, corpus, "name a file that holds a text or token ids");
+        return corpus_refuse(problem, corpus, "name a file that holds a text or token ids");
     }
     const uint64_t byte_count = (uint64_t)status.st_size;
     void *const mapped = mmap(NULL, byte_count, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (mapped == MAP_FAILED) {
-        return refuse_system(problem, corpus, "mapped");
+        return corpus_refuse_system(problem, corpus, "mapped");
     }
     corpus->bytes = mapped;
     corpus->byte_count = byte_count;
     return HD_OK;
 }
 
-static hd_status map_file(struct hd_corpus *corpus, struct hd_problem *problem)
+static hd_status corpus_map_file(struct hd_corpus *corpus, struct hd_problem *problem)
 {
     /* NONBLOCK: opening a pipe that nobody writes must not wait for ever. */
     const int descriptor = open(corpus->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (descriptor < 0) {
-        return refuse_system(problem, corpus, "opened");
+        return corpus_refuse_system(problem, corpus, "opened");
     }
-    const hd_status status = map_descriptor(corpus, descriptor, problem);
+    const hd_status status = corpus_map_descriptor(corpus, descriptor, problem);
     close(descriptor);
     return status;
 }
 
-static int ends_with(const char *text, const char *end)
+static int corpus_ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), end_length = strlen(end);
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-static uint32_t format_of(const struct hd_corpus *corpus, uint32_t asked)
+static uint32_t corpus_format_of(const struct hd_corpus *corpus, uint32_t asked)
 {
     if (asked != FORMAT_AUTO) {
         return asked;
     }
     const int is_tokens = hd_numpy_is(corpus->bytes, corpus->byte_count) ||
-                          ends_with(corpus->path, ".npy") || ends_with(corpus->path, ".bin");
+                          corpus_ends_with(corpus->path, ".npy") ||
+                          corpus_ends_with(corpus->path, ".bin");
     return is_tokens ? FORMAT_TOKENS : FORMAT_TEXT;
 }
 
-static hd_status read_text(struct hd_corpus *corpus, const struct hd_corpus_request *request,
-                           struct hd_problem *problem)
+static hd_status corpus_read_text(struct hd_corpus *corpus, const struct hd_corpus_request *request,
+                                  struct hd_problem *problem)
 {
     if (request->token_bytes > 1) {
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                        "is read as text, one byte an id, but data.token_bytes is %u",
                        request->token_bytes);
-        return refuse(problem, corpus, "set data.format = tokens, or leave data.token_bytes out");
+        return corpus_refuse(problem, corpus,
+                             "set data.format = tokens, or leave data.token_bytes out");
     }
     corpus->is_text = 1;
     corpus->id_bytes = 1;
@@ -115,8 +117,8 @@ static hd_status read_text(struct hd_corpus *corpus, const struct hd_corpus_requ
     return HD_OK;
 }
 
-static hd_status read_raw(struct hd_corpus *corpus, const struct hd_corpus_request *request,
-                          struct hd_problem *problem)
+static hd_status corpus_read_raw(struct hd_corpus *corpus, const struct hd_corpus_request *request,
+                                 struct hd_problem *problem)
 {
     const uint32_t by_vocabulary =
         request->vocabulary <= 256 ? 1 : (request->vocabulary <= 65536 ? 2 : 4);
@@ -129,26 +131,28 @@ static hd_status read_raw(struct hd_corpus *corpus, const struct hd_corpus_reque
                        "has %llu bytes, not a whole number of %u-byte ids (%llu left over)",
                        (unsigned long long)corpus->byte_count, corpus->id_bytes,
                        (unsigned long long)(corpus->byte_count % corpus->id_bytes));
-        return refuse(problem, corpus, "set data.token_bytes to the width of an id in the file");
+        return corpus_refuse(problem, corpus,
+                             "set data.token_bytes to the width of an id in the file");
     }
     return HD_OK;
 }
 
-static hd_status read_numpy(struct hd_corpus *corpus, const struct hd_corpus_request *request,
-                            struct hd_problem *problem)
+static hd_status corpus_read_numpy(struct hd_corpus *corpus,
+                                   const struct hd_corpus_request *request,
+                                   struct hd_problem *problem)
 {
     struct hd_numpy header;
     char reason[HD_NUMPY_REASON_BYTES];
 
     if (!hd_numpy_read(corpus->bytes, corpus->byte_count, &header, reason)) {
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
-        return refuse(problem, corpus, "save one flat array of ids with numpy.save");
+        return corpus_refuse(problem, corpus, "save one flat array of ids with numpy.save");
     }
     if (request->token_bytes != 0 && request->token_bytes != header.item_bytes) {
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                        "holds %u-byte ids by its numpy header, but data.token_bytes is %u",
                        header.item_bytes, request->token_bytes);
-        return refuse(problem, corpus, "leave data.token_bytes out");
+        return corpus_refuse(problem, corpus, "leave data.token_bytes out");
     }
     const uint64_t data_bytes = corpus->byte_count - header.data_offset;
     if (data_bytes % header.item_bytes != 0 || data_bytes / header.item_bytes != header.count) {
@@ -156,7 +160,7 @@ static hd_status read_numpy(struct hd_corpus *corpus, const struct hd_corpus_req
                        "has %llu bytes of data, but %llu ids of %u bytes by its numpy header",
                        (unsigned long long)data_bytes, (unsigned long long)header.count,
                        header.item_bytes);
-        return refuse(problem, corpus, "it is cut off or not whole: save it again");
+        return corpus_refuse(problem, corpus, "it is cut off or not whole: save it again");
     }
     corpus->ids = corpus->bytes + header.data_offset;
     corpus->id_count = header.count;
@@ -166,7 +170,7 @@ static hd_status read_numpy(struct hd_corpus *corpus, const struct hd_corpus_req
 }
 
 /* The id at `position` as it stands in the file; what no int64 holds counts as its largest. */
-static int64_t id_at(const struct hd_corpus *corpus, uint64_t position)
+static int64_t corpus_id_at(const struct hd_corpus *corpus, uint64_t position)
 {
     const uint8_t *const at = corpus->ids + position * corpus->id_bytes;
     const uint32_t unused_bits = 64 - 8 * corpus->id_bytes;
@@ -182,19 +186,19 @@ static int64_t id_at(const struct hd_corpus *corpus, uint64_t position)
 }
 
 /* No id of the file can be past the vocabulary. */
-static int holds_every_id(const struct hd_corpus *corpus)
+static int corpus_holds_every_id(const struct hd_corpus *corpus)
 {
     return !corpus->is_signed && corpus->id_bytes < 4 &&
            corpus->vocabulary >= 1u << (8 * corpus->id_bytes);
 }
 
-static hd_status check_ids(const struct hd_corpus *corpus, struct hd_problem *problem)
+static hd_status corpus_check_ids(const struct hd_corpus *corpus, struct hd_problem *problem)
 {
-    if (holds_every_id(corpus)) {
+    if (corpus_holds_every_id(corpus)) {
         return HD_OK;
     }
     for (uint64_t position = 0; position < corpus->id_count; position++) {
-        const int64_t id = id_at(corpus, position);
+        const int64_t id = corpus_id_at(corpus, position);
         if (id >= 0 && id < corpus->vocabulary) {
             continue;
         }
@@ -205,16 +209,17 @@ static hd_status check_ids(const struct hd_corpus *corpus, struct hd_problem *pr
                        "to %u",
                        (unsigned long long)position, (unsigned long long)offset, (long long)id,
                        corpus->vocabulary, corpus->vocabulary - 1);
-        return refuse(problem, corpus,
-                      corpus->is_text ? "a text needs model.vocabulary = 256"
-                                      : "set model.vocabulary to the tokenizer's, or "
-                                        "data.token_bytes to the width of an id in the file");
+        return corpus_refuse(problem, corpus,
+                             corpus->is_text
+                                 ? "a text needs model.vocabulary = 256"
+                                 : "set model.vocabulary to the tokenizer's, or "
+                                   "data.token_bytes to the width of an id in the file");
     }
     return HD_OK;
 }
 
-static hd_status count_samples(struct hd_corpus *corpus, uint64_t samples_per_step,
-                               struct hd_problem *problem)
+static hd_status corpus_count_samples(struct hd_corpus *corpus, uint64_t samples_per_step,
+                                      struct hd_problem *problem)
 {
     corpus->sample_count = (corpus->id_count - 1) / corpus->sequence;
     if (corpus->sample_count >= samples_per_step && corpus->sample_count > 0) {
@@ -225,43 +230,45 @@ static hd_status count_samples(struct hd_corpus *corpus, uint64_t samples_per_st
                    "samples of %u",
                    (unsigned long long)samples_per_step, (unsigned long long)corpus->id_count,
                    (unsigned long long)corpus->sample_count, corpus->sequence);
-    return refuse(problem, corpus,
-                  "use a longer corpus, or lower model.sequence, pipeline.microbatches or "
-                  "data.microbatch_size");
+    return corpus_refuse(problem, corpus,
+                         "use a longer corpus, or lower model.sequence, pipeline.microbatches or "
+                         "data.microbatch_size");
 }
 
-static hd_status open_file(struct hd_corpus *corpus, const struct hd_corpus_request *request,
-                           struct hd_problem *problem)
+static hd_status corpus_open_file(struct hd_corpus *corpus, const struct hd_corpus_request *request,
+                                  struct hd_problem *problem)
 {
-    hd_status status = map_file(corpus, problem);
+    hd_status status = corpus_map_file(corpus, problem);
 
     if (status != HD_OK) {
         return status;
     }
-    if (format_of(corpus, request->format) == FORMAT_TEXT) {
-        status = read_text(corpus, request, problem);
+    if (corpus_format_of(corpus, request->format) == FORMAT_TEXT) {
+        status = corpus_read_text(corpus, request, problem);
     } else if (hd_numpy_is(corpus->bytes, corpus->byte_count)) {
-        status = read_numpy(corpus, request, problem);
+        status = corpus_read_numpy(corpus, request, problem);
     } else {
-        status = read_raw(corpus, request, problem);
+        status = corpus_read_raw(corpus, request, problem);
     }
     if (status == HD_OK && corpus->id_count == 0) {
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "holds no ids");
-        status = refuse(problem, corpus, "name a file that holds a text or token ids");
+        status = corpus_refuse(problem, corpus, "name a file that holds a text or token ids");
     }
     if (status == HD_OK) {
-        status = check_ids(corpus, problem);
+        status = corpus_check_ids(corpus, problem);
     }
-    return status == HD_OK ? count_samples(corpus, request->samples_per_step, problem) : status;
+    return status == HD_OK ? corpus_count_samples(corpus, request->samples_per_step, problem)
+                           : status;
 }
 
-static hd_status open_grammar(struct hd_corpus *corpus, const struct hd_corpus_request *request,
-                              struct hd_problem *problem)
+static hd_status corpus_open_grammar(struct hd_corpus *corpus,
+                                     const struct hd_corpus_request *request,
+                                     struct hd_problem *problem)
 {
     if (request->format == FORMAT_TOKENS || request->token_bytes > 1) {
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                        "is a text, but data.format or data.token_bytes asks for token ids");
-        return refuse(problem, corpus, "leave both out, or name a file of token ids");
+        return corpus_refuse(problem, corpus, "leave both out, or name a file of token ids");
     }
     corpus->is_text = 1;
     corpus->id_bytes = 1;
@@ -288,8 +295,8 @@ hd_status hd_corpus_open(const struct hd_corpus_request *request, struct hd_corp
     opened->vocabulary = request->vocabulary;
     opened->sequence = request->sequence;
     const int is_builtin = strcmp(path, "builtin") == 0;
-    const hd_status status =
-        is_builtin ? open_grammar(opened, request, problem) : open_file(opened, request, problem);
+    const hd_status status = is_builtin ? corpus_open_grammar(opened, request, problem)
+                                        : corpus_open_file(opened, request, problem);
     if (status != HD_OK) {
         hd_corpus_close(opened);
         return status;
@@ -345,8 +352,8 @@ void hd_corpus_sha256(const struct hd_corpus *corpus, char text[HD_HASH_TEXT_BYT
 }
 
 /* Ids position .. position + count - 1 of the endless text. */
-static void fill_grammar(const struct hd_corpus *corpus, uint64_t position, uint32_t count,
-                         int32_t *out)
+static void corpus_fill_grammar(const struct hd_corpus *corpus, uint64_t position, uint32_t count,
+                                int32_t *out)
 {
     char page[HD_GRAMMAR_PAGE_BYTES];
 
@@ -359,18 +366,19 @@ static void fill_grammar(const struct hd_corpus *corpus, uint64_t position, uint
     }
 }
 
-static void fill(const struct hd_corpus *corpus, uint64_t position, uint32_t count, int32_t *out)
+static void corpus_fill(const struct hd_corpus *corpus, uint64_t position, uint32_t count,
+                        int32_t *out)
 {
     if (out == NULL) {
         return;
     }
     if (corpus->bytes == NULL) {
-        fill_grammar(corpus, position, count, out);
+        corpus_fill_grammar(corpus, position, count, out);
         return;
     }
     assert(position + count <= corpus->id_count);
     for (uint32_t i = 0; i < count; i++) {
-        out[i] = (int32_t)id_at(corpus, position + i);
+        out[i] = (int32_t)corpus_id_at(corpus, position + i);
     }
 }
 
@@ -379,8 +387,8 @@ void hd_corpus_sample(const struct hd_corpus *corpus, uint64_t index, int32_t *t
 {
     const uint64_t position = index % corpus->sample_count * corpus->sequence;
 
-    fill(corpus, position, corpus->sequence, tokens);
-    fill(corpus, position + 1, corpus->sequence, targets);
+    corpus_fill(corpus, position, corpus->sequence, tokens);
+    corpus_fill(corpus, position + 1, corpus->sequence, targets);
 }
 
 void hd_corpus_samples(const struct hd_corpus *corpus, struct hd_corpus_range range,
@@ -399,7 +407,8 @@ uint32_t hd_corpus_wraps(const struct hd_corpus *corpus, struct hd_corpus_range 
 }
 
 /* Adds the pairs of `count` ids; `previous` is the id before them, or -1. */
-static void count_pairs(uint64_t *pairs, const int32_t *ids, uint32_t count, int32_t *previous)
+static void corpus_count_pairs(uint64_t *pairs, const int32_t *ids, uint32_t count,
+                               int32_t *previous)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (*previous >= 0) {
@@ -409,7 +418,7 @@ static void count_pairs(uint64_t *pairs, const int32_t *ids, uint32_t count, int
     }
 }
 
-static double entropy_of(const uint64_t *pairs)
+static double corpus_entropy_of(const uint64_t *pairs)
 {
     double sum = 0.0;
     uint64_t total = 0;
@@ -455,10 +464,10 @@ double hd_corpus_bigram_entropy(const struct hd_corpus *corpus)
         const uint64_t left = count - position;
         const uint32_t part =
             (uint32_t)(left < HD_GRAMMAR_PAGE_BYTES ? left : HD_GRAMMAR_PAGE_BYTES);
-        fill(corpus, position, part, ids);
-        count_pairs(pairs, ids, part, &previous);
+        corpus_fill(corpus, position, part, ids);
+        corpus_count_pairs(pairs, ids, part, &previous);
     }
-    const double entropy = entropy_of(pairs);
+    const double entropy = corpus_entropy_of(pairs);
     free(pairs);
     return entropy;
 }

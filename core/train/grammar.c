@@ -8,7 +8,7 @@
  * A capital letter with a digit stands for a drawn word, the same one in the whole line: N a name,
  * A how a thing is, T a thing, P a place, D a number from two to nine; S0 is D1 + D2 in words.
  */
-static const char *const lines[] = {
+static const char *const grammar_lines[] = {
     "N1 gives N2 the A1 T1. N2 thanks N1 for the T1.\n",
     "the A1 T1 of N1 is in the P1. where is the T1? in the P1.\n",
     "N1 goes from the P1 to the P2. now N1 is in the P2.\n",
@@ -19,7 +19,11 @@ static const char *const lines[] = {
     "D1 and D2 make S0.\n",
 };
 
-enum { LINE_COUNT = sizeof lines / sizeof lines[0], WORD_MAX = 17, DIGIT_COUNT = 3 };
+enum {
+    LINE_COUNT = sizeof grammar_lines / sizeof grammar_lines[0],
+    WORD_MAX = 17,
+    DIGIT_COUNT = 3
+};
 
 enum class { NAME, HOW, THING, PLACE, NUMBER, CLASS_COUNT };
 
@@ -27,7 +31,7 @@ static const struct {
     char letter;
     uint32_t draw_count; /* of the words that are drawn */
     const char *words[WORD_MAX];
-} classes[CLASS_COUNT] = {
+} grammar_classes[CLASS_COUNT] = {
     [NAME] = {'N', 8, {"anna", "ben", "clara", "david", "emma", "frank", "greta", "hugo"}},
     [HOW] = {'A', 8, {"red", "blue", "small", "big", "new", "round", "heavy", "green"}},
     [THING] = {'T', 8, {"ball", "book", "lamp", "stone", "apple", "boat", "coin", "drum"}},
@@ -40,7 +44,7 @@ static const struct {
                  "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"}},
 };
 
-static const char alphabet[] = " \n.,?abcdefghijklmnopqrstuvwxyz";
+static const char grammar_alphabet[] = " \n.,?abcdefghijklmnopqrstuvwxyz";
 
 /* The draws of one line: which line it is, and a word of every class and digit. */
 struct draws {
@@ -48,7 +52,7 @@ struct draws {
     uint32_t words[CLASS_COUNT][DIGIT_COUNT];
 };
 
-static void draw(struct draws *draws, uint64_t seed, uint64_t page, uint32_t line)
+static void grammar_draw(struct draws *draws, uint64_t seed, uint64_t page, uint32_t line)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t block[4];
@@ -56,7 +60,7 @@ static void draw(struct draws *draws, uint64_t seed, uint64_t page, uint32_t lin
     for (uint32_t class = 0; class < CLASS_COUNT; class ++) {
         const uint32_t counter[4] = {(uint32_t)page, (uint32_t)(page >> 32), line, class};
         uint32_t *const words = draws->words[class];
-        const uint32_t count = classes[class].draw_count;
+        const uint32_t count = grammar_classes[class].draw_count;
         hd_philox(counter, key, block);
         words[0] = block[0] % count;
         words[1] = block[1] % count;
@@ -69,32 +73,34 @@ static void draw(struct draws *draws, uint64_t seed, uint64_t page, uint32_t lin
     }
 }
 
-static const char *word_of(const struct draws *draws, char letter, char digit)
+static const char *grammar_word_of(const struct draws *draws, char letter, char digit)
 {
     const uint32_t *const numbers = draws->words[NUMBER];
 
     if (letter == 'S') {
-        return classes[NUMBER].words[numbers[1] + numbers[2] + 2]; /* the list begins at two */
+        return grammar_classes[NUMBER]
+            .words[numbers[1] + numbers[2] + 2]; /* the list begins at two */
     }
     for (uint32_t class = 0; class < CLASS_COUNT; class ++) {
-        if (classes[class].letter == letter) {
-            return classes[class].words[draws->words[class][digit - '0']];
+        if (grammar_classes[class].letter == letter) {
+            return grammar_classes[class].words[draws->words[class][digit - '0']];
         }
     }
     return NULL;
 }
 
 /* Writes one line, or as much of it as there is room; returns the bytes written. */
-static uint32_t write_line(const struct draws *draws, char *text, uint32_t room_bytes)
+static uint32_t grammar_write_line(const struct draws *draws, char *text, uint32_t room_bytes)
 {
     uint32_t used_bytes = 0;
 
-    for (const char *at = lines[draws->line]; *at != '\0' && used_bytes < room_bytes; at++) {
+    for (const char *at = grammar_lines[draws->line]; *at != '\0' && used_bytes < room_bytes;
+         at++) {
         if (*at < 'A' || *at > 'Z') {
             text[used_bytes++] = *at;
             continue;
         }
-        const char *const word = word_of(draws, at[0], at[1]);
+        const char *const word = grammar_word_of(draws, at[0], at[1]);
         assert(word != NULL);
         const uint32_t length = (uint32_t)strlen(word);
         const uint32_t left = room_bytes - used_bytes;
@@ -112,15 +118,17 @@ void hd_grammar_page(uint64_t seed, uint64_t page, char text[HD_GRAMMAR_PAGE_BYT
 
     for (uint32_t line = 0; used_bytes < HD_GRAMMAR_PAGE_BYTES; line++) {
         struct draws draws = {0};
-        draw(&draws, seed, page, line);
-        used_bytes += write_line(&draws, text + used_bytes, HD_GRAMMAR_PAGE_BYTES - used_bytes);
+        grammar_draw(&draws, seed, page, line);
+        used_bytes +=
+            grammar_write_line(&draws, text + used_bytes, HD_GRAMMAR_PAGE_BYTES - used_bytes);
     }
 }
 
 int32_t hd_grammar_id(char letter, uint32_t vocabulary)
 {
-    const char *const place = strchr(alphabet, letter);
+    const char *const place = strchr(grammar_alphabet, letter);
 
     assert(place != NULL && vocabulary > 0);
-    return vocabulary >= 128 ? letter : (int32_t)((uint32_t)(place - alphabet) % vocabulary);
+    return vocabulary >= 128 ? letter
+                             : (int32_t)((uint32_t)(place - grammar_alphabet) % vocabulary);
 }

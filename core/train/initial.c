@@ -38,13 +38,13 @@ void hd_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t block[
     }
 }
 
-static uint32_t word_at(const uint8_t *bytes)
+static uint32_t initial_word_at(const uint8_t *bytes)
 {
     return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
            (uint32_t)bytes[3] << 24;
 }
 
-static struct stream stream_of(const char *name, uint64_t seed)
+static struct stream initial_stream_of(const char *name, uint64_t seed)
 {
     struct hd_hash hash;
     uint8_t digest[HD_HASH_BYTES];
@@ -53,11 +53,11 @@ static struct stream stream_of(const char *name, uint64_t seed)
     hd_hash_add_u64(&hash, seed);
     hd_hash_add_text(&hash, name);
     hd_hash_end(&hash, digest);
-    return (struct stream){.key = {word_at(digest), word_at(digest + 4)},
-                           .upper = {word_at(digest + 8), word_at(digest + 12)}};
+    return (struct stream){.key = {initial_word_at(digest), initial_word_at(digest + 4)},
+                           .upper = {initial_word_at(digest + 8), initial_word_at(digest + 12)}};
 }
 
-static double normal_at(const struct stream *stream, uint64_t element)
+static double initial_normal_at(const struct stream *stream, uint64_t element)
 {
     const uint32_t counter[4] = {(uint32_t)element, (uint32_t)(element >> 32), stream->upper[0],
                                  stream->upper[1]};
@@ -72,11 +72,11 @@ static double normal_at(const struct stream *stream, uint64_t element)
     return sqrt(-2.0 * log(radius_uniform)) * cos(TWO_PI * angle_uniform);
 }
 
-static double value_at(const struct hd_tensor *tensor, const struct stream *stream,
-                       uint64_t element)
+static double initial_value_at(const struct hd_tensor *tensor, const struct stream *stream,
+                               uint64_t element)
 {
     if (tensor->initial == HD_INITIAL_NORMAL) {
-        return normal_at(stream, element);
+        return initial_normal_at(stream, element);
     }
     return tensor->initial == HD_INITIAL_ONE ? 1.0 : 0.0;
 }
@@ -94,14 +94,14 @@ uint64_t hd_tensor_count(const struct hd_tensor *tensor)
 
 void hd_initial_fill(const struct hd_tensor *tensor, uint64_t seed, double deviation, void *values)
 {
-    const struct stream stream = stream_of(tensor->name, seed);
+    const struct stream stream = initial_stream_of(tensor->name, seed);
     const double scale = tensor->initial == HD_INITIAL_NORMAL ? deviation : 1.0;
     const uint64_t count = hd_tensor_count(tensor);
 
     assert(tensor->dtype == HD_F32 || tensor->dtype == HD_F64);
     assert(tensor->initial <= HD_INITIAL_NORMAL);
     for (uint64_t i = 0; i < count; i++) {
-        const double value = scale * value_at(tensor, &stream, i);
+        const double value = scale * initial_value_at(tensor, &stream, i);
         if (tensor->dtype == HD_F64) {
             ((double *)values)[i] = value;
         } else {

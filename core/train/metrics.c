@@ -5,7 +5,7 @@
 #include <math.h>
 
 /* A number as JSON has it. */
-static const char *number(double value, char text[HD_NUMBER_TEXT_BYTES])
+static const char *metrics_number(double value, char text[HD_NUMBER_TEXT_BYTES])
 {
     if (!isfinite(value)) {
         return "null";
@@ -31,13 +31,14 @@ uint32_t hd_metrics_line(const struct hd_metrics *metrics, char line[HD_METRICS_
 
     for (unsigned i = 0; i < sizeof before / sizeof before[0]; i++) {
         length += snprintf(line + length, HD_METRICS_LINE_BYTES - (size_t)length, ", \"%s\": %s",
-                           before[i].key, number(before[i].value, text));
+                           before[i].key, metrics_number(before[i].value, text));
     }
-    length += snprintf(line + length, HD_METRICS_LINE_BYTES - (size_t)length,
-                       ", \"tokens\": %llu, \"step_seconds\": %s, \"tokens_per_second\": %s, "
-                       "\"skipped\": %u}\n",
-                       (unsigned long long)metrics->tokens, number(metrics->step_seconds, text),
-                       number(metrics->tokens_per_second, second), metrics->skipped);
+    length +=
+        snprintf(line + length, HD_METRICS_LINE_BYTES - (size_t)length,
+                 ", \"tokens\": %llu, \"step_seconds\": %s, \"tokens_per_second\": %s, "
+                 "\"skipped\": %u}\n",
+                 (unsigned long long)metrics->tokens, metrics_number(metrics->step_seconds, text),
+                 metrics_number(metrics->tokens_per_second, second), metrics->skipped);
     assert(length > 0 && length < (int)HD_METRICS_LINE_BYTES);
     return (uint32_t)length;
 }

@@ -7,7 +7,7 @@
 enum { LINE_BYTES = 256, EVERY = 10 };
 
 /* "1.25M", "12.3k", "980". */
-static void short_number(double value, char text[32])
+static void progress_short_number(double value, char text[32])
 {
     if (value >= 1e6) {
         snprintf(text, 32, "%.2fM", value * 1e-6);
@@ -19,7 +19,7 @@ static void short_number(double value, char text[32])
 }
 
 /* "1:02:03", "2:03"; what is longer than anybody waits is said so. */
-static void clock_text(double seconds, char text[32])
+static void progress_clock_text(double seconds, char text[32])
 {
     if (!(seconds < 1e9)) {
         snprintf(text, 32, "decades");
@@ -35,7 +35,7 @@ static void clock_text(double seconds, char text[32])
     }
 }
 
-static double seconds_left(const struct hd_progress *progress, uint32_t step)
+static double progress_seconds_left(const struct hd_progress *progress, uint32_t step)
 {
     const double past_s = (double)(hd_now_ns() - progress->begin_ns) * 1e-9;
     const uint32_t done = step - progress->first_step;
@@ -51,8 +51,8 @@ void hd_progress_step(struct hd_progress *progress, const struct hd_metrics *met
     if (progress->is_quiet || (!progress->is_terminal && metrics->step % EVERY != 0 && !is_last)) {
         return;
     }
-    short_number(metrics->tokens_per_second, rate);
-    clock_text(seconds_left(progress, metrics->step), left);
+    progress_short_number(metrics->tokens_per_second, rate);
+    progress_clock_text(progress_seconds_left(progress, metrics->step), left);
     if (!metrics->lacks_loss) {
         snprintf(loss, sizeof loss, "loss %.4f  ", metrics->result.loss);
     }

@@ -12,7 +12,8 @@
 
 enum { PATH_BYTES = sizeof((struct hd_rundir *)0)->path, TAKEN_MAX = 10000 };
 
-static hd_status fail(struct hd_problem *problem, const char *path, const char *verb, int error)
+static hd_status rundir_fail(struct hd_problem *problem, const char *path, const char *verb,
+                             int error)
 {
     const hd_status status =
         hd_problem_set(problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be %s: %s", verb,
@@ -24,8 +25,8 @@ static hd_status fail(struct hd_problem *problem, const char *path, const char *
     return status;
 }
 
-static hd_status refuse(struct hd_problem *problem, const char *path, const char *reason,
-                        const char *remedy)
+static hd_status rundir_refuse(struct hd_problem *problem, const char *path, const char *reason,
+                               const char *remedy)
 {
     const hd_status status = hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
     hd_problem_place(problem, "%s", path);
@@ -35,7 +36,7 @@ static hd_status refuse(struct hd_problem *problem, const char *path, const char
 }
 
 /* PATH/NAME followed by `end`; 0 if that is too long. */
-static int join(char out[PATH_BYTES], const char *path, const char *name, const char *end)
+static int rundir_join(char out[PATH_BYTES], const char *path, const char *name, const char *end)
 {
     const int length = snprintf(out, PATH_BYTES, "%s/%s%s", path, name, end);
     return length > 0 && length < PATH_BYTES;
@@ -44,8 +45,8 @@ static int join(char out[PATH_BYTES], const char *path, const char *name, const 
 /* --- one run at a time ------------------------------------------------------------------------ */
 
 /* Who holds it, as far as the kernel knows. */
-static hd_status refuse_second(int descriptor, const struct hd_rundir *rundir,
-                               struct hd_problem *problem)
+static hd_status rundir_refuse_second(int descriptor, const struct hd_rundir *rundir,
+                                      struct hd_problem *problem)
 {
     struct flock other = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char reason[128];
@@ -55,21 +56,21 @@ static hd_status refuse_second(int descriptor, const struct hd_rundir *rundir,
         snprintf(reason, sizeof reason, "another run is going on there (pid %ld)",
                  (long)other.l_pid);
     }
-    return refuse(problem, rundir->path, reason,
-                  "wait for its end, or set another output.directory");
+    return rundir_refuse(problem, rundir->path, reason,
+                         "wait for its end, or set another output.directory");
 }
 
-static hd_status lock(struct hd_rundir *rundir, struct hd_problem *problem)
+static hd_status rundir_lock(struct hd_rundir *rundir, struct hd_problem *problem)
 {
     const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char path[PATH_BYTES];
 
-    if (!join(path, rundir->path, ".lock", "")) {
-        return fail(problem, rundir->path, "made", ENAMETOOLONG);
+    if (!rundir_join(path, rundir->path, ".lock", "")) {
+        return rundir_fail(problem, rundir->path, "made", ENAMETOOLONG);
     }
     const int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (descriptor < 0) {
-        return fail(problem, path, "made", errno);
+        return rundir_fail(problem, path, "made", errno);
     }
     if (fcntl(descriptor, F_SETLK, &whole) == 0) {
         rundir->lock = descriptor;
@@ -77,8 +78,9 @@ static hd_status lock(struct hd_rundir *rundir, struct hd_problem *problem)
         return HD_OK;
     }
     const int error = errno;
-    const hd_status status =
-        error == EACCES || error == EAGAIN ? refuse_second(descriptor, rundir, problem) : HD_OK;
+    const hd_status status = error == EACCES || error == EAGAIN
+                                 ? rundir_refuse_second(descriptor, rundir, problem)
+                                 : HD_OK;
     close(descriptor);
     if (status == HD_OK) {
         hd_log(HD_LOG_WARN, "%s: %s: a second run here would not be refused", path,
@@ -91,7 +93,8 @@ uint32_t hd_rundir_is_busy(const char *path)
 {
     struct flock other = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char file[PATH_BYTES];
-    const int descriptor = join(file, path, ".lock", "") ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+    const int descriptor =
+        rundir_join(file, path, ".lock", "") ? open(file, O_RDONLY | O_CLOEXEC) : -1;
 
     if (descriptor < 0) {
         return 0;
@@ -101,7 +104,7 @@ uint32_t hd_rundir_is_busy(const char *path)
     return is_busy;
 }
 
-static void unlock(struct hd_rundir *rundir)
+static void rundir_unlock(struct hd_rundir *rundir)
 {
     if (rundir->is_locked) {
         close(rundir->lock);
@@ -111,7 +114,7 @@ static void unlock(struct hd_rundir *rundir)
 
 /* --- making it -------------------------------------------------------------------------------- */
 
-static int make_directory(const char *path)
+static int rundir_make_directory(const char *path)
 {
     struct stat status;
 
@@ -125,13 +128,13 @@ static int make_directory(const char *path)
 }
 
 /* All directories above `path`.  0, or errno. */
-static int make_parents(const char *path)
+static int rundir_make_parents(const char *path)
 {
     char part[PATH_BYTES];
 
     for (const char *at = strchr(path + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
         snprintf(part, sizeof part, "%.*s", (int)(at - path), path);
-        const int error = make_directory(part);
+        const int error = rundir_make_directory(part);
         if (error != 0) {
             return error;
         }
@@ -140,7 +143,8 @@ static int make_parents(const char *path)
 }
 
 /* runs/NAME-YYYYMMDD-HHMMSS, the first that nobody has. */
-static hd_status make_dated(struct hd_rundir *rundir, const char *name, struct hd_problem *problem)
+static hd_status rundir_make_dated(struct hd_rundir *rundir, const char *name,
+                                   struct hd_problem *problem)
 {
     const time_t now = time(NULL);
     struct tm local;
@@ -152,29 +156,29 @@ static hd_status make_dated(struct hd_rundir *rundir, const char *name, struct h
     strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
     snprintf(stem, sizeof stem, "runs/%s-%s", name, stamp);
     snprintf(rundir->path, sizeof rundir->path, "%s", stem);
-    int error = make_directory("runs");
+    int error = rundir_make_directory("runs");
     if (error != 0) {
-        return fail(problem, "runs", "made", error);
+        return rundir_fail(problem, "runs", "made", error);
     }
     for (uint32_t i = 2; mkdir(rundir->path, 0777) != 0; i++) {
         error = errno;
         if (error != EEXIST || i > TAKEN_MAX) {
-            return fail(problem, rundir->path, "made", error);
+            return rundir_fail(problem, rundir->path, "made", error);
         }
         snprintf(rundir->path, sizeof rundir->path, "%s-%u", stem, i);
     }
-    return lock(rundir, problem);
+    return rundir_lock(rundir, problem);
 }
 
 /* --- what --overwrite removes ----------------------------------------------------------------- */
 
-static int remove_file(const char *path)
+static int rundir_remove_file(const char *path)
 {
     return unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR ? 0 : errno;
 }
 
 /* A directory that still holds something else is somebody's: it stays. */
-static int remove_directory(const char *path)
+static int rundir_remove_directory(const char *path)
 {
     return rmdir(path) == 0 || errno == ENOENT || errno == ENOTDIR || errno == ENOTEMPTY ||
                    errno == EEXIST
@@ -183,7 +187,7 @@ static int remove_directory(const char *path)
 }
 
 /* rank-NNNN.log, any number of digits. */
-static int is_log(const char *name)
+static int rundir_is_log(const char *name)
 {
     static const char head[] = "rank-";
     const size_t head_length = sizeof head - 1;
@@ -195,7 +199,7 @@ static int is_log(const char *name)
     return digits > 0 && strcmp(name + head_length + digits, ".log") == 0;
 }
 
-static int remove_logs(const char *path)
+static int rundir_remove_logs(const char *path)
 {
     DIR *const directory = opendir(path);
     int error = 0;
@@ -205,16 +209,16 @@ static int remove_logs(const char *path)
     }
     for (struct dirent *entry = readdir(directory); entry != NULL && error == 0;
          entry = readdir(directory)) {
-        if (is_log(entry->d_name) && unlinkat(dirfd(directory), entry->d_name, 0) != 0) {
+        if (rundir_is_log(entry->d_name) && unlinkat(dirfd(directory), entry->d_name, 0) != 0) {
             error = errno;
         }
     }
     closedir(directory);
-    return error != 0 ? error : remove_directory(path);
+    return error != 0 ? error : rundir_remove_directory(path);
 }
 
 /* A checkpoint, and what a kill left of another one, go with their directories. */
-static int remove_checkpoints(const char *path)
+static int rundir_remove_checkpoints(const char *path)
 {
     static const char *const directories[] = {"checkpoint.tmp", "checkpoint.old", "checkpoint"};
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
@@ -222,47 +226,49 @@ static int remove_checkpoints(const char *path)
     int error = 0;
 
     for (unsigned i = 0; error == 0 && i < sizeof directories / sizeof directories[0]; i++) {
-        error = join(directory, path, directories[i], "") ? 0 : ENAMETOOLONG;
+        error = rundir_join(directory, path, directories[i], "") ? 0 : ENAMETOOLONG;
         for (unsigned j = 0; error == 0 && j < sizeof files / sizeof files[0]; j++) {
-            error = join(part, directory, files[j], "") ? remove_file(part) : ENAMETOOLONG;
+            error = rundir_join(part, directory, files[j], "") ? rundir_remove_file(part)
+                                                               : ENAMETOOLONG;
         }
-        error = error == 0 ? remove_directory(directory) : error;
+        error = error == 0 ? rundir_remove_directory(directory) : error;
     }
     return error;
 }
 
-static int remove_left(const char *path)
+static int rundir_remove_left(const char *path)
 {
     /* run.json goes last: what is half removed is still known as a run. */
     static const char *const files[] = {"config.ini",  "metrics.jsonl", "trace.json",
                                         "report.html", "hang.json",     "run.json"};
     char part[PATH_BYTES];
-    int error = join(part, path, "log", "") ? remove_logs(part) : ENAMETOOLONG;
-    error = error == 0 ? remove_checkpoints(path) : error;
+    int error = rundir_join(part, path, "log", "") ? rundir_remove_logs(part) : ENAMETOOLONG;
+    error = error == 0 ? rundir_remove_checkpoints(path) : error;
 
     for (unsigned i = 0; i < sizeof files / sizeof files[0] && error == 0; i++) {
-        error = join(part, path, files[i], ".tmp") ? remove_file(part) : ENAMETOOLONG;
-        if (error == 0 && join(part, path, files[i], "")) {
-            error = remove_file(part);
+        error = rundir_join(part, path, files[i], ".tmp") ? rundir_remove_file(part) : ENAMETOOLONG;
+        if (error == 0 && rundir_join(part, path, files[i], "")) {
+            error = rundir_remove_file(part);
         }
     }
     return error;
 }
 
-static hd_status make_named(struct hd_rundir *rundir, uint32_t mode, struct hd_problem *problem)
+static hd_status rundir_make_named(struct hd_rundir *rundir, uint32_t mode,
+                                   struct hd_problem *problem)
 {
     char run[PATH_BYTES];
     struct stat status;
-    int error = make_parents(rundir->path);
+    int error = rundir_make_parents(rundir->path);
 
-    error = error != 0 ? error : make_directory(rundir->path);
+    error = error != 0 ? error : rundir_make_directory(rundir->path);
     if (error != 0) {
-        return fail(problem, rundir->path, "made", error);
+        return rundir_fail(problem, rundir->path, "made", error);
     }
-    if (!join(run, rundir->path, "run.json", "")) {
-        return fail(problem, rundir->path, "made", ENAMETOOLONG);
+    if (!rundir_join(run, rundir->path, "run.json", "")) {
+        return rundir_fail(problem, rundir->path, "made", ENAMETOOLONG);
     }
-    const hd_status locked = lock(rundir, problem);
+    const hd_status locked = rundir_lock(rundir, problem);
     if (locked != HD_OK) {
         return locked;
     }
@@ -270,18 +276,19 @@ static hd_status make_named(struct hd_rundir *rundir, uint32_t mode, struct hd_p
         return HD_OK;
     }
     if (mode == HD_RUNDIR_NEW) {
-        return refuse(problem, rundir->path, "holds a run already (run.json)",
-                      "give --resume to go on with it, --overwrite to remove it, or another "
-                      "output.directory");
+        return rundir_refuse(problem, rundir->path, "holds a run already (run.json)",
+                             "give --resume to go on with it, --overwrite to remove it, or another "
+                             "output.directory");
     }
-    error = remove_left(rundir->path);
-    return error != 0 ? fail(problem, rundir->path, "emptied for --overwrite", error) : HD_OK;
+    error = rundir_remove_left(rundir->path);
+    return error != 0 ? rundir_fail(problem, rundir->path, "emptied for --overwrite", error)
+                      : HD_OK;
 }
 
 /* --- latest ----------------------------------------------------------------------------------- */
 
 /* A link that is made beside and renamed is never absent; failing here ends no run. */
-static void point_latest(const char *path)
+static void rundir_point_latest(const char *path)
 {
     const char *const slash = strrchr(path, '/');
     const char *const base = slash != NULL ? slash + 1 : path;
@@ -294,7 +301,7 @@ static void point_latest(const char *path)
     snprintf(parent, sizeof parent, "%.*s", parent_length, slash == NULL ? "." : path);
     char name[64];
     snprintf(name, sizeof name, ".latest-%ld", (long)getpid());
-    if (!join(link_path, parent, "latest", "") || !join(beside, parent, name, "")) {
+    if (!rundir_join(link_path, parent, "latest", "") || !rundir_join(beside, parent, name, "")) {
         return;
     }
     unlink(beside); /* of a process of this number that died here */
@@ -305,7 +312,7 @@ static void point_latest(const char *path)
 }
 
 /* The directory as given, without slashes at its end. */
-static int set_path(struct hd_rundir *rundir, const char *directory)
+static int rundir_set_path(struct hd_rundir *rundir, const char *directory)
 {
     size_t length = strlen(directory);
 
@@ -328,21 +335,22 @@ hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, cons
 
     *rundir = (struct hd_rundir){.metrics = -1};
     if (directory == NULL || directory[0] == '\0') {
-        status = make_dated(rundir, name, problem);
-    } else if (set_path(rundir, directory)) {
-        status = make_named(rundir, mode, problem);
+        status = rundir_make_dated(rundir, name, problem);
+    } else if (rundir_set_path(rundir, directory)) {
+        status = rundir_make_named(rundir, mode, problem);
     } else {
-        status = refuse(problem, "output.directory", "is a path of 4096 bytes or more",
-                        "name a shorter one");
+        status = rundir_refuse(problem, "output.directory", "is a path of 4096 bytes or more",
+                               "name a shorter one");
     }
     if (status == HD_OK) {
-        const int error = join(log, rundir->path, "log", "") ? make_directory(log) : ENAMETOOLONG;
-        status = error != 0 ? fail(problem, log, "made", error) : HD_OK;
+        const int error =
+            rundir_join(log, rundir->path, "log", "") ? rundir_make_directory(log) : ENAMETOOLONG;
+        status = error != 0 ? rundir_fail(problem, log, "made", error) : HD_OK;
     }
     if (status == HD_OK) {
-        point_latest(rundir->path);
+        rundir_point_latest(rundir->path);
     } else {
-        unlock(rundir);
+        rundir_unlock(rundir);
     }
     return status;
 }
@@ -354,23 +362,24 @@ hd_status hd_rundir_open(const struct hd_rundir *rundir, const char *name, FILE 
 {
     char beside[PATH_BYTES];
 
-    if (!join(beside, rundir->path, name, ".tmp")) {
-        return fail(problem, rundir->path, "written", ENAMETOOLONG);
+    if (!rundir_join(beside, rundir->path, name, ".tmp")) {
+        return rundir_fail(problem, rundir->path, "written", ENAMETOOLONG);
     }
     FILE *const opened = fopen(beside, "we");
     if (opened == NULL) {
-        return fail(problem, beside, "made", errno);
+        return rundir_fail(problem, beside, "made", errno);
     }
     *stream = opened;
     return HD_OK;
 }
 
 /* Closes the stream, which has failed with `error` or 0, and gives the file its name, or none. */
-static hd_status settle(const struct hd_rundir *rundir, const char *name, FILE *stream, int error,
-                        struct hd_problem *problem)
+static hd_status rundir_settle(const struct hd_rundir *rundir, const char *name, FILE *stream,
+                               int error, struct hd_problem *problem)
 {
     char beside[PATH_BYTES], path[PATH_BYTES];
-    const int fits = join(beside, rundir->path, name, ".tmp") && join(path, rundir->path, name, "");
+    const int fits = rundir_join(beside, rundir->path, name, ".tmp") &&
+                     rundir_join(path, rundir->path, name, "");
     int failed = ferror(stream);
 
     assert(fits); /* hd_rundir_open has joined the longer one */
@@ -387,14 +396,14 @@ static hd_status settle(const struct hd_rundir *rundir, const char *name, FILE *
     }
     error = failed ? error : errno;
     unlink(beside);
-    return fail(problem, path, "written", error);
+    return rundir_fail(problem, path, "written", error);
 }
 
 hd_status hd_rundir_commit(const struct hd_rundir *rundir, const char *name, FILE *stream,
                            struct hd_problem *problem)
 {
     assert(stream != NULL);
-    return settle(rundir, name, stream, 0, problem);
+    return rundir_settle(rundir, name, stream, 0, problem);
 }
 
 hd_status hd_rundir_write(const struct hd_rundir *rundir, const char *name, const char *text,
@@ -407,16 +416,16 @@ hd_status hd_rundir_write(const struct hd_rundir *rundir, const char *name, cons
         return status;
     }
     const int error = fwrite(text, 1, bytes, stream) == bytes ? 0 : errno;
-    return settle(rundir, name, stream, error, problem);
+    return rundir_settle(rundir, name, stream, error, problem);
 }
 
 /* --- metrics.jsonl ---------------------------------------------------------------------------- */
 
-static hd_status open_metrics(struct hd_rundir *rundir, const char *path,
-                              struct hd_problem *problem)
+static hd_status rundir_open_metrics(struct hd_rundir *rundir, const char *path,
+                                     struct hd_problem *problem)
 {
     rundir->metrics = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    return rundir->metrics < 0 ? fail(problem, path, "opened", errno) : HD_OK;
+    return rundir->metrics < 0 ? rundir_fail(problem, path, "opened", errno) : HD_OK;
 }
 
 hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *metrics,
@@ -426,15 +435,15 @@ hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *m
     struct stat before;
     ssize_t written;
 
-    if (!join(path, rundir->path, "metrics.jsonl", "")) {
-        return fail(problem, rundir->path, "written", ENAMETOOLONG);
+    if (!rundir_join(path, rundir->path, "metrics.jsonl", "")) {
+        return rundir_fail(problem, rundir->path, "written", ENAMETOOLONG);
     }
-    if (rundir->metrics < 0 && open_metrics(rundir, path, problem) != HD_OK) {
+    if (rundir->metrics < 0 && rundir_open_metrics(rundir, path, problem) != HD_OK) {
         return HD_SYSTEM;
     }
     const uint32_t length = hd_metrics_line(metrics, line);
     if (fstat(rundir->metrics, &before) != 0) {
-        return fail(problem, path, "written", errno);
+        return rundir_fail(problem, path, "written", errno);
     }
     do {
         written = write(rundir->metrics, line, length);
@@ -446,7 +455,7 @@ hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *m
     if (written > 0 && ftruncate(rundir->metrics, before.st_size) != 0) {
         hd_log(HD_LOG_WARN, "%s ends in half a line: %s", path, strerror(errno));
     }
-    return fail(problem, path, "written", error);
+    return rundir_fail(problem, path, "written", error);
 }
 
 void hd_rundir_close(struct hd_rundir *rundir)
@@ -455,5 +464,5 @@ void hd_rundir_close(struct hd_rundir *rundir)
         close(rundir->metrics);
         rundir->metrics = -1;
     }
-    unlock(rundir);
+    rundir_unlock(rundir);
 }

@@ -16,8 +16,8 @@
 
 enum { BLANKS_TO_BYTES = 64 };
 
-static hd_status refuse_file(const char *path, const char *verb, int error,
-                             struct hd_problem *problem)
+static hd_status safetensors_refuse_file(const char *path, const char *verb, int error,
+                                         struct hd_problem *problem)
 {
     hd_problem_place(problem, "%.500s", path);
     return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_USAGE, "cannot be %s: %s", verb,
@@ -25,7 +25,7 @@ static hd_status refuse_file(const char *path, const char *verb, int error,
 }
 
 /* 0, an errno, or -1 where the file ends. */
-static int read_all(int descriptor, void *values, uint64_t bytes, uint64_t offset)
+static int safetensors_read_all(int descriptor, void *values, uint64_t bytes, uint64_t offset)
 {
     unsigned char *out = values;
 
@@ -45,7 +45,7 @@ static int read_all(int descriptor, void *values, uint64_t bytes, uint64_t offse
     return 0;
 }
 
-static uint64_t little_endian(const uint8_t bytes[HD_SAFETENSORS_LENGTH_BYTES])
+static uint64_t safetensors_little_endian(const uint8_t bytes[HD_SAFETENSORS_LENGTH_BYTES])
 {
     uint64_t value = 0;
 
@@ -55,7 +55,7 @@ static uint64_t little_endian(const uint8_t bytes[HD_SAFETENSORS_LENGTH_BYTES])
     return value;
 }
 
-static hd_status read_header(struct hd_safetensors *file, struct hd_problem *problem)
+static hd_status safetensors_read_header(struct hd_safetensors *file, struct hd_problem *problem)
 {
     uint8_t length[HD_SAFETENSORS_LENGTH_BYTES];
     struct hd_hash hash;
@@ -67,16 +67,18 @@ static hd_status read_header(struct hd_safetensors *file, struct hd_problem *pro
                               "has %llu bytes, and its length alone takes 8",
                               (unsigned long long)file->file_bytes);
     }
-    int error = read_all(file->descriptor, length, sizeof length, 0);
-    const uint64_t bytes = little_endian(length);
+    int error = safetensors_read_all(file->descriptor, length, sizeof length, 0);
+    const uint64_t bytes = safetensors_little_endian(length);
     if (error == 0 && bytes <= HD_SAFETENSORS_HEADER_BYTES_MAX &&
         bytes <= file->file_bytes - sizeof length) {
         header = malloc(bytes + 1);
-        error = header == NULL ? ENOMEM : read_all(file->descriptor, header, bytes, sizeof length);
+        error = header == NULL
+                    ? ENOMEM
+                    : safetensors_read_all(file->descriptor, header, bytes, sizeof length);
     }
     if (error != 0) {
         free(header);
-        return refuse_file(file->path, "read", error > 0 ? error : 0, problem);
+        return safetensors_refuse_file(file->path, "read", error > 0 ? error : 0, problem);
     }
     if (header != NULL) {
         hd_hash_begin(&hash);
@@ -96,17 +98,17 @@ hd_status hd_safetensors_open(struct hd_safetensors *file, const char *path,
 
     *file = (struct hd_safetensors){.descriptor = -1};
     if (strlen(path) >= sizeof file->path) {
-        return refuse_file(path, "opened", ENAMETOOLONG, problem);
+        return safetensors_refuse_file(path, "opened", ENAMETOOLONG, problem);
     }
     snprintf(file->path, sizeof file->path, "%s", path);
     file->descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (file->descriptor < 0 || fstat(file->descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
         const int error = file->descriptor < 0 ? errno : EINVAL;
         hd_safetensors_close(file);
-        return refuse_file(path, "opened", error, problem);
+        return safetensors_refuse_file(path, "opened", error, problem);
     }
     file->file_bytes = (uint64_t)facts.st_size;
-    const hd_status status = read_header(file, problem);
+    const hd_status status = safetensors_read_header(file, problem);
     if (status != HD_OK) {
         hd_safetensors_close(file);
     }
@@ -170,7 +172,7 @@ uint64_t hd_safetensors_count(const struct hd_safetensors_tensor *tensor)
 /* --- values ----------------------------------------------------------------------------------- */
 
 /* IEEE half precision: 5 bits of exponent, 10 of fraction; exact in a float. */
-static float from_half(uint16_t bits)
+static float safetensors_from_half(uint16_t bits)
 {
     const uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
     uint32_t exponent = bits >> 10 & 31u, fraction = bits & 0x3ffu, word;
@@ -188,7 +190,7 @@ static float from_half(uint16_t bits)
     return value;
 }
 
-static double value_at(const char *type, const unsigned char *raw, uint64_t index)
+static double safetensors_value_at(const char *type, const unsigned char *raw, uint64_t index)
 {
     uint16_t bits;
     float single;
@@ -203,16 +205,16 @@ static double value_at(const char *type, const unsigned char *raw, uint64_t inde
         return number;
     }
     memcpy(&bits, raw + index * sizeof bits, sizeof bits);
-    return strcmp(type, "BF16") == 0 ? hd_bf16_to_float(bits) : from_half(bits);
+    return strcmp(type, "BF16") == 0 ? hd_bf16_to_float(bits) : safetensors_from_half(bits);
 }
 
-static void convert(const struct hd_safetensors_tensor *tensor, const unsigned char *raw,
-                    struct hd_safetensors_target target)
+static void safetensors_convert(const struct hd_safetensors_tensor *tensor,
+                                const unsigned char *raw, struct hd_safetensors_target target)
 {
     const uint64_t count = hd_safetensors_count(tensor);
 
     for (uint64_t i = 0; i < count; i++) {
-        const double value = value_at(tensor->type, raw, i);
+        const double value = safetensors_value_at(tensor->type, raw, i);
         if (target.dtype == HD_F64) {
             ((double *)target.values)[i] = value;
         } else {
@@ -221,8 +223,8 @@ static void convert(const struct hd_safetensors_tensor *tensor, const unsigned c
     }
 }
 
-static hd_status check_digest(const struct hd_safetensors_tensor *tensor, const void *raw,
-                              struct hd_problem *problem)
+static hd_status safetensors_check_digest(const struct hd_safetensors_tensor *tensor,
+                                          const void *raw, struct hd_problem *problem)
 {
     uint8_t digest[HD_HASH_BYTES];
     char text[HD_HASH_TEXT_BYTES];
@@ -268,17 +270,17 @@ hd_status hd_safetensors_read(const struct hd_safetensors *file,
     if (raw == NULL) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for it");
     }
-    const int error = read_all(file->descriptor, raw, tensor->bytes, tensor->offset);
+    const int error = safetensors_read_all(file->descriptor, raw, tensor->bytes, tensor->offset);
     hd_status status = HD_OK;
     if (error != 0) {
         status = hd_problem_set(problem, HD_SYSTEM, HD_EXIT_USAGE, "cannot be read: %s",
                                 error > 0 ? strerror(error) : "the file ends too early");
     } else {
-        status = check_digest(tensor, raw, problem);
+        status = safetensors_check_digest(tensor, raw, problem);
     }
     if (!is_same) {
         if (status == HD_OK) {
-            convert(tensor, raw, target);
+            safetensors_convert(tensor, raw, target);
         }
         hd_memory_give(raw);
     }
@@ -287,8 +289,8 @@ hd_status hd_safetensors_read(const struct hd_safetensors *file,
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static char *json_of(const struct hd_safetensors_tensor *tensors, uint32_t tensor_count,
-                     uint64_t data_offset, const uint8_t (*digests)[HD_HASH_BYTES])
+static char *safetensors_json_of(const struct hd_safetensors_tensor *tensors, uint32_t tensor_count,
+                                 uint64_t data_offset, const uint8_t (*digests)[HD_HASH_BYTES])
 {
     static const uint8_t zeroes[HD_HASH_BYTES];
     struct cJSON *const root = hd_json_new();
@@ -323,7 +325,7 @@ static char *json_of(const struct hd_safetensors_tensor *tensors, uint32_t tenso
 }
 
 /* Of the whole text, its length before it included, so that the data begins at a round place. */
-static uint64_t padded_bytes(uint64_t text_bytes)
+static uint64_t safetensors_padded_bytes(uint64_t text_bytes)
 {
     return (HD_SAFETENSORS_LENGTH_BYTES + text_bytes + BLANKS_TO_BYTES - 1) / BLANKS_TO_BYTES *
            BLANKS_TO_BYTES;
@@ -341,8 +343,8 @@ uint64_t hd_safetensors_lay_out(struct hd_safetensors_tensor *tensors, uint32_t 
         tensors[i].offset = end;
         end += tensors[i].bytes;
     }
-    char *const text = json_of(tensors, tensor_count, 0, NULL);
-    const uint64_t data_offset = padded_bytes(strlen(text));
+    char *const text = safetensors_json_of(tensors, tensor_count, 0, NULL);
+    const uint64_t data_offset = safetensors_padded_bytes(strlen(text));
     free(text);
     for (uint32_t i = 0; i < tensor_count; i++) {
         tensors[i].offset += data_offset;
@@ -360,9 +362,9 @@ char *hd_safetensors_header(const struct hd_safetensors_tensor *tensors, uint32_
         first = tensors[i].offset < first ? tensors[i].offset : first;
     }
     data_offset = tensor_count > 0 ? first : 0;
-    char *const json = json_of(tensors, tensor_count, data_offset, digests);
+    char *const json = safetensors_json_of(tensors, tensor_count, data_offset, digests);
     const uint64_t json_bytes = strlen(json) - 1; /* without its newline */
-    const uint64_t whole = padded_bytes(json_bytes + 1);
+    const uint64_t whole = safetensors_padded_bytes(json_bytes + 1);
     char *const text = malloc(whole);
     assert(text != NULL && (tensor_count == 0 || whole == data_offset));
     memset(text, ' ', whole);

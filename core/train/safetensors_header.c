@@ -14,7 +14,7 @@ enum { NAME_BYTES_MAX = 4096 };
 static const struct {
     const char *name;
     uint32_t bytes;
-} types[] = {
+} safetensors_header_types[] = {
     {"F32", 4},     {"BF16", 2},    {"F16", 2}, {"F64", 8}, {"I64", 8},
     {"U64", 8},     {"I32", 4},     {"U32", 4}, {"I16", 2}, {"U16", 2},
     {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I8", 1},  {"U8", 1},  {"BOOL", 1},
@@ -22,21 +22,23 @@ static const struct {
 
 /* --- members ---------------------------------------------------------------------------------- */
 
-static uint32_t type_bytes(const char *type)
+static uint32_t safetensors_header_type_bytes(const char *type)
 {
-    for (unsigned i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(types[i].name, type) == 0) {
-            return types[i].bytes;
+    for (unsigned i = 0; i < sizeof safetensors_header_types / sizeof safetensors_header_types[0];
+         i++) {
+        if (strcmp(safetensors_header_types[i].name, type) == 0) {
+            return safetensors_header_types[i].bytes;
         }
     }
     return 0;
 }
 
-static hd_status take_type(struct hd_walk *walk, struct hd_safetensors_tensor *tensor)
+static hd_status safetensors_header_take_type(struct hd_walk *walk,
+                                              struct hd_safetensors_tensor *tensor)
 {
     const hd_status status = hd_walk_string(walk, "the name of a type", &tensor->type);
 
-    if (status == HD_OK && type_bytes(tensor->type) == 0) {
+    if (status == HD_OK && safetensors_header_type_bytes(tensor->type) == 0) {
         return hd_problem_set(walk->problem, HD_INVALID, HD_EXIT_USAGE, "dtype %.40s is not known",
                               tensor->type);
     }
@@ -44,8 +46,8 @@ static hd_status take_type(struct hd_walk *walk, struct hd_safetensors_tensor *t
 }
 
 /* One of the three members of a tensor, each once. */
-static hd_status take_field(struct hd_walk *walk, struct hd_safetensors_tensor *tensor,
-                            uint32_t *seen)
+static hd_status safetensors_header_take_field(struct hd_walk *walk,
+                                               struct hd_safetensors_tensor *tensor, uint32_t *seen)
 {
     const char *key = NULL;
     uint64_t ends[2] = {0, 0};
@@ -60,7 +62,7 @@ static hd_status take_field(struct hd_walk *walk, struct hd_safetensors_tensor *
     }
     if (strcmp(key, "dtype") == 0) {
         bit = 1;
-        status = take_type(walk, tensor);
+        status = safetensors_header_take_type(walk, tensor);
     } else if (strcmp(key, "shape") == 0) {
         bit = 2;
         status = hd_walk_numbers(walk, HD_SAFETENSORS_DIMENSION_MAX, tensor->shape,
@@ -86,9 +88,10 @@ static hd_status take_field(struct hd_walk *walk, struct hd_safetensors_tensor *
 }
 
 /* The bytes must be those of shape and type, so that no offset is a matter of trust. */
-static hd_status check_bytes(struct hd_walk *walk, const struct hd_safetensors_tensor *tensor)
+static hd_status safetensors_header_check_bytes(struct hd_walk *walk,
+                                                const struct hd_safetensors_tensor *tensor)
 {
-    uint64_t bytes = type_bytes(tensor->type);
+    uint64_t bytes = safetensors_header_type_bytes(tensor->type);
 
     for (uint32_t i = 0; i < tensor->dimension_count; i++) {
         if (tensor->shape[i] != 0 && bytes > UINT64_MAX / tensor->shape[i]) {
@@ -105,14 +108,15 @@ static hd_status check_bytes(struct hd_walk *walk, const struct hd_safetensors_t
     return HD_OK;
 }
 
-static hd_status take_tensor(struct hd_walk *walk, struct hd_safetensors_tensor *tensor)
+static hd_status safetensors_header_take_tensor(struct hd_walk *walk,
+                                                struct hd_safetensors_tensor *tensor)
 {
     uint32_t seen = 0;
     int32_t has_more = 1;
     hd_status status = hd_walk_take(walk, '{', "a {");
 
     while (status == HD_OK && has_more == 1) {
-        status = take_field(walk, tensor, &seen);
+        status = safetensors_header_take_field(walk, tensor, &seen);
         if (status == HD_OK) {
             has_more = hd_walk_more(walk, '}', "a comma or a }");
         }
@@ -124,11 +128,12 @@ static hd_status take_tensor(struct hd_walk *walk, struct hd_safetensors_tensor 
         return hd_problem_set(walk->problem, HD_INVALID, HD_EXIT_USAGE, "%s is missing",
                               !(seen & 1) ? "dtype" : (!(seen & 2) ? "shape" : "data_offsets"));
     }
-    return check_bytes(walk, tensor);
+    return safetensors_header_check_bytes(walk, tensor);
 }
 
 /* Room for one element more of a growing list; NULL: no memory. */
-static void *grow(void *list, uint64_t count, uint64_t *room, uint64_t item_bytes)
+static void *safetensors_header_grow(void *list, uint64_t count, uint64_t *room,
+                                     uint64_t item_bytes)
 {
     if (count < *room) {
         return list;
@@ -139,19 +144,19 @@ static void *grow(void *list, uint64_t count, uint64_t *room, uint64_t item_byte
     return grown;
 }
 
-static hd_status no_memory(struct hd_walk *walk)
+static hd_status safetensors_header_no_memory(struct hd_walk *walk)
 {
     return hd_problem_set(walk->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for its header");
 }
 
-static hd_status take_note(struct hd_walk *walk)
+static hd_status safetensors_header_take_note(struct hd_walk *walk)
 {
     struct hd_safetensors *const file = walk->file;
     struct hd_safetensors_note *const notes =
-        grow(file->notes, file->note_count, &walk->note_room, sizeof *notes);
+        safetensors_header_grow(file->notes, file->note_count, &walk->note_room, sizeof *notes);
 
     if (notes == NULL) {
-        return no_memory(walk);
+        return safetensors_header_no_memory(walk);
     }
     file->notes = notes;
     struct hd_safetensors_note *const note = &notes[file->note_count];
@@ -166,7 +171,7 @@ static hd_status take_note(struct hd_walk *walk)
     return status;
 }
 
-static hd_status take_notes(struct hd_walk *walk)
+static hd_status safetensors_header_take_notes(struct hd_walk *walk)
 {
     int32_t has_more = 1;
     hd_status status = hd_walk_take(walk, '{', "a {");
@@ -176,7 +181,7 @@ static hd_status take_notes(struct hd_walk *walk)
         return HD_OK;
     }
     while (status == HD_OK && has_more == 1) {
-        status = take_note(walk);
+        status = safetensors_header_take_note(walk);
         if (status == HD_OK) {
             has_more = hd_walk_more(walk, '}', "a comma or a }");
         }
@@ -184,7 +189,7 @@ static hd_status take_notes(struct hd_walk *walk)
     return status != HD_OK ? status : (has_more < 0 ? HD_INVALID : HD_OK);
 }
 
-static hd_status take_member(struct hd_walk *walk, uint32_t *has_notes)
+static hd_status safetensors_header_take_member(struct hd_walk *walk, uint32_t *has_notes)
 {
     struct hd_safetensors *const file = walk->file;
     struct hd_safetensors_tensor tensor = {0};
@@ -201,19 +206,19 @@ static hd_status take_member(struct hd_walk *walk, uint32_t *has_notes)
         if ((*has_notes)++ > 0) {
             return hd_problem_set(walk->problem, HD_INVALID, HD_EXIT_USAGE, "stands twice");
         }
-        return take_notes(walk);
+        return safetensors_header_take_notes(walk);
     }
-    struct hd_safetensors_tensor *const tensors =
-        grow(file->tensors, file->tensor_count, &walk->tensor_room, sizeof *tensors);
+    struct hd_safetensors_tensor *const tensors = safetensors_header_grow(
+        file->tensors, file->tensor_count, &walk->tensor_room, sizeof *tensors);
     if (tensors == NULL) {
-        return no_memory(walk);
+        return safetensors_header_no_memory(walk);
     }
     file->tensors = tensors;
     if (strlen(tensor.name) > NAME_BYTES_MAX) {
         return hd_problem_set(walk->problem, HD_INVALID, HD_EXIT_USAGE,
                               "a name of more than %d bytes", NAME_BYTES_MAX);
     }
-    status = take_tensor(walk, &tensor);
+    status = safetensors_header_take_tensor(walk, &tensor);
     if (status == HD_OK) {
         tensors[file->tensor_count++] = tensor;
     }
@@ -222,19 +227,19 @@ static hd_status take_member(struct hd_walk *walk, uint32_t *has_notes)
 
 /* --- what the members are to each other ------------------------------------------------------- */
 
-static int by_name(const void *left, const void *right)
+static int safetensors_header_by_name(const void *left, const void *right)
 {
     return strcmp(((const struct hd_safetensors_tensor *)left)->name,
                   ((const struct hd_safetensors_tensor *)right)->name);
 }
 
-static int by_key(const void *left, const void *right)
+static int safetensors_header_by_key(const void *left, const void *right)
 {
     return strcmp(((const struct hd_safetensors_note *)left)->key,
                   ((const struct hd_safetensors_note *)right)->key);
 }
 
-static int by_offset(const void *left, const void *right)
+static int safetensors_header_by_offset(const void *left, const void *right)
 {
     const struct hd_safetensors_tensor *const a = left, *const b = right;
 
@@ -248,19 +253,20 @@ static int by_offset(const void *left, const void *right)
 }
 
 /* qsort takes no NULL, not even for nothing. */
-static void sort(void *rows, uint32_t count, size_t row_bytes,
-                 int (*compare)(const void *, const void *))
+static void safetensors_header_sort(void *rows, uint32_t count, size_t row_bytes,
+                                    int (*compare)(const void *, const void *))
 {
     if (count > 1) {
         qsort(rows, count, row_bytes, compare);
     }
 }
 
-static hd_status check_notes(struct hd_walk *walk)
+static hd_status safetensors_header_check_notes(struct hd_walk *walk)
 {
     struct hd_safetensors *const file = walk->file;
 
-    sort(file->notes, file->note_count, sizeof file->notes[0], by_key);
+    safetensors_header_sort(file->notes, file->note_count, sizeof file->notes[0],
+                            safetensors_header_by_key);
     for (uint32_t i = 1; i < file->note_count; i++) {
         if (strcmp(file->notes[i].key, file->notes[i - 1].key) == 0) {
             hd_problem_key(walk->problem, "__metadata__");
@@ -273,13 +279,14 @@ static hd_status check_notes(struct hd_walk *walk)
 
 /* The tensors must cover the data, each byte once: what is hidden in a gap, or read twice, is no
  * tensor. */
-static hd_status check_cover(struct hd_walk *walk, uint64_t data_offset)
+static hd_status safetensors_header_check_cover(struct hd_walk *walk, uint64_t data_offset)
 {
     struct hd_safetensors *const file = walk->file;
     const uint64_t data_bytes = file->file_bytes - data_offset;
     uint64_t end = 0;
 
-    sort(file->tensors, file->tensor_count, sizeof file->tensors[0], by_offset);
+    safetensors_header_sort(file->tensors, file->tensor_count, sizeof file->tensors[0],
+                            safetensors_header_by_offset);
     for (uint32_t i = 0; i < file->tensor_count; i++) {
         struct hd_safetensors_tensor *const tensor = &file->tensors[i];
         hd_problem_key(walk->problem, "%.120s", tensor->name);
@@ -309,11 +316,12 @@ static hd_status check_cover(struct hd_walk *walk, uint64_t data_offset)
     return HD_OK;
 }
 
-static hd_status check_names(struct hd_walk *walk)
+static hd_status safetensors_header_check_names(struct hd_walk *walk)
 {
     struct hd_safetensors *const file = walk->file;
 
-    sort(file->tensors, file->tensor_count, sizeof file->tensors[0], by_name);
+    safetensors_header_sort(file->tensors, file->tensor_count, sizeof file->tensors[0],
+                            safetensors_header_by_name);
     for (uint32_t i = 1; i < file->tensor_count; i++) {
         if (strcmp(file->tensors[i].name, file->tensors[i - 1].name) == 0) {
             hd_problem_key(walk->problem, "%.120s", file->tensors[i].name);
@@ -323,7 +331,7 @@ static hd_status check_names(struct hd_walk *walk)
     return HD_OK;
 }
 
-static void join_digests(struct hd_safetensors *file)
+static void safetensors_header_join_digests(struct hd_safetensors *file)
 {
     static const char head[] = "sha256:";
 
@@ -334,7 +342,7 @@ static void join_digests(struct hd_safetensors *file)
     }
 }
 
-static hd_status take_members(struct hd_walk *walk)
+static hd_status safetensors_header_take_members(struct hd_walk *walk)
 {
     uint32_t has_notes = 0;
     int32_t has_more = 1;
@@ -345,7 +353,7 @@ static hd_status take_members(struct hd_walk *walk)
         has_more = 0;
     }
     while (status == HD_OK && has_more == 1) {
-        status = take_member(walk, &has_notes);
+        status = safetensors_header_take_member(walk, &has_notes);
         if (status == HD_OK) {
             has_more = hd_walk_more(walk, '}', "a comma or a }");
         }
@@ -381,23 +389,23 @@ hd_status hd_safetensors_parse(struct hd_safetensors *file, const char *header,
     }
     file->text = malloc(header_bytes + 1);
     if (file->text == NULL) {
-        return no_memory(&walk);
+        return safetensors_header_no_memory(&walk);
     }
     memcpy(file->text, header, header_bytes);
     file->text[header_bytes] = '\0';
     walk.text = file->text;
-    hd_status status = take_members(&walk);
+    hd_status status = safetensors_header_take_members(&walk);
     if (status == HD_OK) {
-        status = check_notes(&walk);
+        status = safetensors_header_check_notes(&walk);
     }
     if (status == HD_OK) {
-        status = check_cover(&walk, data_offset);
+        status = safetensors_header_check_cover(&walk, data_offset);
     }
     if (status == HD_OK) {
-        status = check_names(&walk);
+        status = safetensors_header_check_names(&walk);
     }
     if (status == HD_OK) {
-        join_digests(file);
+        safetensors_header_join_digests(file);
     }
     return status;
 }

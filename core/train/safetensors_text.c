@@ -18,7 +18,7 @@ hd_status hd_walk_refuse(struct hd_walk *walk, const char *expected)
                           (unsigned long long)at, expected, letter);
 }
 
-static void skip_blanks(struct hd_walk *walk)
+static void safetensors_text_skip_blanks(struct hd_walk *walk)
 {
     while (walk->at < walk->length && strchr(" \t\r\n", walk->text[walk->at]) != NULL &&
            walk->text[walk->at] != '\0') {
@@ -29,7 +29,7 @@ static void skip_blanks(struct hd_walk *walk)
 /* The next letter that counts, without taking it; 0 at the end. */
 char hd_walk_peek(struct hd_walk *walk)
 {
-    skip_blanks(walk);
+    safetensors_text_skip_blanks(walk);
     return walk->at < walk->length ? walk->text[walk->at] : '\0';
 }
 
@@ -57,7 +57,7 @@ int32_t hd_walk_more(struct hd_walk *walk, char closing, const char *name)
 /* --- strings ---------------------------------------------------------------------------------- */
 
 /* Four hex digits at `at`; UINT32_MAX if they are not there. */
-static uint32_t hex_at(const struct hd_walk *walk, uint64_t at)
+static uint32_t safetensors_text_hex_at(const struct hd_walk *walk, uint64_t at)
 {
     uint32_t value = 0;
 
@@ -76,7 +76,7 @@ static uint32_t hex_at(const struct hd_walk *walk, uint64_t at)
     return value;
 }
 
-static uint32_t put_utf8(char *out, uint32_t code)
+static uint32_t safetensors_text_put_utf8(char *out, uint32_t code)
 {
     if (code < 0x80) {
         out[0] = (char)code;
@@ -101,9 +101,9 @@ static uint32_t put_utf8(char *out, uint32_t code)
 }
 
 /* \uXXXX, or two of them for what lies beyond 16 bits; the walk stands behind the u. */
-static hd_status take_code(struct hd_walk *walk, char *out, uint32_t *length)
+static hd_status safetensors_text_take_code(struct hd_walk *walk, char *out, uint32_t *length)
 {
-    uint32_t code = hex_at(walk, walk->at);
+    uint32_t code = safetensors_text_hex_at(walk, walk->at);
 
     if (code == UINT32_MAX || code == 0) {
         return hd_walk_refuse(walk, "four hex digits that are not 0000");
@@ -112,7 +112,7 @@ static hd_status take_code(struct hd_walk *walk, char *out, uint32_t *length)
     if (code >= 0xd800 && code < 0xe000) {
         const uint32_t low = walk->at + 6 <= walk->length && walk->text[walk->at] == '\\' &&
                                      walk->text[walk->at + 1] == 'u'
-                                 ? hex_at(walk, walk->at + 2)
+                                 ? safetensors_text_hex_at(walk, walk->at + 2)
                                  : UINT32_MAX;
         if (code >= 0xdc00 || low < 0xdc00 || low >= 0xe000) {
             return hd_walk_refuse(walk, "the other half of a surrogate pair");
@@ -120,11 +120,11 @@ static hd_status take_code(struct hd_walk *walk, char *out, uint32_t *length)
         walk->at += 6;
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
-    *length = put_utf8(out, code);
+    *length = safetensors_text_put_utf8(out, code);
     return HD_OK;
 }
 
-static hd_status take_escape(struct hd_walk *walk, char *out, uint32_t *length)
+static hd_status safetensors_text_take_escape(struct hd_walk *walk, char *out, uint32_t *length)
 {
     static const char letters[] = "\"\\/bfnrt";
     static const char meanings[] = "\"\\/\b\f\n\r\t";
@@ -133,7 +133,7 @@ static hd_status take_escape(struct hd_walk *walk, char *out, uint32_t *length)
 
     if (letter == 'u') {
         walk->at++;
-        return take_code(walk, out, length);
+        return safetensors_text_take_code(walk, out, length);
     }
     if (found == NULL) {
         return hd_walk_refuse(walk, "one of \"\\/bfnrtu");
@@ -164,7 +164,7 @@ hd_status hd_walk_string(struct hd_walk *walk, const char *name, const char **st
         walk->at++;
         *out = letter;
         if (letter == '\\') {
-            status = take_escape(walk, out, &length);
+            status = safetensors_text_take_escape(walk, out, &length);
             if (status != HD_OK) {
                 return status;
             }
@@ -182,12 +182,12 @@ hd_status hd_walk_string(struct hd_walk *walk, const char *name, const char **st
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-static hd_status take_number(struct hd_walk *walk, uint64_t *number)
+static hd_status safetensors_text_take_number(struct hd_walk *walk, uint64_t *number)
 {
     static const char name[] = "a whole number without sign, point or leading zero";
     uint64_t value = 0;
 
-    skip_blanks(walk);
+    safetensors_text_skip_blanks(walk);
     const uint64_t begin = walk->at;
     while (walk->at < walk->length && walk->text[walk->at] >= '0' && walk->text[walk->at] <= '9') {
         const uint64_t digit = (uint64_t)(walk->text[walk->at] - '0');
@@ -224,7 +224,7 @@ hd_status hd_walk_numbers(struct hd_walk *walk, uint32_t capacity, uint64_t *num
         if (*count == capacity) {
             return hd_walk_refuse(walk, "the end of the list");
         }
-        status = take_number(walk, &numbers[(*count)++]);
+        status = safetensors_text_take_number(walk, &numbers[(*count)++]);
         if (status == HD_OK) {
             has_more = hd_walk_more(walk, ']', "a comma or a ]");
         }

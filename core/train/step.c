@@ -66,39 +66,41 @@ void hd_exchange_sum_terms(const double *terms, uint32_t microbatch_count, uint3
     }
 }
 
-static const void *block_of(const struct hd_exchange *exchange, const void *blocks, uint32_t rank)
+static const void *step_block_of(const struct hd_exchange *exchange, const void *blocks,
+                                 uint32_t rank)
 {
     return (const unsigned char *)blocks + rank * exchange->block_bytes;
 }
 
-static const double *values_of(const struct hd_exchange *exchange, const void *blocks,
-                               uint32_t rank)
+static const double *step_values_of(const struct hd_exchange *exchange, const void *blocks,
+                                    uint32_t rank)
 {
-    const unsigned char *const block = block_of(exchange, blocks, rank);
+    const unsigned char *const block = step_block_of(exchange, blocks, rank);
     return (const double *)(const void *)(block + sizeof(struct hd_exchange_header));
 }
 
 /* A rank that is a step behind votes for another step: that is no vote for this one. */
-static uint32_t is_unanimous(const struct hd_exchange *exchange, const void *blocks)
+static uint32_t step_is_unanimous(const struct hd_exchange *exchange, const void *blocks)
 {
-    const struct hd_exchange_header *const first = block_of(exchange, blocks, 0);
+    const struct hd_exchange_header *const first = step_block_of(exchange, blocks, 0);
     uint32_t sound = 1;
 
     for (uint32_t rank = 0; rank < exchange->rank_count; rank++) {
-        const struct hd_exchange_header *const header = block_of(exchange, blocks, rank);
+        const struct hd_exchange_header *const header = step_block_of(exchange, blocks, rank);
         sound &= header->vote == 1 && header->step == first->step;
     }
     return sound;
 }
 
 /* One running sum a kind over all stages, never one a stage: where the cuts fall must not show. */
-static struct sums sum_terms(const struct hd_exchange *exchange, const void *blocks)
+static struct sums step_sum_terms(const struct hd_exchange *exchange, const void *blocks)
 {
     struct sums sums = {0.0, 0.0, 0.0};
 
     for (uint32_t i = 0; i < exchange->stage_count; i++) {
         const struct hd_exchange_stage *const stage = &exchange->stages[i];
-        const double *const terms = values_of(exchange, blocks, stage->rank) + stage->term_offset;
+        const double *const terms =
+            step_values_of(exchange, blocks, stage->rank) + stage->term_offset;
         const uint32_t routed = stage->term_count - stage->has_head;
         for (uint32_t term = 0; term < routed; term++) {
             if (term % 2 == 0) {
@@ -114,14 +116,14 @@ static struct sums sum_terms(const struct hd_exchange *exchange, const void *blo
     return sums;
 }
 
-static double sum_squares(const struct hd_exchange *exchange, const void *blocks)
+static double step_sum_squares(const struct hd_exchange *exchange, const void *blocks)
 {
     double sum = 0.0;
 
     for (uint32_t i = 0; i < exchange->stage_count; i++) {
         const struct hd_exchange_stage *const stage = &exchange->stages[i];
         const double *const squares =
-            values_of(exchange, blocks, stage->rank) + stage->square_offset;
+            step_values_of(exchange, blocks, stage->rank) + stage->square_offset;
         for (uint32_t tensor = 0; tensor < stage->tensor_count; tensor++) {
             sum += squares[tensor];
         }
@@ -133,13 +135,13 @@ void hd_step_judge(const struct hd_exchange *exchange, const void *blocks, doubl
                    struct hd_step_result *result)
 {
     assert(exchange->stages != NULL && clip_norm >= 0.0);
-    if (!is_unanimous(exchange, blocks)) {
+    if (!step_is_unanimous(exchange, blocks)) {
         *result = (struct hd_step_result){
             .loss = NAN, .balance_loss = NAN, .z_loss = NAN, .grad_norm = NAN};
         return;
     }
-    const struct sums sums = sum_terms(exchange, blocks);
-    const double norm = sqrt(sum_squares(exchange, blocks));
+    const struct sums sums = step_sum_terms(exchange, blocks);
+    const double norm = sqrt(step_sum_squares(exchange, blocks));
     const uint32_t is_finite =
         isfinite(sums.loss) && isfinite(sums.balance) && isfinite(sums.z) && isfinite(norm);
     const double scale = clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0;

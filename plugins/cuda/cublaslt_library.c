@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static hd_status find(struct cublaslt_library *library, void *handle, const char *name, void *out)
+static hd_status cublaslt_library_find(struct cublaslt_library *library, void *handle,
+                                       const char *name, void *out)
 {
     void *symbol = dlsym(handle, name);
     memcpy(out, &symbol, sizeof symbol);
@@ -17,7 +18,7 @@ static hd_status find(struct cublaslt_library *library, void *handle, const char
     return HD_UNSUPPORTED;
 }
 
-static void note_path(struct cublaslt_library *library, void *handle)
+static void cublaslt_library_note_path(struct cublaslt_library *library, void *handle)
 {
     Dl_info where;
     void *symbol = dlsym(handle, "cublasLtGetVersion");
@@ -38,11 +39,11 @@ hd_status cublaslt_load(struct cublaslt_library *library, const char *path)
                  dlerror(), CUBLAS_VER_MAJOR);
         return HD_UNSUPPORTED;
     }
-    note_path(library, handle);
+    cublaslt_library_note_path(library, handle);
     hd_status status = HD_OK;
-#define FIND(name)                                             \
-    if (status == HD_OK) {                                     \
-        status = find(library, handle, #name, &library->name); \
+#define FIND(name)                                                              \
+    if (status == HD_OK) {                                                      \
+        status = cublaslt_library_find(library, handle, #name, &library->name); \
     }
     CUBLASLT_CALLS(FIND)
     if (status != HD_OK) {

@@ -23,8 +23,8 @@ struct questions {
     __typeof__(cudaGetDriverEntryPointByVersion) *driver_entry;
 };
 
-__attribute__((format(printf, 2, 3))) static hd_status refuse(struct cuda_library *library,
-                                                              const char *format, ...)
+__attribute__((format(printf, 2, 3))) static hd_status cuda_library_refuse(
+    struct cuda_library *library, const char *format, ...)
 {
     va_list arguments;
 
@@ -35,7 +35,8 @@ __attribute__((format(printf, 2, 3))) static hd_status refuse(struct cuda_librar
 }
 
 /* C has no cast from an object's address to a function's; POSIX says that the bits are the same. */
-static hd_status find(struct cuda_library *library, void *handle, const char *name, void *out)
+static hd_status cuda_library_find(struct cuda_library *library, void *handle, const char *name,
+                                   void *out)
 {
     void *symbol = dlsym(handle, name);
 
@@ -43,12 +44,12 @@ static hd_status find(struct cuda_library *library, void *handle, const char *na
     if (symbol != NULL) {
         return HD_OK;
     }
-    return refuse(library, "%s has no %s: it is not the runtime of CUDA %d", library->path, name,
-                  CUDART_VERSION / 1000);
+    return cuda_library_refuse(library, "%s has no %s: it is not the runtime of CUDA %d",
+                               library->path, name, CUDART_VERSION / 1000);
 }
 
-static hd_status find_driver(struct cuda_library *library, const struct questions *ask,
-                             const char *name, void *out)
+static hd_status cuda_library_find_driver(struct cuda_library *library, const struct questions *ask,
+                                          const char *name, void *out)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
     void *symbol = NULL;
@@ -59,21 +60,24 @@ static hd_status find_driver(struct cuda_library *library, const struct question
     if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && symbol != NULL) {
         return HD_OK;
     }
-    return refuse(library, "the driver (for CUDA %d.%d) has no %s: install a newer one",
-                  library->driver_version / 1000, library->driver_version % 1000 / 10, name);
+    return cuda_library_refuse(
+        library, "the driver (for CUDA %d.%d) has no %s: install a newer one",
+        library->driver_version / 1000, library->driver_version % 1000 / 10, name);
 }
 
-static hd_status open_file(struct cuda_library *library, const char *path, void **handle)
+static hd_status cuda_library_open_file(struct cuda_library *library, const char *path,
+                                        void **handle)
 {
     Dl_info where;
     void *symbol = NULL;
 
     *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (*handle == NULL) {
-        return refuse(library,
-                      "the CUDA runtime is not here (%s): install CUDA %d, or name its file with "
-                      "the option cuda_runtime",
-                      dlerror(), CUDART_VERSION / 1000);
+        return cuda_library_refuse(
+            library,
+            "the CUDA runtime is not here (%s): install CUDA %d, or name its file with "
+            "the option cuda_runtime",
+            dlerror(), CUDART_VERSION / 1000);
     }
     snprintf(library->path, sizeof library->path, "%s", path);
     library->is_standin = dlsym(*handle, "standin_enqueue") != NULL;
@@ -84,11 +88,12 @@ static hd_status open_file(struct cuda_library *library, const char *path, void 
     return HD_OK;
 }
 
-static hd_status check_versions(struct cuda_library *library, const struct questions *ask)
+static hd_status cuda_library_check_versions(struct cuda_library *library,
+                                             const struct questions *ask)
 {
     if (ask->runtime_version(&library->runtime_version) != cudaSuccess ||
         library->runtime_version / 1000 != CUDART_VERSION / 1000) {
-        return refuse(
+        return cuda_library_refuse(
             library,
             "%s is the runtime of CUDA %d.%d; this plugin was built for CUDA %d and needs "
             "that: name another with the option cuda_runtime",
@@ -101,44 +106,48 @@ static hd_status check_versions(struct cuda_library *library, const struct quest
     return HD_OK;
 }
 
-static hd_status refuse_devices(struct cuda_library *library, cudaError_t error)
+static hd_status cuda_library_refuse_devices(struct cuda_library *library, cudaError_t error)
 {
     const int runtime = library->runtime_version;
     const int driver = library->driver_version;
 
     if (error == cudaErrorInsufficientDriver && driver == 0) {
-        return refuse(library, "there is no NVIDIA driver on this machine (libcuda.so.1): CUDA "
-                               "needs one, and a GPU");
+        return cuda_library_refuse(library,
+                                   "there is no NVIDIA driver on this machine (libcuda.so.1): CUDA "
+                                   "needs one, and a GPU");
     }
     if (error == cudaErrorInsufficientDriver) {
-        return refuse(library,
-                      "the NVIDIA driver serves CUDA %d.%d, and %s is CUDA %d.%d: install a newer "
-                      "driver",
-                      driver / 1000, driver % 1000 / 10, library->path, runtime / 1000,
-                      runtime % 1000 / 10);
+        return cuda_library_refuse(
+            library,
+            "the NVIDIA driver serves CUDA %d.%d, and %s is CUDA %d.%d: install a newer "
+            "driver",
+            driver / 1000, driver % 1000 / 10, library->path, runtime / 1000, runtime % 1000 / 10);
     }
     if (error == cudaErrorNoDevice || error == cudaSuccess) {
-        return refuse(library, "the NVIDIA driver shows no GPU to this process: look at nvidia-smi "
-                               "and at CUDA_VISIBLE_DEVICES");
+        return cuda_library_refuse(
+            library, "the NVIDIA driver shows no GPU to this process: look at nvidia-smi "
+                     "and at CUDA_VISIBLE_DEVICES");
     }
-    return refuse(library, "CUDA does not start on this machine: cudaGetDeviceCount says %d",
-                  (int)error);
+    return cuda_library_refuse(
+        library, "CUDA does not start on this machine: cudaGetDeviceCount says %d", (int)error);
 }
 
 /* The count is left alone by a call that fails. */
-static hd_status count_devices(struct cuda_library *library, const struct questions *ask)
+static hd_status cuda_library_count_devices(struct cuda_library *library,
+                                            const struct questions *ask)
 {
     int count = 0;
     const cudaError_t error = ask->device_count(&count);
 
     if (error != cudaSuccess || count <= 0) {
-        return refuse_devices(library, error);
+        return cuda_library_refuse_devices(library, error);
     }
     library->device_count = count;
     return HD_OK;
 }
 
-static hd_status find_questions(struct cuda_library *library, void *handle, struct questions *ask)
+static hd_status cuda_library_find_questions(struct cuda_library *library, void *handle,
+                                             struct questions *ask)
 {
     const struct {
         const char *name;
@@ -152,22 +161,23 @@ static hd_status find_questions(struct cuda_library *library, void *handle, stru
     hd_status status = HD_OK;
 
     for (size_t i = 0; status == HD_OK && i < sizeof rows / sizeof rows[0]; i++) {
-        status = find(library, handle, rows[i].name, rows[i].out);
+        status = cuda_library_find(library, handle, rows[i].name, rows[i].out);
     }
     return status;
 }
 
-static hd_status fill_table(struct cuda_library *library, void *handle, const struct questions *ask)
+static hd_status cuda_library_fill_table(struct cuda_library *library, void *handle,
+                                         const struct questions *ask)
 {
     hd_status status = HD_OK;
 
-#define FIND_RUNTIME(name)                                     \
-    if (status == HD_OK) {                                     \
-        status = find(library, handle, #name, &library->name); \
+#define FIND_RUNTIME(name)                                                  \
+    if (status == HD_OK) {                                                  \
+        status = cuda_library_find(library, handle, #name, &library->name); \
     }
-#define FIND_DRIVER(name)                                          \
-    if (status == HD_OK) {                                         \
-        status = find_driver(library, ask, #name, &library->name); \
+#define FIND_DRIVER(name)                                                       \
+    if (status == HD_OK) {                                                      \
+        status = cuda_library_find_driver(library, ask, #name, &library->name); \
     }
     CUDA_RUNTIME_CALLS(FIND_RUNTIME)
     CUDA_DRIVER_CALLS(FIND_DRIVER)
@@ -180,18 +190,18 @@ hd_status cuda_load(struct cuda_library *library, const char *path)
     void *handle = NULL;
 
     memset(library, 0, sizeof *library);
-    hd_status status = open_file(library, path, &handle);
+    hd_status status = cuda_library_open_file(library, path, &handle);
     if (status == HD_OK) {
-        status = find_questions(library, handle, &ask);
+        status = cuda_library_find_questions(library, handle, &ask);
     }
     if (status == HD_OK) {
-        status = check_versions(library, &ask);
+        status = cuda_library_check_versions(library, &ask);
     }
     if (status == HD_OK) {
-        status = count_devices(library, &ask);
+        status = cuda_library_count_devices(library, &ask);
     }
     if (status == HD_OK) {
-        status = fill_table(library, handle, &ask);
+        status = cuda_library_fill_table(library, handle, &ask);
     }
     return status;
 }

@@ -66,31 +66,31 @@ struct fold {
 
 #define NO_VISIT UINT32_MAX
 
-static uint32_t pass_of(uint32_t visit, uint32_t rank_count)
+static uint32_t one_f1b_v_pass_of(uint32_t visit, uint32_t rank_count)
 {
     return visit / rank_count;
 }
 
 /* Low forwards and high backwards go down the ranks, the two others come back up. */
-static uint32_t rank_at(uint32_t visit, uint32_t rank_count)
+static uint32_t one_f1b_v_rank_at(uint32_t visit, uint32_t rank_count)
 {
     const uint32_t step = visit % rank_count;
-    return pass_of(visit, rank_count) % 2 == 0 ? step : rank_count - 1 - step;
+    return one_f1b_v_pass_of(visit, rank_count) % 2 == 0 ? step : rank_count - 1 - step;
 }
 
-static uint32_t visit_of(uint32_t pass, uint32_t rank, uint32_t rank_count)
+static uint32_t one_f1b_v_visit_of(uint32_t pass, uint32_t rank, uint32_t rank_count)
 {
     return pass * rank_count + (pass % 2 == 0 ? rank : rank_count - 1 - rank);
 }
 
-static uint32_t ticks_of(uint32_t pass)
+static uint32_t one_f1b_v_ticks_of(uint32_t pass)
 {
     return pass < HIGH_BACKWARD ? 1 : 2;
 }
 
 /* Where `visit` falls in the period: forwards follow each other; backwards take two ticks each and
    leave three for the forwards of others after every third, in a phase that depends on P. */
-static uint32_t beat_of(uint32_t visit, uint32_t rank_count)
+static uint32_t one_f1b_v_beat_of(uint32_t visit, uint32_t rank_count)
 {
     if (visit < 2 * rank_count) {
         return (visit + 1) % PERIOD;
@@ -102,24 +102,24 @@ static uint32_t beat_of(uint32_t visit, uint32_t rank_count)
 }
 
 /* The visit's tick in the steady state: the first on its beat that is not before `earliest`. */
-static uint32_t steady_tick(uint32_t visit, uint32_t rank_count, uint32_t earliest)
+static uint32_t one_f1b_v_steady_tick(uint32_t visit, uint32_t rank_count, uint32_t earliest)
 {
-    return earliest + (beat_of(visit, rank_count) + PERIOD - earliest % PERIOD) % PERIOD;
+    return earliest + (one_f1b_v_beat_of(visit, rank_count) + PERIOD - earliest % PERIOD) % PERIOD;
 }
 
 /* Ticks of the steady state from its first action to its last. */
-static uint32_t count_ticks(const struct hd_shape *shape)
+static uint32_t one_f1b_v_count_ticks(const struct hd_shape *shape)
 {
     uint32_t next = PERIOD;
     for (uint32_t visit = 0; visit < PASS_COUNT * shape->rank_count; visit++) {
-        next = steady_tick(visit, shape->rank_count, next) + 1;
+        next = one_f1b_v_steady_tick(visit, shape->rank_count, next) + 1;
     }
     return next + PERIOD * shape->microbatch_count;
 }
 
 /* Reads "1" or "1,0,1,1" into extra[capacity]; returns how many numbers it names, 0 if it is no
    such text. */
-static uint32_t read_pull_ahead(const char *text, uint32_t *extra, uint32_t capacity)
+static uint32_t one_f1b_v_read_pull_ahead(const char *text, uint32_t *extra, uint32_t capacity)
 {
     for (uint32_t count = 0;; text++) {
         char *end = NULL;
@@ -139,12 +139,12 @@ static uint32_t read_pull_ahead(const char *text, uint32_t *extra, uint32_t capa
     }
 }
 
-static const char *pull_ahead_of(const struct hd_shape *shape)
+static const char *one_f1b_v_pull_ahead_of(const struct hd_shape *shape)
 {
     return shape->option_count > 0 && shape->options ? shape->options[0].text : "0";
 }
 
-static uint32_t refuse(const struct hd_shape *shape, char *reason, uint32_t capacity)
+static uint32_t one_f1b_v_refuse(const struct hd_shape *shape, char *reason, uint32_t capacity)
 {
     if (shape->stage_count != 2 * shape->rank_count) {
         return (uint32_t)snprintf(reason, capacity,
@@ -152,12 +152,12 @@ static uint32_t refuse(const struct hd_shape *shape, char *reason, uint32_t capa
                                   "stages_per_rank to 2 or use interleaved_1f1b",
                                   shape->stage_count, shape->rank_count);
     }
-    const uint32_t count = read_pull_ahead(pull_ahead_of(shape), NULL, 0);
+    const uint32_t count = one_f1b_v_read_pull_ahead(one_f1b_v_pull_ahead_of(shape), NULL, 0);
     if (count == 0) {
         return (uint32_t)snprintf(reason, capacity,
                                   "pull_ahead \"%s\" is neither a number of copies, 0 .. %u, nor a "
                                   "list of them; write 1, or one number a rank as 1,0,1,1",
-                                  pull_ahead_of(shape), PULL_AHEAD_MAX);
+                                  one_f1b_v_pull_ahead_of(shape), PULL_AHEAD_MAX);
     }
     if (count != 1 && count != shape->rank_count) {
         return (uint32_t)snprintf(reason, capacity,
@@ -168,7 +168,7 @@ static uint32_t refuse(const struct hd_shape *shape, char *reason, uint32_t capa
     return 0;
 }
 
-static uint32_t rank_of(const struct hd_shape *shape, uint32_t stage, uint32_t replica)
+static uint32_t one_f1b_v_rank_of(const struct hd_shape *shape, uint32_t stage, uint32_t replica)
 {
     assert(stage < shape->stage_count);
     assert(replica == 0);
@@ -177,7 +177,7 @@ static uint32_t rank_of(const struct hd_shape *shape, uint32_t stage, uint32_t r
 }
 
 /* The next `bytes` of `memory`, aligned to 64; with memory NULL they are only counted. */
-static void *carve(char *memory, uint64_t *used, uint64_t bytes)
+static void *one_f1b_v_carve(char *memory, uint64_t *used, uint64_t bytes)
 {
     void *part = memory ? memory + *used : NULL;
     *used += (bytes + 63) / 64 * 64;
@@ -185,33 +185,35 @@ static void *carve(char *memory, uint64_t *used, uint64_t bytes)
 }
 
 /* Lays the fold's arrays out over `memory`; returns the bytes that they take. */
-static uint64_t fold_lay_out(struct fold *fold, const struct hd_shape *shape, char *memory)
+static uint64_t one_f1b_v_fold_lay_out(struct fold *fold, const struct hd_shape *shape,
+                                       char *memory)
 {
     const uint64_t ranks = shape->rank_count;
-    const uint64_t ticks = count_ticks(shape);
+    const uint64_t ticks = one_f1b_v_count_ticks(shape);
     uint64_t used = 0;
 
     *fold = (struct fold){.rank_count = shape->rank_count,
                           .microbatch_count = shape->microbatch_count,
                           .tick_count = (uint32_t)ticks};
-    fold->next_on_beat = carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->next_on_beat);
-    fold->start = carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->start);
-    fold->placed =
-        carve(memory, &used, PASS_COUNT * ranks * shape->microbatch_count * sizeof *fold->placed);
-    fold->limit = carve(memory, &used, ranks * sizeof *fold->limit);
-    fold->count = carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->count);
-    fold->ended = carve(memory, &used, 4 * ranks * sizeof *fold->ended);
-    fold->is_taken = carve(memory, &used, ranks * ticks);
+    fold->next_on_beat =
+        one_f1b_v_carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->next_on_beat);
+    fold->start = one_f1b_v_carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->start);
+    fold->placed = one_f1b_v_carve(
+        memory, &used, PASS_COUNT * ranks * shape->microbatch_count * sizeof *fold->placed);
+    fold->limit = one_f1b_v_carve(memory, &used, ranks * sizeof *fold->limit);
+    fold->count = one_f1b_v_carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->count);
+    fold->ended = one_f1b_v_carve(memory, &used, 4 * ranks * sizeof *fold->ended);
+    fold->is_taken = one_f1b_v_carve(memory, &used, ranks * ticks);
     return used;
 }
 
-static uint64_t scratch_bytes(const struct hd_shape *shape)
+static uint64_t one_f1b_v_scratch_bytes(const struct hd_shape *shape)
 {
     struct fold fold;
-    return shape->flags & HD_FORWARD_ONLY ? 0 : fold_lay_out(&fold, shape, NULL);
+    return shape->flags & HD_FORWARD_ONLY ? 0 : one_f1b_v_fold_lay_out(&fold, shape, NULL);
 }
 
-static void plan_steady(struct fold *fold)
+static void one_f1b_v_plan_steady(struct fold *fold)
 {
     uint32_t *last[PERIOD];
     uint32_t next = PERIOD;
@@ -221,7 +223,7 @@ static void plan_steady(struct fold *fold)
         last[beat] = &fold->first_on_beat[beat];
     }
     for (uint32_t visit = 0; visit < PASS_COUNT * fold->rank_count; visit++) {
-        const uint32_t tick = steady_tick(visit, fold->rank_count, next);
+        const uint32_t tick = one_f1b_v_steady_tick(visit, fold->rank_count, next);
         next = tick + 1;
         fold->start[visit] = tick;
         fold->next_on_beat[visit] = NO_VISIT;
@@ -231,8 +233,8 @@ static void plan_steady(struct fold *fold)
 }
 
 /* Calls `act` for every action of the steady state, in the order of their ticks. */
-static void each_action(struct fold *fold,
-                        void (*act)(struct fold *fold, uint32_t visit, uint32_t microbatch))
+static void one_f1b_v_each_action(struct fold *fold, void (*act)(struct fold *fold, uint32_t visit,
+                                                                 uint32_t microbatch))
 {
     uint32_t oldest[PERIOD];
 
@@ -252,20 +254,21 @@ static void each_action(struct fold *fold,
 }
 
 /* Copies that the rank retains once all that is placed so far has run. */
-static uint32_t retained_on(const struct fold *fold, uint32_t rank)
+static uint32_t one_f1b_v_retained_on(const struct fold *fold, uint32_t rank)
 {
     const uint32_t ranks = fold->rank_count;
-    return fold->count[visit_of(LOW_FORWARD, rank, ranks)] +
-           fold->count[visit_of(HIGH_FORWARD, rank, ranks)] -
-           fold->count[visit_of(HIGH_BACKWARD, rank, ranks)] -
-           fold->count[visit_of(LOW_BACKWARD, rank, ranks)];
+    return fold->count[one_f1b_v_visit_of(LOW_FORWARD, rank, ranks)] +
+           fold->count[one_f1b_v_visit_of(HIGH_FORWARD, rank, ranks)] -
+           fold->count[one_f1b_v_visit_of(HIGH_BACKWARD, rank, ranks)] -
+           fold->count[one_f1b_v_visit_of(LOW_BACKWARD, rank, ranks)];
 }
 
 /* Keeps in limit[0] the most copies that any rank retains in the steady state. */
-static void count_copies(struct fold *fold, uint32_t visit, uint32_t microbatch)
+static void one_f1b_v_count_copies(struct fold *fold, uint32_t visit, uint32_t microbatch)
 {
     fold->count[visit] = microbatch + 1;
-    const uint32_t retained = retained_on(fold, rank_at(visit, fold->rank_count));
+    const uint32_t retained =
+        one_f1b_v_retained_on(fold, one_f1b_v_rank_at(visit, fold->rank_count));
     fold->limit[0] = retained > fold->limit[0] ? retained : fold->limit[0];
 }
 
@@ -277,7 +280,7 @@ struct look {
 
 /* The tick from which the last action not yet passed is felt: a forward retains from its own on, a
    backward gives back in its second.  0: all are passed. */
-static uint32_t look_last(const struct look *look, uint32_t *pass)
+static uint32_t one_f1b_v_look_last(const struct look *look, uint32_t *pass)
 {
     uint32_t last = 0;
     for (uint32_t i = 0; i < PASS_COUNT; i++) {
@@ -294,8 +297,8 @@ static uint32_t look_last(const struct look *look, uint32_t *pass)
 
 /* The rank's backwards that give back later than `tick`.  Ticks ascend for each pass of forwards,
    so those that do not are passed once: `ended` counts them for each pair of passes. */
-static uint32_t count_ending_later(struct fold *fold, uint32_t pass, const struct look *look,
-                                   uint32_t rank, uint32_t tick)
+static uint32_t one_f1b_v_count_ending_later(struct fold *fold, uint32_t pass,
+                                             const struct look *look, uint32_t rank, uint32_t tick)
 {
     uint32_t later = 0;
     for (uint32_t backward = 0; backward < 2; backward++) {
@@ -316,11 +319,12 @@ static uint32_t count_ending_later(struct fold *fold, uint32_t pass, const struc
  * and a forward passed is one less, so the copies and the backwards still to pass bound what can
  * come.
  */
-static uint32_t hold_back(struct fold *fold, uint32_t visit, uint32_t earliest, uint32_t tick)
+static uint32_t one_f1b_v_hold_back(struct fold *fold, uint32_t visit, uint32_t earliest,
+                                    uint32_t tick)
 {
-    const uint32_t rank = rank_at(visit, fold->rank_count);
+    const uint32_t rank = one_f1b_v_rank_at(visit, fold->rank_count);
     const uint32_t limit = fold->limit[rank];
-    uint32_t retained = retained_on(fold, rank);
+    uint32_t retained = one_f1b_v_retained_on(fold, rank);
     struct look look;
     uint32_t pass = 0;
 
@@ -328,14 +332,14 @@ static uint32_t hold_back(struct fold *fold, uint32_t visit, uint32_t earliest, 
         return tick;
     }
     for (uint32_t i = 0; i < PASS_COUNT; i++) {
-        const uint32_t other = visit_of(i, rank, fold->rank_count);
+        const uint32_t other = one_f1b_v_visit_of(i, rank, fold->rank_count);
         look.placed[i] = fold->placed + (uint64_t)other * fold->microbatch_count;
         look.count[i] = fold->count[other];
     }
-    uint32_t later =
-        count_ending_later(fold, pass_of(visit, fold->rank_count), &look, rank, earliest);
+    uint32_t later = one_f1b_v_count_ending_later(fold, one_f1b_v_pass_of(visit, fold->rank_count),
+                                                  &look, rank, earliest);
     while (retained + later >= limit) {
-        const uint32_t felt = look_last(&look, &pass);
+        const uint32_t felt = one_f1b_v_look_last(&look, &pass);
         if (felt <= earliest) {
             break;
         }
@@ -354,22 +358,22 @@ static uint32_t hold_back(struct fold *fold, uint32_t visit, uint32_t earliest, 
 }
 
 /* Moves one action of the steady state to its place. */
-static void place(struct fold *fold, uint32_t visit, uint32_t microbatch)
+static void one_f1b_v_place(struct fold *fold, uint32_t visit, uint32_t microbatch)
 {
-    const uint32_t rank = rank_at(visit, fold->rank_count);
-    const uint32_t pass = pass_of(visit, fold->rank_count);
+    const uint32_t rank = one_f1b_v_rank_at(visit, fold->rank_count);
+    const uint32_t pass = one_f1b_v_pass_of(visit, fold->rank_count);
     const uint32_t tick = fold->start[visit] + microbatch * PERIOD;
     uint32_t *placed = fold->placed + (uint64_t)visit * fold->microbatch_count + microbatch;
     uint8_t *is_taken = fold->is_taken + (uint64_t)rank * fold->tick_count;
     uint32_t target = microbatch > 0 ? placed[-1] + 1 : 0;
 
     if (visit > 0) {
-        const uint32_t arrival =
-            *(placed - fold->microbatch_count) + ticks_of(pass_of(visit - 1, fold->rank_count));
+        const uint32_t arrival = *(placed - fold->microbatch_count) +
+                                 one_f1b_v_ticks_of(one_f1b_v_pass_of(visit - 1, fold->rank_count));
         target = arrival > target ? arrival : target;
     }
     if (pass < HIGH_BACKWARD) {
-        target = hold_back(fold, visit, target, tick);
+        target = one_f1b_v_hold_back(fold, visit, target, tick);
         while (is_taken[target]) {
             target++;
         }
@@ -386,7 +390,7 @@ static void place(struct fold *fold, uint32_t visit, uint32_t microbatch)
 }
 
 /* Merges the rank's four visits by their ticks. */
-static void push_rank(const struct fold *fold, uint32_t rank, struct hd_plan *plan)
+static void one_f1b_v_push_rank(const struct fold *fold, uint32_t rank, struct hd_plan *plan)
 {
     static const uint8_t kinds[PASS_COUNT] = {HD_FORWARD, HD_FORWARD, HD_BACKWARD, HD_BACKWARD};
     const uint32_t high = 2 * fold->rank_count - 1 - rank;
@@ -395,7 +399,7 @@ static void push_rank(const struct fold *fold, uint32_t rank, struct hd_plan *pl
     uint32_t next[PASS_COUNT] = {0, 0, 0, 0};
 
     for (uint32_t pass = 0; pass < PASS_COUNT; pass++) {
-        const uint32_t visit = visit_of(pass, rank, fold->rank_count);
+        const uint32_t visit = one_f1b_v_visit_of(pass, rank, fold->rank_count);
         placed[pass] = fold->placed + (uint64_t)visit * fold->microbatch_count;
     }
     for (uint64_t left = PASS_COUNT * (uint64_t)fold->microbatch_count; left > 0; left--) {
@@ -413,7 +417,8 @@ static void push_rank(const struct fold *fold, uint32_t rank, struct hd_plan *pl
 }
 
 /* Without backwards the V fills a period of two: stages r and 2P - 1 - r fall on odd and even. */
-static void plan_forwards(const struct hd_shape *shape, uint32_t rank, struct hd_plan *plan)
+static void one_f1b_v_plan_forwards(const struct hd_shape *shape, uint32_t rank,
+                                    struct hd_plan *plan)
 {
     const uint32_t total = shape->microbatch_count;
     const uint32_t high = shape->stage_count - 1 - rank;
@@ -432,60 +437,63 @@ static void plan_forwards(const struct hd_shape *shape, uint32_t rank, struct hd
     assert(plan->count == 2 * (uint64_t)total);
 }
 
-static void plan_fold(const struct hd_shape *shape, void *scratch, struct hd_plan *const *plans)
+static void one_f1b_v_plan_fold(const struct hd_shape *shape, void *scratch,
+                                struct hd_plan *const *plans)
 {
     struct fold fold;
-    const uint64_t used = fold_lay_out(&fold, shape, scratch);
+    const uint64_t used = one_f1b_v_fold_lay_out(&fold, shape, scratch);
     memset(scratch, 0, used);
 
-    plan_steady(&fold);
-    each_action(&fold, count_copies);
+    one_f1b_v_plan_steady(&fold);
+    one_f1b_v_each_action(&fold, one_f1b_v_count_copies);
     const uint32_t peak = fold.limit[0];
     memset(fold.count, 0, PASS_COUNT * (uint64_t)shape->rank_count * sizeof *fold.count);
 
-    const uint32_t named = read_pull_ahead(pull_ahead_of(shape), fold.limit, shape->rank_count);
+    const uint32_t named =
+        one_f1b_v_read_pull_ahead(one_f1b_v_pull_ahead_of(shape), fold.limit, shape->rank_count);
     for (uint32_t rank = shape->rank_count; rank-- > 0;) {
         fold.limit[rank] = peak + fold.limit[named == 1 ? 0 : rank];
     }
-    each_action(&fold, place);
+    one_f1b_v_each_action(&fold, one_f1b_v_place);
     for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
-        push_rank(&fold, rank, plans[rank]);
+        one_f1b_v_push_rank(&fold, rank, plans[rank]);
         assert(plans[rank]->count == PASS_COUNT * (uint64_t)shape->microbatch_count);
     }
 }
 
-static void plan(const struct hd_shape *shape, void *scratch, struct hd_plan *const *plans)
+static void one_f1b_v_plan(const struct hd_shape *shape, void *scratch,
+                           struct hd_plan *const *plans)
 {
     if (!(shape->flags & HD_FORWARD_ONLY)) {
-        plan_fold(shape, scratch, plans);
+        one_f1b_v_plan_fold(shape, scratch, plans);
         return;
     }
     for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
-        plan_forwards(shape, rank, plans[rank]);
+        one_f1b_v_plan_forwards(shape, rank, plans[rank]);
     }
 }
 
-static const struct hd_option options[] = {
+static const struct hd_option one_f1b_v_options[] = {
     {"pull_ahead", "0", NULL,
      "copies that a rank may retain beyond the steady state: one number, or one a rank (1,0,1,1)",
      HD_OPTION_TEXT, 0},
 };
 
-static const struct hd_schedule_ops ops = {
-    .size = sizeof ops,
+static const struct hd_schedule_ops one_f1b_v_ops = {
+    .size = sizeof one_f1b_v_ops,
     .stages_per_rank = 2,
-    .refuse = refuse,
-    .rank_of = rank_of,
-    .scratch_bytes = scratch_bytes,
-    .plan = plan,
+    .refuse = one_f1b_v_refuse,
+    .rank_of = one_f1b_v_rank_of,
+    .scratch_bytes = one_f1b_v_scratch_bytes,
+    .plan = one_f1b_v_plan,
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_SCHEDULE),
-    .option_count = sizeof options / sizeof *options,
-    .options = options,
+    .option_count = sizeof one_f1b_v_options / sizeof *one_f1b_v_options,
+    .options = one_f1b_v_options,
     .name = "1f1b_v",
     .summary = "1F1B folded into a V, two stages per rank: equal copies on all, a wider bubble",
     .source = "Qi et al. 2024 (pipeline parallelism with controllable memory)",
-    .ops = &ops,
+    .ops = &one_f1b_v_ops,
 };

@@ -28,7 +28,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-static uint32_t refuse(const struct hd_shape *shape, char *reason, uint32_t capacity)
+static uint32_t gpipe_refuse(const struct hd_shape *shape, char *reason, uint32_t capacity)
 {
     if (shape->stage_count == shape->rank_count) {
         return 0;
@@ -39,7 +39,7 @@ static uint32_t refuse(const struct hd_shape *shape, char *reason, uint32_t capa
                               shape->stage_count, shape->rank_count);
 }
 
-static uint32_t rank_of(const struct hd_shape *shape, uint32_t stage, uint32_t replica)
+static uint32_t gpipe_rank_of(const struct hd_shape *shape, uint32_t stage, uint32_t replica)
 {
     assert(stage < shape->stage_count);
     assert(replica == 0);
@@ -47,33 +47,33 @@ static uint32_t rank_of(const struct hd_shape *shape, uint32_t stage, uint32_t r
     return stage;
 }
 
-static void plan_passes(const struct hd_shape *shape, uint32_t stage, enum hd_action_kind kind,
-                        struct hd_plan *plan)
+static void gpipe_plan_passes(const struct hd_shape *shape, uint32_t stage,
+                              enum hd_action_kind kind, struct hd_plan *plan)
 {
     for (uint32_t microbatch = 0; microbatch < shape->microbatch_count; microbatch++) {
         hd_plan_push(plan, stage, kind, microbatch);
     }
 }
 
-static void plan(const struct hd_shape *shape, void *scratch, struct hd_plan *const *plans)
+static void gpipe_plan(const struct hd_shape *shape, void *scratch, struct hd_plan *const *plans)
 {
     (void)scratch;
     for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
         assert(plans[rank]->count == 0);
-        assert(rank_of(shape, rank, 0) == rank);
+        assert(gpipe_rank_of(shape, rank, 0) == rank);
 
-        plan_passes(shape, rank, HD_FORWARD, plans[rank]);
+        gpipe_plan_passes(shape, rank, HD_FORWARD, plans[rank]);
         if (!(shape->flags & HD_FORWARD_ONLY)) {
-            plan_passes(shape, rank, HD_BACKWARD, plans[rank]);
+            gpipe_plan_passes(shape, rank, HD_BACKWARD, plans[rank]);
         }
     }
 }
 
-static const struct hd_schedule_ops ops = {
-    .size = sizeof ops,
-    .refuse = refuse,
-    .rank_of = rank_of,
-    .plan = plan,
+static const struct hd_schedule_ops gpipe_ops = {
+    .size = sizeof gpipe_ops,
+    .refuse = gpipe_refuse,
+    .rank_of = gpipe_rank_of,
+    .plan = gpipe_plan,
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
@@ -81,5 +81,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .name = "gpipe",
     .summary = "all forwards, then all backwards; one stage per rank; retains every microbatch",
     .source = "Huang et al. 2019 (GPipe)",
-    .ops = &ops,
+    .ops = &gpipe_ops,
 };

@@ -34,7 +34,7 @@
 #include "interleaved.h"
 
 /* By how many forwards `rank` leads, the stages of its first group included. */
-static uint32_t warmup_of(const struct hd_shape *shape, uint32_t rank)
+static uint32_t interleaved_1f1b_warmup_of(const struct hd_shape *shape, uint32_t rank)
 {
     assert(rank < shape->rank_count);
 
@@ -45,10 +45,11 @@ static uint32_t warmup_of(const struct hd_shape *shape, uint32_t rank)
     return warmup < total ? warmup : total;
 }
 
-static void plan_rank(const struct hd_shape *shape, uint32_t rank, struct hd_plan *plan)
+static void interleaved_1f1b_plan_rank(const struct hd_shape *shape, uint32_t rank,
+                                       struct hd_plan *plan)
 {
     const uint32_t total = shape->stage_count / shape->rank_count * shape->microbatch_count;
-    const uint32_t warmup = warmup_of(shape, rank);
+    const uint32_t warmup = interleaved_1f1b_warmup_of(shape, rank);
     const uint32_t downstream = shape->rank_count - 1 - rank;
     struct walk forward = walk_begin(shape);
     struct walk backward = walk_begin(shape);
@@ -75,7 +76,8 @@ static void plan_rank(const struct hd_shape *shape, uint32_t rank, struct hd_pla
     }
 }
 
-static void plan(const struct hd_shape *shape, void *scratch, struct hd_plan *const *plans)
+static void interleaved_1f1b_plan(const struct hd_shape *shape, void *scratch,
+                                  struct hd_plan *const *plans)
 {
     (void)scratch;
     for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
@@ -83,16 +85,16 @@ static void plan(const struct hd_shape *shape, void *scratch, struct hd_plan *co
         if (shape->flags & HD_FORWARD_ONLY) {
             plan_forwards(shape, rank, plans[rank]);
         } else {
-            plan_rank(shape, rank, plans[rank]);
+            interleaved_1f1b_plan_rank(shape, rank, plans[rank]);
         }
     }
 }
 
-static const struct hd_schedule_ops ops = {
-    .size = sizeof ops,
+static const struct hd_schedule_ops interleaved_1f1b_ops = {
+    .size = sizeof interleaved_1f1b_ops,
     .stages_per_rank = 2,
     .rank_of = rank_of,
-    .plan = plan,
+    .plan = interleaved_1f1b_plan,
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
@@ -100,5 +102,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .name = "interleaved_1f1b",
     .summary = "1F1B over V stages per rank in a loop: the bubble over V, for more copies",
     .source = "Narayanan et al. 2021 (Megatron-LM), section 2.2",
-    .ops = &ops,
+    .ops = &interleaved_1f1b_ops,
 };

@@ -36,7 +36,7 @@
 #include "interleaved.h"
 
 /* By how many forwards `rank` leads, the stages of its first group included. */
-static uint32_t warmup_of(const struct hd_shape *shape, uint32_t rank)
+static uint32_t interleaved_lean_warmup_of(const struct hd_shape *shape, uint32_t rank)
 {
     assert(rank < shape->rank_count);
 
@@ -47,10 +47,11 @@ static uint32_t warmup_of(const struct hd_shape *shape, uint32_t rank)
     return warmup < total ? warmup : total;
 }
 
-static void plan_rank(const struct hd_shape *shape, uint32_t rank, struct hd_plan *plan)
+static void interleaved_lean_plan_rank(const struct hd_shape *shape, uint32_t rank,
+                                       struct hd_plan *plan)
 {
     const uint32_t total = shape->stage_count / shape->rank_count * shape->microbatch_count;
-    const uint32_t warmup = warmup_of(shape, rank);
+    const uint32_t warmup = interleaved_lean_warmup_of(shape, rank);
     struct walk forward = walk_begin(shape);
     struct walk backward = walk_begin(shape);
 
@@ -73,7 +74,8 @@ static void plan_rank(const struct hd_shape *shape, uint32_t rank, struct hd_pla
     }
 }
 
-static void plan(const struct hd_shape *shape, void *scratch, struct hd_plan *const *plans)
+static void interleaved_lean_plan(const struct hd_shape *shape, void *scratch,
+                                  struct hd_plan *const *plans)
 {
     (void)scratch;
     for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
@@ -81,16 +83,16 @@ static void plan(const struct hd_shape *shape, void *scratch, struct hd_plan *co
         if (shape->flags & HD_FORWARD_ONLY) {
             plan_forwards(shape, rank, plans[rank]);
         } else {
-            plan_rank(shape, rank, plans[rank]);
+            interleaved_lean_plan_rank(shape, rank, plans[rank]);
         }
     }
 }
 
-static const struct hd_schedule_ops ops = {
-    .size = sizeof ops,
+static const struct hd_schedule_ops interleaved_lean_ops = {
+    .size = sizeof interleaved_lean_ops,
     .stages_per_rank = 2,
     .rank_of = rank_of,
-    .plan = plan,
+    .plan = interleaved_lean_plan,
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
@@ -99,5 +101,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .summary = "interleaved_1f1b with fewer copies; fewer transfers hide: 57/64.5/72/87 ticks "
                "against 57/60.5/64/71 (P=4 V=2 m=8, transfers of 0/.25/.5/1 tick)",
     .source = "Narayanan et al. 2021 (Megatron-LM); Qi et al. 2024 (controllable memory)",
-    .ops = &ops,
+    .ops = &interleaved_lean_ops,
 };

@@ -45,14 +45,14 @@ hd_status hd_cli_config(struct hd_cli *cli, struct hd_config *config)
     return hd_config_load(config, cli->file, cli->override_count, cli->overrides, &cli->problem);
 }
 
-static int is_known(void *context, const char *kind, const char *name)
+static int cli_is_known(void *context, const char *kind, const char *name)
 {
     return hd_registry_knows(context, kind, name);
 }
 
 hd_status hd_cli_check_sections(struct hd_cli *cli, struct hd_config *config)
 {
-    return hd_config_check_sections(config, is_known, cli->registry, &cli->problem);
+    return hd_config_check_sections(config, cli_is_known, cli->registry, &cli->problem);
 }
 
 hd_status hd_cli_read_options(struct hd_cli *cli, struct hd_config *config,

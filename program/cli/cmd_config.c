@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct hd_cli_option options[] = {
+static const struct hd_cli_option cmd_config_options[] = {
     {"--changed", NULL, "only what is not the default", NULL},
     {NULL, NULL, NULL, NULL},
 };
 
 /* {"value": ..., "origin": "conf/x.ini:12"}; a number where the text is one. */
-static void add_value(struct cJSON *section, const char *key, const char *value, const char *origin)
+static void cmd_config_add_value(struct cJSON *section, const char *key, const char *value,
+                                 const char *origin)
 {
     struct cJSON *item = hd_json_object(section, key);
     double number;
@@ -38,8 +39,8 @@ struct walk {
     char name[64];
 };
 
-static void visit(void *context, const char *section, const char *key, const char *value,
-                  const char *origin)
+static void cmd_config_visit(void *context, const char *section, const char *key, const char *value,
+                             const char *origin)
 {
     struct walk *walk = context;
 
@@ -50,10 +51,10 @@ static void visit(void *context, const char *section, const char *key, const cha
         snprintf(walk->name, sizeof walk->name, "%s", section);
         walk->current = hd_json_object(walk->sections, section);
     }
-    add_value(walk->current, key, value, origin);
+    cmd_config_add_value(walk->current, key, value, origin);
 }
 
-static void add_options(struct walk *walk, const struct hd_plugin *plugin)
+static void cmd_config_add_options(struct walk *walk, const struct hd_plugin *plugin)
 {
     char section[128];
 
@@ -68,14 +69,14 @@ static void add_options(struct walk *walk, const struct hd_plugin *plugin)
             snprintf(walk->name, sizeof walk->name, "%.63s", section);
             walk->current = hd_json_object(walk->sections, section);
         }
-        add_value(walk->current, option->name, value,
-                  hd_config_place(walk->config, section, option->name));
+        cmd_config_add_value(walk->current, option->name, value,
+                             hd_config_place(walk->config, section, option->name));
     }
 }
 
 /* The plugin of a section [kind.name] that this configuration does not use; NULL: it cannot be
    loaded, which is no error of a plugin that is not used. */
-static const struct hd_plugin *find_unused(struct hd_cli *cli, const char *section)
+static const struct hd_plugin *cmd_config_find_unused(struct hd_cli *cli, const char *section)
 {
     const struct hd_candidate *found = NULL;
     struct hd_problem problem = {.exit_code = 0};
@@ -88,8 +89,8 @@ static const struct hd_plugin *find_unused(struct hd_cli *cli, const char *secti
 }
 
 /* A wrong value is found before the plugin is chosen, too. */
-static hd_status check_unused(struct hd_cli *cli, struct hd_config *config,
-                              const struct hd_plugin **list, uint32_t *count)
+static hd_status cmd_config_check_unused(struct hd_cli *cli, struct hd_config *config,
+                                         const struct hd_plugin **list, uint32_t *count)
 {
     hd_status status = HD_OK;
 
@@ -97,7 +98,7 @@ static hd_status check_unused(struct hd_cli *cli, struct hd_config *config,
         const struct hd_config_entry *entry = &config->entries[i];
         const struct hd_plugin *plugin = strchr(entry->section, '.') == NULL || entry->is_used != 0
                                              ? NULL
-                                             : find_unused(cli, entry->section);
+                                             : cmd_config_find_unused(cli, entry->section);
         if (plugin == NULL) {
             continue;
         }
@@ -108,7 +109,8 @@ static hd_status check_unused(struct hd_cli *cli, struct hd_config *config,
     return status;
 }
 
-static uint32_t list_used(const struct hd_cli_plugins *plugins, const struct hd_plugin **list)
+static uint32_t cmd_config_list_used(const struct hd_cli_plugins *plugins,
+                                     const struct hd_plugin **list)
 {
     const struct hd_candidate *const used[] = {plugins->schedule, plugins->transport,
                                                plugins->inner, plugins->kernel};
@@ -123,7 +125,7 @@ static uint32_t list_used(const struct hd_cli_plugins *plugins, const struct hd_
 }
 
 /* What write_strays() of the configuration is to the ini. */
-static void add_strays(struct walk *walk)
+static void cmd_config_add_strays(struct walk *walk)
 {
     for (uint32_t i = 0; i < walk->config->entry_count; i++) {
         const struct hd_config_entry *entry = &walk->config->entries[i];
@@ -131,13 +133,14 @@ static void add_strays(struct walk *walk)
             continue;
         }
         struct cJSON *section = cJSON_GetObjectItemCaseSensitive(walk->sections, entry->section);
-        add_value(section != NULL ? section : hd_json_object(walk->sections, entry->section),
-                  entry->key, entry->value, entry->place);
+        cmd_config_add_value(section != NULL ? section
+                                             : hd_json_object(walk->sections, entry->section),
+                             entry->key, entry->value, entry->place);
     }
 }
 
-static void print_config(struct hd_cli *cli, const struct hd_config *config, uint32_t count,
-                         const struct hd_plugin *const *list)
+static void cmd_config_print_config(struct hd_cli *cli, const struct hd_config *config,
+                                    uint32_t count, const struct hd_plugin *const *list)
 {
     const int only_changed = hd_cli_option(cli, "--changed", 0) != NULL;
 
@@ -147,11 +150,11 @@ static void print_config(struct hd_cli *cli, const struct hd_config *config, uin
     }
     struct walk walk = {.cli = cli, .config = config, .only_changed = only_changed};
     walk.sections = hd_json_object(cli->json, "config");
-    hd_config_each(config, visit, &walk);
+    hd_config_each(config, cmd_config_visit, &walk);
     for (uint32_t i = 0; i < count; i++) {
-        add_options(&walk, list[i]);
+        cmd_config_add_options(&walk, list[i]);
     }
-    add_strays(&walk);
+    cmd_config_add_strays(&walk);
 }
 
 static int cmd_config(struct hd_cli *cli)
@@ -171,9 +174,9 @@ static int cmd_config(struct hd_cli *cli)
     if (list == NULL) {
         hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
     } else {
-        uint32_t count = list_used(&plugins, list);
-        if (check_unused(cli, &config, list, &count) == HD_OK) {
-            print_config(cli, &config, count, list);
+        uint32_t count = cmd_config_list_used(&plugins, list);
+        if (cmd_config_check_unused(cli, &config, list, &count) == HD_OK) {
+            cmd_config_print_config(cli, &config, count, list);
         }
     }
     free(list);
@@ -183,5 +186,6 @@ static int cmd_config(struct hd_cli *cli)
 }
 
 const struct hd_command hd_command_config = {
-    "config", NULL, "prints the effective configuration as a valid ini file", options, cmd_config,
+    "config",           NULL,       "prints the effective configuration as a valid ini file",
+    cmd_config_options, cmd_config,
 };

@@ -14,7 +14,7 @@ struct words {
     const char *text;
 };
 
-static const struct words capabilities[] = {
+static const struct words cmd_inspect_capabilities[] = {
     {HD_KIND_TRANSPORT, HD_TRANSPORT_HOST, "slots in host memory"},
     {HD_KIND_TRANSPORT, HD_TRANSPORT_CUDA, "slots in device memory; takes streams"},
     {HD_KIND_TRANSPORT, HD_TRANSPORT_SEALED, "the seal before a slot crosses with it"},
@@ -42,7 +42,7 @@ struct member {
     const char *present, *missing;
 };
 
-static const struct member members[] = {
+static const struct member cmd_inspect_members[] = {
     {HD_KIND_SCHEDULE, offsetof(struct hd_schedule_ops, refuse), "refuses shapes by name",
      "accepts every shape"},
     {HD_KIND_SCHEDULE, offsetof(struct hd_schedule_ops, replica_of), "several replicas",
@@ -62,13 +62,14 @@ static const struct member members[] = {
 };
 
 enum {
-    CAPABILITY_COUNT = sizeof capabilities / sizeof capabilities[0],
-    MEMBER_COUNT = sizeof members / sizeof members[0],
+    CAPABILITY_COUNT = sizeof cmd_inspect_capabilities / sizeof cmd_inspect_capabilities[0],
+    MEMBER_COUNT = sizeof cmd_inspect_members / sizeof cmd_inspect_members[0],
     CHECK_RANKS = 4,
     CHECK_MICROBATCHES = 8
 };
 
-static const char *member_text(const struct hd_plugin *plugin, const struct member *member)
+static const char *cmd_inspect_member_text(const struct hd_plugin *plugin,
+                                           const struct member *member)
 {
     void (*function)(void);
     memcpy(&function, (const char *)plugin->ops + member->offset, sizeof function);
@@ -76,7 +77,7 @@ static const char *member_text(const struct hd_plugin *plugin, const struct memb
 }
 
 /* Does every stage lie on a rank that there is? */
-static int is_placed(const struct hd_schedule_ops *ops, const struct hd_shape *shape)
+static int cmd_inspect_is_placed(const struct hd_schedule_ops *ops, const struct hd_shape *shape)
 {
     int is_good = 1;
     for (uint32_t stage = 0; stage < shape->stage_count; stage++) {
@@ -87,8 +88,8 @@ static int is_placed(const struct hd_schedule_ops *ops, const struct hd_shape *s
 
 /* Asks a schedule for the length of one small plan, twice, and for its placement.  Whether the plan
    keeps the laws is for `heddle plan` to say. */
-static int check_schedule(const struct hd_plugin *plugin, const struct hd_option_value *options,
-                          char text[512])
+static int cmd_inspect_check_schedule(const struct hd_plugin *plugin,
+                                      const struct hd_option_value *options, char text[512])
 {
     const struct hd_schedule_ops *ops = plugin->ops;
     const uint32_t per_rank = ops->stages_per_rank > 0 ? ops->stages_per_rank : 1;
@@ -121,10 +122,10 @@ static int check_schedule(const struct hd_plugin *plugin, const struct hd_option
         }
     }
     free(scratch);
-    const char *fault = total[0] == 0             ? ", which is no plan"
-                        : total[0] != total[1]    ? ", and with another number when asked again"
-                        : !is_placed(ops, &shape) ? ", but places a stage on no rank"
-                                                  : "";
+    const char *fault = total[0] == 0          ? ", which is no plan"
+                        : total[0] != total[1] ? ", and with another number when asked again"
+                        : !cmd_inspect_is_placed(ops, &shape) ? ", but places a stage on no rank"
+                                                              : "";
     const int is_good = fault[0] == '\0';
     snprintf(text, 512, "plans %u ranks, %u stages, %u microbatches with %llu actions%s",
              shape.rank_count, shape.stage_count, shape.microbatch_count,
@@ -132,7 +133,8 @@ static int check_schedule(const struct hd_plugin *plugin, const struct hd_option
     return is_good;
 }
 
-static int self_check(struct hd_cli *cli, const struct hd_plugin *plugin, char text[512])
+static int cmd_inspect_self_check(struct hd_cli *cli, const struct hd_plugin *plugin,
+                                  char text[512])
 {
     struct hd_config config;
     int is_good = 0;
@@ -143,7 +145,7 @@ static int self_check(struct hd_cli *cli, const struct hd_plugin *plugin, char t
             is_good = 1;
             snprintf(text, 512, "loads; its descriptor, options and table are sound");
             if (plugin->kind == HD_KIND_SCHEDULE) {
-                is_good = check_schedule(plugin, options, text);
+                is_good = cmd_inspect_check_schedule(plugin, options, text);
             }
         }
         hd_config_finish(&config);
@@ -152,7 +154,7 @@ static int self_check(struct hd_cli *cli, const struct hd_plugin *plugin, char t
     return is_good;
 }
 
-static void show_options(const struct hd_plugin *plugin)
+static void cmd_inspect_show_options(const struct hd_plugin *plugin)
 {
     static const char *const titles[] = {"OPTION", "DEFAULT", "RANGE", "HELP"};
 
@@ -174,8 +176,8 @@ static void show_options(const struct hd_plugin *plugin)
     hd_table_destroy(table);
 }
 
-static void show_text(const struct hd_cli *cli, const struct hd_candidate *candidate,
-                      const char *check)
+static void cmd_inspect_show_text(const struct hd_cli *cli, const struct hd_candidate *candidate,
+                                  const char *check)
 {
     const struct hd_plugin *plugin = &candidate->plugin;
     const struct {
@@ -198,21 +200,22 @@ static void show_text(const struct hd_cli *cli, const struct hd_candidate *candi
     printf("  %-10s  %u.%u\n", "abi", plugin->abi_major, plugin->abi_minor);
     printf("\ncan do:\n");
     for (unsigned i = 0; i < CAPABILITY_COUNT; i++) {
-        if (capabilities[i].kind == plugin->kind && (plugin->capabilities & capabilities[i].bit)) {
-            printf("  %s\n", capabilities[i].text);
+        if (cmd_inspect_capabilities[i].kind == plugin->kind &&
+            (plugin->capabilities & cmd_inspect_capabilities[i].bit)) {
+            printf("  %s\n", cmd_inspect_capabilities[i].text);
         }
     }
     for (unsigned i = 0; i < MEMBER_COUNT; i++) {
-        if (members[i].kind == plugin->kind) {
-            printf("  %s\n", member_text(plugin, &members[i]));
+        if (cmd_inspect_members[i].kind == plugin->kind) {
+            printf("  %s\n", cmd_inspect_member_text(plugin, &cmd_inspect_members[i]));
         }
     }
-    show_options(plugin);
+    cmd_inspect_show_options(plugin);
     printf("\nself-check: %s\n", check);
 }
 
-static void show_json(struct hd_cli *cli, const struct hd_candidate *candidate, const char *check,
-                      int is_good)
+static void cmd_inspect_show_json(struct hd_cli *cli, const struct hd_candidate *candidate,
+                                  const char *check, int is_good)
 {
     const struct hd_plugin *plugin = &candidate->plugin;
     struct cJSON *root = cli->json;
@@ -229,13 +232,14 @@ static void show_json(struct hd_cli *cli, const struct hd_candidate *candidate, 
     hd_json_u64(root, "abi_minor", plugin->abi_minor);
     struct cJSON *list = hd_json_array(root, "capabilities");
     for (unsigned i = 0; i < CAPABILITY_COUNT; i++) {
-        if (capabilities[i].kind == plugin->kind && (plugin->capabilities & capabilities[i].bit)) {
-            hd_json_text(list, NULL, capabilities[i].text);
+        if (cmd_inspect_capabilities[i].kind == plugin->kind &&
+            (plugin->capabilities & cmd_inspect_capabilities[i].bit)) {
+            hd_json_text(list, NULL, cmd_inspect_capabilities[i].text);
         }
     }
     for (unsigned i = 0; i < MEMBER_COUNT; i++) {
-        if (members[i].kind == plugin->kind) {
-            hd_json_text(list, NULL, member_text(plugin, &members[i]));
+        if (cmd_inspect_members[i].kind == plugin->kind) {
+            hd_json_text(list, NULL, cmd_inspect_member_text(plugin, &cmd_inspect_members[i]));
         }
     }
     list = hd_json_array(root, "options");
@@ -267,14 +271,14 @@ static int cmd_inspect(struct hd_cli *cli)
     if (hd_cli_find_plugin(cli, cli->words[0], &found) != HD_OK) {
         return cli->problem.exit_code;
     }
-    const int is_good = self_check(cli, &found->plugin, check);
+    const int is_good = cmd_inspect_self_check(cli, &found->plugin, check);
     if (cli->problem.exit_code != 0) {
         return cli->problem.exit_code;
     }
     if (cli->is_json) {
-        show_json(cli, found, check, is_good);
+        cmd_inspect_show_json(cli, found, check, is_good);
     } else {
-        show_text(cli, found, check);
+        cmd_inspect_show_text(cli, found, check);
     }
     return is_good ? HD_EXIT_OK : HD_EXIT_PLUGIN;
 }

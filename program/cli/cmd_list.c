@@ -5,18 +5,18 @@
 
 #include <string.h>
 
-static const struct hd_cli_option options[] = {
+static const struct hd_cli_option cmd_list_options[] = {
     {"--all", NULL, "also what was rejected, and why", NULL},
     {NULL, NULL, NULL, NULL},
 };
 
-static int is_wanted(const struct hd_candidate *candidate, uint32_t kind, int is_rejected)
+static int cmd_list_is_wanted(const struct hd_candidate *candidate, uint32_t kind, int is_rejected)
 {
     const int was_rejected = candidate->reason[0] != '\0' || candidate->is_shadowed;
     return (kind == 0 || candidate->kind == kind) && was_rejected == is_rejected;
 }
 
-static const char *reason_of(const struct hd_candidate *candidate)
+static const char *cmd_list_reason_of(const struct hd_candidate *candidate)
 {
     return candidate->reason[0] != '\0' ? candidate->reason
                                         : "an earlier directory has one of the same name";
@@ -28,14 +28,14 @@ static void list_json(struct hd_cli *cli, uint32_t kind, int is_rejected)
 
     for (uint32_t i = 0; i < hd_registry_count(cli->registry); i++) {
         const struct hd_candidate *candidate = hd_registry_at(cli->registry, i);
-        if (!is_wanted(candidate, kind, is_rejected)) {
+        if (!cmd_list_is_wanted(candidate, kind, is_rejected)) {
             continue;
         }
         struct cJSON *item = hd_json_object(list, NULL);
         hd_json_text(item, "kind", hd_kind_name(candidate->kind));
         hd_json_text(item, "name", candidate->name);
         if (is_rejected) {
-            hd_json_text(item, "reason", reason_of(candidate));
+            hd_json_text(item, "reason", cmd_list_reason_of(candidate));
         } else {
             hd_json_text(item, "version", candidate->plugin.version);
             hd_json_text(item, "summary", candidate->plugin.summary);
@@ -53,13 +53,13 @@ static uint32_t list_text(const struct hd_cli *cli, uint32_t kind, int is_reject
 
     for (uint32_t i = 0; i < hd_registry_count(cli->registry); i++) {
         const struct hd_candidate *candidate = hd_registry_at(cli->registry, i);
-        if (!is_wanted(candidate, kind, is_rejected)) {
+        if (!cmd_list_is_wanted(candidate, kind, is_rejected)) {
             continue;
         }
         hd_table_cell(table, "%s", hd_kind_name(candidate->kind));
         hd_table_cell(table, "%s", candidate->name);
         if (is_rejected) {
-            hd_table_cell(table, "%s", reason_of(candidate));
+            hd_table_cell(table, "%s", cmd_list_reason_of(candidate));
         } else {
             hd_table_cell(table, "%s", candidate->plugin.version);
             hd_table_cell(table, "%s", candidate->plugin.summary);
@@ -110,5 +110,5 @@ static int cmd_list(struct hd_cli *cli)
 }
 
 const struct hd_command hd_command_list = {
-    "list", "[schedule|transport|kernel]", "shows every plugin found", options, cmd_list,
+    "list", "[schedule|transport|kernel]", "shows every plugin found", cmd_list_options, cmd_list,
 };

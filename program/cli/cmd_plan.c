@@ -10,7 +10,7 @@
 
 enum { COLUMNS_USUAL = 80, COLUMNS_LEAST = 20, COLUMNS_MOST = 1 << 20 };
 
-static const struct hd_cli_option options[] = {
+static const struct hd_cli_option cmd_plan_options[] = {
     {"--ticks", NULL, "draws every tick: one row a rank", NULL},
     {"--timeline", "asap|drawn|costed",
      "dependencies alone, the idle ticks of the paper's figure, or the times of [cost]", NULL},
@@ -25,7 +25,7 @@ static const struct hd_cli_option options[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-static hd_status choose_timeline(struct hd_cli *cli, uint32_t *kind)
+static hd_status cmd_plan_choose_timeline(struct hd_cli *cli, uint32_t *kind)
 {
     const char *name = hd_cli_option(cli, "--timeline", 0);
 
@@ -44,7 +44,7 @@ static hd_status choose_timeline(struct hd_cli *cli, uint32_t *kind)
 
 /* A plan needs no transport and no kernel: where the ones nobody asked for are not there, only
    what they would say is missing. */
-static hd_status take_plugins(struct hd_cli *cli, struct hd_cli_plan *plan)
+static hd_status cmd_plan_take_plugins(struct hd_cli *cli, struct hd_cli_plan *plan)
 {
     hd_status status = hd_cli_plugins(cli, &plan->config, &plan->plugins);
     const int is_kernel = strcmp(cli->problem.key, "kernels.name") == 0;
@@ -68,7 +68,7 @@ hd_status hd_cli_plan(struct hd_cli *cli, uint32_t override_count, const char *c
     struct hd_planning_request request = {.missing_reason = plan->missing};
 
     memset(plan, 0, sizeof *plan);
-    hd_status status = choose_timeline(cli, &request.timeline);
+    hd_status status = cmd_plan_choose_timeline(cli, &request.timeline);
     if (status != HD_OK) {
         return status;
     }
@@ -76,7 +76,7 @@ hd_status hd_cli_plan(struct hd_cli *cli, uint32_t override_count, const char *c
     if (status != HD_OK) {
         return status;
     }
-    status = take_plugins(cli, plan);
+    status = cmd_plan_take_plugins(cli, plan);
     if (status != HD_OK) {
         goto finish_config;
     }
@@ -108,7 +108,7 @@ void hd_cli_plan_finish(struct hd_cli_plan *plan)
 }
 
 /* COLUMNS, or the terminal's, or 80. */
-static uint32_t choose_columns(void)
+static uint32_t cmd_plan_choose_columns(void)
 {
     const char *text = getenv("COLUMNS");
     struct winsize size;
@@ -127,7 +127,8 @@ static uint32_t choose_columns(void)
 
 void hd_cli_plan_show(struct hd_cli *cli, const struct hd_plan_facts *facts)
 {
-    const struct hd_plan_style style = {choose_columns(), hd_cli_bold(cli), hd_cli_plain(cli)};
+    const struct hd_plan_style style = {cmd_plan_choose_columns(), hd_cli_bold(cli),
+                                        hd_cli_plain(cli)};
     const int has_ticks = hd_cli_option(cli, "--ticks", 0) != NULL;
     static const char *const files[] = {"--csv", "--svg", "--html"};
 
@@ -172,5 +173,5 @@ static int cmd_plan(struct hd_cli *cli)
 }
 
 const struct hd_command hd_command_plan = {
-    "plan", NULL, "verifies and prints the plan", options, cmd_plan,
+    "plan", NULL, "verifies and prints the plan", cmd_plan_options, cmd_plan,
 };

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static hd_status write_csv(struct hd_cli *cli, const struct hd_pipeline *pipeline, const char *path)
+static hd_status cmd_plan_files_write_csv(struct hd_cli *cli, const struct hd_pipeline *pipeline,
+                                          const char *path)
 {
     struct hd_cli_output output;
     hd_status status = hd_cli_output_open(cli, path, &output);
@@ -21,7 +22,7 @@ static hd_status write_csv(struct hd_cli *cli, const struct hd_pipeline *pipelin
     return hd_cli_output_close(cli, &output, status);
 }
 
-static hd_status choose_width(struct hd_cli *cli, double *width_mm)
+static hd_status cmd_plan_files_choose_width(struct hd_cli *cli, double *width_mm)
 {
     const char *text = hd_cli_option(cli, "--width", 0);
 
@@ -35,11 +36,12 @@ static hd_status choose_width(struct hd_cli *cli, double *width_mm)
     return HD_OK;
 }
 
-static hd_status write_svg(struct hd_cli *cli, const struct hd_plan_facts *facts, const char *path)
+static hd_status cmd_plan_files_write_svg(struct hd_cli *cli, const struct hd_plan_facts *facts,
+                                          const char *path)
 {
     struct hd_cli_output output;
     double width_mm;
-    hd_status status = choose_width(cli, &width_mm);
+    hd_status status = cmd_plan_files_choose_width(cli, &width_mm);
 
     if (status == HD_OK) {
         status = hd_cli_output_open(cli, path, &output);
@@ -52,7 +54,7 @@ static hd_status write_svg(struct hd_cli *cli, const struct hd_plan_facts *facts
 }
 
 /* The effective ini, with the sections of the plugins that are there; owned. */
-static char *config_text(const struct hd_cli_plan *plan)
+static char *cmd_plan_files_config_text(const struct hd_cli_plan *plan)
 {
     const struct hd_candidate *candidates[] = {plan->plugins.schedule, plan->plugins.transport,
                                                plan->plugins.kernel};
@@ -78,7 +80,7 @@ hd_status hd_cli_plan_item(struct hd_cli *cli, const struct hd_cli_plan *plan, c
                            char **item)
 {
     const struct hd_pipeline *pipeline = plan->planning.job.pipeline;
-    char *config = config_text(plan);
+    char *config = cmd_plan_files_config_text(plan);
     char usual[2 * HD_CONFIG_TEXT_MAX];
     const char *slash = strrchr(pipeline->schedule, '/');
 
@@ -109,7 +111,8 @@ hd_status hd_cli_page_write(struct hd_cli *cli, const struct hd_page_items *item
     return hd_cli_output_close(cli, &output, HD_OK);
 }
 
-static hd_status write_html(struct hd_cli *cli, const struct hd_cli_plan *plan, const char *path)
+static hd_status cmd_plan_files_write_html(struct hd_cli *cli, const struct hd_cli_plan *plan,
+                                           const char *path)
 {
     struct hd_page_items items = {0};
     char *item = NULL;
@@ -131,13 +134,13 @@ hd_status hd_cli_plan_files(struct hd_cli *cli, const struct hd_cli_plan *plan)
     hd_status status = HD_OK;
 
     if (csv != NULL) {
-        status = write_csv(cli, plan->planning.job.pipeline, csv);
+        status = cmd_plan_files_write_csv(cli, plan->planning.job.pipeline, csv);
     }
     if (status == HD_OK && svg != NULL) {
-        status = write_svg(cli, &plan->planning.facts, svg);
+        status = cmd_plan_files_write_svg(cli, &plan->planning.facts, svg);
     }
     if (status == HD_OK && html != NULL) {
-        status = write_html(cli, plan, html);
+        status = cmd_plan_files_write_html(cli, plan, html);
     }
     return status;
 }

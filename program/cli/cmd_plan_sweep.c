@@ -35,7 +35,7 @@ struct sweep {
     struct hd_problem first_problem;
 };
 
-static hd_status read_axes(struct hd_cli *cli, struct sweep *sweep)
+static hd_status cmd_plan_sweep_read_axes(struct hd_cli *cli, struct sweep *sweep)
 {
     uint64_t combinations = 1;
 
@@ -65,7 +65,8 @@ static hd_status read_axes(struct hd_cli *cli, struct sweep *sweep)
 }
 
 /* "KEY=VALUE" with the value of that place. */
-static void write_word(const struct axis *axis, uint32_t place, char word[VALUE_BYTES])
+static void cmd_plan_sweep_write_word(const struct axis *axis, uint32_t place,
+                                      char word[VALUE_BYTES])
 {
     const char *value = axis->text + axis->key_bytes + 1;
 
@@ -77,14 +78,14 @@ static void write_word(const struct axis *axis, uint32_t place, char word[VALUE_
 }
 
 /* A value that no key can take is a mistake of the command line, not a plan that is refused. */
-static hd_status check_axes(struct hd_cli *cli, const struct sweep *sweep)
+static hd_status cmd_plan_sweep_check_axes(struct hd_cli *cli, const struct sweep *sweep)
 {
     char word[VALUE_BYTES];
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; i < sweep->axis_count && status == HD_OK; i++) {
         for (uint32_t j = 0; j < sweep->axes[i].value_count && status == HD_OK; j++) {
-            write_word(&sweep->axes[i], j, word);
+            cmd_plan_sweep_write_word(&sweep->axes[i], j, word);
             status = hd_config_check_word(word, &cli->problem);
         }
     }
@@ -92,16 +93,16 @@ static hd_status check_axes(struct hd_cli *cli, const struct sweep *sweep)
 }
 
 /* Writes "KEY=VALUE" for each key; the last key runs fastest. */
-static void write_words(struct sweep *sweep, uint32_t combination)
+static void cmd_plan_sweep_write_words(struct sweep *sweep, uint32_t combination)
 {
     for (uint32_t i = sweep->axis_count; i-- > 0;) {
         const struct axis *axis = &sweep->axes[i];
-        write_word(axis, combination % axis->value_count, sweep->words[i]);
+        cmd_plan_sweep_write_word(axis, combination % axis->value_count, sweep->words[i]);
         combination /= axis->value_count;
     }
 }
 
-static void put_csv(const char *text, FILE *stream)
+static void cmd_plan_sweep_put_csv(const char *text, FILE *stream)
 {
     if (strpbrk(text, ",\"\n") == NULL) {
         fputs(text, stream);
@@ -116,7 +117,7 @@ static void put_csv(const char *text, FILE *stream)
 
 /* The next cell of the table and of the file. */
 static void __attribute__((format(printf, 2, 3)))
-add_cell(struct sweep *sweep, const char *format, ...)
+cmd_plan_sweep_add_cell(struct sweep *sweep, const char *format, ...)
 {
     char text[CELL_BYTES];
     va_list arguments;
@@ -129,19 +130,19 @@ add_cell(struct sweep *sweep, const char *format, ...)
         hd_table_cell(sweep->table, "%s", text);
     }
     if (sweep->csv.stream != NULL) {
-        put_csv(text, sweep->csv.stream);
+        cmd_plan_sweep_put_csv(text, sweep->csv.stream);
         fputc(sweep->cell_count % sweep->column_count == 0 ? '\n' : ',', sweep->csv.stream);
     }
 }
 
-static void add_values(struct sweep *sweep)
+static void cmd_plan_sweep_add_values(struct sweep *sweep)
 {
     for (uint32_t i = 0; i < sweep->axis_count; i++) {
-        add_cell(sweep, "%s", sweep->words[i] + sweep->axes[i].key_bytes + 1);
+        cmd_plan_sweep_add_cell(sweep, "%s", sweep->words[i] + sweep->axes[i].key_bytes + 1);
     }
 }
 
-static void add_numbers(struct sweep *sweep, const struct hd_plan_facts *facts)
+static void cmd_plan_sweep_add_numbers(struct sweep *sweep, const struct hd_plan_facts *facts)
 {
     uint64_t bytes_most = 0;
     uint32_t copies_most = 0;
@@ -156,35 +157,36 @@ static void add_numbers(struct sweep *sweep, const struct hd_plan_facts *facts)
             fits = fits && facts->footprints[rank].fits;
         }
     }
-    add_cell(sweep, "%.10g", facts->timeline->length);
-    add_cell(sweep, "%.10g", facts->timeline->empty);
-    add_cell(sweep, "%.2f%%", 100 * facts->timeline->bubble);
-    add_cell(sweep, "%.2f%%", 100 * facts->timeline->bubble_over_ideal);
-    add_cell(sweep, "%u", copies_most);
+    cmd_plan_sweep_add_cell(sweep, "%.10g", facts->timeline->length);
+    cmd_plan_sweep_add_cell(sweep, "%.10g", facts->timeline->empty);
+    cmd_plan_sweep_add_cell(sweep, "%.2f%%", 100 * facts->timeline->bubble);
+    cmd_plan_sweep_add_cell(sweep, "%.2f%%", 100 * facts->timeline->bubble_over_ideal);
+    cmd_plan_sweep_add_cell(sweep, "%u", copies_most);
     if (facts->footprints != NULL) {
-        add_cell(sweep, "%.3f", (double)bytes_most / 1e9);
+        cmd_plan_sweep_add_cell(sweep, "%.3f", (double)bytes_most / 1e9);
     } else {
-        add_cell(sweep, "-");
+        cmd_plan_sweep_add_cell(sweep, "-");
     }
     if (facts->timeline->kind == HD_TIMELINE_COSTED) {
-        add_cell(sweep, "straggler rank %u, %.10g tick%s exposed%s", facts->timeline->straggler,
-                 facts->timeline->exposed_ticks, facts->timeline->exposed_ticks == 1 ? "" : "s",
-                 fits ? "" : ", over budget");
+        cmd_plan_sweep_add_cell(sweep, "straggler rank %u, %.10g tick%s exposed%s",
+                                facts->timeline->straggler, facts->timeline->exposed_ticks,
+                                facts->timeline->exposed_ticks == 1 ? "" : "s",
+                                fits ? "" : ", over budget");
     } else {
-        add_cell(sweep, "%s", fits ? "" : "over budget");
+        cmd_plan_sweep_add_cell(sweep, "%s", fits ? "" : "over budget");
     }
 }
 
-static void add_refusal(struct sweep *sweep, const struct hd_problem *problem)
+static void cmd_plan_sweep_add_refusal(struct sweep *sweep, const struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < 6; i++) {
-        add_cell(sweep, "-");
+        cmd_plan_sweep_add_cell(sweep, "-");
     }
-    add_cell(sweep, "refused: %s", problem->message);
+    cmd_plan_sweep_add_cell(sweep, "refused: %s", problem->message);
 }
 
-static void add_json(const struct sweep *sweep, const struct hd_plan_facts *facts,
-                     const struct hd_problem *problem, struct cJSON *plans)
+static void cmd_plan_sweep_add_json(const struct sweep *sweep, const struct hd_plan_facts *facts,
+                                    const struct hd_problem *problem, struct cJSON *plans)
 {
     char key[VALUE_BYTES];
     struct cJSON *item = hd_json_object(plans, NULL);
@@ -202,7 +204,8 @@ static void add_json(const struct sweep *sweep, const struct hd_plan_facts *fact
 }
 
 /* Adds the plan to the page, under the values that make it, keys without their section. */
-static hd_status add_item(struct hd_cli *cli, struct sweep *sweep, const struct hd_cli_plan *plan)
+static hd_status cmd_plan_sweep_add_item(struct hd_cli *cli, struct sweep *sweep,
+                                         const struct hd_cli_plan *plan)
 {
     char name[SWEEP_KEY_MAX * VALUE_BYTES] = "";
     char *item = NULL;
@@ -221,7 +224,8 @@ static hd_status add_item(struct hd_cli *cli, struct sweep *sweep, const struct 
 }
 
 /* One combination: a row of the table, or an object of `plans`. */
-static void run_combination(struct hd_cli *cli, struct sweep *sweep, struct cJSON *plans)
+static void cmd_plan_sweep_run_combination(struct hd_cli *cli, struct sweep *sweep,
+                                           struct cJSON *plans)
 {
     struct hd_cli_plan plan;
     const hd_status status =
@@ -231,18 +235,18 @@ static void run_combination(struct hd_cli *cli, struct sweep *sweep, struct cJSO
 
     memset(&cli->problem, 0, sizeof cli->problem);
     if (plans != NULL) {
-        add_json(sweep, facts, &problem, plans);
+        cmd_plan_sweep_add_json(sweep, facts, &problem, plans);
     }
-    add_values(sweep);
+    cmd_plan_sweep_add_values(sweep);
     if (facts != NULL) {
-        add_numbers(sweep, facts);
+        cmd_plan_sweep_add_numbers(sweep, facts);
     } else {
-        add_refusal(sweep, &problem);
+        cmd_plan_sweep_add_refusal(sweep, &problem);
     }
     if (facts != NULL) {
         sweep->planned_count++;
         if (hd_cli_option(cli, "--html", 0) != NULL) {
-            add_item(cli, sweep, &plan);
+            cmd_plan_sweep_add_item(cli, sweep, &plan);
         }
         hd_cli_plan_finish(&plan);
     } else if (sweep->first_problem.exit_code == 0) {
@@ -251,7 +255,7 @@ static void run_combination(struct hd_cli *cli, struct sweep *sweep, struct cJSO
 }
 
 /* Titles of the table and of the file. */
-static void begin_rows(struct hd_cli *cli, struct sweep *sweep)
+static void cmd_plan_sweep_begin_rows(struct hd_cli *cli, struct sweep *sweep)
 {
     static const char *const numbers[] = {"ticks",      "empty",  "bubble", "over ideal",
                                           "copies max", "GB max", "note"};
@@ -268,26 +272,26 @@ static void begin_rows(struct hd_cli *cli, struct sweep *sweep)
         titles[sweep->axis_count + i] = numbers[i];
     }
     for (uint32_t i = 0; i < sweep->column_count && sweep->csv.stream != NULL; i++) {
-        add_cell(sweep, "%s", titles[i]);
+        cmd_plan_sweep_add_cell(sweep, "%s", titles[i]);
     }
     if (!cli->is_json) {
         sweep->table = hd_table_create(sweep->column_count, titles);
     }
 }
 
-static void run_combinations(struct hd_cli *cli, struct sweep *sweep)
+static void cmd_plan_sweep_run_combinations(struct hd_cli *cli, struct sweep *sweep)
 {
     struct cJSON *plans = cli->is_json ? hd_json_array(cli->json, "plans") : NULL;
 
-    begin_rows(cli, sweep);
+    cmd_plan_sweep_begin_rows(cli, sweep);
     for (uint32_t i = 0; i < sweep->combination_count && cli->problem.exit_code == 0; i++) {
-        write_words(sweep, i);
-        run_combination(cli, sweep, plans);
+        cmd_plan_sweep_write_words(sweep, i);
+        cmd_plan_sweep_run_combination(cli, sweep, plans);
     }
 }
 
 /* What must be clear before the first combination is planned. */
-static hd_status open_outputs(struct hd_cli *cli, struct sweep *sweep)
+static hd_status cmd_plan_sweep_open_outputs(struct hd_cli *cli, struct sweep *sweep)
 {
     const char *csv = hd_cli_option(cli, "--csv", 0);
 
@@ -300,7 +304,7 @@ static hd_status open_outputs(struct hd_cli *cli, struct sweep *sweep)
 }
 
 /* Nothing could be planned: its reason is the error, and there are no files. */
-static void end_outputs(struct hd_cli *cli, struct sweep *sweep)
+static void cmd_plan_sweep_end_outputs(struct hd_cli *cli, struct sweep *sweep)
 {
     const char *html = hd_cli_option(cli, "--html", 0);
     hd_status status = cli->problem.exit_code == 0 ? HD_OK : HD_INVALID;
@@ -324,8 +328,9 @@ int hd_cli_plan_sweep(struct hd_cli *cli)
 {
     struct sweep sweep = {.axis_count = 0};
 
-    if (read_axes(cli, &sweep) != HD_OK || check_axes(cli, &sweep) != HD_OK ||
-        open_outputs(cli, &sweep) != HD_OK) {
+    if (cmd_plan_sweep_read_axes(cli, &sweep) != HD_OK ||
+        cmd_plan_sweep_check_axes(cli, &sweep) != HD_OK ||
+        cmd_plan_sweep_open_outputs(cli, &sweep) != HD_OK) {
         return cli->problem.exit_code;
     }
     sweep.words = calloc(sweep.axis_count, sizeof *sweep.words);
@@ -337,8 +342,8 @@ int hd_cli_plan_sweep(struct hd_cli *cli)
     for (uint32_t i = 0; i < sweep.axis_count; i++) {
         sweep.overrides[cli->override_count + i] = sweep.words[i];
     }
-    run_combinations(cli, &sweep);
-    end_outputs(cli, &sweep);
+    cmd_plan_sweep_run_combinations(cli, &sweep);
+    cmd_plan_sweep_end_outputs(cli, &sweep);
     hd_table_destroy(sweep.table);
     hd_page_items_finish(&sweep.items);
     free(sweep.words);

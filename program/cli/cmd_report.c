@@ -11,14 +11,14 @@
 
 enum { ITEM_MAX = 256 };
 
-static int is_directory(const char *path)
+static int cmd_report_is_directory(const char *path)
 {
     struct stat known;
     return stat(path, &known) == 0 && S_ISDIR(known.st_mode);
 }
 
-static hd_status path_in(struct hd_cli *cli, const char *directory, const char *name,
-                         char path[HD_CLI_PATH_BYTES])
+static hd_status cmd_report_path_in(struct hd_cli *cli, const char *directory, const char *name,
+                                    char path[HD_CLI_PATH_BYTES])
 {
     if ((size_t)snprintf(path, HD_CLI_PATH_BYTES, "%s/%s", directory, name) >= HD_CLI_PATH_BYTES) {
         hd_cli_refuse(cli, "a path of more than %u bytes", HD_CLI_PATH_BYTES);
@@ -28,7 +28,7 @@ static hd_status path_in(struct hd_cli *cli, const char *directory, const char *
 }
 
 /* The rows behind the Measured view are in the run's own page and nowhere else. */
-static void tell_of_steps(const char *directory, const char *trace)
+static void cmd_report_tell_of_steps(const char *directory, const char *trace)
 {
     if (access(trace, R_OK) == 0) {
         hd_log(HD_LOG_WARN,
@@ -39,14 +39,15 @@ static void tell_of_steps(const char *directory, const char *trace)
 }
 
 /* A run that was killed has no page: its plan is made again from its own configuration. */
-static hd_status plan_again(struct hd_cli *cli, const char *directory, struct hd_page_items *items)
+static hd_status cmd_report_plan_again(struct hd_cli *cli, const char *directory,
+                                       struct hd_page_items *items)
 {
     char file[HD_CLI_PATH_BYTES], trace[HD_CLI_PATH_BYTES];
     struct hd_cli_plan plan;
     char *item = NULL;
-    hd_status status = path_in(cli, directory, "config.ini", file);
+    hd_status status = cmd_report_path_in(cli, directory, "config.ini", file);
 
-    if (status != HD_OK || path_in(cli, directory, "trace.json", trace) != HD_OK) {
+    if (status != HD_OK || cmd_report_path_in(cli, directory, "trace.json", trace) != HD_OK) {
         return HD_INVALID;
     }
     if (access(file, R_OK) != 0) {
@@ -64,33 +65,34 @@ static hd_status plan_again(struct hd_cli *cli, const char *directory, struct hd
     cli->file = NULL;
     if (status == HD_OK) {
         hd_page_items_add(items, item);
-        tell_of_steps(directory, trace);
+        cmd_report_tell_of_steps(directory, trace);
     }
     return status;
 }
 
-static hd_status take_word(struct hd_cli *cli, const char *word, struct hd_page_items *items)
+static hd_status cmd_report_take_word(struct hd_cli *cli, const char *word,
+                                      struct hd_page_items *items)
 {
     char page[HD_CLI_PATH_BYTES];
 
-    if (!is_directory(word)) {
+    if (!cmd_report_is_directory(word)) {
         return hd_page_read(word, items, &cli->problem);
     }
-    const hd_status status = path_in(cli, word, "report.html", page);
+    const hd_status status = cmd_report_path_in(cli, word, "report.html", page);
     if (status != HD_OK) {
         return status;
     }
     return access(page, F_OK) == 0 ? hd_page_read(page, items, &cli->problem)
-                                   : plan_again(cli, word, items);
+                                   : cmd_report_plan_again(cli, word, items);
 }
 
 /* -o, or the page of the one directory, or report.html here. */
-static hd_status choose_path(struct hd_cli *cli, char path[HD_CLI_PATH_BYTES])
+static hd_status cmd_report_choose_path(struct hd_cli *cli, char path[HD_CLI_PATH_BYTES])
 {
     const char *asked = hd_cli_option(cli, "-o", 0);
 
-    if (asked == NULL && cli->word_count == 1 && is_directory(cli->words[0])) {
-        return path_in(cli, cli->words[0], "report.html", path);
+    if (asked == NULL && cli->word_count == 1 && cmd_report_is_directory(cli->words[0])) {
+        return cmd_report_path_in(cli, cli->words[0], "report.html", path);
     }
     if (asked == NULL && cli->word_count == 1) {
         asked = cli->words[0];
@@ -99,7 +101,7 @@ static hd_status choose_path(struct hd_cli *cli, char path[HD_CLI_PATH_BYTES])
     return HD_OK;
 }
 
-static void tell(struct hd_cli *cli, const char *path, uint32_t item_count)
+static void cmd_report_tell(struct hd_cli *cli, const char *path, uint32_t item_count)
 {
     if (cli->is_json) {
         hd_json_text(cli->json, "page", path);
@@ -124,32 +126,35 @@ static int cmd_report(struct hd_cli *cli)
         return hd_cli_refuse(cli, "report needs the directory of a run, or several");
     }
     for (uint32_t i = 0; i < cli->word_count && status == HD_OK; i++) {
-        status = take_word(cli, cli->words[i], &items);
+        status = cmd_report_take_word(cli, cli->words[i], &items);
     }
     if (status == HD_OK && items.count > ITEM_MAX) {
         hd_cli_refuse(cli, "a page holds %u plans and runs, not %u", ITEM_MAX, items.count);
         status = HD_INVALID;
     }
     if (status == HD_OK) {
-        status = choose_path(cli, path);
+        status = cmd_report_choose_path(cli, path);
     }
     if (status == HD_OK) {
         status = hd_cli_page_write(cli, &items, path);
     }
     if (status == HD_OK) {
-        tell(cli, path, items.count);
+        cmd_report_tell(cli, path, items.count);
     }
     hd_page_items_finish(&items);
     return cli->problem.exit_code;
 }
 
-static const struct hd_cli_option options[] = {
+static const struct hd_cli_option cmd_report_options[] = {
     {"-o", "OUT", "where the page goes; without it, into the one directory, or report.html here",
      NULL},
     {NULL, NULL, NULL, NULL},
 };
 
 const struct hd_command hd_command_report = {
-    "report", "DIR|PAGE ...", "makes the page of a run again; compares several runs and plans",
-    options,  cmd_report,
+    "report",
+    "DIR|PAGE ...",
+    "makes the page of a run again; compares several runs and plans",
+    cmd_report_options,
+    cmd_report,
 };

@@ -25,7 +25,8 @@ struct summary {
 /* Points that the measured bubble may lie above the planned one before it is said. */
 enum { GAP_POINTS = 10 };
 
-static void keep_summary(struct summary *summary, const struct hd_session *session, void *region)
+static void cmd_run_keep_summary(struct summary *summary, const struct hd_session *session,
+                                 void *region)
 {
     summary->results = *hd_session_results(session, region);
     const uint32_t done = summary->results.steps_done;
@@ -46,23 +47,23 @@ static void keep_summary(struct summary *summary, const struct hd_session *sessi
     }
 }
 
-static hd_status on_begin(void *context, const struct hd_session *session,
-                          struct hd_problem *problem)
+static hd_status cmd_run_on_begin(void *context, const struct hd_session *session,
+                                  struct hd_problem *problem)
 {
     (void)context;
     return hd_output_begin(session, problem);
 }
 
-static hd_status on_end(void *context, const struct hd_session *session, void *region,
-                        int32_t exit_code, struct hd_problem *problem)
+static hd_status cmd_run_on_end(void *context, const struct hd_session *session, void *region,
+                                int32_t exit_code, struct hd_problem *problem)
 {
-    keep_summary(context, session, region);
+    cmd_run_keep_summary(context, session, region);
     return hd_output_end(session, region, exit_code, problem);
 }
 
 /* MXFP8 is the precision whose products may be another's.  Of a kernel that has both a rank's
    device decides, as run.json then says. */
-static const char *precision_text(const struct hd_job *job)
+static const char *cmd_run_precision_text(const struct hd_job *job)
 {
     static const char *const names[] = {"bf16", "mxfp8", "f32"};
     const uint32_t precision = job->config->kernels.precision;
@@ -84,7 +85,7 @@ static const char *precision_text(const struct hd_job *job)
 }
 
 /* The run header: what will run, on stderr, so that stdout keeps the results. */
-static void print_header(const struct hd_cli *cli, const struct hd_session *session)
+static void cmd_run_print_header(const struct hd_cli *cli, const struct hd_session *session)
 {
     const struct hd_job *job = session->job;
     const struct hd_config *config = job->config;
@@ -98,7 +99,7 @@ static void print_header(const struct hd_cli *cli, const struct hd_session *sess
             job->pipeline->schedule, job->pipeline->rank_count, hd_cli_s(job->pipeline->rank_count),
             job->pipeline->stage_count, hd_cli_s(job->pipeline->stage_count),
             job->pipeline->microbatch_count, hd_cli_es(job->pipeline->microbatch_count),
-            job->plugins.transport->name, job->plugins.kernel->name, precision_text(job));
+            job->plugins.transport->name, job->plugins.kernel->name, cmd_run_precision_text(job));
     fprintf(stderr, "layers per stage %s; plan %.12s\n",
             hd_model_split_text(&job->model, split, sizeof split), job->hash);
     if (session->corpus != NULL) {
@@ -117,7 +118,7 @@ static void print_header(const struct hd_cli *cli, const struct hd_session *sess
     }
 }
 
-static double planned_bubble(const struct hd_job *job)
+static double cmd_run_planned_bubble(const struct hd_job *job)
 {
     struct hd_problem problem = {0};
     struct hd_timeline *timeline = NULL;
@@ -130,7 +131,7 @@ static double planned_bubble(const struct hd_job *job)
     return bubble;
 }
 
-static void print_loss(const struct hd_session *session, const struct summary *summary)
+static void cmd_run_print_loss(const struct hd_session *session, const struct summary *summary)
 {
     const double entropy =
         session->corpus != NULL ? hd_corpus_bigram_entropy(session->corpus) : NAN;
@@ -146,9 +147,9 @@ static void print_loss(const struct hd_session *session, const struct summary *s
     printf("\n");
 }
 
-static void print_bubble(const struct hd_job *job, const struct summary *summary)
+static void cmd_run_print_bubble(const struct hd_job *job, const struct summary *summary)
 {
-    const double planned = planned_bubble(job);
+    const double planned = cmd_run_planned_bubble(job);
     const double gap_points = (summary->results.measured_bubble - planned) * 100;
 
     printf("bubble planned %.1f %% (symbolic)", planned * 100);
@@ -166,7 +167,7 @@ static void print_bubble(const struct hd_job *job, const struct summary *summary
 }
 
 /* What is there: a run that ended early, or on a full disk, leaves less. */
-static void print_files(const struct hd_session *session)
+static void cmd_run_print_files(const struct hd_session *session)
 {
     static const char *const files[] = {"report.html", "run.json",   "metrics.jsonl", "trace.json",
                                         "hang.json",   "config.ini", "checkpoint",    "log"};
@@ -186,7 +187,7 @@ static void print_files(const struct hd_session *session)
     printf("\n");
 }
 
-static void print_summary(const struct hd_session *session, const struct summary *summary)
+static void cmd_run_print_summary(const struct hd_session *session, const struct summary *summary)
 {
     const struct hd_job *job = session->job;
     const struct hd_config *config = job->config;
@@ -199,16 +200,16 @@ static void print_summary(const struct hd_session *session, const struct summary
                tokens / summary->median_seconds);
     }
     printf("\n");
-    print_loss(session, summary);
-    print_bubble(job, summary);
+    cmd_run_print_loss(session, summary);
+    cmd_run_print_bubble(job, summary);
     if (summary->results.has_hash && session->corpus != NULL) {
         printf("parameters %.16s\n", summary->results.parameters_hash);
     }
-    print_files(session);
+    cmd_run_print_files(session);
 }
 
-static void add_json(struct cJSON *json, const struct hd_session *session,
-                     const struct summary *summary)
+static void cmd_run_add_json(struct cJSON *json, const struct hd_session *session,
+                             const struct summary *summary)
 {
     hd_json_text(json, "directory", session->rundir.path);
     hd_json_u64(json, "steps", summary->results.steps_done);
@@ -221,7 +222,7 @@ static void add_json(struct cJSON *json, const struct hd_session *session,
 }
 
 /* config.ini is complete: `heddle run DIR/config.ini` repeats the run. */
-static hd_status write_config(const struct hd_session *session, struct hd_problem *problem)
+static hd_status cmd_run_write_config(const struct hd_session *session, struct hd_problem *problem)
 {
     const struct hd_job_plugins *plugins = &session->job->plugins;
     const struct hd_plugin *list[4];
@@ -263,10 +264,10 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
     if (hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
         return;
     }
-    session.listener = (struct hd_session_listener){&summary, on_begin, on_end};
-    print_header(cli, &session);
+    session.listener = (struct hd_session_listener){&summary, cmd_run_on_begin, cmd_run_on_end};
+    cmd_run_print_header(cli, &session);
     const uint32_t is_member = hd_launched_is_member(&session);
-    hd_status status = is_member ? HD_OK : write_config(&session, &cli->problem);
+    hd_status status = is_member ? HD_OK : cmd_run_write_config(&session, &cli->problem);
     if (status == HD_OK) {
         status = hd_session_run(&session, &cli->problem);
     }
@@ -278,15 +279,15 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
         return;
     }
     if (cli->is_json) {
-        add_json(cli->json, &session, &summary);
+        cmd_run_add_json(cli->json, &session, &summary);
     } else if (status == HD_OK || summary.results.steps_done > session.steps_before) {
-        print_summary(&session, &summary);
+        cmd_run_print_summary(&session, &summary);
     }
     hd_session_finish(&session);
 }
 
 /* The plan, as `heddle plan` shows it, and whether the model can be run on it. */
-static int dry_run(struct hd_cli *cli)
+static int cmd_run_dry_run(struct hd_cli *cli)
 {
     struct hd_cli_plan plan;
 
@@ -341,7 +342,7 @@ static void run_job(struct hd_cli *cli, struct hd_config *config,
 }
 
 /* What --resume names, if it was given. */
-static hd_status open_resume(struct hd_cli *cli, struct hd_resume *resume)
+static hd_status cmd_run_open_resume(struct hd_cli *cli, struct hd_resume *resume)
 {
     const char *const path = hd_cli_option(cli, "--resume", 0);
     const uint32_t is_evaluation = hd_cli_option(cli, "--evaluate", 0) != NULL;
@@ -355,8 +356,8 @@ static hd_status open_resume(struct hd_cli *cli, struct hd_resume *resume)
 
 /* A run brings its config.ini along, and goes on in its directory, unless the command line says
    otherwise. */
-static hd_status load_config(struct hd_cli *cli, const struct hd_resume *resume,
-                             struct hd_config *config)
+static hd_status cmd_run_load_config(struct hd_cli *cli, const struct hd_resume *resume,
+                                     struct hd_config *config)
 {
     char file[4096];
 
@@ -393,13 +394,13 @@ static int cmd_run(struct hd_cli *cli)
         return hd_cli_refuse(cli, "--steps goes with --evaluate; a run takes train.steps=N");
     }
     if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
-        return dry_run(cli);
+        return cmd_run_dry_run(cli);
     }
     hd_cli_be_member(cli);
-    if (open_resume(cli, &resume) != HD_OK) {
+    if (cmd_run_open_resume(cli, &resume) != HD_OK) {
         return cli->problem.exit_code;
     }
-    if (load_config(cli, &resume, &config) == HD_OK) {
+    if (cmd_run_load_config(cli, &resume, &config) == HD_OK) {
         if (hd_cli_plugins(cli, &config, &plugins) == HD_OK) {
             run_job(cli, &config, &plugins, resume.kind != 0 ? &resume : NULL);
             hd_cli_plugins_finish(&plugins);
@@ -410,7 +411,7 @@ static int cmd_run(struct hd_cli *cli)
     return cli->problem.exit_code;
 }
 
-static const struct hd_cli_option options[] = {
+static const struct hd_cli_option cmd_run_options[] = {
     {"--overwrite", NULL, "run in a directory that has a run already, and replace it", NULL},
     {"--dry-run", NULL, "plan and memory only", NULL},
     {"--resume", "DIR|FILE.safetensors",
@@ -421,5 +422,5 @@ static const struct hd_cli_option options[] = {
 };
 
 const struct hd_command hd_command_run = {
-    "run", "", "plans, starts the ranks, trains, reports", options, cmd_run,
+    "run", "", "plans, starts the ranks, trains, reports", cmd_run_options, cmd_run,
 };

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* NAME, where it may be of several kinds; the kind, or 0 with a problem. */
-static uint32_t kind_of(struct hd_cli *cli, const char *name)
+static uint32_t find_plugin_kind_of(struct hd_cli *cli, const char *name)
 {
     uint32_t found = 0;
 
@@ -45,7 +45,7 @@ hd_status hd_cli_find_plugin(struct hd_cli *cli, const char *word,
     uint32_t kind = hd_kind_of_name(kind_name);
     const char *name = kind != 0 ? dot + 1 : word;
     if (kind == 0) {
-        kind = kind_of(cli, name);
+        kind = find_plugin_kind_of(cli, name);
     }
     return kind == 0 ? HD_INVALID
                      : hd_registry_find(cli->registry, kind, name, found, &cli->problem);

@@ -11,8 +11,8 @@ void hd_cli_be_member(struct hd_cli *cli)
 }
 
 /* What no key of the configuration could change has a remedy of its own. */
-static hd_status check_world(const struct hd_identity *identity, const struct hd_cli_world *world,
-                             struct hd_problem *problem)
+static hd_status join_check_world(const struct hd_identity *identity,
+                                  const struct hd_cli_world *world, struct hd_problem *problem)
 {
     if (!world->is_fixed || identity->rank_count == world->rank_count) {
         return hd_identity_check_world(identity, world->rank_count, world->replica_count, problem);
@@ -34,7 +34,7 @@ hd_status hd_cli_join(struct hd_cli *cli, const struct hd_cli_world *world, stru
         return status;
     }
     const struct hd_link_request request = {&identity, world->hash, world->patience_s};
-    status = check_world(&identity, world, &cli->problem);
+    status = join_check_world(&identity, world, &cli->problem);
     if (status == HD_OK) {
         status = hd_link_open(&request, link, &cli->problem);
     }

@@ -9,8 +9,9 @@
 
 #define NATS_PER_BIT 0.69314718055994530942
 
-static hd_status keep_results(void *context, const struct hd_session *session, void *region,
-                              int32_t exit_code, struct hd_problem *problem)
+static hd_status run_evaluate_keep_results(void *context, const struct hd_session *session,
+                                           void *region, int32_t exit_code,
+                                           struct hd_problem *problem)
 {
     (void)exit_code;
     (void)problem;
@@ -18,8 +19,8 @@ static hd_status keep_results(void *context, const struct hd_session *session, v
     return HD_OK;
 }
 
-static void print_header(const struct hd_cli *cli, const struct hd_session *session,
-                         const struct hd_resume *resume)
+static void run_evaluate_print_header(const struct hd_cli *cli, const struct hd_session *session,
+                                      const struct hd_resume *resume)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
     struct hd_evaluation_extent extent;
@@ -48,7 +49,8 @@ static void print_header(const struct hd_cli *cli, const struct hd_session *sess
     }
 }
 
-static void print_results(const struct hd_session *session, const struct hd_results *results)
+static void run_evaluate_print_results(const struct hd_session *session,
+                                       const struct hd_results *results)
 {
     const double bits = results->evaluation.loss / NATS_PER_BIT;
 
@@ -61,8 +63,8 @@ static void print_results(const struct hd_session *session, const struct hd_resu
     }
 }
 
-static void add_json(struct cJSON *json, const struct hd_session *session,
-                     const struct hd_results *results)
+static void run_evaluate_add_json(struct cJSON *json, const struct hd_session *session,
+                                  const struct hd_results *results)
 {
     const double bits = results->evaluation.loss / NATS_PER_BIT;
     const int is_text = hd_corpus_is_text(session->corpus) != 0;
@@ -77,7 +79,7 @@ static void add_json(struct cJSON *json, const struct hd_session *session,
     hd_json_text(json, "parameters_hash", results->has_hash ? results->parameters_hash : NULL);
 }
 
-static int refuse(struct hd_cli *cli, const struct hd_job *job)
+static int run_evaluate_refuse(struct hd_cli *cli, const struct hd_job *job)
 {
     const struct hd_pipeline *pipeline = job->pipeline;
 
@@ -97,7 +99,7 @@ static int refuse(struct hd_cli *cli, const struct hd_job *job)
 }
 
 /* --steps N; 0 where it is not given. */
-static int read_steps(struct hd_cli *cli, uint64_t *steps)
+static int run_evaluate_read_steps(struct hd_cli *cli, uint64_t *steps)
 {
     const char *const text = hd_cli_option(cli, "--steps", 0);
 
@@ -115,7 +117,7 @@ void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *r
     struct hd_session session;
     uint64_t steps = 0;
 
-    if (read_steps(cli, &steps) != 0) {
+    if (run_evaluate_read_steps(cli, &steps) != 0) {
         return;
     }
     const struct hd_session_request request = {
@@ -127,21 +129,22 @@ void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *r
         .link = link,
     };
 
-    if (hd_job_check(job, &cli->problem) != HD_OK || refuse(cli, job) ||
+    if (hd_job_check(job, &cli->problem) != HD_OK || run_evaluate_refuse(cli, job) ||
         hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
         return;
     }
-    session.listener = (struct hd_session_listener){.context = &results, .on_end = keep_results};
-    print_header(cli, &session, resume);
+    session.listener =
+        (struct hd_session_listener){.context = &results, .on_end = run_evaluate_keep_results};
+    run_evaluate_print_header(cli, &session, resume);
     const hd_status status = hd_session_run(&session, &cli->problem);
     if (session.report != NULL) {
         cli->report = strdup(session.report);
     }
     const uint32_t speaks = status == HD_OK && !hd_launched_is_member(&session);
     if (speaks && cli->is_json) {
-        add_json(cli->json, &session, &results);
+        run_evaluate_add_json(cli->json, &session, &results);
     } else if (speaks) {
-        print_results(&session, &results);
+        run_evaluate_print_results(&session, &results);
     }
     hd_session_finish(&session);
 }

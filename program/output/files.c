@@ -30,7 +30,7 @@ struct facts {
     struct hd_run_record record;
 };
 
-static void add_once(const char **list, uint32_t *count, const char *text)
+static void files_add_once(const char **list, uint32_t *count, const char *text)
 {
     for (uint32_t i = 0; i < *count; i++) {
         if (strcmp(list[i], text) == 0) {
@@ -40,7 +40,8 @@ static void add_once(const char **list, uint32_t *count, const char *text)
     list[(*count)++] = text;
 }
 
-static void add_plugin(struct facts *facts, const char *kind, const struct hd_candidate *candidate)
+static void files_add_plugin(struct facts *facts, const char *kind,
+                             const struct hd_candidate *candidate)
 {
     if (candidate != NULL) {
         facts->plugins[facts->record.plugin_count++] = (struct hd_run_plugin){
@@ -52,7 +53,7 @@ static void add_plugin(struct facts *facts, const char *kind, const struct hd_ca
     }
 }
 
-static void add_channels(struct facts *facts, const struct hd_session *session, void *region)
+static void files_add_channels(struct facts *facts, const struct hd_session *session, void *region)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
     uint32_t remote = 0;
@@ -76,7 +77,7 @@ static void add_channels(struct facts *facts, const struct hd_session *session, 
     facts->record.channel_count = pipeline->channel_count;
 }
 
-static struct hd_run_memory planned_memory(const struct hd_job *job, uint32_t rank)
+static struct hd_run_memory files_planned_memory(const struct hd_job *job, uint32_t rank)
 {
     const struct hd_footprint *row = &job->footprints[rank];
     struct hd_run_memory memory = {row->state_bytes, row->payload_bytes, row->transfer_bytes,
@@ -91,7 +92,7 @@ static struct hd_run_memory planned_memory(const struct hd_job *job, uint32_t ra
 }
 
 /* The peaks of the tags, sorted to the words of the plan. */
-static struct hd_run_memory measured_memory(const struct hd_rank_result *result)
+static struct hd_run_memory files_measured_memory(const struct hd_rank_result *result)
 {
     struct hd_run_memory memory = {0};
     const struct {
@@ -112,14 +113,14 @@ static struct hd_run_memory measured_memory(const struct hd_rank_result *result)
     return memory;
 }
 
-static void add_ranks(struct facts *facts, const struct hd_session *session, void *region)
+static void files_add_ranks(struct facts *facts, const struct hd_session *session, void *region)
 {
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
         const struct hd_rank_result *result = hd_session_rank(session, region, rank);
         struct hd_memory_use *memory = facts->memory + (uint64_t)rank * HD_SESSION_TAG_MAX;
         const double steps = result->counted_steps;
         if (result->device[0] != '\0') { /* else the rank did not come to its end */
-            add_once(facts->devices, &facts->record.device_count, result->device);
+            files_add_once(facts->devices, &facts->record.device_count, result->device);
         }
         for (uint32_t i = 0; i < result->tag_count; i++) {
             memory[i] = (struct hd_memory_use){result->tags[i].tag, result->tags[i].bytes,
@@ -132,8 +133,8 @@ static void add_ranks(struct facts *facts, const struct hd_session *session, voi
             .resident_wait_seconds = result->resident_wait_seconds / steps,
             .peak_payload_slots = result->peak_payload_slots,
             .peak_bytes = result->peak_bytes,
-            .planned = planned_memory(session->job, rank),
-            .measured = measured_memory(result),
+            .planned = files_planned_memory(session->job, rank),
+            .measured = files_measured_memory(result),
             .settled_bytes = result->settled_bytes,
             .held_bytes = result->held_bytes,
             .resident_peak_bytes = result->resident_peak_bytes,
@@ -145,7 +146,7 @@ static void add_ranks(struct facts *facts, const struct hd_session *session, voi
     facts->record.ranks = facts->ranks;
 }
 
-static void add_clocks(struct facts *facts, const struct hd_session *session, void *region)
+static void files_add_clocks(struct facts *facts, const struct hd_session *session, void *region)
 {
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
         const struct hd_rank_result *result = hd_session_rank(session, region, rank);
@@ -163,7 +164,7 @@ static void add_clocks(struct facts *facts, const struct hd_session *session, vo
     facts->record.clocks = facts->clocks;
 }
 
-static double planned_bubble(const struct hd_pipeline *pipeline)
+static double files_planned_bubble(const struct hd_pipeline *pipeline)
 {
     struct hd_problem ignored = {0};
     struct hd_timeline *timeline = NULL;
@@ -176,7 +177,7 @@ static double planned_bubble(const struct hd_pipeline *pipeline)
     return bubble;
 }
 
-static double costed_bubble(const struct hd_job *job)
+static double files_costed_bubble(const struct hd_job *job)
 {
     struct hd_problem ignored = {0};
     struct hd_timeline *timeline = NULL;
@@ -189,7 +190,7 @@ static double costed_bubble(const struct hd_job *job)
     return bubble;
 }
 
-static void add_results(struct facts *facts, const struct hd_session *session, void *region)
+static void files_add_results(struct facts *facts, const struct hd_session *session, void *region)
 {
     const struct hd_results *results = hd_session_results(session, region);
     struct hd_run_record *record = &facts->record;
@@ -202,19 +203,19 @@ static void add_results(struct facts *facts, const struct hd_session *session, v
     record->bubble_measured = results->steps_done > 0 ? results->measured_bubble : NAN;
 }
 
-static void add_hosts(struct facts *facts, const struct hd_session *session)
+static void files_add_hosts(struct facts *facts, const struct hd_session *session)
 {
     const struct hd_link *link = session->request.link;
 
     gethostname(facts->host, sizeof facts->host - 1);
-    add_once(facts->hosts, &facts->record.host_count, facts->host);
+    files_add_once(facts->hosts, &facts->record.host_count, facts->host);
     for (uint32_t rank = 1; link != NULL && rank < hd_link_rank_count(link); rank++) {
-        add_once(facts->hosts, &facts->record.host_count, hd_link_peer(link, rank)->host);
+        files_add_once(facts->hosts, &facts->record.host_count, hd_link_peer(link, rank)->host);
     }
     facts->record.hosts = facts->hosts;
 }
 
-static void add_origin(struct facts *facts, const struct hd_session *session)
+static void files_add_origin(struct facts *facts, const struct hd_session *session)
 {
     const struct hd_job *job = session->job;
     struct hd_run_record *record = &facts->record;
@@ -223,7 +224,7 @@ static void add_origin(struct facts *facts, const struct hd_session *session)
                         (const char *const *)session->request.arguments, facts->command_line,
                         LINE_BYTES);
     hd_run_cpu(facts->cpu, sizeof facts->cpu);
-    add_hosts(facts, session);
+    files_add_hosts(facts, session);
     record->command_line = facts->command_line;
     record->started = session->started;
     record->cpu = facts->cpu;
@@ -231,13 +232,13 @@ static void add_origin(struct facts *facts, const struct hd_session *session)
     record->plugins = facts->plugins;
     record->rank_count = job->pipeline->rank_count;
     record->step_tokens = session->samples_per_step * job->config->model.sequence;
-    record->bubble_planned = planned_bubble(job->pipeline);
-    record->bubble_costed = costed_bubble(job);
+    record->bubble_planned = files_planned_bubble(job->pipeline);
+    record->bubble_costed = files_costed_bubble(job);
     record->bubble_measured = NAN;
-    add_plugin(facts, "schedule", job->plugins.schedule);
-    add_plugin(facts, "transport", job->plugins.transport);
-    add_plugin(facts, "transport", job->plugins.inner);
-    add_plugin(facts, "kernel", job->plugins.kernel);
+    files_add_plugin(facts, "schedule", job->plugins.schedule);
+    files_add_plugin(facts, "transport", job->plugins.transport);
+    files_add_plugin(facts, "transport", job->plugins.inner);
+    files_add_plugin(facts, "kernel", job->plugins.kernel);
     if (session->corpus != NULL) {
         hd_corpus_sha256(session->corpus, facts->sha256);
         record->corpus_path = hd_corpus_path(session->corpus);
@@ -246,7 +247,7 @@ static void add_origin(struct facts *facts, const struct hd_session *session)
     }
 }
 
-static void free_facts(struct facts *facts)
+static void files_free_facts(struct facts *facts)
 {
     if (facts != NULL) {
         free(facts->hosts);
@@ -259,8 +260,8 @@ static void free_facts(struct facts *facts)
     free(facts);
 }
 
-static hd_status write_run(const struct hd_session *session, void *region, int32_t exit_code,
-                           struct hd_problem *problem)
+static hd_status files_write_run(const struct hd_session *session, void *region, int32_t exit_code,
+                                 struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
     struct facts *facts = calloc(1, sizeof *facts);
@@ -281,13 +282,13 @@ static hd_status write_run(const struct hd_session *session, void *region, int32
     if (facts != NULL && facts->hosts != NULL && facts->devices != NULL &&
         facts->channels != NULL && facts->ranks != NULL && facts->clocks != NULL &&
         facts->memory != NULL) {
-        add_origin(facts, session);
-        add_channels(facts, session, region);
+        files_add_origin(facts, session);
+        files_add_channels(facts, session, region);
         hd_overlap_measure(session, region, &facts->record.overlap);
         if (region != NULL) {
-            add_ranks(facts, session, region);
-            add_clocks(facts, session, region);
-            add_results(facts, session, region);
+            files_add_ranks(facts, session, region);
+            files_add_clocks(facts, session, region);
+            files_add_results(facts, session, region);
         }
         facts->record.is_finished = exit_code >= 0;
         facts->record.exit_code = exit_code;
@@ -295,11 +296,11 @@ static hd_status write_run(const struct hd_session *session, void *region, int32
     } else {
         hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for run.json");
     }
-    free_facts(facts);
+    files_free_facts(facts);
     return status;
 }
 
-static void add_lines(struct cJSON *list, const char *text)
+static void files_add_lines(struct cJSON *list, const char *text)
 {
     char line[LINE_BYTES];
 
@@ -309,7 +310,7 @@ static void add_lines(struct cJSON *list, const char *text)
     }
 }
 
-static hd_status write_hang(const struct hd_session *session, struct hd_problem *problem)
+static hd_status files_write_hang(const struct hd_session *session, struct hd_problem *problem)
 {
     FILE *stream = NULL;
     const hd_status status = hd_rundir_open(&session->rundir, "hang.json", &stream, problem);
@@ -319,7 +320,7 @@ static hd_status write_hang(const struct hd_session *session, struct hd_problem 
     }
     struct cJSON *root = hd_json_new();
     hd_json_problem(root, &session->problem);
-    add_lines(hd_json_array(root, "ranks"), session->report);
+    files_add_lines(hd_json_array(root, "ranks"), session->report);
     hd_json_print(root, stream); /* commit asks the stream */
     hd_json_free(root);
     return hd_rundir_commit(&session->rundir, "hang.json", stream, problem);
@@ -327,7 +328,7 @@ static hd_status write_hang(const struct hd_session *session, struct hd_problem 
 
 hd_status hd_output_begin(const struct hd_session *session, struct hd_problem *problem)
 {
-    return session->request.has_files ? write_run(session, NULL, -1, problem) : HD_OK;
+    return session->request.has_files ? files_write_run(session, NULL, -1, problem) : HD_OK;
 }
 
 hd_status hd_output_end(const struct hd_session *session, void *region, int32_t exit_code,
@@ -336,7 +337,7 @@ hd_status hd_output_end(const struct hd_session *session, void *region, int32_t 
     if (!session->request.has_files) {
         return HD_OK;
     }
-    hd_status status = write_run(session, region, exit_code, problem);
+    hd_status status = files_write_run(session, region, exit_code, problem);
     if (status == HD_OK && session->job->config->output.trace) {
         status = hd_output_write_trace(session, region, problem);
     }
@@ -344,7 +345,7 @@ hd_status hd_output_end(const struct hd_session *session, void *region, int32_t 
         status = hd_output_write_page(session, region, problem);
     }
     if (status == HD_OK && session->report != NULL) {
-        status = write_hang(session, problem);
+        status = files_write_hang(session, problem);
     }
     return status;
 }

@@ -37,8 +37,8 @@ const struct hd_record *hd_session_step_records(const struct hd_session *session
            (uint64_t)((step - 1) % kept) * session->actions_max;
 }
 
-static const struct hd_record *row_of(const struct sums *sums, void *region, uint32_t action,
-                                      uint32_t step)
+static const struct hd_record *overlap_row_of(const struct sums *sums, void *region,
+                                              uint32_t action, uint32_t step)
 {
     const struct hd_pipeline *pipeline = sums->session->job->pipeline;
     const uint32_t rank = hd_pipeline_rank_of(pipeline, action);
@@ -48,7 +48,8 @@ static const struct hd_record *row_of(const struct sums *sums, void *region, uin
 }
 
 /* How long [begin, end) and [other_begin, other_end) run together. */
-static uint64_t together_ns(uint64_t begin, uint64_t end, uint64_t other_begin, uint64_t other_end)
+static uint64_t overlap_together_ns(uint64_t begin, uint64_t end, uint64_t other_begin,
+                                    uint64_t other_end)
 {
     const uint64_t from = begin > other_begin ? begin : other_begin;
     const uint64_t to = end < other_end ? end : other_end;
@@ -56,7 +57,7 @@ static uint64_t together_ns(uint64_t begin, uint64_t end, uint64_t other_begin, 
     return to > from ? to - from : 0;
 }
 
-static void add(struct hd_run_transfers *row, double transfer, double exposed)
+static void overlap_add(struct hd_run_transfers *row, double transfer, double exposed)
 {
     row->transfer_seconds += transfer;
     row->exposed_seconds += exposed;
@@ -64,19 +65,19 @@ static void add(struct hd_run_transfers *row, double transfer, double exposed)
 }
 
 /* The hidden part of the costed plan, of a handoff and step. */
-static double add_costed(struct sums *sums, uint32_t producer, uint32_t class)
+static double overlap_add_costed(struct sums *sums, uint32_t producer, uint32_t class)
 {
     if (sums->costed == NULL) {
         return 0;
     }
     const struct hd_transfer_ticks ticks =
         hd_timeline_transfer(sums->session->job->pipeline, sums->costed, producer);
-    add(&sums->overlap->costed[class], ticks.transfer * sums->tick_seconds,
-        ticks.exposed * sums->tick_seconds);
+    overlap_add(&sums->overlap->costed[class], ticks.transfer * sums->tick_seconds,
+                ticks.exposed * sums->tick_seconds);
     return (ticks.transfer - ticks.exposed) * sums->tick_seconds;
 }
 
-static void add_measured(struct sums *sums, void *region, uint32_t producer, double planned)
+static void overlap_add_measured(struct sums *sums, void *region, uint32_t producer, double planned)
 {
     const struct hd_pipeline *pipeline = sums->session->job->pipeline;
     const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[producer]);
@@ -85,9 +86,9 @@ static void add_measured(struct sums *sums, void *region, uint32_t producer, dou
 
     for (uint32_t i = 0; i < steps.count; i++) {
         const uint32_t step = steps.last - i;
-        const struct hd_record *reader = row_of(sums, region, consumer, step);
+        const struct hd_record *reader = overlap_row_of(sums, region, consumer, step);
         const struct hd_passage way =
-            hd_record_transfer(row_of(sums, region, producer, step), reader, step);
+            hd_record_transfer(overlap_row_of(sums, region, producer, step), reader, step);
         if (way.begin_ns == 0 || way.end_ns == 0) {
             sums->overlap->unknown_count++;
             continue;
@@ -95,14 +96,15 @@ static void add_measured(struct sums *sums, void *region, uint32_t producer, dou
         const uint64_t end_ns = way.end_ns > way.begin_ns ? way.end_ns : way.begin_ns;
         const double whole = (double)(end_ns - way.begin_ns) * 1e-9;
         const double exposed =
-            (double)together_ns(way.begin_ns, end_ns, reader->begin_ns, reader->ready_ns) * 1e-9;
-        add(&sums->overlap->measured[class], whole / steps.count, exposed / steps.count);
+            (double)overlap_together_ns(way.begin_ns, end_ns, reader->begin_ns, reader->ready_ns) *
+            1e-9;
+        overlap_add(&sums->overlap->measured[class], whole / steps.count, exposed / steps.count);
         sums->planned_hidden += planned;
         sums->kept += fmin(planned, whole - exposed);
     }
 }
 
-static double efficiency_of(const struct hd_run_transfers rows[HD_HANDOFF_CLASS_COUNT])
+static double overlap_efficiency_of(const struct hd_run_transfers rows[HD_HANDOFF_CLASS_COUNT])
 {
     double transfer = 0, hidden = 0;
 
@@ -114,7 +116,7 @@ static double efficiency_of(const struct hd_run_transfers rows[HD_HANDOFF_CLASS_
 }
 
 /* Nothing was measured, or no costs could be laid over the plan. */
-static void blank(struct hd_run_transfers rows[HD_HANDOFF_CLASS_COUNT])
+static void overlap_blank(struct hd_run_transfers rows[HD_HANDOFF_CLASS_COUNT])
 {
     for (unsigned i = 0; i < HD_HANDOFF_CLASS_COUNT; i++) {
         rows[i] = (struct hd_run_transfers){NAN, NAN, NAN};
@@ -142,7 +144,7 @@ void hd_overlap_measure(const struct hd_session *session, void *region,
         const uint32_t class = hd_pipeline_handoff_class(pipeline, pipeline->asap_start, consumer);
         overlap->counts[class]++;
         if (class != HD_HANDOFF_LOCAL) {
-            add_measured(&sums, region, i, add_costed(&sums, i, class));
+            overlap_add_measured(&sums, region, i, overlap_add_costed(&sums, i, class));
         }
     }
     overlap->step_count = hd_session_kept_steps(session, region).count;
@@ -150,13 +152,13 @@ void hd_overlap_measure(const struct hd_session *session, void *region,
         overlap->lost_count += hd_session_rank(session, region, rank)->lost_reports;
     }
     if (overlap->step_count == 0) {
-        blank(overlap->measured);
+        overlap_blank(overlap->measured);
     }
     if (costed == NULL) {
-        blank(overlap->costed);
+        overlap_blank(overlap->costed);
     }
-    overlap->efficiency_measured = efficiency_of(overlap->measured);
-    overlap->efficiency_costed = efficiency_of(overlap->costed);
+    overlap->efficiency_measured = overlap_efficiency_of(overlap->measured);
+    overlap->efficiency_costed = overlap_efficiency_of(overlap->costed);
     overlap->kept = sums.planned_hidden > 0 ? sums.kept / sums.planned_hidden : NAN;
     hd_timeline_destroy(costed);
 }

@@ -14,14 +14,15 @@ struct recording {
     void *region;
 };
 
-static const struct hd_record *rows_of(const void *context, uint32_t rank, uint32_t step)
+static const struct hd_record *page_rows_of(const void *context, uint32_t rank, uint32_t step)
 {
     const struct recording *recording = context;
     return hd_session_step_records(recording->session, recording->region, rank, step);
 }
 
 /* The steps that the ranks have left: the last ones of this run, and none after a bad end. */
-static void find_steps(const struct hd_session *session, void *region, struct hd_page_trace *trace)
+static void page_find_steps(const struct hd_session *session, void *region,
+                            struct hd_page_trace *trace)
 {
     const struct hd_kept_steps steps = hd_session_kept_steps(session, region);
 
@@ -30,7 +31,7 @@ static void find_steps(const struct hd_session *session, void *region, struct hd
 }
 
 /* A file of the directory as text, owned; NULL if it cannot be had. */
-static char *text_of(const char *directory, const char *name)
+static char *page_text_of(const char *directory, const char *name)
 {
     char path[PATH_BYTES];
 
@@ -39,7 +40,7 @@ static char *text_of(const char *directory, const char *name)
 }
 
 /* "demo-20260101-120000" of "runs/demo-20260101-120000/". */
-static void name_of(const char *directory, char name[NAME_BYTES])
+static void page_name_of(const char *directory, char name[NAME_BYTES])
 {
     size_t length = strlen(directory);
 
@@ -53,16 +54,16 @@ static void name_of(const char *directory, char name[NAME_BYTES])
     snprintf(name, NAME_BYTES, "%.*s", (int)(length - begin), directory + begin);
 }
 
-static hd_status make_item(const char *directory, const struct hd_planning *planning,
-                           const struct hd_page_trace *trace, char **item,
-                           struct hd_problem *problem)
+static hd_status page_make_item(const char *directory, const struct hd_planning *planning,
+                                const struct hd_page_trace *trace, char **item,
+                                struct hd_problem *problem)
 {
     char name[NAME_BYTES];
-    char *config = text_of(directory, "config.ini");
-    char *run = text_of(directory, "run.json");
-    char *metrics = text_of(directory, "metrics.jsonl");
+    char *config = page_text_of(directory, "config.ini");
+    char *run = page_text_of(directory, "run.json");
+    char *metrics = page_text_of(directory, "metrics.jsonl");
 
-    name_of(directory, name);
+    page_name_of(directory, name);
     const struct hd_page_source source = {
         .name = name,
         .facts = &planning->facts,
@@ -81,10 +82,11 @@ static hd_status make_item(const char *directory, const struct hd_planning *plan
 hd_status hd_page_of_directory(const char *directory, const struct hd_planning *planning,
                                char **item, struct hd_problem *problem)
 {
-    return make_item(directory, planning, NULL, item, problem);
+    return page_make_item(directory, planning, NULL, item, problem);
 }
 
-static hd_status write_page(const struct hd_rundir *rundir, char *item, struct hd_problem *problem)
+static hd_status page_write_page(const struct hd_rundir *rundir, char *item,
+                                 struct hd_problem *problem)
 {
     FILE *stream = NULL;
     const hd_status status = hd_rundir_open(rundir, "report.html", &stream, problem);
@@ -105,7 +107,7 @@ hd_status hd_output_write_page(const struct hd_session *session, void *region,
         .missing_reason = "",
         .timeline = HD_TIMELINE_ASAP,
     };
-    struct hd_page_trace trace = {.rows = rows_of, .context = &recording};
+    struct hd_page_trace trace = {.rows = page_rows_of, .context = &recording};
     struct hd_planning planning;
     char *item = NULL;
 
@@ -113,10 +115,10 @@ hd_status hd_output_write_page(const struct hd_session *session, void *region,
     if (status != HD_OK) {
         return status;
     }
-    find_steps(session, region, &trace);
-    status = make_item(session->rundir.path, &planning, &trace, &item, problem);
+    page_find_steps(session, region, &trace);
+    status = page_make_item(session->rundir.path, &planning, &trace, &item, problem);
     if (status == HD_OK) {
-        status = write_page(&session->rundir, item, problem);
+        status = page_write_page(&session->rundir, item, problem);
     }
     free(item);
     hd_planning_finish(&planning);

@@ -12,13 +12,13 @@
 /* Finding where copies stop growing costs about 16 P^2 S actions; larger plans are not asked. */
 enum { STEADY_ROUNDS = 4, STEADY_ACTIONS_MAX = 1 << 19, LAYER_BYTES = 12 };
 
-static hd_status out_of_memory(struct hd_problem *problem)
+static hd_status planning_out_of_memory(struct hd_problem *problem)
 {
     return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the plan");
 }
 
 /* Without a kernel there are no sizes to agree on: the digest is the plan's alone. */
-static void hash_pipeline(struct hd_planning *planning)
+static void planning_hash_pipeline(struct hd_planning *planning)
 {
     uint8_t digest[HD_HASH_BYTES];
     struct hd_hash hash;
@@ -29,8 +29,9 @@ static void hash_pipeline(struct hd_planning *planning)
     hd_hash_text(digest, planning->hash);
 }
 
-static hd_status make_job(struct hd_planning *planning, struct hd_config *config,
-                          const struct hd_planning_request *request, struct hd_problem *problem)
+static hd_status planning_make_job(struct hd_planning *planning, struct hd_config *config,
+                                   const struct hd_planning_request *request,
+                                   struct hd_problem *problem)
 {
     hd_status status;
 
@@ -44,7 +45,7 @@ static hd_status make_job(struct hd_planning *planning, struct hd_config *config
         planning->job.plugins = request->plugins;
         status = hd_job_plan(config, &request->plugins, &planning->job.pipeline, problem);
         if (status == HD_OK) {
-            hash_pipeline(planning);
+            planning_hash_pipeline(planning);
         }
     }
     /* What a schedule refuses, or a law, is the fault of the plan that the key asks for. */
@@ -58,7 +59,7 @@ static hd_status make_job(struct hd_planning *planning, struct hd_config *config
 }
 
 /* What the order of law 7 costs: beside it, the same costs for transfers side by side. */
-static hd_status price_order(struct hd_planning *planning, struct hd_problem *problem)
+static hd_status planning_price_order(struct hd_planning *planning, struct hd_problem *problem)
 {
     struct hd_config config = *planning->job.config; /* borrows its lists */
     struct hd_pipeline pipeline = *planning->job.pipeline;
@@ -79,9 +80,9 @@ static hd_status price_order(struct hd_planning *planning, struct hd_problem *pr
     return status;
 }
 
-static hd_status make_timeline(struct hd_planning *planning,
-                               const struct hd_planning_request *request,
-                               struct hd_problem *problem)
+static hd_status planning_make_timeline(struct hd_planning *planning,
+                                        const struct hd_planning_request *request,
+                                        struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = planning->job.pipeline;
 
@@ -93,16 +94,16 @@ static hd_status make_timeline(struct hd_planning *planning,
     }
     const hd_status status =
         hd_job_costed(planning->job.config, pipeline, &planning->timeline, problem);
-    return status == HD_OK ? price_order(planning, problem) : status;
+    return status == HD_OK ? planning_price_order(planning, problem) : status;
 }
 
-static uint64_t bytes_of_gb(double gb)
+static uint64_t planning_bytes_of_gb(double gb)
 {
     return (uint64_t)llround(gb * 1e9);
 }
 
 /* [memory] replaces what the kernel says: state by rank, payload by peak copies of the rank. */
-static void apply_memory(struct hd_planning *planning, uint64_t budget_bytes)
+static void planning_apply_memory(struct hd_planning *planning, uint64_t budget_bytes)
 {
     const struct hd_config *config = planning->job.config;
     const struct hd_pipeline *pipeline = planning->job.pipeline;
@@ -115,10 +116,11 @@ static void apply_memory(struct hd_planning *planning, uint64_t budget_bytes)
             print = planning->job.footprints[rank];
         }
         if (has_state) {
-            print.state_bytes = bytes_of_gb(config->memory.state_gb);
+            print.state_bytes = planning_bytes_of_gb(config->memory.state_gb);
         }
         if (has_copy) {
-            print.payload_bytes = pipeline->peak_copies[rank] * bytes_of_gb(config->memory.copy_gb);
+            print.payload_bytes =
+                pipeline->peak_copies[rank] * planning_bytes_of_gb(config->memory.copy_gb);
         }
         print.total_bytes =
             print.state_bytes + print.payload_bytes + print.transfer_bytes + print.scratch_bytes;
@@ -131,8 +133,8 @@ static void apply_memory(struct hd_planning *planning, uint64_t budget_bytes)
              has_state && has_copy ? "" : ", the rest from the kernel");
 }
 
-static hd_status size_ranks(struct hd_planning *planning, const char *missing_reason,
-                            struct hd_problem *problem)
+static hd_status planning_size_ranks(struct hd_planning *planning, const char *missing_reason,
+                                     struct hd_problem *problem)
 {
     const struct hd_config *config = planning->job.config;
     const struct hd_candidate *kernel = planning->job.plugins.kernel;
@@ -142,7 +144,7 @@ static hd_status size_ranks(struct hd_planning *planning, const char *missing_re
 
     facts->memory_source = planning->memory_source;
     facts->budget_bytes =
-        isnan(config->memory.budget_gb) ? 0 : bytes_of_gb(config->memory.budget_gb);
+        isnan(config->memory.budget_gb) ? 0 : planning_bytes_of_gb(config->memory.budget_gb);
     if (!(has_state && has_copy) && planning->job.footprints == NULL) {
         snprintf(planning->memory_source, sizeof planning->memory_source, "bytes unknown: %s",
                  kernel != NULL ? "the kernel cannot run these stages" : missing_reason);
@@ -157,15 +159,15 @@ static hd_status size_ranks(struct hd_planning *planning, const char *missing_re
     planning->footprints = hd_memory_take(
         planning->job.pipeline->rank_count * sizeof *planning->footprints, 64, "plan");
     if (planning->footprints == NULL) {
-        return out_of_memory(problem);
+        return planning_out_of_memory(problem);
     }
     facts->footprints = planning->footprints;
-    apply_memory(planning, facts->budget_bytes);
+    planning_apply_memory(planning, facts->budget_bytes);
     return HD_OK;
 }
 
 /* Of one message over `boundary`: the kernel's word, or the residual stream's size. */
-static uint64_t boundary_bytes(const struct hd_planning *planning, uint32_t boundary)
+static uint64_t planning_boundary_bytes(const struct hd_planning *planning, uint32_t boundary)
 {
     const struct hd_config *config = planning->job.config;
     if (planning->job.needs != NULL) {
@@ -176,7 +178,7 @@ static uint64_t boundary_bytes(const struct hd_planning *planning, uint32_t boun
            element_bytes;
 }
 
-static void count_transfers(struct hd_planning *planning)
+static void planning_count_transfers(struct hd_planning *planning)
 {
     const struct hd_pipeline *pipeline = planning->job.pipeline;
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
@@ -184,13 +186,14 @@ static void count_transfers(struct hd_planning *planning)
         if (!hd_plan_is_local(channel)) {
             planning->facts.transfer_count += channel->message_count;
             planning->facts.transfer_bytes +=
-                channel->message_count * boundary_bytes(planning, channel->boundary);
+                channel->message_count * planning_boundary_bytes(planning, channel->boundary);
         }
     }
 }
 
 /* Fills copies [rank_count] of the same plan with other microbatches; 0 where it is refused. */
-static int copies_with(const struct hd_planning *planning, uint32_t microbatches, uint32_t *copies)
+static int planning_copies_with(const struct hd_planning *planning, uint32_t microbatches,
+                                uint32_t *copies)
 {
     struct hd_config config = *planning->job.config; /* borrows its lists */
     struct hd_pipeline *pipeline = NULL;
@@ -209,14 +212,15 @@ static int copies_with(const struct hd_planning *planning, uint32_t microbatches
 
 /* Walks down from four rounds: the least m from which whole rounds, and m itself, have the steady
    copies. `steady` and `copies` are [rank_count]. */
-static uint32_t find_steady(const struct hd_planning *planning, uint32_t *steady, uint32_t *copies)
+static uint32_t planning_find_steady(const struct hd_planning *planning, uint32_t *steady,
+                                     uint32_t *copies)
 {
     const uint32_t ranks = planning->job.pipeline->rank_count;
     const uint64_t bytes = ranks * sizeof *copies;
     uint32_t least = 0;
 
-    if (!copies_with(planning, STEADY_ROUNDS * ranks, steady) ||
-        !copies_with(planning, 2 * STEADY_ROUNDS * ranks, copies)) {
+    if (!planning_copies_with(planning, STEADY_ROUNDS * ranks, steady) ||
+        !planning_copies_with(planning, 2 * STEADY_ROUNDS * ranks, copies)) {
         return UINT32_MAX;
     }
     if (memcmp(steady, copies, bytes) != 0) {
@@ -224,7 +228,7 @@ static uint32_t find_steady(const struct hd_planning *planning, uint32_t *steady
     }
     for (uint32_t count = STEADY_ROUNDS * ranks; count > 0; count--) {
         const int is_steady =
-            copies_with(planning, count, copies) && memcmp(steady, copies, bytes) == 0;
+            planning_copies_with(planning, count, copies) && memcmp(steady, copies, bytes) == 0;
         if (!is_steady && count % ranks == 0) {
             break;
         }
@@ -233,7 +237,7 @@ static uint32_t find_steady(const struct hd_planning *planning, uint32_t *steady
     return least;
 }
 
-static hd_status ask_steady(struct hd_planning *planning, struct hd_problem *problem)
+static hd_status planning_ask_steady(struct hd_planning *planning, struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = planning->job.pipeline;
     const uint64_t ranks = pipeline->rank_count;
@@ -245,14 +249,14 @@ static hd_status ask_steady(struct hd_planning *planning, struct hd_problem *pro
     }
     uint32_t *copies = hd_memory_take(2 * ranks * sizeof *copies, 64, "plan");
     if (copies == NULL) {
-        return out_of_memory(problem);
+        return planning_out_of_memory(problem);
     }
-    planning->facts.steady_from = find_steady(planning, copies, copies + ranks);
+    planning->facts.steady_from = planning_find_steady(planning, copies, copies + ranks);
     hd_memory_give(copies);
     return HD_OK;
 }
 
-static void add_note(struct hd_planning *planning, const char *text)
+static void planning_add_note(struct hd_planning *planning, const char *text)
 {
     struct hd_plan_facts *facts = &planning->facts;
     assert(facts->note_count < HD_PLAN_NOTE_MAX);
@@ -262,7 +266,7 @@ static void add_note(struct hd_planning *planning, const char *text)
 }
 
 /* What `run` would refuse of a plan that is a good plan. */
-static void add_notes(struct hd_planning *planning)
+static void planning_add_notes(struct hd_planning *planning)
 {
     const struct hd_candidate *kernel = planning->job.plugins.kernel;
     const struct hd_model *model = &planning->job.model;
@@ -274,17 +278,17 @@ static void add_notes(struct hd_planning *planning)
     if (model->is_short) {
         snprintf(text, sizeof text, "%u layers cannot fill %u stages: run refuses this",
                  model->layers, model->stage_count);
-        add_note(planning, text);
+        planning_add_note(planning, text);
     }
     const struct hd_kernel_ops *ops = kernel->plugin.ops;
     if (planning->job.pipeline->is_split && ops->backward_input == NULL) {
         snprintf(text, sizeof text, "kernel %s has no split backward: run refuses this",
                  kernel->plugin.name);
-        add_note(planning, text);
+        planning_add_note(planning, text);
     }
 }
 
-static hd_status write_layers(struct hd_planning *planning, struct hd_problem *problem)
+static hd_status planning_write_layers(struct hd_planning *planning, struct hd_problem *problem)
 {
     const struct hd_model *model = &planning->job.model;
     const uint32_t bytes = model->stage_count * LAYER_BYTES + 1;
@@ -294,7 +298,7 @@ static hd_status write_layers(struct hd_planning *planning, struct hd_problem *p
     }
     planning->layers = hd_memory_take(bytes, 64, "plan");
     if (planning->layers == NULL) {
-        return out_of_memory(problem);
+        return planning_out_of_memory(problem);
     }
     hd_model_split_text(model, planning->layers, bytes);
     planning->facts.layers = planning->layers;
@@ -307,26 +311,26 @@ hd_status hd_planning_create(struct hd_planning *planning, struct hd_config *con
     const uint64_t begin_ns = hd_now_ns();
 
     memset(planning, 0, sizeof *planning);
-    hd_status status = make_job(planning, config, request, problem);
+    hd_status status = planning_make_job(planning, config, request, problem);
     if (status == HD_OK) {
-        status = make_timeline(planning, request, problem);
+        status = planning_make_timeline(planning, request, problem);
     }
     const uint64_t end_ns = hd_now_ns();
     if (status == HD_OK) {
-        status = size_ranks(planning, request->missing_reason, problem);
+        status = planning_size_ranks(planning, request->missing_reason, problem);
     }
     if (status == HD_OK) {
-        status = write_layers(planning, problem);
+        status = planning_write_layers(planning, problem);
     }
     if (status == HD_OK) {
-        status = ask_steady(planning, problem);
+        status = planning_ask_steady(planning, problem);
     }
     if (status != HD_OK) {
         hd_planning_finish(planning);
         return status;
     }
-    count_transfers(planning);
-    add_notes(planning);
+    planning_count_transfers(planning);
+    planning_add_notes(planning);
     planning->facts.pipeline = planning->job.pipeline;
     planning->facts.needs = planning->job.needs;
     planning->facts.timeline = planning->timeline;

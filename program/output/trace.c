@@ -25,8 +25,8 @@ struct place {
     const struct hd_record *next; /* of the rank's next action; NULL: this is the last */
 };
 
-static void push(struct tracing *tracing, const struct hd_trace_record *record, uint32_t kind,
-                 uint64_t begin_ns, uint64_t end_ns)
+static void trace_push(struct tracing *tracing, const struct hd_trace_record *record, uint32_t kind,
+                       uint64_t begin_ns, uint64_t end_ns)
 {
     struct hd_trace_record *out = &tracing->records[tracing->trace.record_count++];
 
@@ -36,8 +36,8 @@ static void push(struct tracing *tracing, const struct hd_trace_record *record, 
     out->end_ns = end_ns;
 }
 
-static void push_own(struct tracing *tracing, const struct place *place,
-                     const struct hd_trace_record *record)
+static void trace_push_own(struct tracing *tracing, const struct place *place,
+                           const struct hd_trace_record *record)
 {
     const struct hd_record *row = place->row;
     const uint64_t free_ns = row->sent_ns > row->end_ns ? row->sent_ns : row->end_ns;
@@ -54,12 +54,13 @@ static void push_own(struct tracing *tracing, const struct place *place,
 
     for (unsigned i = 0; i < sizeof spans / sizeof spans[0]; i++) {
         if (spans[i].kind == HD_TRACE_COMPUTE || spans[i].end_ns > spans[i].begin_ns) {
-            push(tracing, record, spans[i].kind, spans[i].begin_ns, spans[i].end_ns);
+            trace_push(tracing, record, spans[i].kind, spans[i].begin_ns, spans[i].end_ns);
         }
     }
 }
 
-static const struct hd_record *row_of(const struct tracing *tracing, uint32_t action, uint32_t step)
+static const struct hd_record *trace_row_of(const struct tracing *tracing, uint32_t action,
+                                            uint32_t step)
 {
     const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
     const uint32_t rank = hd_pipeline_rank_of(pipeline, action);
@@ -70,13 +71,13 @@ static const struct hd_record *row_of(const struct tracing *tracing, uint32_t ac
 
 /* What is not known is not drawn: then the span is the handing over, as the source's core saw it.
    Within a rank that is all there is. */
-static void push_transfer(struct tracing *tracing, const struct place *place,
-                          struct hd_trace_record record)
+static void trace_push_transfer(struct tracing *tracing, const struct place *place,
+                                struct hd_trace_record record)
 {
     const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
     const struct hd_pipeline_channel *channel = &pipeline->channels[record.channel];
     const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[place->index]);
-    const struct hd_record *reader = row_of(tracing, consumer, place->step);
+    const struct hd_record *reader = trace_row_of(tracing, consumer, place->step);
     const struct hd_passage way = hd_record_transfer(place->row, reader, place->step);
 
     record.bytes = tracing->session->job->needs[channel->boundary].boundary_bytes;
@@ -85,19 +86,19 @@ static void push_transfer(struct tracing *tracing, const struct place *place,
                          (way.end_ns == 0 ? HD_TRACE_END_UNKNOWN : 0u);
     }
     if (channel->source == channel->target || record.unknown != 0) {
-        push(tracing, &record, HD_TRACE_TRANSFER, place->row->end_ns, place->row->sent_ns);
+        trace_push(tracing, &record, HD_TRACE_TRANSFER, place->row->end_ns, place->row->sent_ns);
         return;
     }
-    push(tracing, &record, HD_TRACE_TRANSFER, way.begin_ns, way.end_ns);
+    trace_push(tracing, &record, HD_TRACE_TRANSFER, way.begin_ns, way.end_ns);
 }
 
 /* Before the transfer began to move, at whichever end held its device. */
-static void push_resident(struct tracing *tracing, const struct place *place,
-                          struct hd_trace_record record)
+static void trace_push_resident(struct tracing *tracing, const struct place *place,
+                                struct hd_trace_record record)
 {
     const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
     const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[place->index]);
-    const struct hd_record *reader = row_of(tracing, consumer, place->step);
+    const struct hd_record *reader = trace_row_of(tracing, consumer, place->step);
     const struct hd_passage way = hd_record_transfer(place->row, reader, place->step);
     const struct hd_passage *ends[] = {&place->row->out, &reader->in};
     const uint32_t ranks[] = {place->rank, hd_pipeline_rank_of(pipeline, consumer)};
@@ -107,12 +108,13 @@ static void push_resident(struct tracing *tracing, const struct place *place,
         if (ends[i]->step == place->step && ends[i]->resident_ns > 0 &&
             ends[i]->resident_ns < until_ns) {
             record.rank = ranks[i];
-            push(tracing, &record, HD_TRACE_RESIDENT, until_ns - ends[i]->resident_ns, until_ns);
+            trace_push(tracing, &record, HD_TRACE_RESIDENT, until_ns - ends[i]->resident_ns,
+                       until_ns);
         }
     }
 }
 
-static void push_action(struct tracing *tracing, const struct place *place)
+static void trace_push_action(struct tracing *tracing, const struct place *place)
 {
     const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
     const struct hd_action *action = &pipeline->actions[place->index];
@@ -125,15 +127,15 @@ static void push_action(struct tracing *tracing, const struct place *place)
         .channel = HD_TRACE_NO_CHANNEL,
     };
 
-    push_own(tracing, place, &record);
+    trace_push_own(tracing, place, &record);
     record.channel = hd_flow_out_channel(pipeline, action);
     if (record.channel != HD_NO_CHANNEL) {
-        push_transfer(tracing, place, record);
-        push_resident(tracing, place, record);
+        trace_push_transfer(tracing, place, record);
+        trace_push_resident(tracing, place, record);
     }
 }
 
-static void push_rank(struct tracing *tracing, uint32_t rank, struct hd_kept_steps steps)
+static void trace_push_rank(struct tracing *tracing, uint32_t rank, struct hd_kept_steps steps)
 {
     const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
     const uint64_t begin = pipeline->rank_begin[rank];
@@ -146,7 +148,7 @@ static void push_rank(struct tracing *tracing, uint32_t rank, struct hd_kept_ste
         for (uint64_t k = 0; k < count; k++) {
             const struct place place = {rank, step, begin + k, &rows[k],
                                         k + 1 < count ? &rows[k + 1] : NULL};
-            push_action(tracing, &place);
+            trace_push_action(tracing, &place);
         }
     }
 }
@@ -170,7 +172,7 @@ hd_status hd_output_write_trace(const struct hd_session *session, void *region,
                                                     pipeline->channels[i].direction};
         }
         for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
-            push_rank(&tracing, rank, hd_session_kept_steps(session, region));
+            trace_push_rank(&tracing, rank, hd_session_kept_steps(session, region));
         }
         tracing.trace.rank_count = pipeline->rank_count;
         tracing.trace.channel_count = pipeline->channel_count;

@@ -8,26 +8,26 @@
 #include <string.h>
 
 /* The two marks between which a page's items stand, one a line. */
-static const char head_mark[] = "<script type=\"application/json\" id=\"data\">[";
-static const char tail_mark[] = "]</script>";
+static const char page_head_mark[] = "<script type=\"application/json\" id=\"data\">[";
+static const char page_tail_mark[] = "]</script>";
 /* Where page.html wants the rest. */
-static const char css_place[] = "<!--css-->", data_place[] = "<!--data-->",
-                  js_place[] = "<!--js-->";
+static const char page_css_place[] = "<!--css-->", page_data_place[] = "<!--data-->",
+                  page_js_place[] = "<!--js-->";
 
 /* The three bytes of U+2028 and U+2029, which are line ends to some readers of scripts. */
-static int is_line_separator(const char *text)
+static int page_is_line_separator(const char *text)
 {
     return (unsigned char)text[0] == 0xe2 && (unsigned char)text[1] == 0x80 &&
            ((unsigned char)text[2] == 0xa8 || (unsigned char)text[2] == 0xa9);
 }
 
 /* Markup can stand only inside the strings of JSON, where \u escapes mean the same. */
-static void put_item(const char *item, FILE *stream)
+static void page_put_item(const char *item, FILE *stream)
 {
     for (; *item != '\0'; item++) {
         if (*item == '<' || *item == '>' || *item == '&') {
             fprintf(stream, "\\u%04x", (unsigned)*item);
-        } else if (is_line_separator(item)) {
+        } else if (page_is_line_separator(item)) {
             fprintf(stream, "\\u20%02x", (unsigned char)item[2] - 0x80u);
             item += 2;
         } else {
@@ -36,18 +36,18 @@ static void put_item(const char *item, FILE *stream)
     }
 }
 
-static void put_items(uint32_t item_count, char *const *items, FILE *stream)
+static void page_put_items(uint32_t item_count, char *const *items, FILE *stream)
 {
-    fprintf(stream, "%s\n", head_mark);
+    fprintf(stream, "%s\n", page_head_mark);
     for (uint32_t i = 0; i < item_count; i++) {
-        put_item(items[i], stream);
+        page_put_item(items[i], stream);
         fputs(i + 1 < item_count ? ",\n" : "\n", stream);
     }
-    fputs(tail_mark, stream);
+    fputs(page_tail_mark, stream);
 }
 
 /* Writes page.html up to a place and moves behind it. */
-static const char *put_until(const char *html, const char *place, FILE *stream)
+static const char *page_put_until(const char *html, const char *place, FILE *stream)
 {
     const char *found = strstr(html, place);
     assert(found != NULL);
@@ -57,11 +57,11 @@ static const char *put_until(const char *html, const char *place, FILE *stream)
 
 void hd_page_write(uint32_t item_count, char *const *items, FILE *stream)
 {
-    const char *html = put_until(hd_page_asset_html, css_place, stream);
+    const char *html = page_put_until(hd_page_asset_html, page_css_place, stream);
     fprintf(stream, "<style>\n%s</style>", hd_page_asset_css);
-    html = put_until(html, data_place, stream);
-    put_items(item_count, items, stream);
-    html = put_until(html, js_place, stream);
+    html = page_put_until(html, page_data_place, stream);
+    page_put_items(item_count, items, stream);
+    html = page_put_until(html, page_js_place, stream);
     fprintf(stream, "<script>\n(() => {\n\"use strict\";\n%s})();\n</script>", hd_page_asset_js);
     fputs(html, stream);
 }
@@ -83,7 +83,7 @@ void hd_page_items_finish(struct hd_page_items *items)
     *items = (struct hd_page_items){0};
 }
 
-static hd_status refuse_page(struct hd_problem *problem, const char *path, const char *reason)
+static hd_status page_refuse_page(struct hd_problem *problem, const char *path, const char *reason)
 {
     hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
     hd_problem_place(problem, "%s", path);
@@ -93,7 +93,7 @@ static hd_status refuse_page(struct hd_problem *problem, const char *path, const
 }
 
 /* One line between the marks: an object without markup, and a comma after all but the last. */
-static int take_line(const char *line, size_t length, struct hd_page_items *items)
+static int page_take_line(const char *line, size_t length, struct hd_page_items *items)
 {
     if (length > 0 && line[length - 1] == ',') {
         length--;
@@ -111,20 +111,20 @@ static int take_line(const char *line, size_t length, struct hd_page_items *item
     return is_item;
 }
 
-static hd_status take_lines(const char *text, const char *path, struct hd_page_items *items,
-                            struct hd_problem *problem)
+static hd_status page_take_lines(const char *text, const char *path, struct hd_page_items *items,
+                                 struct hd_problem *problem)
 {
-    const char *line = strstr(text, head_mark);
-    const char *end = line != NULL ? strstr(line, tail_mark) : NULL;
+    const char *line = strstr(text, page_head_mark);
+    const char *end = line != NULL ? strstr(line, page_tail_mark) : NULL;
 
     if (line == NULL || end == NULL) {
-        return refuse_page(problem, path,
-                           line == NULL ? "is no page of heddle" : "is a page that was cut short");
+        return page_refuse_page(
+            problem, path, line == NULL ? "is no page of heddle" : "is a page that was cut short");
     }
     for (line = strchr(line, '\n'); line != NULL && line + 1 < end;) {
         const char *next = strchr(line + 1, '\n');
-        if (next == NULL || !take_line(line + 1, (size_t)(next - line - 1), items)) {
-            return refuse_page(problem, path, "holds data that heddle has not written");
+        if (next == NULL || !page_take_line(line + 1, (size_t)(next - line - 1), items)) {
+            return page_refuse_page(problem, path, "holds data that heddle has not written");
         }
         line = next;
     }
@@ -154,9 +154,9 @@ hd_status hd_page_read(const char *path, struct hd_page_items *items, struct hd_
     char *text = hd_page_file(path);
 
     if (text == NULL) {
-        return refuse_page(problem, path, strerror(errno));
+        return page_refuse_page(problem, path, strerror(errno));
     }
-    const hd_status status = take_lines(text, path, items, problem);
+    const hd_status status = page_take_lines(text, path, items, problem);
     free(text);
     return status;
 }

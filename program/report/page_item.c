@@ -16,7 +16,7 @@ enum { METRIC_ROW_MAX = 1024 };
 /* --- grid ------------------------------------------------------------------------------------- */
 
 /* Whole ticks, which nearly all are, in few bytes; else so that they read back. */
-static void put_number(double value, FILE *stream)
+static void page_item_put_number(double value, FILE *stream)
 {
     if (fabs(value) < 1e15 && value == floor(value)) {
         fprintf(stream, "%.0f", value);
@@ -25,13 +25,13 @@ static void put_number(double value, FILE *stream)
     }
 }
 
-static int has_own_ticks(const struct hd_plan_facts *facts)
+static int page_item_has_own_ticks(const struct hd_plan_facts *facts)
 {
     return facts->timeline->kind == HD_TIMELINE_COSTED;
 }
 
-static void put_list(const struct hd_plan_facts *facts, uint32_t rank, const char *key,
-                     FILE *stream)
+static void page_item_put_list(const struct hd_plan_facts *facts, uint32_t rank, const char *key,
+                               FILE *stream)
 {
     const struct hd_pipeline *pipeline = facts->pipeline;
     const struct hd_timeline *timeline = facts->timeline;
@@ -46,16 +46,16 @@ static void put_list(const struct hd_plan_facts *facts, uint32_t rank, const cha
         } else if (key[0] == 'm') {
             fprintf(stream, "%u", action->microbatch);
         } else if (key[0] == 't') {
-            put_number(timeline->end[i] - timeline->start[i], stream);
+            page_item_put_number(timeline->end[i] - timeline->start[i], stream);
         } else {
-            put_number(timeline->start[i] - before, stream);
+            page_item_put_number(timeline->start[i] - before, stream);
             before = timeline->end[i];
         }
     }
     fputc(']', stream);
 }
 
-static void put_rank(const struct hd_plan_facts *facts, uint32_t rank, FILE *stream)
+static void page_item_put_rank(const struct hd_plan_facts *facts, uint32_t rank, FILE *stream)
 {
     const struct hd_pipeline *pipeline = facts->pipeline;
 
@@ -64,16 +64,16 @@ static void put_rank(const struct hd_plan_facts *facts, uint32_t rank, FILE *str
         fputc(pipeline->actions[i].kind, stream);
     }
     fputc('"', stream);
-    put_list(facts, rank, "stage", stream);
-    put_list(facts, rank, "microbatch", stream);
-    put_list(facts, rank, "gap", stream);
-    if (has_own_ticks(facts)) {
-        put_list(facts, rank, "ticks", stream);
+    page_item_put_list(facts, rank, "stage", stream);
+    page_item_put_list(facts, rank, "microbatch", stream);
+    page_item_put_list(facts, rank, "gap", stream);
+    if (page_item_has_own_ticks(facts)) {
+        page_item_put_list(facts, rank, "ticks", stream);
     }
     fputc('}', stream);
 }
 
-static void put_grid(const struct hd_plan_facts *facts, FILE *stream)
+static void page_item_put_grid(const struct hd_plan_facts *facts, FILE *stream)
 {
     const struct hd_pipeline *pipeline = facts->pipeline;
 
@@ -89,20 +89,20 @@ static void put_grid(const struct hd_plan_facts *facts, FILE *stream)
     fputs("], \"ranks\": [", stream);
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         fputs(rank > 0 ? ", " : "", stream);
-        put_rank(facts, rank, stream);
+        page_item_put_rank(facts, rank, stream);
     }
     fputs("]}", stream);
 }
 
 /* --- facts ------------------------------------------------------------------------------------ */
 
-static void put_tree(struct cJSON *tree, FILE *stream)
+static void page_item_put_tree(struct cJSON *tree, FILE *stream)
 {
     hd_json_print(tree, stream);
     hd_json_free(tree);
 }
 
-static void put_facts(const struct hd_plan_facts *facts, FILE *stream)
+static void page_item_put_facts(const struct hd_plan_facts *facts, FILE *stream)
 {
     struct cJSON *tree = hd_json_new();
 
@@ -117,16 +117,16 @@ static void put_facts(const struct hd_plan_facts *facts, FILE *stream)
     for (uint32_t i = 0; i < facts->note_count; i++) {
         hd_json_text(notes, NULL, facts->notes[i]);
     }
-    put_tree(tree, stream);
+    page_item_put_tree(tree, stream);
 }
 
 /* --- metrics ---------------------------------------------------------------------------------- */
 
-static const char *const metric_keys[] = {"step",          "loss",         "grad_norm",
-                                          "learning_rate", "step_seconds", "tokens_per_second"};
-enum { METRIC_COUNT = sizeof metric_keys / sizeof metric_keys[0] };
+static const char *const page_item_metric_keys[] = {
+    "step", "loss", "grad_norm", "learning_rate", "step_seconds", "tokens_per_second"};
+enum { METRIC_COUNT = sizeof page_item_metric_keys / sizeof page_item_metric_keys[0] };
 
-static uint32_t count_lines(const char *text)
+static uint32_t page_item_count_lines(const char *text)
 {
     uint32_t count = 0;
     for (; (text = strchr(text, '\n')) != NULL; text++) {
@@ -136,60 +136,60 @@ static uint32_t count_lines(const char *text)
 }
 
 /* A line that a kill has cut is left out. */
-static void add_metrics(struct cJSON *const *columns, const char *line, size_t length)
+static void page_item_add_metrics(struct cJSON *const *columns, const char *line, size_t length)
 {
     cJSON *row = cJSON_ParseWithLength(line, length);
 
     for (uint32_t i = 0; cJSON_IsObject(row) && i < METRIC_COUNT; i++) {
-        const cJSON *value = cJSON_GetObjectItemCaseSensitive(row, metric_keys[i]);
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(row, page_item_metric_keys[i]);
         hd_json_number(columns[i], NULL, cJSON_IsNumber(value) ? value->valuedouble : NAN);
     }
     cJSON_Delete(row);
 }
 
 /* Every row, or one in so many that METRIC_ROW_MAX are left; the last one always. */
-static void put_metrics(const char *text, FILE *stream)
+static void page_item_put_metrics(const char *text, FILE *stream)
 {
-    const uint32_t line_count = count_lines(text);
+    const uint32_t line_count = page_item_count_lines(text);
     const uint32_t every = line_count / METRIC_ROW_MAX + 1;
     struct cJSON *tree = hd_json_new();
     struct cJSON *columns[METRIC_COUNT];
 
     hd_json_u64(tree, "every", every);
     for (uint32_t i = 0; i < METRIC_COUNT; i++) {
-        columns[i] = hd_json_array(tree, metric_keys[i]);
+        columns[i] = hd_json_array(tree, page_item_metric_keys[i]);
     }
     for (uint32_t line = 0; line < line_count; line++) {
         const char *end = strchr(text, '\n');
         if (line % every == 0 || line + 1 == line_count) {
-            add_metrics(columns, text, (size_t)(end - text));
+            page_item_add_metrics(columns, text, (size_t)(end - text));
         }
         text = end + 1;
     }
-    put_tree(tree, stream);
+    page_item_put_tree(tree, stream);
 }
 
 /* --- trace ------------------------------------------------------------------------------------ */
 
 /* When the rank was free for its next action; one that sends nothing may have no time of
    sending. */
-static uint64_t free_ns(const struct hd_record *row)
+static uint64_t page_item_free_ns(const struct hd_record *row)
 {
     return row->sent_ns > row->end_ns ? row->sent_ns : row->end_ns;
 }
 
-static void put_spans(const struct hd_record *row, uint64_t before_ns, FILE *stream)
+static void page_item_put_spans(const struct hd_record *row, uint64_t before_ns, FILE *stream)
 {
-    const uint64_t times[] = {before_ns,   row->begin_ns, row->ready_ns, row->claim_ns,
-                              row->run_ns, row->end_ns,   free_ns(row)};
+    const uint64_t times[] = {before_ns,   row->begin_ns, row->ready_ns,         row->claim_ns,
+                              row->run_ns, row->end_ns,   page_item_free_ns(row)};
 
     for (uint32_t i = 1; i < sizeof times / sizeof times[0]; i++) {
         fprintf(stream, "%s%lld", i > 1 ? "," : "", (long long)(times[i] - times[i - 1]));
     }
 }
 
-static uint64_t origin_of(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
-                          uint32_t step)
+static uint64_t page_item_origin_of(const struct hd_page_trace *trace,
+                                    const struct hd_pipeline *pipeline, uint32_t step)
 {
     uint64_t origin_ns = UINT64_MAX;
 
@@ -200,10 +200,10 @@ static uint64_t origin_of(const struct hd_page_trace *trace, const struct hd_pip
     return origin_ns;
 }
 
-static void put_step(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
-                     uint32_t step, FILE *stream)
+static void page_item_put_step(const struct hd_page_trace *trace,
+                               const struct hd_pipeline *pipeline, uint32_t step, FILE *stream)
 {
-    const uint64_t origin_ns = origin_of(trace, pipeline, step);
+    const uint64_t origin_ns = page_item_origin_of(trace, pipeline, step);
 
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         const struct hd_record *rows = trace->rows(trace->context, rank, step);
@@ -211,7 +211,8 @@ static void put_step(const struct hd_page_trace *trace, const struct hd_pipeline
         fputs(rank > 0 ? ",[" : "[[", stream);
         for (uint64_t i = 0; i < count; i++) {
             fputs(i > 0 ? "," : "", stream);
-            put_spans(&rows[i], i > 0 ? free_ns(&rows[i - 1]) : origin_ns, stream);
+            page_item_put_spans(&rows[i], i > 0 ? page_item_free_ns(&rows[i - 1]) : origin_ns,
+                                stream);
         }
         fputc(']', stream);
     }
@@ -219,8 +220,9 @@ static void put_step(const struct hd_page_trace *trace, const struct hd_pipeline
 }
 
 /* What `consumer` reads, if another rank sent it; 0: nothing, or it is local. */
-static int find_transfer(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
-                         uint32_t consumer, struct hd_record out[2], uint32_t step)
+static int page_item_find_transfer(const struct hd_page_trace *trace,
+                                   const struct hd_pipeline *pipeline, uint32_t consumer,
+                                   struct hd_record out[2], uint32_t step)
 {
     const struct hd_action *action = &pipeline->actions[consumer];
     const uint32_t producer = hd_flow_producer(pipeline, action);
@@ -240,8 +242,8 @@ static int find_transfer(const struct hd_page_trace *trace, const struct hd_pipe
     return 1;
 }
 
-static void put_transfer(const struct hd_record ends[2], uint32_t step, uint64_t origin_ns,
-                         FILE *stream)
+static void page_item_put_transfer(const struct hd_record ends[2], uint32_t step,
+                                   uint64_t origin_ns, FILE *stream)
 {
     const struct hd_passage way = hd_record_transfer(&ends[0], &ends[1], step);
     const uint64_t end_ns = way.end_ns > way.begin_ns ? way.end_ns : way.begin_ns;
@@ -253,19 +255,19 @@ static void put_transfer(const struct hd_record ends[2], uint32_t step, uint64_t
             (unsigned long long)(ends[1].in.step == step ? ends[1].in.resident_ns : 0));
 }
 
-static void put_transfers(const struct hd_page_trace *trace, const struct hd_pipeline *pipeline,
-                          uint32_t step, FILE *stream)
+static void page_item_put_transfers(const struct hd_page_trace *trace,
+                                    const struct hd_pipeline *pipeline, uint32_t step, FILE *stream)
 {
-    const uint64_t origin_ns = origin_of(trace, pipeline, step);
+    const uint64_t origin_ns = page_item_origin_of(trace, pipeline, step);
     struct hd_record ends[2];
 
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         const char *comma = "";
         fputs(rank > 0 ? ",[" : "[[", stream);
         for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
-            if (find_transfer(trace, pipeline, (uint32_t)i, ends, step)) {
+            if (page_item_find_transfer(trace, pipeline, (uint32_t)i, ends, step)) {
                 fputs(comma, stream);
-                put_transfer(ends, step, origin_ns, stream);
+                page_item_put_transfer(ends, step, origin_ns, stream);
                 comma = ",";
             }
         }
@@ -274,26 +276,26 @@ static void put_transfers(const struct hd_page_trace *trace, const struct hd_pip
     fputc(']', stream);
 }
 
-static void put_trace(const struct hd_page_source *source, FILE *stream)
+static void page_item_put_trace(const struct hd_page_source *source, FILE *stream)
 {
     const struct hd_page_trace *trace = source->trace;
 
     fprintf(stream, "{\"first\": %u, \"steps\": [", trace->first_step);
     for (uint32_t i = 0; i < trace->step_count; i++) {
         fputs(i > 0 ? "," : "", stream);
-        put_step(trace, source->facts->pipeline, trace->first_step + i, stream);
+        page_item_put_step(trace, source->facts->pipeline, trace->first_step + i, stream);
     }
     fputs("], \"transfers\": [", stream);
     for (uint32_t i = 0; i < trace->step_count; i++) {
         fputs(i > 0 ? "," : "", stream);
-        put_transfers(trace, source->facts->pipeline, trace->first_step + i, stream);
+        page_item_put_transfers(trace, source->facts->pipeline, trace->first_step + i, stream);
     }
     fputs("]}", stream);
 }
 
 /* --- the item --------------------------------------------------------------------------------- */
 
-static void put_string(const char *text, FILE *stream)
+static void page_item_put_string(const char *text, FILE *stream)
 {
     struct cJSON *tree = hd_json_new();
 
@@ -303,32 +305,32 @@ static void put_string(const char *text, FILE *stream)
     hd_json_free(tree);
 }
 
-static void put_item(const struct hd_page_source *source, FILE *stream)
+static void page_item_put_item(const struct hd_page_source *source, FILE *stream)
 {
     fputs("{\"name\": ", stream);
-    put_string(source->name, stream);
+    page_item_put_string(source->name, stream);
     fputs(", \"facts\": ", stream);
-    put_facts(source->facts, stream);
+    page_item_put_facts(source->facts, stream);
     fputs(", \"grid\": ", stream);
-    put_grid(source->facts, stream);
+    page_item_put_grid(source->facts, stream);
     fputs(", \"config\": ", stream);
-    put_string(source->config, stream);
+    page_item_put_string(source->config, stream);
     fprintf(stream, ", \"run\": %s, \"metrics\": ", source->run != NULL ? source->run : "null");
     if (source->metrics != NULL) {
-        put_metrics(source->metrics, stream);
+        page_item_put_metrics(source->metrics, stream);
     } else {
         fputs("null", stream);
     }
     fputs(", \"trace\": ", stream);
     if (source->trace != NULL && source->trace->step_count > 0) {
-        put_trace(source, stream);
+        page_item_put_trace(source, stream);
     } else {
         fputs("null", stream);
     }
     fputc('}', stream);
 }
 
-static int is_json(const char *text)
+static int page_item_is_json(const char *text)
 {
     cJSON *tree = text != NULL ? cJSON_Parse(text) : NULL;
     const int is_tree = text == NULL || tree != NULL;
@@ -337,7 +339,7 @@ static int is_json(const char *text)
 }
 
 /* Line ends stand between the parts only: inside texts they are escaped. */
-static void join_lines(char *item)
+static void page_item_join_lines(char *item)
 {
     for (char *end = item; (end = strchr(end, '\n')) != NULL; end++) {
         *end = ' ';
@@ -350,19 +352,19 @@ hd_status hd_page_item(const struct hd_page_source *source, char **item, struct 
     size_t bytes = 0;
 
     assert(source->name != NULL && source->facts != NULL);
-    if (!is_json(source->run)) {
+    if (!page_item_is_json(source->run)) {
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_FAILED, "%s: run.json is no JSON",
                               source->name);
     }
     FILE *stream = open_memstream(&text, &bytes);
     if (stream != NULL) {
-        put_item(source, stream);
+        page_item_put_item(source, stream);
     }
     if (stream == NULL || fclose(stream) != 0) {
         free(text);
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the page");
     }
-    join_lines(text);
+    page_item_join_lines(text);
     *item = text;
     return HD_OK;
 }

@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-static int is_loop(const struct hd_pipeline *pipeline)
+static int plan_facts_is_loop(const struct hd_pipeline *pipeline)
 {
     for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
         if (pipeline->stage_rank[stage] != stage % pipeline->rank_count) {
@@ -14,7 +14,7 @@ static int is_loop(const struct hd_pipeline *pipeline)
 }
 
 /* Down the ranks and up again, as often as there are stages. */
-static int is_folded(const struct hd_pipeline *pipeline)
+static int plan_facts_is_folded(const struct hd_pipeline *pipeline)
 {
     for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
         const uint32_t lap = stage / pipeline->rank_count;
@@ -32,10 +32,10 @@ const char *hd_plan_placement(const struct hd_pipeline *pipeline)
     if (pipeline->replica_count > 1) {
         return "bidirectional";
     }
-    if (is_loop(pipeline)) {
+    if (plan_facts_is_loop(pipeline)) {
         return "loop";
     }
-    return is_folded(pipeline) ? "v" : "custom";
+    return plan_facts_is_folded(pipeline) ? "v" : "custom";
 }
 
 const char *hd_plan_timeline_name(uint32_t kind)

@@ -3,7 +3,8 @@
 
 #include "base/json.h"
 
-static void add_list(struct cJSON *parent, const char *key, const uint32_t *values, uint32_t count)
+static void plan_json_add_list(struct cJSON *parent, const char *key, const uint32_t *values,
+                               uint32_t count)
 {
     struct cJSON *list = hd_json_array(parent, key);
     for (uint32_t i = 0; i < count; i++) {
@@ -11,7 +12,7 @@ static void add_list(struct cJSON *parent, const char *key, const uint32_t *valu
     }
 }
 
-static void add_times(const struct hd_plan_facts *facts, struct cJSON *parent)
+static void plan_json_add_times(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     const struct hd_timeline *timeline = facts->timeline;
 
@@ -29,7 +30,7 @@ static void add_times(const struct hd_plan_facts *facts, struct cJSON *parent)
 }
 
 /* Under costs a class means nothing: hidden and exposed are times there. */
-static void add_handoffs(const struct hd_plan_facts *facts, struct cJSON *parent)
+static void plan_json_add_handoffs(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     const struct hd_pipeline_handoffs *handoffs = &facts->timeline->handoffs;
     struct cJSON *object = hd_json_object(parent, "handoffs");
@@ -45,7 +46,7 @@ static void add_handoffs(const struct hd_plan_facts *facts, struct cJSON *parent
 }
 
 /* What law 7 costs; null where transfers move side by side. */
-static void add_serial(const struct hd_plan_facts *facts, struct cJSON *parent)
+static void plan_json_add_serial(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     if (facts->issue_order == NULL) {
         hd_json_null(parent, "serial");
@@ -59,8 +60,8 @@ static void add_serial(const struct hd_plan_facts *facts, struct cJSON *parent)
     }
 }
 
-static void add_channels(const struct hd_pipeline *pipeline, int is_local, const char *key,
-                         struct cJSON *parent)
+static void plan_json_add_channels(const struct hd_pipeline *pipeline, int is_local,
+                                   const char *key, struct cJSON *parent)
 {
     struct cJSON *list = hd_json_array(parent, key);
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
@@ -81,7 +82,7 @@ static void add_channels(const struct hd_pipeline *pipeline, int is_local, const
     }
 }
 
-static void add_bytes(struct cJSON *parent, const char *key, const uint64_t *bytes)
+static void plan_json_add_bytes(struct cJSON *parent, const char *key, const uint64_t *bytes)
 {
     if (bytes != NULL) {
         hd_json_u64(parent, key, *bytes);
@@ -90,18 +91,18 @@ static void add_bytes(struct cJSON *parent, const char *key, const uint64_t *byt
     }
 }
 
-static void add_memory(const struct hd_plan_facts *facts, struct cJSON *parent)
+static void plan_json_add_memory(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     struct cJSON *list = hd_json_array(parent, "memory");
     for (uint32_t rank = 0; rank < facts->pipeline->rank_count; rank++) {
         const struct hd_footprint *print = facts->footprints ? &facts->footprints[rank] : NULL;
         struct cJSON *item = hd_json_object(list, NULL);
         hd_json_u64(item, "rank", rank);
-        add_bytes(item, "state_bytes", print ? &print->state_bytes : NULL);
-        add_bytes(item, "payload_bytes", print ? &print->payload_bytes : NULL);
-        add_bytes(item, "transfer_bytes", print ? &print->transfer_bytes : NULL);
-        add_bytes(item, "scratch_bytes", print ? &print->scratch_bytes : NULL);
-        add_bytes(item, "total_bytes", print ? &print->total_bytes : NULL);
+        plan_json_add_bytes(item, "state_bytes", print ? &print->state_bytes : NULL);
+        plan_json_add_bytes(item, "payload_bytes", print ? &print->payload_bytes : NULL);
+        plan_json_add_bytes(item, "transfer_bytes", print ? &print->transfer_bytes : NULL);
+        plan_json_add_bytes(item, "scratch_bytes", print ? &print->scratch_bytes : NULL);
+        plan_json_add_bytes(item, "total_bytes", print ? &print->total_bytes : NULL);
         if (print != NULL) {
             hd_json_flag(item, "fits", print->fits != 0);
         } else {
@@ -111,7 +112,7 @@ static void add_memory(const struct hd_plan_facts *facts, struct cJSON *parent)
     hd_json_text(parent, "memory_source", facts->memory_source);
 }
 
-static void add_actions(const struct hd_plan_facts *facts, struct cJSON *parent)
+static void plan_json_add_actions(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     const struct hd_pipeline *pipeline = facts->pipeline;
     struct cJSON *list = hd_json_array(parent, "actions");
@@ -133,7 +134,7 @@ static void add_actions(const struct hd_plan_facts *facts, struct cJSON *parent)
     }
 }
 
-static void add_steady(const struct hd_plan_facts *facts, struct cJSON *parent)
+static void plan_json_add_steady(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     if (facts->steady_from == 0 || facts->steady_from == UINT32_MAX) {
         hd_json_null(parent, "copies_steady_from");
@@ -143,7 +144,7 @@ static void add_steady(const struct hd_plan_facts *facts, struct cJSON *parent)
 }
 
 /* Per stage: slots of the payload pool, and bytes of one; null where no kernel says it. */
-static void add_pools(const struct hd_plan_facts *facts, struct cJSON *parent)
+static void plan_json_add_pools(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     if (facts->needs == NULL) {
         hd_json_null(parent, "payload_slots");
@@ -169,24 +170,24 @@ void hd_plan_json(const struct hd_plan_facts *facts, int has_actions, struct cJS
     hd_json_u64(parent, "ranks", pipeline->rank_count);
     hd_json_u64(parent, "stages", pipeline->stage_count);
     hd_json_u64(parent, "microbatches", pipeline->microbatch_count);
-    add_times(facts, parent);
-    add_list(parent, "peak_copies", pipeline->peak_copies, pipeline->rank_count);
-    add_steady(facts, parent);
-    add_list(parent, "retention", pipeline->retention, pipeline->stage_count);
-    add_pools(facts, parent);
+    plan_json_add_times(facts, parent);
+    plan_json_add_list(parent, "peak_copies", pipeline->peak_copies, pipeline->rank_count);
+    plan_json_add_steady(facts, parent);
+    plan_json_add_list(parent, "retention", pipeline->retention, pipeline->stage_count);
+    plan_json_add_pools(facts, parent);
     hd_json_u64(parent, "loss_rank", pipeline->loss_ranks[0]);
-    add_list(parent, "stage_rank", pipeline->stage_rank, pipeline->stage_count);
-    add_handoffs(facts, parent);
-    add_serial(facts, parent);
-    add_channels(pipeline, 0, "channels", parent);
-    add_channels(pipeline, 1, "local_channels", parent);
+    plan_json_add_list(parent, "stage_rank", pipeline->stage_rank, pipeline->stage_count);
+    plan_json_add_handoffs(facts, parent);
+    plan_json_add_serial(facts, parent);
+    plan_json_add_channels(pipeline, 0, "channels", parent);
+    plan_json_add_channels(pipeline, 1, "local_channels", parent);
     hd_json_u64(parent, "transfers", facts->transfer_count);
     hd_json_u64(parent, "bytes_per_step", facts->transfer_bytes);
     hd_json_flag(parent, "ascending", pipeline->is_ascending != 0);
-    add_memory(facts, parent);
+    plan_json_add_memory(facts, parent);
     hd_json_text(parent, "hash", facts->hash);
     hd_json_number(parent, "plan_seconds", facts->plan_seconds);
     if (has_actions) {
-        add_actions(facts, parent);
+        plan_json_add_actions(facts, parent);
     }
 }

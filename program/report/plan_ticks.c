@@ -22,15 +22,15 @@ struct grid {
 };
 
 /* Sums of fractions may miss a whole number by their last bits. */
-static uint32_t tick_of(double time)
+static uint32_t plan_ticks_tick_of(double time)
 {
     return (uint32_t)floor(time + 1e-9);
 }
 
 /* What begins in a tick is drawn over what goes on in it; of two that begin, the first. */
-static void fill_action(struct grid *grid, uint64_t index)
+static void plan_ticks_fill_action(struct grid *grid, uint64_t index)
 {
-    const uint32_t start = tick_of(grid->facts->timeline->start[index]);
+    const uint32_t start = plan_ticks_tick_of(grid->facts->timeline->start[index]);
 
     if (start >= grid->first) {
         const uint32_t cell = start - grid->first;
@@ -48,7 +48,7 @@ static void fill_action(struct grid *grid, uint64_t index)
     }
 }
 
-static void fill_row(struct grid *grid, uint32_t rank)
+static void plan_ticks_fill_row(struct grid *grid, uint32_t rank)
 {
     const struct hd_timeline *timeline = grid->facts->timeline;
     const uint64_t rank_end = grid->facts->pipeline->rank_begin[rank + 1];
@@ -60,10 +60,10 @@ static void fill_row(struct grid *grid, uint32_t rank)
     }
     uint64_t index = grid->next[rank];
     for (; index < rank_end; index++) {
-        if (!is_last && tick_of(timeline->start[index]) >= grid->end) {
+        if (!is_last && plan_ticks_tick_of(timeline->start[index]) >= grid->end) {
             break;
         }
-        fill_action(grid, index);
+        plan_ticks_fill_action(grid, index);
     }
     /* The last may go on in the next part. */
     if (index > grid->next[rank] && timeline->end[index - 1] > (double)grid->end + 1e-9) {
@@ -73,7 +73,7 @@ static void fill_row(struct grid *grid, uint32_t rank)
 }
 
 /* Labels are as wide as the widest, and a blank. */
-static uint32_t cell_columns(const struct hd_pipeline *pipeline)
+static uint32_t plan_ticks_cell_columns(const struct hd_pipeline *pipeline)
 {
     char text[LABEL_BYTES];
     const struct hd_action widest = {.stage = pipeline->stage_count - 1,
@@ -88,36 +88,37 @@ static uint32_t cell_columns(const struct hd_pipeline *pipeline)
 static const struct look {
     char kind;
     const char *word, *color[2];
-} looks[] = {
+} plan_ticks_looks[] = {
     {HD_FORWARD, "forward", {"\033[48;5;25;38;5;231m", "\033[48;5;153;38;5;17m"}},
     {HD_BACKWARD, "backward", {"\033[48;5;130;38;5;231m", "\033[48;5;223;38;5;52m"}},
     {HD_BACKWARD_INPUT, "input gradient", {"\033[48;5;90;38;5;231m", "\033[48;5;182;38;5;53m"}},
     {HD_BACKWARD_WEIGHT, "weight gradient", {"\033[48;5;29;38;5;231m", "\033[48;5;151;38;5;22m"}},
 };
-enum { LOOK_COUNT = sizeof looks / sizeof looks[0] };
+enum { LOOK_COUNT = sizeof plan_ticks_looks / sizeof plan_ticks_looks[0] };
 
-static int has_color(const struct grid *grid)
+static int plan_ticks_has_color(const struct grid *grid)
 {
     return grid->style->plain[0] != '\0';
 }
 
-static uint32_t half_of(const struct hd_pipeline *pipeline, uint32_t stage)
+static uint32_t plan_ticks_half_of(const struct hd_pipeline *pipeline, uint32_t stage)
 {
     return pipeline->stage_count > pipeline->rank_count && 2 * stage >= pipeline->stage_count;
 }
 
-static const char *color_of(const struct grid *grid, const struct hd_action *action)
+static const char *plan_ticks_color_of(const struct grid *grid, const struct hd_action *action)
 {
-    for (unsigned i = 0; has_color(grid) && i < LOOK_COUNT; i++) {
-        if (looks[i].kind == (char)action->kind) {
-            return looks[i].color[half_of(grid->facts->pipeline, action->stage)];
+    for (unsigned i = 0; plan_ticks_has_color(grid) && i < LOOK_COUNT; i++) {
+        if (plan_ticks_looks[i].kind == (char)action->kind) {
+            return plan_ticks_looks[i]
+                .color[plan_ticks_half_of(grid->facts->pipeline, action->stage)];
         }
     }
     return "";
 }
 
 /* In colour an action is one block: the blank between two ticks of it belongs to it. */
-static void put_cell(const struct grid *grid, uint32_t tick, FILE *stream)
+static void plan_ticks_put_cell(const struct grid *grid, uint32_t tick, FILE *stream)
 {
     const uint32_t place = tick - grid->first;
     const uint32_t index = grid->row[place];
@@ -132,16 +133,16 @@ static void put_cell(const struct grid *grid, uint32_t tick, FILE *stream)
     }
     const struct hd_action *action = &grid->facts->pipeline->actions[index];
     const char *cell = grid->onward[place] ? " --" : hd_action_text(action, text);
-    if (!has_color(grid)) {
+    if (!plan_ticks_has_color(grid)) {
         fprintf(stream, "%-*s", columns, cell);
         return;
     }
-    fprintf(stream, "%s%-*s%s%s%s", color_of(grid, action), columns - 1,
+    fprintf(stream, "%s%-*s%s%s%s", plan_ticks_color_of(grid, action), columns - 1,
             grid->onward[place] ? "" : cell, goes_on ? " " : "", grid->style->plain,
             goes_on ? "" : " ");
 }
 
-static void put_numbers(const struct grid *grid, FILE *stream)
+static void plan_ticks_put_numbers(const struct grid *grid, FILE *stream)
 {
     fprintf(stream, "%-*s", (int)grid->label_columns, "tick");
     for (uint32_t tick = grid->first; tick < grid->end; tick++) {
@@ -154,23 +155,23 @@ static void put_numbers(const struct grid *grid, FILE *stream)
     fputc('\n', stream);
 }
 
-static void put_part(struct grid *grid, FILE *stream)
+static void plan_ticks_put_part(struct grid *grid, FILE *stream)
 {
     char label[LABEL_BYTES];
 
-    put_numbers(grid, stream);
+    plan_ticks_put_numbers(grid, stream);
     for (uint32_t rank = 0; rank < grid->facts->pipeline->rank_count; rank++) {
-        fill_row(grid, rank);
+        plan_ticks_fill_row(grid, rank);
         snprintf(label, sizeof label, "rank %u", rank);
         fprintf(stream, "%-*s", (int)grid->label_columns, label);
         for (uint32_t tick = grid->first; tick < grid->end; tick++) {
-            put_cell(grid, tick, stream);
+            plan_ticks_put_cell(grid, tick, stream);
         }
         fputc('\n', stream);
     }
 }
 
-static void put_grid(struct grid *grid, uint32_t part, FILE *stream)
+static void plan_ticks_put_grid(struct grid *grid, uint32_t part, FILE *stream)
 {
     for (uint32_t first = 0; first < grid->tick_count; first += part) {
         const uint32_t rest = grid->tick_count - first;
@@ -179,7 +180,7 @@ static void put_grid(struct grid *grid, uint32_t part, FILE *stream)
         if (first > 0) {
             fputc('\n', stream);
         }
-        put_part(grid, stream);
+        plan_ticks_put_part(grid, stream);
     }
     if (grid->hidden_count > 0) {
         fprintf(stream, "%u action%s not drawn: another begins in the same tick\n",
@@ -194,7 +195,8 @@ struct legend {
     FILE *stream;
 };
 
-static void put_key(struct legend *legend, const char *color, const char *sign, const char *word)
+static void plan_ticks_put_key(struct legend *legend, const char *color, const char *sign,
+                               const char *word)
 {
     const uint32_t columns = (uint32_t)(strlen(sign) + 1 + strlen(word));
     const int is_first = legend->column == 0;
@@ -211,7 +213,7 @@ static void put_key(struct legend *legend, const char *color, const char *sign, 
     legend->column += columns;
 }
 
-static void put_kinds(struct legend *legend, uint32_t half)
+static void plan_ticks_put_kinds(struct legend *legend, uint32_t half)
 {
     const struct hd_pipeline *pipeline = legend->grid->facts->pipeline;
     const uint32_t middle = (pipeline->stage_count + 1) / 2;
@@ -219,30 +221,30 @@ static void put_kinds(struct legend *legend, uint32_t half)
     char word[64];
 
     for (unsigned i = 0; i < LOOK_COUNT; i++) {
-        if (!hd_plan_has_kind(pipeline, looks[i].kind)) {
+        if (!hd_plan_has_kind(pipeline, plan_ticks_looks[i].kind)) {
             continue;
         }
-        snprintf(word, sizeof word, "%s, stages %u-%u", looks[i].word, half * middle,
+        snprintf(word, sizeof word, "%s, stages %u-%u", plan_ticks_looks[i].word, half * middle,
                  has_halves && half == 0 ? middle - 1 : pipeline->stage_count - 1);
-        put_key(legend, looks[i].color[half], "    ", word);
+        plan_ticks_put_key(legend, plan_ticks_looks[i].color[half], "    ", word);
     }
 }
 
-static void put_legend(const struct grid *grid, FILE *stream)
+static void plan_ticks_put_legend(const struct grid *grid, FILE *stream)
 {
     const struct hd_pipeline *pipeline = grid->facts->pipeline;
     struct legend legend = {grid, 0, stream};
 
-    if (has_color(grid)) {
-        put_kinds(&legend, 0);
+    if (plan_ticks_has_color(grid)) {
+        plan_ticks_put_kinds(&legend, 0);
         if (pipeline->stage_count > pipeline->rank_count) {
-            put_kinds(&legend, 1);
+            plan_ticks_put_kinds(&legend, 1);
         }
     } else {
-        put_key(&legend, "", "4B2", "stage 4, backward, microbatch 2");
-        put_key(&legend, "", "--", "goes on");
+        plan_ticks_put_key(&legend, "", "4B2", "stage 4, backward, microbatch 2");
+        plan_ticks_put_key(&legend, "", "--", "goes on");
     }
-    put_key(&legend, "", ".", "empty");
+    plan_ticks_put_key(&legend, "", ".", "empty");
     fputc('\n', stream);
 }
 
@@ -255,7 +257,7 @@ void hd_plan_ticks(const struct hd_plan_facts *facts, const struct hd_plan_style
     struct grid grid = {.facts = facts,
                         .style = style,
                         .tick_count = length > 0 ? (uint32_t)length : 0,
-                        .cell_columns = cell_columns(pipeline)};
+                        .cell_columns = plan_ticks_cell_columns(pipeline)};
 
     snprintf(label, sizeof label, "rank %u", pipeline->rank_count - 1);
     grid.label_columns = (uint32_t)strlen(label) + 2;
@@ -270,8 +272,8 @@ void hd_plan_ticks(const struct hd_plan_facts *facts, const struct hd_plan_style
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         grid.next[rank] = pipeline->rank_begin[rank];
     }
-    put_grid(&grid, part, stream);
-    put_legend(&grid, stream);
+    plan_ticks_put_grid(&grid, part, stream);
+    plan_ticks_put_legend(&grid, stream);
     free(grid.next);
     free(grid.row);
     free(grid.onward);

@@ -43,7 +43,7 @@ struct writer {
     uint32_t capacity, length;
 };
 
-static void put(struct writer *writer, char letter)
+static void run_facts_put(struct writer *writer, char letter)
 {
     if (writer->length + 1 < writer->capacity) {
         writer->text[writer->length++] = letter;
@@ -51,7 +51,7 @@ static void put(struct writer *writer, char letter)
     }
 }
 
-static int is_plain(const char *word)
+static int run_facts_is_plain(const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-+=./:,@%";
@@ -59,23 +59,23 @@ static int is_plain(const char *word)
 }
 
 /* In single quotes where the shell would see more in it than a word. */
-static void put_word(struct writer *writer, const char *word)
+static void run_facts_put_word(struct writer *writer, const char *word)
 {
-    const int quotes = !is_plain(word);
+    const int quotes = !run_facts_is_plain(word);
 
     if (quotes) {
-        put(writer, '\'');
+        run_facts_put(writer, '\'');
     }
     for (; *word != '\0'; word++) {
         if (*word == '\'') {
-            put(writer, '\'');
-            put(writer, '\\');
-            put(writer, '\'');
+            run_facts_put(writer, '\'');
+            run_facts_put(writer, '\\');
+            run_facts_put(writer, '\'');
         }
-        put(writer, *word);
+        run_facts_put(writer, *word);
     }
     if (quotes) {
-        put(writer, '\'');
+        run_facts_put(writer, '\'');
     }
 }
 
@@ -87,8 +87,8 @@ void hd_run_command_line(int argc, const char *const *argv, char *text, uint32_t
     text[0] = '\0';
     for (int i = 0; i < argc; i++) {
         if (i > 0) {
-            put(&writer, ' ');
+            run_facts_put(&writer, ' ');
         }
-        put_word(&writer, argv[i]);
+        run_facts_put_word(&writer, argv[i]);
     }
 }

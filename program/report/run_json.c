@@ -16,7 +16,8 @@
 #define VERSION_TEXT(major, minor) #major "." #minor
 #define VERSION_OF(major, minor)   VERSION_TEXT(major, minor)
 
-static void add_texts(cJSON *root, const char *key, const char *const *texts, uint32_t count)
+static void run_json_add_texts(cJSON *root, const char *key, const char *const *texts,
+                               uint32_t count)
 {
     cJSON *const list = hd_json_array(root, key);
 
@@ -25,7 +26,7 @@ static void add_texts(cJSON *root, const char *key, const char *const *texts, ui
     }
 }
 
-static void add_numbers(cJSON *root, const char *key, const double *values, uint32_t count)
+static void run_json_add_numbers(cJSON *root, const char *key, const double *values, uint32_t count)
 {
     cJSON *const list = hd_json_array(root, key);
 
@@ -34,7 +35,7 @@ static void add_numbers(cJSON *root, const char *key, const double *values, uint
     }
 }
 
-static void add_libraries(cJSON *root, const struct hd_run_record *record)
+static void run_json_add_libraries(cJSON *root, const struct hd_run_record *record)
 {
     static const struct hd_run_library own[] = {
         {"cJSON", VERSION_OF(CJSON_VERSION_MAJOR, CJSON_VERSION_MINOR)},
@@ -52,7 +53,7 @@ static void add_libraries(cJSON *root, const struct hd_run_record *record)
 
 /* --- environment ------------------------------------------------------------------------------ */
 
-static int is_ours(const char *variable)
+static int run_json_is_ours(const char *variable)
 {
     static const char *const heads[] = {"HEDDLE_", "UCX_", "NCCL_", "CUDA_", "OMP_"};
 
@@ -64,12 +65,12 @@ static int is_ours(const char *variable)
     return 0;
 }
 
-static int compare_texts(const void *left, const void *right)
+static int run_json_compare_texts(const void *left, const void *right)
 {
     return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-static void add_variable(cJSON *list, const char *variable)
+static void run_json_add_variable(cJSON *list, const char *variable)
 {
     const char *const equals = strchr(variable, '=');
     char *const name = strndup(variable, (size_t)(equals - variable));
@@ -80,7 +81,7 @@ static void add_variable(cJSON *list, const char *variable)
 }
 
 /* By name, so that two runs compare. */
-static void add_environment(cJSON *root)
+static void run_json_add_environment(cJSON *root)
 {
     cJSON *const list = hd_json_object(root, "environment");
     size_t count = 0, kept_count = 0;
@@ -91,20 +92,20 @@ static void add_environment(cJSON *root)
     const char **const kept = calloc(count + 1, sizeof *kept);
     assert(kept != NULL);
     for (size_t i = 0; i < count; i++) {
-        if (is_ours(environ[i])) {
+        if (run_json_is_ours(environ[i])) {
             kept[kept_count++] = environ[i];
         }
     }
-    qsort(kept, kept_count, sizeof *kept, compare_texts);
+    qsort(kept, kept_count, sizeof *kept, run_json_compare_texts);
     for (size_t i = 0; i < kept_count; i++) {
-        add_variable(list, kept[i]);
+        run_json_add_variable(list, kept[i]);
     }
     free(kept);
 }
 
 /* --- plan, plugins and ranks ------------------------------------------------------------------ */
 
-static void add_plan(cJSON *root, const struct hd_run_record *record)
+static void run_json_add_plan(cJSON *root, const struct hd_run_record *record)
 {
     cJSON *const plugins = hd_json_array(root, "plugins");
     cJSON *const channels = hd_json_array(root, "channels");
@@ -130,7 +131,7 @@ static void add_plan(cJSON *root, const struct hd_run_record *record)
     hd_json_text(root, "plan_hash", record->plan_hash);
 }
 
-static void add_memory(cJSON *parent, const char *key, const struct hd_run_memory *memory)
+static void run_json_add_memory(cJSON *parent, const char *key, const struct hd_run_memory *memory)
 {
     cJSON *const item = hd_json_object(parent, key);
 
@@ -143,7 +144,7 @@ static void add_memory(cJSON *parent, const char *key, const struct hd_run_memor
     hd_json_u64(item, "other_bytes", memory->other);
 }
 
-static void add_rank(cJSON *list, const struct hd_run_rank *rank)
+static void run_json_add_rank(cJSON *list, const struct hd_run_rank *rank)
 {
     cJSON *const item = hd_json_object(list, NULL);
 
@@ -153,8 +154,8 @@ static void add_rank(cJSON *list, const struct hd_run_rank *rank)
     hd_json_number(item, "resident_wait_seconds", rank->resident_wait_seconds);
     hd_json_u64(item, "peak_payload_slots", rank->peak_payload_slots);
     hd_json_u64(item, "peak_bytes", rank->peak_bytes);
-    add_memory(item, "memory_planned", &rank->planned);
-    add_memory(item, "memory_measured", &rank->measured);
+    run_json_add_memory(item, "memory_planned", &rank->planned);
+    run_json_add_memory(item, "memory_measured", &rank->measured);
     hd_json_u64(item, "settled_bytes", rank->settled_bytes);
     hd_json_u64(item, "held_bytes", rank->held_bytes);
     hd_json_u64(item, "resident_peak_bytes", rank->resident_peak_bytes);
@@ -166,18 +167,18 @@ static void add_rank(cJSON *list, const struct hd_run_rank *rank)
     }
 }
 
-static void add_ranks(cJSON *root, const struct hd_run_record *record)
+static void run_json_add_ranks(cJSON *root, const struct hd_run_record *record)
 {
     cJSON *const list = hd_json_array(root, "ranks");
 
     for (uint32_t i = 0; record->ranks != NULL && i < record->rank_count; i++) {
-        add_rank(list, &record->ranks[i]);
+        run_json_add_rank(list, &record->ranks[i]);
     }
 }
 
 /* --- how it went ------------------------------------------------------------------------------ */
 
-static int compare_numbers(const void *left, const void *right)
+static int run_json_compare_numbers(const void *left, const void *right)
 {
     const double first = *(const double *)left, second = *(const double *)right;
     return (first > second) - (first < second);
@@ -197,7 +198,7 @@ void hd_run_speed(const double *step_seconds, uint32_t step_count, uint64_t step
     double *const sorted = malloc(count * sizeof *sorted);
     assert(sorted != NULL);
     memcpy(sorted, step_seconds + skipped, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, compare_numbers);
+    qsort(sorted, count, sizeof *sorted, run_json_compare_numbers);
     for (uint32_t i = 0; i < count; i++) {
         sum += sorted[i];
     }
@@ -208,13 +209,13 @@ void hd_run_speed(const double *step_seconds, uint32_t step_count, uint64_t step
     free(sorted);
 }
 
-static void add_result(cJSON *root, const struct hd_run_record *record)
+static void run_json_add_result(cJSON *root, const struct hd_run_record *record)
 {
     struct hd_run_speed speed;
 
     hd_run_speed(record->step_seconds, record->step_count, record->step_tokens, &speed);
-    add_numbers(root, "losses", record->losses, record->step_count);
-    add_numbers(root, "grad_norms", record->grad_norms, record->step_count);
+    run_json_add_numbers(root, "losses", record->losses, record->step_count);
+    run_json_add_numbers(root, "grad_norms", record->grad_norms, record->step_count);
     hd_json_text(root, "parameters_hash", record->parameters_hash);
     hd_json_number(root, "tokens_per_second", speed.tokens_per_second);
     cJSON *const seconds = hd_json_object(root, "step_seconds");
@@ -227,7 +228,8 @@ static void add_result(cJSON *root, const struct hd_run_record *record)
     hd_json_number(bubble, "measured", record->bubble_measured);
 }
 
-static void add_transfers(cJSON *parent, const char *key, const struct hd_run_transfers *row)
+static void run_json_add_transfers(cJSON *parent, const char *key,
+                                   const struct hd_run_transfers *row)
 {
     cJSON *const item = hd_json_object(parent, key);
 
@@ -236,7 +238,7 @@ static void add_transfers(cJSON *parent, const char *key, const struct hd_run_tr
     hd_json_number(item, "exposed_seconds", row->exposed_seconds);
 }
 
-static void add_overlap(cJSON *root, const struct hd_run_overlap *overlap)
+static void run_json_add_overlap(cJSON *root, const struct hd_run_overlap *overlap)
 {
     static const char *const names[HD_HANDOFF_CLASS_COUNT] = {"local", "hidden", "exposed"};
     cJSON *const efficiency = hd_json_object(root, "overlap_efficiency");
@@ -247,8 +249,8 @@ static void add_overlap(cJSON *root, const struct hd_run_overlap *overlap)
     for (unsigned i = 0; i < HD_HANDOFF_CLASS_COUNT; i++) {
         cJSON *const item = hd_json_object(handoffs, names[i]);
         hd_json_u64(item, "count", overlap->counts[i]);
-        add_transfers(item, "costed", &overlap->costed[i]);
-        add_transfers(item, "measured", &overlap->measured[i]);
+        run_json_add_transfers(item, "costed", &overlap->costed[i]);
+        run_json_add_transfers(item, "measured", &overlap->measured[i]);
     }
     cJSON *const transfers = hd_json_object(root, "transfers");
     hd_json_u64(transfers, "steps", overlap->step_count);
@@ -257,7 +259,7 @@ static void add_overlap(cJSON *root, const struct hd_run_overlap *overlap)
     hd_json_number(transfers, "hidden_as_costed", overlap->kept);
 }
 
-static void add_clocks(cJSON *root, const struct hd_run_record *record)
+static void run_json_add_clocks(cJSON *root, const struct hd_run_record *record)
 {
     cJSON *const list = hd_json_array(root, "clocks");
 
@@ -271,7 +273,7 @@ static void add_clocks(cJSON *root, const struct hd_run_record *record)
     }
 }
 
-static cJSON *document(const struct hd_run_record *record)
+static cJSON *run_json_document(const struct hd_run_record *record)
 {
     cJSON *const root = hd_json_new();
 
@@ -279,21 +281,21 @@ static cJSON *document(const struct hd_run_record *record)
     hd_json_text(root, "commit", HD_COMMIT);
     hd_json_text(root, "command_line", record->command_line);
     hd_json_text(root, "started", record->started);
-    add_texts(root, "hosts", record->hosts, record->host_count);
+    run_json_add_texts(root, "hosts", record->hosts, record->host_count);
     hd_json_text(root, "cpu", record->cpu);
-    add_texts(root, "devices", record->devices, record->device_count);
+    run_json_add_texts(root, "devices", record->devices, record->device_count);
     hd_json_text(root, "compiler", HD_COMPILER);
-    add_libraries(root, record);
-    add_environment(root);
+    run_json_add_libraries(root, record);
+    run_json_add_environment(root);
     cJSON *const corpus = hd_json_object(root, "corpus");
     hd_json_text(corpus, "path", record->corpus_path);
     hd_json_u64(corpus, "bytes", record->corpus_bytes);
     hd_json_text(corpus, "sha256", record->corpus_sha256);
-    add_plan(root, record);
-    add_result(root, record);
-    add_overlap(root, &record->overlap);
-    add_clocks(root, record);
-    add_ranks(root, record);
+    run_json_add_plan(root, record);
+    run_json_add_result(root, record);
+    run_json_add_overlap(root, &record->overlap);
+    run_json_add_clocks(root, record);
+    run_json_add_ranks(root, record);
     if (record->is_finished) {
         hd_json_i64(root, "exit", record->exit_code);
     } else {
@@ -311,7 +313,7 @@ hd_status hd_run_json_write(const struct hd_rundir *rundir, const struct hd_run_
     if (status != HD_OK) {
         return status;
     }
-    cJSON *const root = document(record);
+    cJSON *const root = run_json_document(record);
     hd_json_print(root, stream); /* commit asks the stream */
     hd_json_free(root);
     return hd_rundir_commit(rundir, "run.json", stream, problem);

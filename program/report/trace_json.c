@@ -25,36 +25,37 @@ struct writer {
     struct hd_trace_leases leases;
 };
 
-static int is_of_channel(const struct hd_trace_record *record)
+static int trace_json_is_of_channel(const struct hd_trace_record *record)
 {
     return record->kind == HD_TRACE_TRANSFER || record->kind == HD_TRACE_RESIDENT;
 }
 
 /* 0 is the rank's own, then one per channel. */
-static uint32_t track_of(const struct hd_trace_record *record)
+static uint32_t trace_json_track_of(const struct hd_trace_record *record)
 {
-    return is_of_channel(record) ? record->channel + 1 : 0;
+    return trace_json_is_of_channel(record) ? record->channel + 1 : 0;
 }
 
-static uint64_t end_of(const struct hd_trace_record *record)
+static uint64_t trace_json_end_of(const struct hd_trace_record *record)
 {
     return record->end_ns > record->begin_ns ? record->end_ns : record->begin_ns;
 }
 
-static int order(uint64_t left, uint64_t right)
+static int trace_json_order(uint64_t left, uint64_t right)
 {
     return (left > right) - (left < right);
 }
 
 /* By rank, track, begin, end, then as given: one order for equal input. */
-static int compare_records(const void *left, const void *right)
+static int trace_json_compare_records(const void *left, const void *right)
 {
     const struct hd_trace_record *const first = *(const struct hd_trace_record *const *)left;
     const struct hd_trace_record *const second = *(const struct hd_trace_record *const *)right;
-    const int orders[] = {
-        order(first->rank, second->rank), order(track_of(first), track_of(second)),
-        order(first->begin_ns, second->begin_ns), order(end_of(first), end_of(second)),
-        order((uintptr_t)first, (uintptr_t)second)};
+    const int orders[] = {trace_json_order(first->rank, second->rank),
+                          trace_json_order(trace_json_track_of(first), trace_json_track_of(second)),
+                          trace_json_order(first->begin_ns, second->begin_ns),
+                          trace_json_order(trace_json_end_of(first), trace_json_end_of(second)),
+                          trace_json_order((uintptr_t)first, (uintptr_t)second)};
 
     for (unsigned i = 0; i < sizeof orders / sizeof orders[0]; i++) {
         if (orders[i] != 0) {
@@ -64,32 +65,32 @@ static int compare_records(const void *left, const void *right)
     return 0;
 }
 
-static void begin_event(struct writer *writer)
+static void trace_json_begin_event(struct writer *writer)
 {
     fputs(writer->event_count++ == 0 ? "\n" : ",\n", writer->stream);
 }
 
 /* {"ph": "M", ..} that names a process, or a thread of it; sorted as they are numbered. */
-static void write_name(struct writer *writer, uint32_t rank, const struct lane *lane,
-                       const char *name)
+static void trace_json_write_name(struct writer *writer, uint32_t rank, const struct lane *lane,
+                                  const char *name)
 {
     const char *const what = lane != NULL ? "thread" : "process";
     const uint32_t thread = lane != NULL ? lane->thread : 0;
     const uint32_t place = lane != NULL ? thread : rank;
 
-    begin_event(writer);
+    trace_json_begin_event(writer);
     fprintf(writer->stream,
             "{\"ph\": \"M\", \"pid\": %u, \"tid\": %u, \"name\": \"%s_name\", \"args\": {\"name\": "
             "\"%s\"}}",
             rank, thread, what, name);
-    begin_event(writer);
+    trace_json_begin_event(writer);
     fprintf(writer->stream,
             "{\"ph\": \"M\", \"pid\": %u, \"tid\": %u, \"name\": \"%s_sort_index\", \"args\": "
             "{\"sort_index\": %u}}",
             rank, thread, what, place);
 }
 
-static void name_track(const struct writer *writer, uint32_t track, char text[64])
+static void trace_json_name_track(const struct writer *writer, uint32_t track, char text[64])
 {
     const uint32_t number = writer->lane_count; /* of this lane on its track, from 1 */
     char more[16] = "";
@@ -108,7 +109,7 @@ static void name_track(const struct writer *writer, uint32_t track, char text[64
 }
 
 /* The first lane of the track that is free again; a new one if none is. */
-static struct lane *lane_for(struct writer *writer, const struct hd_trace_record *record)
+static struct lane *trace_json_lane_for(struct writer *writer, const struct hd_trace_record *record)
 {
     char name[64];
 
@@ -119,12 +120,12 @@ static struct lane *lane_for(struct writer *writer, const struct hd_trace_record
     }
     struct lane *const lane = &writer->lanes[writer->lane_count++];
     lane->thread = ++writer->thread_count;
-    name_track(writer, track_of(record), name);
-    write_name(writer, record->rank, lane, name);
+    trace_json_name_track(writer, trace_json_track_of(record), name);
+    trace_json_write_name(writer, record->rank, lane, name);
     return lane;
 }
 
-static void name_span(const struct hd_trace_record *record, char text[64])
+static void trace_json_name_span(const struct hd_trace_record *record, char text[64])
 {
     static const char *const heads[] = {[HD_TRACE_COMPUTE] = "",
                                         [HD_TRACE_EXPOSED_WAIT] = "wait ",
@@ -142,15 +143,15 @@ static void name_span(const struct hd_trace_record *record, char text[64])
 }
 
 /* Nanoseconds as the format's microseconds. */
-static void write_time(struct writer *writer, const char *key, uint64_t time_ns)
+static void trace_json_write_time(struct writer *writer, const char *key, uint64_t time_ns)
 {
     fprintf(writer->stream, ", \"%s\": %llu.%03u", key, (unsigned long long)(time_ns / 1000),
             (unsigned)(time_ns % 1000));
 }
 
 /* One end of an arrow, bound to the span around `at_ns` on the same track. */
-static void write_arrow(struct writer *writer, const struct hd_trace_record *record,
-                        const struct lane *lane, const char *phase)
+static void trace_json_write_arrow(struct writer *writer, const struct hd_trace_record *record,
+                                   const struct lane *lane, const char *phase)
 {
     const uint32_t link = phase[0] == 's' ? hd_trace_link_out(&writer->links, record)
                           : phase[0] == 'f'
@@ -165,63 +166,63 @@ static void write_arrow(struct writer *writer, const struct hd_trace_record *rec
     if (phase[0] == 's' && record->end_ns > record->begin_ns) {
         at_ns = record->end_ns - 1;
     }
-    begin_event(writer);
+    trace_json_begin_event(writer);
     fprintf(writer->stream,
             "{\"ph\": \"%s\", \"pid\": %u, \"tid\": %u, \"name\": \"handoff\", \"cat\": "
             "\"handoff\", \"id\": %u%s",
             phase, record->rank, lane->thread, link, phase[0] == 'f' ? ", \"bp\": \"e\"" : "");
-    write_time(writer, "ts", at_ns - writer->origin_ns);
+    trace_json_write_time(writer, "ts", at_ns - writer->origin_ns);
     fputc('}', writer->stream);
 }
 
 /* Producer, transfer, consumer: one arrow a handoff. */
-static void write_arrows(struct writer *writer, const struct hd_trace_record *record,
-                         const struct lane *lane)
+static void trace_json_write_arrows(struct writer *writer, const struct hd_trace_record *record,
+                                    const struct lane *lane)
 {
-    write_arrow(writer, record, lane, "s");
-    write_arrow(writer, record, lane, "t");
-    write_arrow(writer, record, lane, "f");
+    trace_json_write_arrow(writer, record, lane, "s");
+    trace_json_write_arrow(writer, record, lane, "t");
+    trace_json_write_arrow(writer, record, lane, "f");
 }
 
 /* A counter of a rank: of one stage's slots, or of all its copies. */
-static void write_counter(struct writer *writer, const struct hd_trace_lease *lease,
-                          const char *name, uint32_t value)
+static void trace_json_write_counter(struct writer *writer, const struct hd_trace_lease *lease,
+                                     const char *name, uint32_t value)
 {
-    begin_event(writer);
+    trace_json_begin_event(writer);
     fprintf(writer->stream, "{\"ph\": \"C\", \"pid\": %u, \"name\": \"%s\"", lease->rank, name);
-    write_time(writer, "ts", lease->at_ns - writer->origin_ns);
+    trace_json_write_time(writer, "ts", lease->at_ns - writer->origin_ns);
     fprintf(writer->stream, ", \"args\": {\"held\": %u}}", value);
 }
 
-static void write_counters(struct writer *writer)
+static void trace_json_write_counters(struct writer *writer)
 {
     char name[64];
 
     for (uint32_t i = 0; i < writer->leases.count; i++) {
         const struct hd_trace_lease *const lease = &writer->leases.leases[i];
         snprintf(name, sizeof name, "leases of stage %u", lease->stage);
-        write_counter(writer, lease, name, lease->held);
-        write_counter(writer, lease, "copies", lease->copies);
+        trace_json_write_counter(writer, lease, name, lease->held);
+        trace_json_write_counter(writer, lease, "copies", lease->copies);
     }
 }
 
-static void write_span(struct writer *writer, const struct hd_trace_record *record)
+static void trace_json_write_span(struct writer *writer, const struct hd_trace_record *record)
 {
     static const char *const categories[] = {"compute",  "exposed_wait", "credit_wait",
                                              "transfer", "collective",   "optimizer",
                                              "launch",   "resident_wait"};
     static const char *const unknown[] = {"", "begin", "end", "begin and end"};
-    struct lane *const lane = lane_for(writer, record);
+    struct lane *const lane = trace_json_lane_for(writer, record);
     char name[64];
 
-    lane->end_ns = end_of(record);
-    name_span(record, name);
-    begin_event(writer);
+    lane->end_ns = trace_json_end_of(record);
+    trace_json_name_span(record, name);
+    trace_json_begin_event(writer);
     fprintf(writer->stream,
             "{\"ph\": \"X\", \"pid\": %u, \"tid\": %u, \"name\": \"%s\", \"cat\": \"%s\"",
             record->rank, lane->thread, name, categories[record->kind]);
-    write_time(writer, "ts", record->begin_ns - writer->origin_ns);
-    write_time(writer, "dur", end_of(record) - record->begin_ns);
+    trace_json_write_time(writer, "ts", record->begin_ns - writer->origin_ns);
+    trace_json_write_time(writer, "dur", trace_json_end_of(record) - record->begin_ns);
     fprintf(writer->stream, ", \"args\": {\"step\": %u", record->step);
     if (record->kind != HD_TRACE_COLLECTIVE && record->kind != HD_TRACE_OPTIMIZER) {
         fprintf(writer->stream, ", \"stage\": %u, \"microbatch\": %u, \"bytes\": %llu",
@@ -231,32 +232,34 @@ static void write_span(struct writer *writer, const struct hd_trace_record *reco
         fprintf(writer->stream, ", \"unknown\": \"%s\"", unknown[record->unknown]);
     }
     fputs("}}", writer->stream);
-    write_arrows(writer, record, lane);
+    trace_json_write_arrows(writer, record, lane);
 }
 
-static void write_events(struct writer *writer, const struct hd_trace_record *const *sorted)
+static void trace_json_write_events(struct writer *writer,
+                                    const struct hd_trace_record *const *sorted)
 {
     char name[64];
 
     for (uint32_t rank = 0; rank < writer->trace->rank_count; rank++) {
         snprintf(name, sizeof name, "rank %u", rank);
-        write_name(writer, rank, NULL, name);
+        trace_json_write_name(writer, rank, NULL, name);
     }
     for (uint32_t i = 0; i < writer->trace->record_count; i++) {
         const int is_new_rank = i == 0 || sorted[i]->rank != sorted[i - 1]->rank;
         if (is_new_rank) {
             writer->thread_count = 0;
         }
-        if (is_new_rank || track_of(sorted[i]) != track_of(sorted[i - 1])) {
+        if (is_new_rank || trace_json_track_of(sorted[i]) != trace_json_track_of(sorted[i - 1])) {
             writer->lane_count = 0;
         }
-        write_span(writer, sorted[i]);
+        trace_json_write_span(writer, sorted[i]);
     }
-    write_counters(writer);
+    trace_json_write_counters(writer);
 }
 
 /* Checks what the writer relies on, and finds the earliest begin. */
-static uint64_t index_records(const struct hd_trace *trace, const struct hd_trace_record **sorted)
+static uint64_t trace_json_index_records(const struct hd_trace *trace,
+                                         const struct hd_trace_record **sorted)
 {
     uint64_t origin_ns = UINT64_MAX;
 
@@ -264,16 +267,17 @@ static uint64_t index_records(const struct hd_trace *trace, const struct hd_trac
         const struct hd_trace_record *const record = &trace->records[i];
         assert(record->rank < trace->rank_count && record->kind <= HD_TRACE_RESIDENT);
         assert(record->unknown <= (HD_TRACE_BEGIN_UNKNOWN | HD_TRACE_END_UNKNOWN));
-        assert(!is_of_channel(record) || record->channel < trace->channel_count);
+        assert(!trace_json_is_of_channel(record) || record->channel < trace->channel_count);
         sorted[i] = record;
         origin_ns = record->begin_ns < origin_ns ? record->begin_ns : origin_ns;
     }
-    qsort(sorted, trace->record_count, sizeof *sorted, compare_records);
+    qsort(sorted, trace->record_count, sizeof *sorted, trace_json_compare_records);
     return origin_ns;
 }
 
-static hd_status write_file(const struct hd_rundir *rundir, struct writer *writer,
-                            const struct hd_trace_record *const *sorted, struct hd_problem *problem)
+static hd_status trace_json_write_file(const struct hd_rundir *rundir, struct writer *writer,
+                                       const struct hd_trace_record *const *sorted,
+                                       struct hd_problem *problem)
 {
     const hd_status status = hd_rundir_open(rundir, "trace.json", &writer->stream, problem);
 
@@ -281,7 +285,7 @@ static hd_status write_file(const struct hd_rundir *rundir, struct writer *write
         return status;
     }
     fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [", writer->stream);
-    write_events(writer, sorted);
+    trace_json_write_events(writer, sorted);
     fputs("\n]}\n", writer->stream);
     return hd_rundir_commit(rundir, "trace.json", writer->stream, problem);
 }
@@ -297,8 +301,8 @@ hd_status hd_trace_json_write(const struct hd_rundir *rundir, const struct hd_tr
     if (sorted != NULL && writer.lanes != NULL &&
         hd_trace_links_create(&writer.links, trace) == HD_OK &&
         hd_trace_leases_create(&writer.leases, trace) == HD_OK) {
-        writer.origin_ns = index_records(trace, sorted);
-        status = write_file(rundir, &writer, sorted, problem);
+        writer.origin_ns = trace_json_index_records(trace, sorted);
+        status = trace_json_write_file(rundir, &writer, sorted, problem);
     } else {
         status =
             hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* A release comes before what takes the slot at the same moment. */
-static int compare_leases(const void *left, const void *right)
+static int trace_leases_compare_leases(const void *left, const void *right)
 {
     const struct hd_trace_lease *const first = left, *const second = right;
     const uint64_t pairs[][2] = {{first->rank, second->rank},
@@ -22,13 +22,13 @@ static int compare_leases(const void *left, const void *right)
 }
 
 /* An input gradient gives nothing back: its W follows. */
-static int changes_lease(const struct hd_trace_record *record)
+static int trace_leases_changes_lease(const struct hd_trace_record *record)
 {
     return record->kind == HD_TRACE_COMPUTE && record->action != HD_BACKWARD_INPUT;
 }
 
 /* Runs through time and counts; a release whose forward is not in the trace changes nothing. */
-static void count_held(struct hd_trace_leases *leases, uint32_t *held)
+static void trace_leases_count_held(struct hd_trace_leases *leases, uint32_t *held)
 {
     uint32_t copies = 0;
 
@@ -57,7 +57,7 @@ hd_status hd_trace_leases_create(struct hd_trace_leases *leases, const struct hd
 
     for (uint32_t i = 0; made.leases != NULL && i < trace->record_count; i++) {
         const struct hd_trace_record *const record = &trace->records[i];
-        if (changes_lease(record)) {
+        if (trace_leases_changes_lease(record)) {
             const uint32_t is_release = record->action != HD_FORWARD;
             made.leases[made.count++] = (struct hd_trace_lease){
                 .at_ns = is_release && record->end_ns > record->begin_ns ? record->end_ns
@@ -75,8 +75,8 @@ hd_status hd_trace_leases_create(struct hd_trace_leases *leases, const struct hd
         free(held);
         return HD_NO_MEMORY;
     }
-    qsort(made.leases, made.count, sizeof *made.leases, compare_leases);
-    count_held(&made, held);
+    qsort(made.leases, made.count, sizeof *made.leases, trace_leases_compare_leases);
+    trace_leases_count_held(&made, held);
     free(held);
     *leases = made;
     return HD_OK;

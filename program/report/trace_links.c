@@ -6,7 +6,7 @@
 
 enum { PRODUCER = 1, TRANSFER = 2, CONSUMER = 4, WHOLE = 7 };
 
-static int compare_links(const void *left, const void *right)
+static int trace_links_compare_links(const void *left, const void *right)
 {
     const struct hd_trace_link *const first = left, *const second = right;
     const uint32_t pairs[][2] = {{first->step, second->step},
@@ -22,8 +22,8 @@ static int compare_links(const void *left, const void *right)
     return 0;
 }
 
-static struct hd_trace_link link_over(const struct hd_trace_record *record, uint32_t direction,
-                                      uint32_t boundary)
+static struct hd_trace_link trace_links_link_over(const struct hd_trace_record *record,
+                                                  uint32_t direction, uint32_t boundary)
 {
     return (struct hd_trace_link){.step = record->step,
                                   .direction = direction,
@@ -33,7 +33,7 @@ static struct hd_trace_link link_over(const struct hd_trace_record *record, uint
 
 /* An activation goes over the boundary of its stage's number, a gradient over the one below; W
    neither sends nor receives. */
-static int find_out(const struct hd_trace_record *record, struct hd_trace_link *link)
+static int trace_links_find_out(const struct hd_trace_record *record, struct hd_trace_link *link)
 {
     const int is_backward = record->action == HD_BACKWARD || record->action == HD_BACKWARD_INPUT;
 
@@ -41,12 +41,12 @@ static int find_out(const struct hd_trace_record *record, struct hd_trace_link *
         (!is_backward && record->action != HD_FORWARD)) {
         return 0;
     }
-    *link = is_backward ? link_over(record, HD_BACKWARD, record->stage - 1)
-                        : link_over(record, HD_FORWARD, record->stage);
+    *link = is_backward ? trace_links_link_over(record, HD_BACKWARD, record->stage - 1)
+                        : trace_links_link_over(record, HD_FORWARD, record->stage);
     return 1;
 }
 
-static int find_in(const struct hd_trace_record *record, struct hd_trace_link *link)
+static int trace_links_find_in(const struct hd_trace_record *record, struct hd_trace_link *link)
 {
     const int is_backward = record->action == HD_BACKWARD || record->action == HD_BACKWARD_INPUT;
 
@@ -54,45 +54,47 @@ static int find_in(const struct hd_trace_record *record, struct hd_trace_link *l
         (!is_backward && record->action != HD_FORWARD)) {
         return 0;
     }
-    *link = is_backward ? link_over(record, HD_BACKWARD, record->stage)
-                        : link_over(record, HD_FORWARD, record->stage - 1);
+    *link = is_backward ? trace_links_link_over(record, HD_BACKWARD, record->stage)
+                        : trace_links_link_over(record, HD_FORWARD, record->stage - 1);
     return 1;
 }
 
-static int find_transfer(const struct hd_trace *trace, const struct hd_trace_record *record,
-                         struct hd_trace_link *link)
+static int trace_links_find_transfer(const struct hd_trace *trace,
+                                     const struct hd_trace_record *record,
+                                     struct hd_trace_link *link)
 {
     if (record->kind != HD_TRACE_TRANSFER) {
         return 0;
     }
     const struct hd_trace_channel *const channel = &trace->channels[record->channel];
-    *link = link_over(record, channel->direction, channel->boundary);
+    *link = trace_links_link_over(record, channel->direction, channel->boundary);
     return 1;
 }
 
-static struct hd_trace_link *search(const struct hd_trace_links *links,
-                                    const struct hd_trace_link *link)
+static struct hd_trace_link *trace_links_search(const struct hd_trace_links *links,
+                                                const struct hd_trace_link *link)
 {
-    return bsearch(link, links->links, links->count, sizeof *link, compare_links);
+    return bsearch(link, links->links, links->count, sizeof *link, trace_links_compare_links);
 }
 
-static void mark(const struct hd_trace_links *links, const struct hd_trace_link *link,
-                 uint32_t part)
+static void trace_links_mark(const struct hd_trace_links *links, const struct hd_trace_link *link,
+                             uint32_t part)
 {
-    struct hd_trace_link *const found = search(links, link);
+    struct hd_trace_link *const found = trace_links_search(links, link);
     if (found != NULL) {
         found->parts |= part;
     }
 }
 
 /* Keeps one of each. */
-static void sort_links(struct hd_trace_links *links)
+static void trace_links_sort_links(struct hd_trace_links *links)
 {
     uint32_t kept = 0;
 
-    qsort(links->links, links->count, sizeof *links->links, compare_links);
+    qsort(links->links, links->count, sizeof *links->links, trace_links_compare_links);
     for (uint32_t i = 0; i < links->count; i++) {
-        if (kept == 0 || compare_links(&links->links[kept - 1], &links->links[i]) != 0) {
+        if (kept == 0 ||
+            trace_links_compare_links(&links->links[kept - 1], &links->links[i]) != 0) {
             links->links[kept++] = links->links[i];
         }
     }
@@ -109,18 +111,18 @@ hd_status hd_trace_links_create(struct hd_trace_links *links, const struct hd_tr
         return HD_NO_MEMORY;
     }
     for (uint32_t i = 0; i < trace->record_count; i++) {
-        if (find_transfer(trace, &trace->records[i], &link)) {
+        if (trace_links_find_transfer(trace, &trace->records[i], &link)) {
             link.parts = TRANSFER;
             made.links[made.count++] = link;
         }
     }
-    sort_links(&made);
+    trace_links_sort_links(&made);
     for (uint32_t i = 0; i < trace->record_count; i++) {
-        if (find_out(&trace->records[i], &link)) {
-            mark(&made, &link, PRODUCER);
+        if (trace_links_find_out(&trace->records[i], &link)) {
+            trace_links_mark(&made, &link, PRODUCER);
         }
-        if (find_in(&trace->records[i], &link)) {
-            mark(&made, &link, CONSUMER);
+        if (trace_links_find_in(&trace->records[i], &link)) {
+            trace_links_mark(&made, &link, CONSUMER);
         }
     }
     *links = made;
@@ -133,9 +135,10 @@ void hd_trace_links_finish(struct hd_trace_links *links)
     *links = (struct hd_trace_links){0};
 }
 
-static uint32_t number_of(const struct hd_trace_links *links, const struct hd_trace_link *link)
+static uint32_t trace_links_number_of(const struct hd_trace_links *links,
+                                      const struct hd_trace_link *link)
 {
-    const struct hd_trace_link *const found = search(links, link);
+    const struct hd_trace_link *const found = trace_links_search(links, link);
     return found != NULL && found->parts == WHOLE ? (uint32_t)(found - links->links)
                                                   : HD_TRACE_NO_LINK;
 }
@@ -143,18 +146,21 @@ static uint32_t number_of(const struct hd_trace_links *links, const struct hd_tr
 uint32_t hd_trace_link_out(const struct hd_trace_links *links, const struct hd_trace_record *record)
 {
     struct hd_trace_link link;
-    return find_out(record, &link) ? number_of(links, &link) : HD_TRACE_NO_LINK;
+    return trace_links_find_out(record, &link) ? trace_links_number_of(links, &link)
+                                               : HD_TRACE_NO_LINK;
 }
 
 uint32_t hd_trace_link_in(const struct hd_trace_links *links, const struct hd_trace_record *record)
 {
     struct hd_trace_link link;
-    return find_in(record, &link) ? number_of(links, &link) : HD_TRACE_NO_LINK;
+    return trace_links_find_in(record, &link) ? trace_links_number_of(links, &link)
+                                              : HD_TRACE_NO_LINK;
 }
 
 uint32_t hd_trace_link_of(const struct hd_trace_links *links, const struct hd_trace *trace,
                           const struct hd_trace_record *record)
 {
     struct hd_trace_link link;
-    return find_transfer(trace, record, &link) ? number_of(links, &link) : HD_TRACE_NO_LINK;
+    return trace_links_find_transfer(trace, record, &link) ? trace_links_number_of(links, &link)
+                                                           : HD_TRACE_NO_LINK;
 }

@@ -25,7 +25,7 @@ hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_lane *lane,
                            void *stream)
 {
     const struct cuda_library *cuda = &instance->cuda;
-    const uint64_t depth = lane->turn.channel->depth;
+    const uint64_t depth = lane->book.channel->depth;
 
     if (is_broken("stream_credit") && sequence >= depth) {
         (void)cuda->cuStreamWaitValue64(stream,
@@ -34,14 +34,14 @@ hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_lane *lane,
     }
     return ipc_runtime(
         instance, lane, "cudaEventRecord",
-        cuda->cudaEventRecord(lane->sends[sequence % lane->turn.slot_count].written, stream));
+        cuda->cudaEventRecord(lane->sends[sequence % lane->book.slot_count].written, stream));
 }
 
 hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
                    uint64_t signal)
 {
     const struct cuda_library *cuda = &instance->cuda;
-    const struct hd_channel *channel = lane->turn.channel;
+    const struct hd_channel *channel = lane->book.channel;
     struct ipc_send *send = &lane->sends[sequence % channel->send_depth];
     const int is_early = is_broken("signal_first") && sequence != TURN_WARM_UP;
 
@@ -76,8 +76,8 @@ hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_lane *lane,
 
 hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream)
 {
-    const int has_next = lane->turn.readable_count > lane->turn.released_count;
-    const uint64_t credit = lane->turn.released_count + (is_broken("early_credit") && has_next);
+    const int has_next = lane->book.readable_count > lane->book.released_count;
+    const uint64_t credit = lane->book.released_count + (is_broken("early_credit") && has_next);
 
     if (stream == NULL) {
         atomic_store(&lane->words->credit, credit);

@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int by_value(const void *left, const void *right)
+static int bench_by_value(const void *left, const void *right)
 {
     const double one = *(const double *)left, other = *(const double *)right;
     return (one > other) - (one < other);
 }
 
 /* The least value that `percent` of all do not exceed. */
-static double nearest_rank(const double *sorted, uint32_t count, uint32_t percent)
+static double bench_nearest_rank(const double *sorted, uint32_t count, uint32_t percent)
 {
     const uint64_t rank = ((uint64_t)count * percent + 99) / 100;
     return sorted[rank > 0 ? rank - 1 : 0];
@@ -30,10 +30,10 @@ void hd_bench_spread(double *values, uint32_t count, struct hd_bench_spread *spr
     if (count == 0) {
         return;
     }
-    qsort(values, count, sizeof *values, by_value);
-    spread->median = nearest_rank(values, count, 50);
+    qsort(values, count, sizeof *values, bench_by_value);
+    spread->median = bench_nearest_rank(values, count, 50);
     spread->min = values[0];
-    spread->p90 = nearest_rank(values, count, 90);
+    spread->p90 = bench_nearest_rank(values, count, 90);
 }
 
 void hd_bench_tail(double *values, uint32_t count, struct hd_bench_tail *tail)
@@ -43,10 +43,10 @@ void hd_bench_tail(double *values, uint32_t count, struct hd_bench_tail *tail)
     if (count == 0) {
         return;
     }
-    qsort(values, count, sizeof *values, by_value);
+    qsort(values, count, sizeof *values, bench_by_value);
     tail->min = values[0];
-    tail->p50 = nearest_rank(values, count, 50);
-    tail->p99 = nearest_rank(values, count, 99);
+    tail->p50 = bench_nearest_rank(values, count, 50);
+    tail->p99 = bench_nearest_rank(values, count, 99);
     tail->max = values[count - 1];
 }
 
@@ -70,7 +70,7 @@ double hd_bench_ratio(double left, double right)
 }
 
 /* The three parts of FIRST:LAST:xFACTOR; 0: it has another form. */
-static int read_parts(const char *text, uint64_t *first, uint64_t *last, uint64_t *factor)
+static int bench_read_parts(const char *text, uint64_t *first, uint64_t *last, uint64_t *factor)
 {
     char copy[128];
     char *rest = copy;
@@ -96,7 +96,7 @@ uint32_t hd_bench_sizes(const char *text, uint32_t count_max, uint64_t *sizes,
     uint32_t count = 0;
 
     reason[0] = '\0';
-    if (!read_parts(text, &first, &last, &factor) || first == 0 || factor < 2) {
+    if (!bench_read_parts(text, &first, &last, &factor) || first == 0 || factor < 2) {
         snprintf(reason, HD_BENCH_REASON_BYTES,
                  "%.60s is not FIRST:LAST:xFACTOR, of bytes above 0 and a factor of 2 or more",
                  text);

@@ -44,7 +44,7 @@ struct trial {
 
 /* --- how often ------------------------------------------------------------------------------- */
 
-static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+static uint64_t p2p_clamp(uint64_t value, uint64_t least, uint64_t most)
 {
     if (value < least) {
         return least;
@@ -52,7 +52,7 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
     return value < most ? value : most;
 }
 
-static uint32_t round_count(const struct hd_p2p_request *request)
+static uint32_t p2p_round_count(const struct hd_p2p_request *request)
 {
     return request->iterations > 0 && request->iterations < HD_P2P_ROUND_COUNT ? request->iterations
                                                                                : HD_P2P_ROUND_COUNT;
@@ -60,25 +60,26 @@ static uint32_t round_count(const struct hd_p2p_request *request)
 
 uint32_t hd_p2p_window(const struct hd_p2p_request *request, uint64_t bytes)
 {
-    return request->window > 0 ? request->window : (uint32_t)clamp(32 * MIB / bytes, 2, DEPTH_MAX);
+    return request->window > 0 ? request->window
+                               : (uint32_t)p2p_clamp(32 * MIB / bytes, 2, DEPTH_MAX);
 }
 
-static void choose(const struct hd_p2p_request *request, struct hd_p2p_row *row)
+static void p2p_choose(const struct hd_p2p_request *request, struct hd_p2p_row *row)
 {
-    const uint32_t rounds = round_count(request);
+    const uint32_t rounds = p2p_round_count(request);
     const uint32_t share = (request->iterations + rounds - 1) / rounds;
     const uint64_t round_bytes = request->lender.kernel != NULL ? DEVICE_ROUND_BYTES : 64 * MIB;
 
     row->window = hd_p2p_window(request, row->bytes);
     row->depth = row->window > 1 ? row->window : 2;
-    row->latency_count = share > 0 ? share : (uint32_t)clamp(32 * MIB / row->bytes, 2, 512);
-    row->stream_count = share > 0 ? share : (uint32_t)clamp(round_bytes / row->bytes, 4, 2048);
+    row->latency_count = share > 0 ? share : (uint32_t)p2p_clamp(32 * MIB / row->bytes, 2, 512);
+    row->stream_count = share > 0 ? share : (uint32_t)p2p_clamp(round_bytes / row->bytes, 4, 2048);
 }
 
 /* --- one size -------------------------------------------------------------------------------- */
 
-static hd_status open_line(struct trial *trial, const struct hd_line_plugin *plugin,
-                           struct hd_line *line, struct hd_problem *problem)
+static hd_status p2p_open_line(struct trial *trial, const struct hd_line_plugin *plugin,
+                               struct hd_line *line, struct hd_problem *problem)
 {
     const int is_bare = line == &trial->series[trial->series_count - 1].bare_line;
 
@@ -94,24 +95,24 @@ static hd_status open_line(struct trial *trial, const struct hd_line_plugin *plu
     return hd_line_open(line, trial->rank, trial->instance++, problem);
 }
 
-static struct hd_line *bare_line(struct series *series)
+static struct hd_line *p2p_bare_line(struct series *series)
 {
     const struct hd_line_shape *shape = &series->line.shape;
     const int has_own = shape->depth > BARE_DEPTH && shape->device == NULL;
     return has_own ? &series->bare_line : &series->line;
 }
 
-static hd_status open_series(struct trial *trial, const struct hd_line_plugin *plugin,
-                             struct hd_p2p_side *side, struct hd_problem *problem)
+static hd_status p2p_open_series(struct trial *trial, const struct hd_line_plugin *plugin,
+                                 struct hd_p2p_side *side, struct hd_problem *problem)
 {
     struct series *series = &trial->series[trial->series_count++];
     struct hd_line *line = &series->line;
     const uint32_t capacity = trial->round_count * trial->row->latency_count;
 
     *series = (struct series){.side = side};
-    hd_status status = open_line(trial, plugin, line, problem);
-    if (status == HD_OK && bare_line(series) != line) {
-        status = open_line(trial, plugin, bare_line(series), problem);
+    hd_status status = p2p_open_line(trial, plugin, line, problem);
+    if (status == HD_OK && p2p_bare_line(series) != line) {
+        status = p2p_open_line(trial, plugin, p2p_bare_line(series), problem);
     }
     if (status != HD_OK) {
         return status;
@@ -134,7 +135,7 @@ static hd_status open_series(struct trial *trial, const struct hd_line_plugin *p
     return hd_line_blame(line, status, problem);
 }
 
-static hd_status open_all(struct trial *trial, struct hd_problem *problem)
+static hd_status p2p_open_all(struct trial *trial, struct hd_problem *problem)
 {
     const struct hd_p2p_request *request = trial->request;
     const struct hd_line_plugin raw = {.plugin = &hd_bench_raw};
@@ -146,17 +147,17 @@ static hd_status open_all(struct trial *trial, struct hd_problem *problem)
                               (unsigned long long)trial->row->bytes);
     }
     for (uint32_t i = 0; status == HD_OK && i < request->candidate_count; i++) {
-        status = open_series(trial, &request->candidates[i], &trial->row->sides[i], problem);
+        status = p2p_open_series(trial, &request->candidates[i], &trial->row->sides[i], problem);
     }
     if (status == HD_OK && trial->device != NULL) {
         status = hd_exchange_take(&trial->copies, trial->round_count * trial->row->latency_count);
     } else if (status == HD_OK && trial->has_raw) {
-        status = open_series(trial, &raw, &trial->row->raw, problem);
+        status = p2p_open_series(trial, &raw, &trial->row->raw, problem);
     }
     return status;
 }
 
-static hd_status close_all(struct trial *trial, struct hd_problem *problem)
+static hd_status p2p_close_all(struct trial *trial, struct hd_problem *problem)
 {
     hd_status status = HD_OK;
 
@@ -164,7 +165,7 @@ static hd_status close_all(struct trial *trial, struct hd_problem *problem)
         struct series *series = &trial->series[i];
         hd_exchange_give(&series->whole);
         hd_exchange_give(&series->bare);
-        if (status == HD_OK && bare_line(series) != &series->line) {
+        if (status == HD_OK && p2p_bare_line(series) != &series->line) {
             status = hd_line_close(&series->bare_line, problem);
         }
         if (status == HD_OK) {
@@ -177,7 +178,7 @@ static hd_status close_all(struct trial *trial, struct hd_problem *problem)
 }
 
 /* One turn of one line on a device. */
-static hd_status take_device_turn(struct trial *trial, struct series *series, uint32_t round)
+static hd_status p2p_take_device_turn(struct trial *trial, struct series *series, uint32_t round)
 {
     const struct hd_exchange latency = {.count = trial->row->latency_count};
     const struct hd_exchange stream = {.count = trial->row->stream_count,
@@ -191,7 +192,7 @@ static hd_status take_device_turn(struct trial *trial, struct series *series, ui
 }
 
 /* The yardstick's turn: rank 1 leaves the device alone meanwhile. */
-static hd_status take_copy_turn(struct trial *trial, uint32_t round, struct hd_problem *problem)
+static hd_status p2p_take_copy_turn(struct trial *trial, uint32_t round, struct hd_problem *problem)
 {
     struct hd_exchange_sample *sample = &trial->copies;
     const struct hd_bench_copies copies = {.bytes = trial->row->bytes,
@@ -214,12 +215,12 @@ static hd_status take_copy_turn(struct trial *trial, uint32_t round, struct hd_p
 }
 
 /* One turn of one transport: latency and stream, whole and bare. */
-static hd_status take_turn(struct trial *trial, struct series *series, uint32_t round)
+static hd_status p2p_take_turn(struct trial *trial, struct series *series, uint32_t round)
 {
     struct hd_exchange latency = {.count = trial->row->latency_count, .is_whole = 1};
 
     if (trial->device != NULL) {
-        return take_device_turn(trial, series, round);
+        return p2p_take_device_turn(trial, series, round);
     }
     struct hd_exchange stream = {.count = trial->row->stream_count,
                                  .window = trial->row->window,
@@ -229,7 +230,7 @@ static hd_status take_turn(struct trial *trial, struct series *series, uint32_t 
     hd_status status = hd_exchange_latency(&series->line, &latency, &series->whole);
     latency.is_whole = 0;
     if (status == HD_OK) {
-        status = hd_exchange_latency(bare_line(series), &latency, &series->bare);
+        status = hd_exchange_latency(p2p_bare_line(series), &latency, &series->bare);
     }
     if (status == HD_OK) {
         status = hd_exchange_stream(&series->line, &stream, &series->whole_gbytes[round]);
@@ -241,26 +242,26 @@ static hd_status take_turn(struct trial *trial, struct series *series, uint32_t 
     return status;
 }
 
-static int drives_ucx(const struct hd_line_plugin *plugin)
+static int p2p_drives_ucx(const struct hd_line_plugin *plugin)
 {
     const struct hd_plugin *carrier = plugin->inner != NULL ? plugin->inner : plugin->plugin;
     return strncmp(carrier->name, "ucx_", 4) == 0;
 }
 
 /* Beside each candidate that drives UCX; where none does, beside the first. */
-static int wants_perftest(const struct hd_p2p_request *request, uint32_t candidate)
+static int p2p_wants_perftest(const struct hd_p2p_request *request, uint32_t candidate)
 {
     int is_any = 0;
 
     for (uint32_t i = 0; i < request->candidate_count; i++) {
-        is_any |= drives_ucx(&request->candidates[i]);
+        is_any |= p2p_drives_ucx(&request->candidates[i]);
     }
-    return drives_ucx(&request->candidates[candidate]) || (!is_any && candidate == 0);
+    return p2p_drives_ucx(&request->candidates[candidate]) || (!is_any && candidate == 0);
 }
 
 /* The seal crosses with a message, so its yardstick carries as much; what counts are the message's
    own bytes. */
-static hd_status run_perftest(struct trial *trial, uint32_t candidate)
+static hd_status p2p_run_perftest(struct trial *trial, uint32_t candidate)
 {
     const struct hd_line_plugin *line = &trial->request->candidates[candidate];
     const struct hd_plugin *carrier = line->inner != NULL ? line->inner : line->plugin;
@@ -278,18 +279,18 @@ static hd_status run_perftest(struct trial *trial, uint32_t candidate)
     return hd_perftest_run(trial->rank, &request, &trial->row->sides[candidate].perftest);
 }
 
-static hd_status run_perftests(struct trial *trial)
+static hd_status p2p_run_perftests(struct trial *trial)
 {
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < trial->request->candidate_count; i++) {
-        status = wants_perftest(trial->request, i) ? run_perftest(trial, i) : HD_OK;
+        status = p2p_wants_perftest(trial->request, i) ? p2p_run_perftest(trial, i) : HD_OK;
     }
     return status;
 }
 
 /* What comes before the first round counts for nothing but its wrong messages. */
-static hd_status warm_up(struct trial *trial, struct series *series)
+static hd_status p2p_warm_up(struct trial *trial, struct series *series)
 {
     const uint32_t asked = trial->request->warmup;
     const struct hd_exchange latency = {.count = asked > 0 ? asked : trial->row->depth,
@@ -306,32 +307,32 @@ static hd_status warm_up(struct trial *trial, struct series *series)
 }
 
 /* Of the line that failed. */
-static hd_status blame(struct series *series, hd_status status, struct hd_problem *problem)
+static hd_status p2p_blame(struct series *series, hd_status status, struct hd_problem *problem)
 {
     const int is_bare = series->bare_line.failure.exit_code != 0;
     return hd_line_blame(is_bare ? &series->bare_line : &series->line, status, problem);
 }
 
-static hd_status measure(struct trial *trial, struct hd_problem *problem)
+static hd_status p2p_measure(struct trial *trial, struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < trial->series_count; i++) {
-        const hd_status status = warm_up(trial, &trial->series[i]);
+        const hd_status status = p2p_warm_up(trial, &trial->series[i]);
         if (status != HD_OK) {
-            return blame(&trial->series[i], status, problem);
+            return p2p_blame(&trial->series[i], status, problem);
         }
     }
     for (uint32_t round = 0; round < trial->round_count; round++) {
         for (uint32_t i = 0; i < trial->series_count; i++) {
-            const hd_status status = take_turn(trial, &trial->series[i], round);
+            const hd_status status = p2p_take_turn(trial, &trial->series[i], round);
             if (status != HD_OK) {
-                return blame(&trial->series[i], status, problem);
+                return p2p_blame(&trial->series[i], status, problem);
             }
         }
-        hd_status status = trial->device == NULL ? run_perftests(trial) : HD_OK;
+        hd_status status = trial->device == NULL ? p2p_run_perftests(trial) : HD_OK;
         if (status != HD_OK) {
-            return blame(&trial->series[0], status, problem);
+            return p2p_blame(&trial->series[0], status, problem);
         }
-        status = trial->device != NULL ? take_copy_turn(trial, round, problem) : HD_OK;
+        status = trial->device != NULL ? p2p_take_copy_turn(trial, round, problem) : HD_OK;
         if (status != HD_OK) {
             return status;
         }
@@ -340,7 +341,7 @@ static hd_status measure(struct trial *trial, struct hd_problem *problem)
 }
 
 /* Rank 1's counts, and the spreads of rank 0. */
-static hd_status conclude(struct trial *trial, struct series *series)
+static hd_status p2p_conclude(struct trial *trial, struct series *series)
 {
     struct hd_line *line = &series->line;
     const struct hd_line *bare = &series->bare_line;
@@ -363,18 +364,18 @@ static hd_status conclude(struct trial *trial, struct series *series)
     return HD_OK;
 }
 
-static hd_status measure_size(struct trial *trial, struct hd_problem *problem)
+static hd_status p2p_measure_size(struct trial *trial, struct hd_problem *problem)
 {
     struct hd_problem ending = {0};
-    hd_status status = open_all(trial, problem);
+    hd_status status = p2p_open_all(trial, problem);
 
     if (status == HD_OK) {
-        status = measure(trial, problem);
+        status = p2p_measure(trial, problem);
     }
     for (uint32_t i = 0; status == HD_OK && i < trial->series_count; i++) {
-        status = conclude(trial, &trial->series[i]);
+        status = p2p_conclude(trial, &trial->series[i]);
         if (status != HD_OK) {
-            return blame(&trial->series[i], status, problem);
+            return p2p_blame(&trial->series[i], status, problem);
         }
     }
     if (status != HD_OK) {
@@ -386,15 +387,15 @@ static hd_status measure_size(struct trial *trial, struct hd_problem *problem)
         hd_bench_spread(trial->copy_gbytes, trial->round_count, &copy->whole_gbytes);
     }
     trial->row->is_measured = 1;
-    return close_all(trial, &ending) == HD_OK
+    return p2p_close_all(trial, &ending) == HD_OK
                ? HD_OK
                : (*problem = ending, HD_SYSTEM); /* nothing was wrong before */
 }
 
 /* --- both ranks ------------------------------------------------------------------------------ */
 
-static hd_status measure_sizes(struct hd_bench_rank *rank, struct hd_p2p_result *result,
-                               struct hd_bench_device *device, struct hd_problem *problem)
+static hd_status p2p_measure_sizes(struct hd_bench_rank *rank, struct hd_p2p_result *result,
+                                   struct hd_bench_device *device, struct hd_problem *problem)
 {
     static struct trial trial;
     const struct hd_p2p_request *request = rank->context;
@@ -407,22 +408,22 @@ static hd_status measure_sizes(struct hd_bench_rank *rank, struct hd_p2p_result 
         for (uint32_t side = 0; side < HD_P2P_CANDIDATE_MAX; side++) {
             row->sides[side].perftest = (struct hd_perftest){.latency_us = NAN, .gbytes = NAN};
         }
-        choose(request, row);
+        p2p_choose(request, row);
         trial = (struct trial){.rank = rank,
                                .request = request,
                                .row = row,
                                .device = device,
                                .has_raw = result->has_raw,
-                               .round_count = round_count(request),
+                               .round_count = p2p_round_count(request),
                                .instance = instance};
-        status = measure_size(&trial, problem);
+        status = p2p_measure_size(&trial, problem);
         instance = trial.instance;
     }
     return status;
 }
 
 /* Rank 1 measures too, and nobody reads it. */
-static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
+static hd_status p2p_body(struct hd_bench_rank *rank, struct hd_problem *problem)
 {
     static struct hd_p2p_result unread;
     static struct hd_bench_device device;
@@ -441,7 +442,7 @@ static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
         snprintf(result->device, sizeof result->device, "%s", device.lent.about.effective);
     }
     if (status == HD_OK) {
-        status = measure_sizes(rank, result, has_device ? &device : NULL, problem);
+        status = p2p_measure_sizes(rank, result, has_device ? &device : NULL, problem);
     }
     if (status == HD_OK) {
         hd_bench_device_close(&device);
@@ -459,7 +460,7 @@ hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_resul
         .timeout_ns = (uint64_t)(request->timeout_s * 1e9),
         .has_own_cores = 1,
         .link = request->link,
-        .body = body,
+        .body = p2p_body,
     };
 
     assert(request->size_count > 0 && request->size_count <= HD_P2P_SIZE_MAX);

@@ -32,7 +32,7 @@ struct card {
     double value;
 };
 
-static int is_installed(void)
+static int perftest_is_installed(void)
 {
     const char *path = getenv("PATH");
     char file[512];
@@ -48,7 +48,7 @@ static int is_installed(void)
     return 0;
 }
 
-static uint16_t free_port(void)
+static uint16_t perftest_free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t bytes = sizeof address;
@@ -68,8 +68,8 @@ static uint16_t free_port(void)
 /* --- a child --------------------------------------------------------------------------------- */
 
 /* The value of one of the plugin's options; NULL: it has none of that name. */
-static const struct hd_option_value *option(const struct hd_perftest_request *request,
-                                            const char *name)
+static const struct hd_option_value *perftest_option(const struct hd_perftest_request *request,
+                                                     const char *name)
 {
     for (uint32_t i = 0; i < request->plugin->option_count; i++) {
         if (strcmp(request->plugin->options[i].name, name) == 0) {
@@ -80,11 +80,11 @@ static const struct hd_option_value *option(const struct hd_perftest_request *re
 }
 
 /* What ucx_tag and ucx_put ask of UCX. */
-static void set_environment(const struct hd_perftest_request *request)
+static void perftest_set_environment(const struct hd_perftest_request *request)
 {
-    const struct hd_option_value *tls = option(request, "tls");
-    const struct hd_option_value *rendezvous = option(request, "rendezvous_bytes");
-    const struct hd_option_value *element = option(request, "element_bytes");
+    const struct hd_option_value *tls = perftest_option(request, "tls");
+    const struct hd_option_value *rendezvous = perftest_option(request, "rendezvous_bytes");
+    const struct hd_option_value *element = perftest_option(request, "element_bytes");
     char text[32];
 
     setenv("UCX_MM_ERROR_HANDLING", "y", 1);
@@ -102,7 +102,7 @@ static void set_environment(const struct hd_perftest_request *request)
 }
 
 /* The child and the reading end of its output; -1: it could not be started. */
-static pid_t start(const struct hd_perftest_request *request, char **words, int *output)
+static pid_t perftest_start(const struct hd_perftest_request *request, char **words, int *output)
 {
     int ends[2];
 
@@ -113,7 +113,7 @@ static pid_t start(const struct hd_perftest_request *request, char **words, int 
     if (child == 0) {
         const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        set_environment(request);
+        perftest_set_environment(request);
         dup2(ends[1], STDOUT_FILENO);
         dup2(nothing, STDERR_FILENO);
         execvp(PROGRAM, words);
@@ -129,7 +129,7 @@ static pid_t start(const struct hd_perftest_request *request, char **words, int 
 }
 
 /* Reads to the end, or to the deadline, and reaps: the exit code, or -1. */
-static int collect(pid_t child, int output, uint64_t end_ns, char text[TEXT_BYTES])
+static int perftest_collect(pid_t child, int output, uint64_t end_ns, char text[TEXT_BYTES])
 {
     size_t length = 0;
     ssize_t got = 1;
@@ -159,7 +159,7 @@ static int collect(pid_t child, int output, uint64_t end_ns, char text[TEXT_BYTE
 /* --- a test ---------------------------------------------------------------------------------- */
 
 /* The last line of numbers: iterations, median latency, its mean, its total, MB/s, .. */
-static double read_value(const char *text, uint32_t is_latency)
+static double perftest_read_value(const char *text, uint32_t is_latency)
 {
     double value = NAN;
 
@@ -183,7 +183,7 @@ struct one_test {
 };
 
 /* The client comes when the server listens; until then it is refused at once, and tries again. */
-static double run_client(const struct one_test *test, uint16_t port)
+static double perftest_run_client(const struct one_test *test, uint16_t port)
 {
     const struct timespec pause = {0, RETRY_MS * (long)HD_MS_NS};
     char port_text[16], bytes[24], count[16], warmup[16], window[16], text[TEXT_BYTES];
@@ -205,22 +205,23 @@ static double run_client(const struct one_test *test, uint16_t port)
     snprintf(warmup, sizeof warmup, "%u", test->count / 10 + 1);
     snprintf(window, sizeof window, "%u", test->is_latency ? 1 : test->request->window);
     while (code != 0 && code != EXIT_MISSING && hd_now_ns() < test->deadline_ns) {
-        const pid_t child = start(test->request, words, &output);
-        code = child > 0 ? collect(child, output, test->deadline_ns, text) : EXIT_MISSING;
+        const pid_t child = perftest_start(test->request, words, &output);
+        code = child > 0 ? perftest_collect(child, output, test->deadline_ns, text) : EXIT_MISSING;
         if (code != 0) {
             nanosleep(&pause, NULL);
         }
     }
     const double share =
         (double)test->request->bytes / (double)(test->request->bytes + test->request->beside_bytes);
-    return code == 0 ? read_value(text, test->is_latency) * (test->is_latency ? 1 : share) : NAN;
+    return code == 0 ? perftest_read_value(text, test->is_latency) * (test->is_latency ? 1 : share)
+                     : NAN;
 }
 
 /* One test: rank 0 serves while rank 1 asks. */
-static hd_status run_test(const struct hd_bench_rank *rank, const struct one_test *test,
-                          double *value)
+static hd_status perftest_run_test(const struct hd_bench_rank *rank, const struct one_test *test,
+                                   double *value)
 {
-    const struct card mine = {.port = rank->rank == 0 ? free_port() : 0};
+    const struct card mine = {.port = rank->rank == 0 ? perftest_free_port() : 0};
     struct card theirs = {0}, end = {.is_over = 1, .value = NAN};
     char port_text[16];
     char *words[] = {PROGRAM, "-p", port_text, NULL};
@@ -235,23 +236,24 @@ static hd_status run_test(const struct hd_bench_rank *rank, const struct one_tes
     }
     if (rank->rank == 0) {
         snprintf(port_text, sizeof port_text, "%u", mine.port);
-        server = start(test->request, words, &output);
+        server = perftest_start(test->request, words, &output);
     } else {
-        end.value = run_client(test, theirs.port);
+        end.value = perftest_run_client(test, theirs.port);
     }
     status = hd_bench_swap(rank, &end, &theirs, sizeof end);
     if (server > 0) {
         if (isnan(theirs.value)) {
             kill(server, SIGKILL);
         }
-        collect(server, output, test->deadline_ns, text);
+        perftest_collect(server, output, test->deadline_ns, text);
     }
     *value = rank->rank == 0 ? theirs.value : end.value;
     return status;
 }
 
-static hd_status run_both(const struct hd_bench_rank *rank,
-                          const struct hd_perftest_request *request, struct hd_perftest *all)
+static hd_status perftest_run_both(const struct hd_bench_rank *rank,
+                                   const struct hd_perftest_request *request,
+                                   struct hd_perftest *all)
 {
     char latency[24], stream[24];
     struct one_test tests[] = {{request, latency, 1, request->latency_count, 0},
@@ -263,7 +265,7 @@ static hd_status run_both(const struct hd_bench_rank *rank,
     snprintf(stream, sizeof stream, "%s_bw", all->test);
     for (unsigned i = 0; i < 2; i++) {
         tests[i].deadline_ns = hd_now_ns() + rank->timeout_ns / 2;
-        const hd_status status = run_test(rank, &tests[i], &values[i]);
+        const hd_status status = perftest_run_test(rank, &tests[i], &values[i]);
         if (status != HD_OK) {
             return status;
         }
@@ -288,7 +290,7 @@ static hd_status run_both(const struct hd_bench_rank *rank,
 hd_status hd_perftest_run(const struct hd_bench_rank *rank,
                           const struct hd_perftest_request *request, struct hd_perftest *all)
 {
-    const struct card mine = {.is_here = (uint32_t)is_installed()};
+    const struct card mine = {.is_here = (uint32_t)perftest_is_installed()};
     struct card theirs = {0};
 
     /* One-sided beside one-sided; all else beside two-sided messages. */
@@ -303,5 +305,5 @@ hd_status hd_perftest_run(const struct hd_bench_rank *rank,
                  PROGRAM " is not installed (Debian: ucx-utils)");
         return HD_OK;
     }
-    return run_both(rank, request, all);
+    return perftest_run_both(rank, request, all);
 }

@@ -30,12 +30,12 @@ struct trial {
     uint64_t action_count; /* of the yardstick */
 };
 
-static double seconds_since(uint64_t begin_ns)
+static double plan_seconds_since(uint64_t begin_ns)
 {
     return (double)(hd_now_ns() - begin_ns) * 1e-9;
 }
 
-static void hash_pipeline(const struct hd_pipeline *pipeline)
+static void plan_hash_pipeline(const struct hd_pipeline *pipeline)
 {
     uint8_t digest[HD_HASH_BYTES];
     struct hd_hash hash;
@@ -54,16 +54,16 @@ static void plan_once(const struct trial *trial)
 
     uint64_t begin_ns = hd_now_ns();
     hd_status status = hd_job_plan(trial->config, trial->plugins, &pipeline, &sample->problem);
-    sample->pipeline_seconds = seconds_since(begin_ns);
+    sample->pipeline_seconds = plan_seconds_since(begin_ns);
     if (status != HD_OK) {
         return;
     }
     begin_ns = hd_now_ns();
-    hash_pipeline(pipeline);
-    sample->hash_seconds = seconds_since(begin_ns);
+    plan_hash_pipeline(pipeline);
+    sample->hash_seconds = plan_seconds_since(begin_ns);
     begin_ns = hd_now_ns();
     status = hd_program_create(pipeline, 0, &program, &sample->problem);
-    sample->program_seconds = seconds_since(begin_ns);
+    sample->program_seconds = plan_seconds_since(begin_ns);
     getrusage(RUSAGE_SELF, &usage);
     sample->peak_bytes = (double)usage.ru_maxrss * 1024.0;
     sample->rank_count = pipeline->rank_count;
@@ -76,7 +76,7 @@ static void plan_once(const struct trial *trial)
 }
 
 /* The sum is kept where the compiler must write it, or it would not read at all. */
-static void pass_once(const struct trial *trial)
+static void plan_pass_once(const struct trial *trial)
 {
     struct sample *sample = trial->sample;
     volatile uint64_t kept;
@@ -96,14 +96,14 @@ static void pass_once(const struct trial *trial)
     }
     kept = sum;
     (void)kept;
-    sample->pass_seconds = seconds_since(begin_ns);
+    sample->pass_seconds = plan_seconds_since(begin_ns);
     sample->is_done = 1;
     hd_memory_give(actions);
 }
 
 /* Runs `work` in a child; its sample is back when this returns HD_OK. */
-static hd_status try_in_child(const struct trial *trial, void (*work)(const struct trial *),
-                              struct hd_problem *problem)
+static hd_status plan_try_in_child(const struct trial *trial, void (*work)(const struct trial *),
+                                   struct hd_problem *problem)
 {
     int state = 0;
 
@@ -133,7 +133,8 @@ static hd_status try_in_child(const struct trial *trial, void (*work)(const stru
 /* One row of numbers a quantity, one column a repetition. */
 enum { PIPELINE, HASH, PROGRAM, ALL, PASS, PEAK, ROW_COUNT };
 
-static void keep(double *rows, uint32_t iterations, uint32_t index, const struct sample *sample)
+static void plan_keep(double *rows, uint32_t iterations, uint32_t index,
+                      const struct sample *sample)
 {
     rows[PIPELINE * iterations + index] = sample->pipeline_seconds;
     rows[HASH * iterations + index] = sample->hash_seconds;
@@ -143,7 +144,7 @@ static void keep(double *rows, uint32_t iterations, uint32_t index, const struct
     rows[PEAK * iterations + index] = sample->peak_bytes;
 }
 
-static void conclude(double *rows, uint32_t iterations, struct hd_bench_plan *result)
+static void plan_conclude(double *rows, uint32_t iterations, struct hd_bench_plan *result)
 {
     struct hd_bench_spread *const spreads[ROW_COUNT] = {
         [PIPELINE] = &result->pipeline_seconds, [HASH] = &result->hash_seconds,
@@ -158,8 +159,8 @@ static void conclude(double *rows, uint32_t iterations, struct hd_bench_plan *re
     result->ratio = hd_bench_ratio(result->seconds.median, result->pass_seconds.median);
 }
 
-static hd_status repeat(struct trial *trial, uint32_t iterations, struct hd_bench_plan *result,
-                        struct hd_problem *problem)
+static hd_status plan_repeat(struct trial *trial, uint32_t iterations, struct hd_bench_plan *result,
+                             struct hd_problem *problem)
 {
     double *rows = hd_memory_take((uint64_t)ROW_COUNT * iterations * sizeof *rows, 64, "bench");
     hd_status status = HD_OK;
@@ -168,21 +169,21 @@ static hd_status repeat(struct trial *trial, uint32_t iterations, struct hd_benc
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the results");
     }
     for (uint32_t i = 0; status == HD_OK && i < iterations; i++) {
-        status = try_in_child(trial, plan_once, problem);
+        status = plan_try_in_child(trial, plan_once, problem);
         if (status != HD_OK) {
             break;
         }
-        keep(rows, iterations, i, trial->sample);
+        plan_keep(rows, iterations, i, trial->sample);
         result->rank_count = trial->sample->rank_count;
         result->stage_count = trial->sample->stage_count;
         result->microbatch_count = trial->sample->microbatch_count;
         result->action_count = trial->sample->action_count;
         trial->action_count = trial->sample->action_count;
-        status = try_in_child(trial, pass_once, problem);
+        status = plan_try_in_child(trial, plan_pass_once, problem);
         rows[(uint64_t)PASS * iterations + i] = trial->sample->pass_seconds;
     }
     if (status == HD_OK) {
-        conclude(rows, iterations, result);
+        plan_conclude(rows, iterations, result);
     }
     hd_memory_give(rows);
     return status;
@@ -202,7 +203,7 @@ hd_status hd_bench_plan(struct hd_config *config, const struct hd_job_plugins *p
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "mmap: %s", strerror(errno));
     }
     trial.sample = shared;
-    const hd_status status = repeat(&trial, iterations, result, problem);
+    const hd_status status = plan_repeat(&trial, iterations, result, problem);
     munmap(shared, sizeof *trial.sample);
     return status;
 }

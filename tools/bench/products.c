@@ -17,7 +17,7 @@ struct reading {
     char missing[HD_BENCH_LINE_BYTES];
 };
 
-static void take_line(void *context, const char *line)
+static void products_take_line(void *context, const char *line)
 {
     struct reading *reading = context;
     struct hd_product_rates *rates = reading->rates;
@@ -47,17 +47,17 @@ struct words {
     uint32_t count;
 };
 
-static char *next_word(struct words *words)
+static char *products_next_word(struct words *words)
 {
     assert(words->count < WORD_MAX);
     words->list[words->count] = words->text[words->count];
     return words->text[words->count++];
 }
 
-static void add_option(struct words *words, const struct hd_option *option,
-                       const struct hd_option_value *value)
+static void products_add_option(struct words *words, const struct hd_option *option,
+                                const struct hd_option_value *value)
 {
-    char *word = next_word(words);
+    char *word = products_next_word(words);
 
     if (option->type == HD_OPTION_TEXT) {
         snprintf(word, WORD_BYTES, "%s=%s", option->name, value->text);
@@ -68,7 +68,7 @@ static void add_option(struct words *words, const struct hd_option *option,
     }
 }
 
-static void add_model(struct words *words, const struct hd_stage_spec *spec)
+static void products_add_model(struct words *words, const struct hd_stage_spec *spec)
 {
     const struct {
         const char *key;
@@ -84,21 +84,21 @@ static void add_model(struct words *words, const struct hd_stage_spec *spec)
                 {"vocabulary", spec->vocabulary}};
 
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        snprintf(next_word(words), WORD_BYTES, "%s=%u", rows[i].key, rows[i].value);
+        snprintf(products_next_word(words), WORD_BYTES, "%s=%u", rows[i].key, rows[i].value);
     }
 }
 
-static void fill_words(struct words *words, const struct hd_product_request *request)
+static void products_fill_words(struct words *words, const struct hd_product_request *request)
 {
     words->count = 0;
-    snprintf(next_word(words), WORD_BYTES, "heddle-cuda-rate");
-    snprintf(next_word(words), WORD_BYTES, "%s", request->what);
-    snprintf(next_word(words), WORD_BYTES, "%.3f", request->seconds);
-    snprintf(next_word(words), WORD_BYTES, "0"); /* the first rank's device */
+    snprintf(products_next_word(words), WORD_BYTES, "heddle-cuda-rate");
+    snprintf(products_next_word(words), WORD_BYTES, "%s", request->what);
+    snprintf(products_next_word(words), WORD_BYTES, "%.3f", request->seconds);
+    snprintf(products_next_word(words), WORD_BYTES, "0"); /* the first rank's device */
     for (uint32_t i = 0; i < request->kernel->option_count; i++) {
-        add_option(words, &request->kernel->options[i], &request->options[i]);
+        products_add_option(words, &request->kernel->options[i], &request->options[i]);
     }
-    add_model(words, request->spec);
+    products_add_model(words, request->spec);
     words->list[words->count] = NULL;
 }
 
@@ -118,12 +118,12 @@ hd_status hd_product_rates(const struct hd_product_request *request, struct hd_p
                               "libexec/heddle/heddle-cuda-rate is not there; it is built where "
                               "nvcc and cuBLASLt's header are installed");
     }
-    fill_words(&words, request);
+    products_fill_words(&words, request);
     if (hd_bench_child_start(&child, path, words.list) != HD_OK) {
         return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "%s cannot be started: %s", path,
                               strerror(errno));
     }
-    hd_bench_child_read(&child, take_line, &reading);
+    hd_bench_child_read(&child, products_take_line, &reading);
     if (reading.missing[0] != '\0') {
         return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "%s: %s",
                               request->kernel->name, reading.missing);
@@ -148,7 +148,7 @@ const struct hd_product_row *hd_product_best(const struct hd_product_rates *rate
 
 /* --- a step beside the ceiling --------------------------------------------------------------- */
 
-static uint32_t lesser(uint32_t one, uint32_t other)
+static uint32_t products_lesser(uint32_t one, uint32_t other)
 {
     return one < other ? one : other;
 }
@@ -179,7 +179,7 @@ hd_status hd_bench_passes(struct hd_job *job, double seconds, uint32_t warmup,
     }
     const struct hd_product_row *one = hd_product_best(&before), *other = hd_product_best(&after);
     row->ceiling = one->library_tflops > other->library_tflops ? *one : *other;
-    row->device_count = lesser(row->rank_count, before.device_count);
+    row->device_count = products_lesser(row->rank_count, before.device_count);
     memcpy(row->device, before.device, sizeof row->device);
     row->pass_tflops = hd_bench_ratio(row->flops * 1e-12, row->session.compute_seconds);
     row->step_tflops = hd_bench_ratio(row->flops * 1e-12, row->session.step_seconds.median);

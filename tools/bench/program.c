@@ -30,7 +30,7 @@ int hd_bench_program_find(const char *name, char path[PATH_MAX])
 }
 
 /* What a child does after fork: exec, or leave. */
-static void become(const char *path, char *const *words, int output)
+static void program_become(const char *path, char *const *words, int output)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("OMP_NUM_THREADS", "1", 1);
@@ -48,7 +48,7 @@ hd_status hd_bench_child_start(struct hd_bench_child *child, const char *path, c
     }
     child->pid = fork();
     if (child->pid == 0) {
-        become(path, words, ends[1]);
+        program_become(path, words, ends[1]);
     }
     close(ends[1]);
     if (child->pid < 0) {

@@ -39,17 +39,17 @@ struct hd_transport {
     struct lane lanes[CHANNEL_MAX];
 };
 
-static uint64_t stride_of(const struct hd_channel *channel)
+static uint64_t raw_stride_of(const struct hd_channel *channel)
 {
     return (channel->bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
-static uint64_t lane_bytes(const struct hd_channel *channel)
+static uint64_t raw_lane_bytes(const struct hd_channel *channel)
 {
-    return sizeof(struct words) + channel->depth * stride_of(channel);
+    return sizeof(struct words) + channel->depth * raw_stride_of(channel);
 }
 
-static hd_status refuse(const struct hd_transport *raw, const char *what, int error)
+static hd_status raw_refuse(const struct hd_transport *raw, const char *what, int error)
 {
     char text[256];
     const struct hd_error said = {sizeof said, HD_SYSTEM, UINT32_MAX, UINT32_MAX, 0, text};
@@ -61,7 +61,7 @@ static hd_status refuse(const struct hd_transport *raw, const char *what, int er
 /* --- open ------------------------------------------------------------------------------------ */
 
 /* The descriptor, or -1 with errno; all pages are there afterwards. */
-static int make(uint64_t bytes)
+static int raw_make(uint64_t bytes)
 {
     const int descriptor = memfd_create("heddle-yardstick", MFD_CLOEXEC);
     const int error = descriptor < 0 ? errno : posix_fallocate(descriptor, 0, (off_t)bytes);
@@ -73,7 +73,7 @@ static int make(uint64_t bytes)
     return error == 0 ? descriptor : -1;
 }
 
-static int find(const struct card *card)
+static int raw_find(const struct card *card)
 {
     char path[64];
 
@@ -82,11 +82,11 @@ static int find(const struct card *card)
 }
 
 /* The memory of rank 0, which keeps it open until the other has it too. */
-static hd_status share(struct hd_transport *raw, uint64_t deadline_ns)
+static hd_status raw_share(struct hd_transport *raw, uint64_t deadline_ns)
 {
     const struct hd_host *host = raw->host;
     const int is_maker = host->rank == 0;
-    int descriptor = is_maker ? make(raw->bytes) : -1;
+    int descriptor = is_maker ? raw_make(raw->bytes) : -1;
     struct card card = {getpid(), descriptor, is_maker && descriptor < 0 ? errno : 0};
 
     hd_status status = is_maker ? host->put(host->context, "card", &card, sizeof card) : HD_OK;
@@ -94,19 +94,19 @@ static hd_status share(struct hd_transport *raw, uint64_t deadline_ns)
         status = host->get(host->context, "card", &card, sizeof card, deadline_ns);
     }
     if (status == HD_OK && card.error != 0) {
-        status = refuse(raw, "no shared memory", card.error);
+        status = raw_refuse(raw, "no shared memory", card.error);
     }
     if (status == HD_OK && !is_maker) {
-        descriptor = find(&card);
+        descriptor = raw_find(&card);
     }
     if (status == HD_OK && descriptor < 0) {
-        status = refuse(raw, "the memory of rank 0", errno);
+        status = raw_refuse(raw, "the memory of rank 0", errno);
     }
     if (status == HD_OK) {
         void *memory = mmap(NULL, raw->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                             descriptor, 0);
         raw->memory = memory != MAP_FAILED ? memory : NULL;
-        status = memory != MAP_FAILED ? HD_OK : refuse(raw, "mmap", errno);
+        status = memory != MAP_FAILED ? HD_OK : raw_refuse(raw, "mmap", errno);
     }
     if (status == HD_OK) {
         status = host->fence(host->context, deadline_ns);
@@ -117,7 +117,7 @@ static hd_status share(struct hd_transport *raw, uint64_t deadline_ns)
     return status;
 }
 
-static void close_raw(struct hd_transport *raw, uint64_t deadline_ns)
+static void raw_close_raw(struct hd_transport *raw, uint64_t deadline_ns)
 {
     (void)deadline_ns;
     if (raw != NULL) {
@@ -128,7 +128,8 @@ static void close_raw(struct hd_transport *raw, uint64_t deadline_ns)
     }
 }
 
-static hd_status open_raw(const struct hd_transport_setup *setup, struct hd_transport **instance)
+static hd_status raw_open_raw(const struct hd_transport_setup *setup,
+                              struct hd_transport **instance)
 {
     const struct hd_host *host = setup->host;
     struct hd_transport *raw = host->alloc(host->context, sizeof *raw, 64, "bench");
@@ -140,11 +141,11 @@ static hd_status open_raw(const struct hd_transport_setup *setup, struct hd_tran
     }
     raw->host = host;
     for (uint32_t i = 0; i < setup->channel_count; i++) {
-        raw->bytes += lane_bytes(setup->channels[i]);
+        raw->bytes += raw_lane_bytes(setup->channels[i]);
     }
-    const hd_status status = share(raw, setup->deadline_ns);
+    const hd_status status = raw_share(raw, setup->deadline_ns);
     if (status != HD_OK) {
-        close_raw(raw, setup->deadline_ns);
+        raw_close_raw(raw, setup->deadline_ns);
         return status;
     }
     for (uint32_t i = 0; i < setup->channel_count; i++) {
@@ -153,9 +154,9 @@ static hd_status open_raw(const struct hd_transport_setup *setup, struct hd_tran
         raw->lanes[i] = (struct lane){.words = (struct words *)(void *)head,
                                       .slots = head + sizeof(struct words),
                                       .depth = channel->depth,
-                                      .stride_bytes = stride_of(channel),
+                                      .stride_bytes = raw_stride_of(channel),
                                       .is_source = channel->source == host->rank};
-        offset_bytes += lane_bytes(channel);
+        offset_bytes += raw_lane_bytes(channel);
     }
     *instance = raw;
     return HD_OK;
@@ -163,14 +164,14 @@ static hd_status open_raw(const struct hd_transport_setup *setup, struct hd_tran
 
 /* --- messages -------------------------------------------------------------------------------- */
 
-static void *slot(struct hd_transport *raw, const struct hd_message *message)
+static void *raw_slot(struct hd_transport *raw, const struct hd_message *message)
 {
     const struct lane *lane = &raw->lanes[message->channel];
     return lane->slots + message->sequence % lane->depth * lane->stride_bytes;
 }
 
 /* Has the word come to what answers for this message? */
-static hd_status test(struct hd_transport *raw, const struct hd_message *message)
+static hd_status raw_test(struct hd_transport *raw, const struct hd_message *message)
 {
     const struct lane *lane = &raw->lanes[message->channel];
     const uint64_t behind =
@@ -182,39 +183,41 @@ static hd_status test(struct hd_transport *raw, const struct hd_message *message
                : HD_IN_PROGRESS;
 }
 
-static hd_status reserve(struct hd_transport *raw, const struct hd_message *message)
+static hd_status raw_reserve(struct hd_transport *raw, const struct hd_message *message)
 {
-    return test(raw, message) == HD_OK ? HD_OK : HD_BUSY;
+    return raw_test(raw, message) == HD_OK ? HD_OK : HD_BUSY;
 }
 
-static void publish(_Atomic uint64_t *word, uint64_t value)
+static void raw_publish(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_release);
 }
 
-static hd_status post_send(struct hd_transport *raw, const struct hd_message *message, void *stream)
+static hd_status raw_post_send(struct hd_transport *raw, const struct hd_message *message,
+                               void *stream)
 {
     (void)stream;
     raw->lanes[message->channel].posted_count = message->sequence + 1;
-    publish(&raw->lanes[message->channel].words->arrived, message->sequence + 1);
+    raw_publish(&raw->lanes[message->channel].words->arrived, message->sequence + 1);
     return HD_OK;
 }
 
-static hd_status post_recv(struct hd_transport *raw, const struct hd_message *message)
+static hd_status raw_post_recv(struct hd_transport *raw, const struct hd_message *message)
 {
     (void)raw;
     (void)message;
     return HD_OK;
 }
 
-static hd_status release(struct hd_transport *raw, const struct hd_message *message, void *stream)
+static hd_status raw_release(struct hd_transport *raw, const struct hd_message *message,
+                             void *stream)
 {
     (void)stream;
-    publish(&raw->lanes[message->channel].words->credit, message->sequence + 1);
+    raw_publish(&raw->lanes[message->channel].words->credit, message->sequence + 1);
     return HD_OK;
 }
 
-static void pause_briefly(void)
+static void raw_pause_briefly(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -223,34 +226,34 @@ static void pause_briefly(void)
 #endif
 }
 
-static hd_status wait(struct hd_transport *raw, const struct hd_message *message, void *stream,
-                      uint64_t deadline_ns)
+static hd_status raw_wait(struct hd_transport *raw, const struct hd_message *message, void *stream,
+                          uint64_t deadline_ns)
 {
-    hd_status status = test(raw, message);
+    hd_status status = raw_test(raw, message);
 
     (void)stream;
     for (uint32_t look = 0; status == HD_IN_PROGRESS && look < LOOK_COUNT; look++) {
-        pause_briefly();
-        status = test(raw, message);
+        raw_pause_briefly();
+        status = raw_test(raw, message);
     }
     while (status == HD_IN_PROGRESS && raw->host->now_ns(raw->host->context) < deadline_ns) {
         sched_yield();
-        status = test(raw, message);
+        status = raw_test(raw, message);
     }
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
-static const struct hd_transport_ops ops = {
-    .size = sizeof ops,
-    .open = open_raw,
-    .slot = slot,
-    .reserve = reserve,
-    .post_send = post_send,
-    .post_recv = post_recv,
-    .test = test,
-    .wait = wait,
-    .release = release,
-    .close = close_raw,
+static const struct hd_transport_ops raw_ops = {
+    .size = sizeof raw_ops,
+    .open = raw_open_raw,
+    .slot = raw_slot,
+    .reserve = raw_reserve,
+    .post_send = raw_post_send,
+    .post_recv = raw_post_recv,
+    .test = raw_test,
+    .wait = raw_wait,
+    .release = raw_release,
+    .close = raw_close_raw,
 };
 
 const struct hd_plugin hd_bench_raw = {
@@ -258,5 +261,5 @@ const struct hd_plugin hd_bench_raw = {
     .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_IN_PLACE,
     .name = "raw",
     .summary = "the yardstick",
-    .ops = &ops,
+    .ops = &raw_ops,
 };

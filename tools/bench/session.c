@@ -15,8 +15,8 @@ struct keeping {
     double *values; /* [train.steps] */
 };
 
-static void keep_steps(const struct keeping *keeping, const struct hd_session *session,
-                       void *region)
+static void session_keep_steps(const struct keeping *keeping, const struct hd_session *session,
+                               void *region)
 {
     const uint32_t done = hd_session_results(session, region)->steps_done;
     const uint32_t count = done > keeping->warmup ? done - keeping->warmup : 0;
@@ -27,7 +27,7 @@ static void keep_steps(const struct keeping *keeping, const struct hd_session *s
 }
 
 /* All ranks read one clock. */
-static double span_of(const struct hd_session *session, void *region, uint32_t step)
+static double session_span_of(const struct hd_session *session, void *region, uint32_t step)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
     uint64_t begin_ns = UINT64_MAX, end_ns = 0;
@@ -43,8 +43,8 @@ static double span_of(const struct hd_session *session, void *region, uint32_t s
     return (double)(end_ns - begin_ns) * 1e-9;
 }
 
-static void keep_spans(const struct keeping *keeping, const struct hd_session *session,
-                       void *region)
+static void session_keep_spans(const struct keeping *keeping, const struct hd_session *session,
+                               void *region)
 {
     const struct hd_kept_steps steps = hd_session_kept_steps(session, region);
     uint32_t count = 0;
@@ -52,14 +52,14 @@ static void keep_spans(const struct keeping *keeping, const struct hd_session *s
     for (uint32_t i = 0; i < steps.count; i++) {
         const uint32_t step = steps.last - i;
         if (step > keeping->warmup) {
-            keeping->values[count++] = span_of(session, region, step);
+            keeping->values[count++] = session_span_of(session, region, step);
         }
     }
     hd_bench_spread(keeping->values, count, &keeping->result->span_seconds);
 }
 
-static void keep_ranks(const struct keeping *keeping, const struct hd_session *session,
-                       void *region)
+static void session_keep_ranks(const struct keeping *keeping, const struct hd_session *session,
+                               void *region)
 {
     struct hd_bench_session *result = keeping->result;
 
@@ -76,8 +76,8 @@ static void keep_ranks(const struct keeping *keeping, const struct hd_session *s
              hd_session_rank(session, region, 0)->device);
 }
 
-static void keep_pairs(const struct keeping *keeping, const struct hd_session *session,
-                       void *region)
+static void session_keep_pairs(const struct keeping *keeping, const struct hd_session *session,
+                               void *region)
 {
     const double *seconds = hd_session_step_seconds(session, region) + keeping->warmup;
     const uint32_t done = hd_session_results(session, region)->steps_done;
@@ -99,26 +99,26 @@ static void keep_pairs(const struct keeping *keeping, const struct hd_session *s
     result->ratio = ratios.median;
 }
 
-static hd_status keep(void *context, const struct hd_session *session, void *region,
-                      int32_t exit_code, struct hd_problem *problem)
+static hd_status session_keep(void *context, const struct hd_session *session, void *region,
+                              int32_t exit_code, struct hd_problem *problem)
 {
     (void)exit_code;
     (void)problem;
     const struct keeping *keeping = context;
 
     if (keeping->result == NULL) {
-        keep_pairs(keeping, session, region);
+        session_keep_pairs(keeping, session, region);
         return HD_OK;
     }
     hd_overlap_measure(session, region, &keeping->result->overlap);
-    keep_steps(keeping, session, region);
-    keep_spans(keeping, session, region);
-    keep_ranks(keeping, session, region);
+    session_keep_steps(keeping, session, region);
+    session_keep_spans(keeping, session, region);
+    session_keep_ranks(keeping, session, region);
     return HD_OK;
 }
 
-static hd_status run(struct hd_job *job, const struct hd_session_request *request,
-                     struct keeping *keeping, struct hd_problem *problem)
+static hd_status session_run(struct hd_job *job, const struct hd_session_request *request,
+                             struct keeping *keeping, struct hd_problem *problem)
 {
     const uint32_t steps = job->config->train.steps;
     struct hd_session session;
@@ -130,7 +130,7 @@ static hd_status run(struct hd_job *job, const struct hd_session_request *reques
     }
     hd_status status = hd_session_create(&session, job, request, problem);
     if (status == HD_OK) {
-        session.listener = (struct hd_session_listener){.context = keeping, .on_end = keep};
+        session.listener = (struct hd_session_listener){.context = keeping, .on_end = session_keep};
         status = hd_session_run(&session, problem);
         hd_session_finish(&session);
     }
@@ -145,7 +145,7 @@ hd_status hd_bench_session_run(struct hd_job *job, uint32_t warmup, struct hd_be
     struct keeping keeping = {.result = result, .warmup = warmup};
 
     *result = (struct hd_bench_session){0};
-    return run(job, &request, &keeping, problem);
+    return session_run(job, &request, &keeping, problem);
 }
 
 hd_status hd_bench_session_pairs(struct hd_job *job, uint32_t warmup,
@@ -156,5 +156,5 @@ hd_status hd_bench_session_pairs(struct hd_job *job, uint32_t warmup,
 
     assert(warmup % 2 == 0 && job->config->output.trace);
     *result = (struct hd_bench_recording){0};
-    return run(job, &request, &keeping, problem);
+    return session_run(job, &request, &keeping, problem);
 }

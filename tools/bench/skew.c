@@ -13,7 +13,7 @@
 enum { GATHER_BYTES = 256, DEPTH = 2 };
 
 /* In stages. */
-static const double lateness[HD_SKEW_POINT_MAX] = {0, 0.25, 0.5, 1, 2};
+static const double skew_lateness[HD_SKEW_POINT_MAX] = {0, 0.25, 0.5, 1, 2};
 
 #define NS_A_MS 1e6
 
@@ -28,7 +28,7 @@ struct trial {
 };
 
 /* Both at once. */
-static hd_status begin(const struct trial *trial, struct hd_skew_times *times)
+static hd_status skew_begin(const struct trial *trial, struct hd_skew_times *times)
 {
     hd_line_renew(trial->line);
     const hd_status status = hd_line_fence(trial->line);
@@ -39,28 +39,28 @@ static hd_status begin(const struct trial *trial, struct hd_skew_times *times)
 }
 
 /* What the transport has told of this message; times that it does not know are 0. */
-static double told(const struct hd_skew_times *times, uint64_t time_ns)
+static double skew_told(const struct hd_skew_times *times, uint64_t time_ns)
 {
     return time_ns > 0 ? hd_skew_since(times->origin_ns, time_ns) : NAN;
 }
 
-static void keep_transfer(const struct hd_line *line, struct hd_skew_times *times,
-                          uint64_t sequence)
+static void skew_keep_transfer(const struct hd_line *line, struct hd_skew_times *times,
+                               uint64_t sequence)
 {
     const struct hd_transfer *transfer = &line->transfer;
 
     if (transfer->size != 0 && transfer->sequence == sequence) {
-        times->transfer_begin = told(times, transfer->begin_ns);
-        times->transfer_end = told(times, transfer->end_ns);
+        times->transfer_begin = skew_told(times, transfer->begin_ns);
+        times->transfer_end = skew_told(times, transfer->end_ns);
     }
 }
 
-static uint64_t later(uint64_t one_ns, uint64_t other_ns)
+static uint64_t skew_later(uint64_t one_ns, uint64_t other_ns)
 {
     return one_ns > other_ns ? one_ns : other_ns;
 }
 
-static hd_status run_source(const struct trial *trial, struct hd_skew_times *times)
+static hd_status skew_run_source(const struct trial *trial, struct hd_skew_times *times)
 {
     struct hd_line *line = trial->line;
     const struct hd_message message = {.sequence = line->sent, .channel = line->out};
@@ -76,7 +76,7 @@ static hd_status run_source(const struct trial *trial, struct hd_skew_times *tim
         status = hd_line_settle(line);
     }
     if (status == HD_OK) {
-        status = begin(trial, times);
+        status = skew_begin(trial, times);
     }
     if (status == HD_OK) {
         status = hd_line_post(line);
@@ -91,16 +91,16 @@ static hd_status run_source(const struct trial *trial, struct hd_skew_times *tim
     const uint64_t free_ns = hd_now_ns();
     /* A device ends before the host learns of it. */
     times->source_wait = hd_skew_since(end_ns, watch.seen_ns != 0 && line->shape.device != NULL
-                                                   ? later(watch.seen_ns, end_ns)
+                                                   ? skew_later(watch.seen_ns, end_ns)
                                                    : free_ns);
     times->free = hd_skew_since(times->origin_ns, watch.seen_ns != 0 ? watch.seen_ns : free_ns);
-    keep_transfer(line, times, message.sequence);
+    skew_keep_transfer(line, times, message.sequence);
     times->resident = (double)(hd_skew_stats(line).resident_ns - before.resident_ns) / NS_A_MS;
     return status;
 }
 
 /* When the message is readable: for the host, or for what stands next in the stream. */
-static hd_status receive(struct hd_line *line, uint64_t *readable_ns)
+static hd_status skew_receive(struct hd_line *line, uint64_t *readable_ns)
 {
     const struct hd_lent *lent = line->shape.device != NULL ? &line->shape.device->lent : NULL;
     uint64_t mark;
@@ -116,8 +116,8 @@ static hd_status receive(struct hd_line *line, uint64_t *readable_ns)
     return status;
 }
 
-static hd_status run_target(const struct trial *trial, uint64_t late_ns,
-                            struct hd_skew_times *times)
+static hd_status skew_run_target(const struct trial *trial, uint64_t late_ns,
+                                 struct hd_skew_times *times)
 {
     struct hd_line *line = trial->line;
     const uint64_t end = line->received + 1;
@@ -125,7 +125,7 @@ static hd_status run_target(const struct trial *trial, uint64_t late_ns,
     hd_status status = trial->request->is_posted_early ? hd_line_expect(line, end) : HD_OK;
 
     if (status == HD_OK) {
-        status = begin(trial, times);
+        status = skew_begin(trial, times);
     }
     if (status == HD_OK) {
         hd_skew_be_late(trial->work, times->origin_ns, late_ns);
@@ -135,9 +135,9 @@ static hd_status run_target(const struct trial *trial, uint64_t late_ns,
         status = hd_line_expect(line, end);
     }
     if (status == HD_OK) {
-        status = receive(line, &readable_ns);
+        status = skew_receive(line, &readable_ns);
         times->readable = hd_skew_since(times->origin_ns, readable_ns);
-        keep_transfer(line, times, line->received - 1);
+        skew_keep_transfer(line, times, line->received - 1);
     }
     if (status == HD_OK) {
         status = hd_line_check(line, line->received - 1);
@@ -149,9 +149,10 @@ static hd_status run_target(const struct trial *trial, uint64_t late_ns,
 }
 
 /* The same with nothing under way. */
-static hd_status run_alone(const struct trial *trial, uint64_t late_ns, struct hd_skew_times *times)
+static hd_status skew_run_alone(const struct trial *trial, uint64_t late_ns,
+                                struct hd_skew_times *times)
 {
-    hd_status status = begin(trial, times);
+    hd_status status = skew_begin(trial, times);
     uint64_t end_ns;
 
     if (status == HD_OK && trial->rank->rank == 0) {
@@ -170,9 +171,9 @@ enum { QUANTITY_COUNT = sizeof(struct hd_skew_point) / sizeof(double) };
 _Static_assert(sizeof(struct hd_skew_point) % sizeof(double) == 0, "a point is doubles alone");
 
 /* The target's clock is the source's, or else both begin at the same fence. */
-static void conclude(const struct trial *trial, const struct hd_skew_times *alone,
-                     const struct hd_skew_times *mine, const struct hd_skew_times *theirs,
-                     struct hd_skew_point *point)
+static void skew_conclude(const struct trial *trial, const struct hd_skew_times *alone,
+                          const struct hd_skew_times *mine, const struct hd_skew_times *theirs,
+                          struct hd_skew_point *point)
 {
     const double shift =
         trial->has_one_clock ? hd_skew_since(mine->origin_ns, theirs->origin_ns) : 0;
@@ -194,28 +195,28 @@ static void conclude(const struct trial *trial, const struct hd_skew_times *alon
     point->resident_ms = mine->resident;
 }
 
-static hd_status repeat(const struct trial *trial, double late_ms, struct hd_skew_point *point)
+static hd_status skew_repeat(const struct trial *trial, double late_ms, struct hd_skew_point *point)
 {
     const uint32_t is_source = trial->rank->rank == 0;
     const uint64_t late_ns = (uint64_t)(late_ms * NS_A_MS);
     struct hd_skew_times alone, mine, theirs;
 
-    hd_status status = run_alone(trial, late_ns, &alone);
+    hd_status status = skew_run_alone(trial, late_ns, &alone);
     if (status == HD_OK) {
-        status = is_source ? run_source(trial, &mine) : run_target(trial, late_ns, &mine);
+        status = is_source ? skew_run_source(trial, &mine) : skew_run_target(trial, late_ns, &mine);
     }
     if (status == HD_OK) {
         status = hd_line_swap(trial->line, &mine, &theirs, sizeof mine);
     }
     *point = (struct hd_skew_point){.late_ms = late_ms};
     if (status == HD_OK && is_source) {
-        conclude(trial, &alone, &mine, &theirs, point);
+        skew_conclude(trial, &alone, &mine, &theirs, point);
     }
     return status;
 }
 
-static void take_medians(const struct hd_skew_point *points, uint32_t count,
-                         struct hd_skew_point *median)
+static void skew_take_medians(const struct hd_skew_point *points, uint32_t count,
+                              struct hd_skew_point *median)
 {
     double values[HD_SKEW_ITERATIONS_MAX];
     struct hd_bench_spread spread;
@@ -234,8 +235,8 @@ static void take_medians(const struct hd_skew_point *points, uint32_t count,
     }
 }
 
-static hd_status measure_point(const struct trial *trial, double late_ms,
-                               struct hd_skew_point *median)
+static hd_status skew_measure_point(const struct trial *trial, double late_ms,
+                                    struct hd_skew_point *median)
 {
     static struct hd_skew_point points[HD_SKEW_ITERATIONS_MAX];
     const struct hd_skew_request *request = trial->request;
@@ -243,13 +244,13 @@ static hd_status measure_point(const struct trial *trial, double late_ms,
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < request->warmup; i++) {
-        status = repeat(trial, late_ms, &unread);
+        status = skew_repeat(trial, late_ms, &unread);
     }
     for (uint32_t i = 0; status == HD_OK && i < request->iterations; i++) {
-        status = repeat(trial, late_ms, &points[i]);
+        status = skew_repeat(trial, late_ms, &points[i]);
     }
     if (status == HD_OK) {
-        take_medians(points, request->iterations, median);
+        skew_take_medians(points, request->iterations, median);
     }
     return status;
 }
@@ -257,7 +258,7 @@ static hd_status measure_point(const struct trial *trial, double late_ms,
 /* --- one transport --------------------------------------------------------------------------- */
 
 /* Whatever arrived wrong makes the rest meaningless. */
-static hd_status check_messages(struct hd_line *line, struct hd_problem *problem)
+static hd_status skew_check_messages(struct hd_line *line, struct hd_problem *problem)
 {
     if (line->wrong_count == 0) {
         return HD_OK;
@@ -268,20 +269,20 @@ static hd_status check_messages(struct hd_line *line, struct hd_problem *problem
                           (unsigned long long)line->checked_count);
 }
 
-static hd_status measure_line(struct trial *trial, struct hd_skew_line *found,
-                              struct hd_problem *problem)
+static hd_status skew_measure_line(struct trial *trial, struct hd_skew_line *found,
+                                   struct hd_problem *problem)
 {
     struct hd_line *line = trial->line;
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < HD_SKEW_POINT_MAX; i++) {
-        const double late_ms = lateness[i] * (double)trial->request->stage_ns / NS_A_MS;
-        status = measure_point(trial, late_ms, &found->points[i]);
+        const double late_ms = skew_lateness[i] * (double)trial->request->stage_ns / NS_A_MS;
+        status = skew_measure_point(trial, late_ms, &found->points[i]);
     }
     if (status != HD_OK) {
         return hd_line_blame(line, status, problem);
     }
-    status = check_messages(line, problem);
+    status = skew_check_messages(line, problem);
     if (status != HD_OK) {
         return status;
     }
@@ -293,8 +294,8 @@ static hd_status measure_line(struct trial *trial, struct hd_skew_line *found,
     return status;
 }
 
-static hd_status measure_lines(struct trial *trial, struct hd_bench_device *device,
-                               struct hd_skew *result, struct hd_problem *problem)
+static hd_status skew_measure_lines(struct trial *trial, struct hd_bench_device *device,
+                                    struct hd_skew *result, struct hd_problem *problem)
 {
     const struct hd_skew_request *request = trial->request;
     const unsigned char *bodies[2];
@@ -317,7 +318,7 @@ static hd_status measure_lines(struct trial *trial, struct hd_bench_device *devi
                                                   .device = device}};
         status = hd_line_open(trial->line, trial->rank, i, problem);
         if (status == HD_OK) {
-            status = measure_line(trial, found, problem);
+            status = skew_measure_line(trial, found, problem);
         }
     }
     hd_memory_give((void *)bodies[0]);
@@ -325,7 +326,8 @@ static hd_status measure_lines(struct trial *trial, struct hd_bench_device *devi
 }
 
 /* On a device it is rank 0's alone to compute, beside nobody: both may have the same one. */
-static hd_status calibrate(struct trial *trial, struct hd_skew *result, struct hd_problem *problem)
+static hd_status skew_calibrate(struct trial *trial, struct hd_skew *result,
+                                struct hd_problem *problem)
 {
     struct hd_skew_work *work = trial->work;
     hd_status status = HD_OK;
@@ -344,8 +346,8 @@ static hd_status calibrate(struct trial *trial, struct hd_skew *result, struct h
 }
 
 /* The device of this rank, and on it what it computes: rank 1 has the same, and lets it rest. */
-static hd_status open_device(const struct hd_bench_rank *rank, struct hd_bench_device *device,
-                             struct hd_bench_stage *stage, struct hd_problem *problem)
+static hd_status skew_open_device(const struct hd_bench_rank *rank, struct hd_bench_device *device,
+                                  struct hd_bench_stage *stage, struct hd_problem *problem)
 {
     const struct hd_skew_request *request = rank->context;
     const hd_status status =
@@ -357,7 +359,7 @@ static hd_status open_device(const struct hd_bench_rank *rank, struct hd_bench_d
 }
 
 /* Rank 1 keeps what nobody reads. */
-static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
+static hd_status skew_body(struct hd_bench_rank *rank, struct hd_problem *problem)
 {
     static struct hd_skew_work work;
     static struct hd_skew unread;
@@ -371,17 +373,17 @@ static hd_status body(struct hd_bench_rank *rank, struct hd_problem *problem)
     hd_status status = HD_OK;
 
     if (has_device) {
-        status = open_device(rank, &device, &stage, problem);
+        status = skew_open_device(rank, &device, &stage, problem);
     }
     if (status == HD_OK && has_device) {
         work.stage = &stage;
         snprintf(result->device, sizeof result->device, "%s", device.lent.about.effective);
     }
     if (status == HD_OK) {
-        status = calibrate(&trial, result, problem);
+        status = skew_calibrate(&trial, result, problem);
     }
     if (status == HD_OK) {
-        status = measure_lines(&trial, has_device ? &device : NULL, result, problem);
+        status = skew_measure_lines(&trial, has_device ? &device : NULL, result, problem);
     }
     if (status == HD_OK) {
         hd_bench_stage_close(&stage);
@@ -399,7 +401,7 @@ hd_status hd_bench_skew(const struct hd_skew_request *request, struct hd_skew *r
         .gather_bytes = GATHER_BYTES,
         .timeout_ns = (uint64_t)(request->timeout_s * 1e9),
         .link = request->link,
-        .body = body,
+        .body = skew_body,
     };
     hd_status status = HD_OK;
 

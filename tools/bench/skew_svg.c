@@ -4,14 +4,16 @@
 
 #include <math.h>
 
-static const double head_mm = 6.0, row_mm = 7.4, bar_mm = 2.4, left_mm = 13.0, right_mm = 62.0;
-static const double text_mm = 2.3, small_mm = 2.0, foot_mm = 11.0, axis_mm = 5.0, device_mm = 3.0;
+static const double skew_svg_head_mm = 6.0, skew_svg_row_mm = 7.4, skew_svg_bar_mm = 2.4,
+                    skew_svg_left_mm = 13.0, skew_svg_right_mm = 62.0;
+static const double skew_svg_text_mm = 2.3, skew_svg_small_mm = 2.0, skew_svg_foot_mm = 11.0,
+                    skew_svg_axis_mm = 5.0, skew_svg_device_mm = 3.0;
 
 /* What stands for what, in the legend too; the darker is read first. */
 enum { BUSY, WAITED, COMPUTE, STRETCHED, EXPOSED, LOOK_COUNT };
 static const struct {
     const char *fill, *word;
-} looks[LOOK_COUNT] = {
+} skew_svg_looks[LOOK_COUNT] = {
     [BUSY] = {"#c9b8dd", "message, until the source's slot is free"},
     [WAITED] = {"#6a4a97", "the target waits for it"},
     [COMPUTE] = {"#2f67a8", "compute, as long as it is alone"},
@@ -26,78 +28,83 @@ struct figure {
 };
 
 /* A target that came before the post has come at its time, as far as the figure goes. */
-static double x_of(const struct figure *figure, double time_ms)
+static double skew_svg_x_of(const struct figure *figure, double time_ms)
 {
-    return left_mm + fmax(0, time_ms) * figure->scale;
+    return skew_svg_left_mm + fmax(0, time_ms) * figure->scale;
 }
 
 /* Nothing where there is no length. */
-static void put_bar(const struct figure *figure, unsigned look, const double span_ms[2],
-                    double top_mm)
+static void skew_svg_put_bar(const struct figure *figure, unsigned look, const double span_ms[2],
+                             double top_mm)
 {
-    const double begin_mm = x_of(figure, span_ms[0]), end_mm = x_of(figure, span_ms[1]);
+    const double begin_mm = skew_svg_x_of(figure, span_ms[0]),
+                 end_mm = skew_svg_x_of(figure, span_ms[1]);
 
     if (end_mm > begin_mm) {
         fprintf(figure->stream,
                 "<rect x=\"%.3f\" y=\"%.3f\" width=\"%.3f\" height=\"%.3f\" fill=\"%s\"/>\n",
-                begin_mm, top_mm, end_mm - begin_mm, bar_mm, looks[look].fill);
+                begin_mm, top_mm, end_mm - begin_mm, skew_svg_bar_mm, skew_svg_looks[look].fill);
     }
 }
 
 /* One pair of bars; what it says in numbers stands to its right. */
-static void put_point(const struct figure *figure, const struct hd_skew_point *point, double top_mm)
+static void skew_svg_put_point(const struct figure *figure, const struct hd_skew_point *point,
+                               double top_mm)
 {
     const double begin = point->begin_ms, end = begin + point->compute_ms;
     const double alone = begin + fmin(point->solo_ms, point->compute_ms);
-    const double lower_mm = top_mm + bar_mm + 0.3;
+    const double lower_mm = top_mm + skew_svg_bar_mm + 0.3;
     FILE *stream = figure->stream;
 
-    put_bar(figure, BUSY, (const double[]){0, point->free_ms}, top_mm);
-    put_bar(figure, WAITED, (const double[]){point->arrival_ms, point->readable_ms}, top_mm);
-    put_bar(figure, COMPUTE, (const double[]){begin, alone}, lower_mm);
-    put_bar(figure, STRETCHED, (const double[]){alone, end}, lower_mm);
-    put_bar(figure, EXPOSED, (const double[]){end, end + point->source_wait_ms}, lower_mm);
+    skew_svg_put_bar(figure, BUSY, (const double[]){0, point->free_ms}, top_mm);
+    skew_svg_put_bar(figure, WAITED, (const double[]){point->arrival_ms, point->readable_ms},
+                     top_mm);
+    skew_svg_put_bar(figure, COMPUTE, (const double[]){begin, alone}, lower_mm);
+    skew_svg_put_bar(figure, STRETCHED, (const double[]){alone, end}, lower_mm);
+    skew_svg_put_bar(figure, EXPOSED, (const double[]){end, end + point->source_wait_ms}, lower_mm);
     fprintf(stream,
             "<path d=\"M%.3f %.3fv%.3f\" stroke=\"#111\" stroke-width=\"0.25\"/>\n"
             "<text x=\"%.3f\" y=\"%.3f\" font-size=\"%.1f\" text-anchor=\"end\">%.2f ms</text>\n",
-            x_of(figure, point->arrival_ms), top_mm - 0.6, 2 * bar_mm + 1.5, left_mm - 1.2,
-            lower_mm + 0.4, small_mm, point->late_ms);
+            skew_svg_x_of(figure, point->arrival_ms), top_mm - 0.6, 2 * skew_svg_bar_mm + 1.5,
+            skew_svg_left_mm - 1.2, lower_mm + 0.4, skew_svg_small_mm, point->late_ms);
     fprintf(stream,
             "<text x=\"%.3f\" y=\"%.3f\" font-size=\"%.1f\">compute %.3f ms, alone %.3f (%+.1f "
             "%%)</text>\n"
             "<text x=\"%.3f\" y=\"%.3f\" font-size=\"%.1f\" fill=\"#444\">waits: target %.3f ms, "
             "source %.3f ms</text>\n",
-            figure->width_mm - right_mm + 2, top_mm + 1.8, small_mm, point->compute_ms,
-            point->solo_ms, 100 * (point->compute_ms / point->solo_ms - 1),
-            figure->width_mm - right_mm + 2, lower_mm + 1.9, small_mm, point->target_wait_ms,
-            point->source_wait_ms);
+            figure->width_mm - skew_svg_right_mm + 2, top_mm + 1.8, skew_svg_small_mm,
+            point->compute_ms, point->solo_ms, 100 * (point->compute_ms / point->solo_ms - 1),
+            figure->width_mm - skew_svg_right_mm + 2, lower_mm + 1.9, skew_svg_small_mm,
+            point->target_wait_ms, point->source_wait_ms);
 }
 
-static void put_line(const struct figure *figure, const struct hd_skew_line *line, double top_mm)
+static void skew_svg_put_line(const struct figure *figure, const struct hd_skew_line *line,
+                              double top_mm)
 {
     fprintf(figure->stream, "<text x=\"0\" y=\"%.3f\" font-size=\"%.1f\" font-weight=\"bold\">",
-            top_mm + 3.2, text_mm);
+            top_mm + 3.2, skew_svg_text_mm);
     hd_svg_text(line->transport, figure->stream);
     fputs("</text>\n", figure->stream);
     fprintf(figure->stream, "<text x=\"%.3f\" y=\"%.3f\" font-size=\"%.1f\" fill=\"#444\">",
-            left_mm + 12, top_mm + 3.2, small_mm);
+            skew_svg_left_mm + 12, top_mm + 3.2, skew_svg_small_mm);
     hd_svg_text(line->lane, figure->stream);
     if (line->beat_us > 0) {
         fprintf(figure->stream, ", moved by a thread each %u us", line->beat_us);
     }
     fputs("</text>\n", figure->stream);
     for (uint32_t i = 0; i < line->point_count; i++) {
-        put_point(figure, &line->points[i], top_mm + head_mm + row_mm * i);
+        skew_svg_put_point(figure, &line->points[i],
+                           top_mm + skew_svg_head_mm + skew_svg_row_mm * i);
     }
 }
 
-static double height_of(const struct hd_skew_line *line)
+static double skew_svg_height_of(const struct hd_skew_line *line)
 {
-    return head_mm + row_mm * line->point_count;
+    return skew_svg_head_mm + skew_svg_row_mm * line->point_count;
 }
 
 /* The last thing that happens anywhere. */
-static double end_of(const struct hd_skew *skew)
+static double skew_svg_end_of(const struct hd_skew *skew)
 {
     double end_ms = skew->stage_ms;
 
@@ -112,7 +119,7 @@ static double end_of(const struct hd_skew *skew)
 }
 
 /* A number every 1, 2 or 5 times a power of ten, as many as have room. */
-static void put_axis(const struct figure *figure, double end_ms, double top_mm)
+static void skew_svg_put_axis(const struct figure *figure, double end_ms, double top_mm)
 {
     static const double factors[] = {2, 2.5, 2};
     double every = 0.01;
@@ -125,12 +132,12 @@ static void put_axis(const struct figure *figure, double end_ms, double top_mm)
                 "<path d=\"M%.3f %.3fv1\" stroke=\"#777\" stroke-width=\"0.2\"/>\n"
                 "<text x=\"%.3f\" y=\"%.3f\" font-size=\"1.9\" fill=\"#555\" "
                 "text-anchor=\"middle\">%.6g%s</text>\n",
-                x_of(figure, time_ms), top_mm, x_of(figure, time_ms), top_mm + 3.2, time_ms,
-                time_ms == 0 ? " ms" : "");
+                skew_svg_x_of(figure, time_ms), top_mm, skew_svg_x_of(figure, time_ms),
+                top_mm + 3.2, time_ms, time_ms == 0 ? " ms" : "");
     }
 }
 
-static void put_legend(const struct figure *figure, double top_mm)
+static void skew_svg_put_legend(const struct figure *figure, double top_mm)
 {
     double x_mm = 0;
 
@@ -140,7 +147,8 @@ static void put_legend(const struct figure *figure, double top_mm)
         fprintf(figure->stream,
                 "<rect x=\"%.3f\" y=\"%.3f\" width=\"2.6\" height=\"2.2\" fill=\"%s\"/>\n"
                 "<text x=\"%.3f\" y=\"%.3f\" font-size=\"2.1\">%s</text>\n",
-                x_mm, y_mm, looks[i].fill, x_mm + 3.4, y_mm + 1.85, looks[i].word);
+                x_mm, y_mm, skew_svg_looks[i].fill, x_mm + 3.4, y_mm + 1.85,
+                skew_svg_looks[i].word);
         x_mm += 58;
     }
     fprintf(figure->stream,
@@ -150,7 +158,7 @@ static void put_legend(const struct figure *figure, double top_mm)
 }
 
 /* Where it was: a stand-in is told apart from a GPU. */
-static void put_device(const struct figure *figure, double top_mm)
+static void skew_svg_put_device(const struct figure *figure, double top_mm)
 {
     if (figure->skew->device[0] == '\0') {
         return;
@@ -163,13 +171,16 @@ static void put_device(const struct figure *figure, double top_mm)
 
 void hd_skew_svg_write(const struct hd_skew *skew, double width_mm, FILE *stream)
 {
-    const double end_ms = end_of(skew);
-    double height_mm = axis_mm + foot_mm + (skew->device[0] != '\0' ? device_mm : 0), top_mm = 0;
+    const double end_ms = skew_svg_end_of(skew);
+    double height_mm = skew_svg_axis_mm + skew_svg_foot_mm +
+                       (skew->device[0] != '\0' ? skew_svg_device_mm : 0),
+           top_mm = 0;
 
     for (uint32_t i = 0; i < skew->line_count; i++) {
-        height_mm += height_of(&skew->lines[i]);
+        height_mm += skew_svg_height_of(&skew->lines[i]);
     }
-    const struct figure figure = {skew, stream, width_mm, (width_mm - left_mm - right_mm) / end_ms};
+    const struct figure figure = {skew, stream, width_mm,
+                                  (width_mm - skew_svg_left_mm - skew_svg_right_mm) / end_ms};
     fprintf(stream,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%gmm\" height=\"%gmm\" "
             "viewBox=\"0 0 %g %g\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#222\">\n"
@@ -177,11 +188,11 @@ void hd_skew_svg_write(const struct hd_skew *skew, double width_mm, FILE *stream
             width_mm, height_mm, width_mm, height_mm, (unsigned long long)skew->bytes,
             skew->stage_ms, skew->iterations);
     for (uint32_t i = 0; i < skew->line_count; i++) {
-        put_line(&figure, &skew->lines[i], top_mm);
-        top_mm += height_of(&skew->lines[i]);
+        skew_svg_put_line(&figure, &skew->lines[i], top_mm);
+        top_mm += skew_svg_height_of(&skew->lines[i]);
     }
-    put_axis(&figure, end_ms, top_mm);
-    put_legend(&figure, top_mm + axis_mm + 1);
-    put_device(&figure, top_mm + axis_mm + foot_mm);
+    skew_svg_put_axis(&figure, end_ms, top_mm);
+    skew_svg_put_legend(&figure, top_mm + skew_svg_axis_mm + 1);
+    skew_svg_put_device(&figure, top_mm + skew_svg_axis_mm + skew_svg_foot_mm);
     fputs("</svg>\n", stream);
 }

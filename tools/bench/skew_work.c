@@ -28,14 +28,14 @@ struct hd_channel_stats hd_skew_stats(const struct hd_line *line)
     return stats;
 }
 
-static void look(struct hd_skew_watch *watch)
+static void skew_work_look(struct hd_skew_watch *watch)
 {
     if (watch->seen_ns == 0 && hd_skew_stats(watch->line).finished_count >= watch->finished_goal) {
         watch->seen_ns = hd_now_ns();
     }
 }
 
-static uint64_t process_cpu_ns(void)
+static uint64_t skew_work_process_cpu_ns(void)
 {
     struct timespec spent;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
@@ -56,13 +56,13 @@ static void work_stage(struct hd_skew_work *work, struct hd_skew_watch *watch)
     for (uint64_t unit = 0; unit < work->stage_units; unit++) {
         work_unit(work);
         if (watch != NULL && unit % LOOK_UNITS == 0) {
-            look(watch);
+            skew_work_look(watch);
         }
     }
 }
 
 /* The fastest of several trials: neighbours only slow down. */
-static void calibrate_host(struct hd_skew_work *work, uint64_t stage_ns)
+static void skew_work_calibrate_host(struct hd_skew_work *work, uint64_t stage_ns)
 {
     uint64_t best_ns = UINT64_MAX;
 
@@ -81,8 +81,8 @@ static void calibrate_host(struct hd_skew_work *work, uint64_t stage_ns)
     work->stage_units += work->stage_units == 0;
 }
 
-static void compute_on_host(struct hd_skew_work *work, struct hd_skew_watch *watch,
-                            struct hd_skew_times *times, uint64_t *end_ns)
+static void skew_work_compute_on_host(struct hd_skew_work *work, struct hd_skew_watch *watch,
+                                      struct hd_skew_times *times, uint64_t *end_ns)
 {
     const uint64_t own_ns = hd_thread_cpu_ns(), begin_ns = hd_now_ns();
 
@@ -98,8 +98,8 @@ static void compute_on_host(struct hd_skew_work *work, struct hd_skew_watch *wat
 
 /* Enqueues the work between two marks, waits for the second, looking meanwhile, and has the times
    of both.  The transport is moved as the engine moves it, by its thread and not from here. */
-static hd_status run_passes(const struct hd_skew_work *work, struct hd_skew_watch *watch,
-                            uint64_t deadline_ns, uint64_t passed_ns[2])
+static hd_status skew_work_run_passes(const struct hd_skew_work *work, struct hd_skew_watch *watch,
+                                      uint64_t deadline_ns, uint64_t passed_ns[2])
 {
     const struct hd_lent *lent = &work->stage->device->lent;
     uint64_t marks[2];
@@ -117,7 +117,7 @@ static hd_status run_passes(const struct hd_skew_work *work, struct hd_skew_watc
     do {
         status = lent->ops->reached(lent->kernel, marks[1], LOOK_NS, &passed_ns[1]);
         if (watch != NULL) {
-            look(watch);
+            skew_work_look(watch);
         }
     } while (status == HD_IN_PROGRESS && hd_now_ns() < deadline_ns);
     if (status == HD_OK) {
@@ -126,14 +126,14 @@ static hd_status run_passes(const struct hd_skew_work *work, struct hd_skew_watc
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
-static hd_status calibrate_device(struct hd_skew_work *work, uint64_t stage_ns)
+static hd_status skew_work_calibrate_device(struct hd_skew_work *work, uint64_t stage_ns)
 {
     uint64_t best_ns = UINT64_MAX, passed_ns[2];
     hd_status status = HD_OK;
 
     work->stage_units = 1;
     for (uint32_t trial = 0; status == HD_OK && trial < PASS_TRIALS; trial++) {
-        status = run_passes(work, NULL, hd_now_ns() + PATIENCE_NS, passed_ns);
+        status = skew_work_run_passes(work, NULL, hd_now_ns() + PATIENCE_NS, passed_ns);
         if (status == HD_OK && passed_ns[1] - passed_ns[0] < best_ns) {
             best_ns = passed_ns[1] - passed_ns[0];
         }
@@ -150,34 +150,34 @@ static hd_status calibrate_device(struct hd_skew_work *work, uint64_t stage_ns)
 hd_status hd_skew_calibrate(struct hd_skew_work *work, uint64_t stage_ns)
 {
     if (work->stage != NULL) {
-        return calibrate_device(work, stage_ns);
+        return skew_work_calibrate_device(work, stage_ns);
     }
-    calibrate_host(work, stage_ns);
+    skew_work_calibrate_host(work, stage_ns);
     return HD_OK;
 }
 
 hd_status hd_skew_compute(struct hd_skew_work *work, struct hd_skew_watch *watch,
                           struct hd_skew_times *times, uint64_t *end_ns)
 {
-    const uint64_t all_ns = process_cpu_ns(), own_ns = hd_thread_cpu_ns();
+    const uint64_t all_ns = skew_work_process_cpu_ns(), own_ns = hd_thread_cpu_ns();
     uint64_t passed_ns[2] = {0};
     hd_status status = HD_OK;
 
     if (work->stage == NULL) {
-        compute_on_host(work, watch, times, end_ns);
+        skew_work_compute_on_host(work, watch, times, end_ns);
     } else {
-        status = run_passes(work, watch, watch->line->deadline_ns, passed_ns);
+        status = skew_work_run_passes(work, watch, watch->line->deadline_ns, passed_ns);
         *end_ns = passed_ns[1];
         times->compute_begin = hd_skew_since(times->origin_ns, passed_ns[0]);
         times->compute = hd_skew_since(passed_ns[0], passed_ns[1]);
         times->stolen = NAN;
     }
-    const uint64_t own = hd_thread_cpu_ns() - own_ns, all = process_cpu_ns() - all_ns;
+    const uint64_t own = hd_thread_cpu_ns() - own_ns, all = skew_work_process_cpu_ns() - all_ns;
     times->thread = fmax(0, ((double)all - (double)own) / NS_A_MS);
     return status;
 }
 
-static void rest_until(uint64_t until_ns)
+static void skew_work_rest_until(uint64_t until_ns)
 {
     const struct timespec until = {(time_t)(until_ns / HD_S_NS), (long)(until_ns % HD_S_NS)};
 
@@ -189,7 +189,7 @@ static void rest_until(uint64_t until_ns)
 void hd_skew_be_late(struct hd_skew_work *work, uint64_t origin_ns, uint64_t late_ns)
 {
     if (work->stage != NULL) {
-        rest_until(origin_ns + late_ns);
+        skew_work_rest_until(origin_ns + late_ns);
     }
     while (hd_now_ns() - origin_ns < late_ns) {
         work_unit(work);

@@ -7,14 +7,14 @@
 #include <assert.h>
 #include <stdio.h>
 
-static const struct hd_lent *lent_of(const struct hd_bench_stage *stage)
+static const struct hd_lent *stage_lent_of(const struct hd_bench_stage *stage)
 {
     return &stage->device->lent;
 }
 
-static hd_status take_regions(struct hd_bench_stage *stage, uint64_t token_bytes)
+static hd_status stage_take_regions(struct hd_bench_stage *stage, uint64_t token_bytes)
 {
-    const struct hd_lent *lent = lent_of(stage);
+    const struct hd_lent *lent = stage_lent_of(stage);
     const struct hd_regions regions = {.ops = lent->ops,
                                        .kernel = lent->kernel,
                                        .alignment = hd_lent_alignment(lent),
@@ -45,10 +45,10 @@ static hd_status take_regions(struct hd_bench_stage *stage, uint64_t token_bytes
     return status;
 }
 
-static hd_status draw_tensor(struct hd_bench_stage *stage, const struct hd_stage_spec *spec,
-                             uint64_t seed, uint32_t index)
+static hd_status stage_draw_tensor(struct hd_bench_stage *stage, const struct hd_stage_spec *spec,
+                                   uint64_t seed, uint32_t index)
 {
-    const struct hd_lent *lent = lent_of(stage);
+    const struct hd_lent *lent = stage_lent_of(stage);
     struct hd_tensor tensor = {.size = sizeof tensor};
     hd_status status = lent->ops->tensor(stage->instance, index, &tensor);
 
@@ -66,7 +66,7 @@ static hd_status draw_tensor(struct hd_bench_stage *stage, const struct hd_stage
 }
 
 /* Any will do: routing is as even as the drawn router makes it. */
-static hd_status draw_tokens(struct hd_bench_stage *stage, const struct hd_stage_spec *spec)
+static hd_status stage_draw_tokens(struct hd_bench_stage *stage, const struct hd_stage_spec *spec)
 {
     const uint64_t count = (uint64_t)spec->batch * spec->sequence;
     int32_t *tokens = hd_memory_take(count * sizeof *tokens, 4096, "bench");
@@ -78,7 +78,7 @@ static hd_status draw_tokens(struct hd_bench_stage *stage, const struct hd_stage
         tokens[i] = (int32_t)(i * 2654435761u % spec->vocabulary);
     }
     const hd_status status =
-        hd_lent_write(lent_of(stage), stage->tokens, tokens, count * sizeof *tokens);
+        hd_lent_write(stage_lent_of(stage), stage->tokens, tokens, count * sizeof *tokens);
     hd_memory_give(tokens);
     return status;
 }
@@ -93,16 +93,17 @@ hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_bench_devi
     *stage = (struct hd_bench_stage){.device = device, .needs = {.size = sizeof stage->needs}};
     hd_status status = lent->ops->stage_needs(&lent->host, spec, &stage->needs);
     if (status == HD_OK) {
-        status = take_regions(stage, (uint64_t)spec->batch * spec->sequence * sizeof(int32_t));
+        status =
+            stage_take_regions(stage, (uint64_t)spec->batch * spec->sequence * sizeof(int32_t));
     }
     if (status == HD_OK) {
         status = lent->ops->stage_create(lent->kernel, spec, &stage->memory, &stage->instance);
     }
     for (uint32_t i = 0; status == HD_OK && i < stage->needs.tensor_count; i++) {
-        status = draw_tensor(stage, spec, seed, i);
+        status = stage_draw_tensor(stage, spec, seed, i);
     }
     if (status == HD_OK) {
-        status = draw_tokens(stage, spec);
+        status = stage_draw_tokens(stage, spec);
     }
     return status == HD_OK ? HD_OK : hd_bench_device_blame(device, status, problem);
 }
@@ -110,7 +111,7 @@ hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_bench_devi
 void hd_bench_stage_close(struct hd_bench_stage *stage)
 {
     if (stage->instance != NULL) {
-        lent_of(stage)->ops->stage_destroy(stage->instance);
+        stage_lent_of(stage)->ops->stage_destroy(stage->instance);
         stage->instance = NULL;
     }
 }
@@ -126,7 +127,7 @@ hd_status hd_bench_stage_forward(const struct hd_bench_stage *stage, uint32_t co
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < count; i++) {
-        status = lent_of(stage)->ops->forward(stage->instance, &pass);
+        status = stage_lent_of(stage)->ops->forward(stage->instance, &pass);
     }
     return status;
 }

@@ -77,7 +77,7 @@ hd_status hd_bench_engine(struct hd_job *job, uint32_t iterations, struct hd_ben
     return status;
 }
 
-static double shortest_ms(const struct hd_job *job)
+static double step_shortest_ms(const struct hd_job *job)
 {
     double shortest_us = INFINITY;
 
@@ -97,7 +97,7 @@ hd_status hd_bench_schedule(struct hd_job *job, uint32_t warmup, struct hd_bench
         .rank_count = job->pipeline->rank_count,
         .stage_count = job->pipeline->stage_count,
         .microbatch_count = job->pipeline->microbatch_count,
-        .shortest_ms = shortest_ms(job),
+        .shortest_ms = step_shortest_ms(job),
     };
     hd_status status = hd_job_costed(job->config, job->pipeline, &timeline, problem);
     if (status != HD_OK) {

@@ -12,7 +12,7 @@
 enum { BIG_SIZE = 1024, EXIT_UNSUPPORTED = 3, CALL_SAMPLES = 101 };
 enum { CALLS = 2000 };
 
-static void take_row(void *context, const char *line)
+static void yardstick_take_row(void *context, const char *line)
 {
     struct hd_gemm_rate *rate = context;
     char type[8], layout[8];
@@ -32,7 +32,7 @@ static void take_row(void *context, const char *line)
 }
 
 /* Rates of copies that ran at once are added, product by product. */
-static void add(struct hd_gemm_rate *sum, const struct hd_gemm_rate *one)
+static void yardstick_add(struct hd_gemm_rate *sum, const struct hd_gemm_rate *one)
 {
     if (sum->row_count == 0 && sum->copies == 0) {
         *sum = *one;
@@ -49,7 +49,7 @@ static void add(struct hd_gemm_rate *sum, const struct hd_gemm_rate *one)
     }
 }
 
-static void choose(struct hd_gemm_rate *rate)
+static void yardstick_choose(struct hd_gemm_rate *rate)
 {
     uint32_t has_big = 0;
 
@@ -74,8 +74,8 @@ struct round {
 };
 
 /* The exit code of the first copy that did not end well, or 0. */
-static hd_status run_round(const struct round *round, uint32_t copies, struct hd_gemm_rate *rate,
-                           int *exit_code)
+static hd_status yardstick_run_round(const struct round *round, uint32_t copies,
+                                     struct hd_gemm_rate *rate, int *exit_code)
 {
     struct hd_bench_child rows[HD_GEMM_COPIES_MAX];
     struct hd_gemm_rate one;
@@ -98,8 +98,8 @@ static hd_status run_round(const struct round *round, uint32_t copies, struct hd
     }
     for (uint32_t i = 0; i < started; i++) {
         one = (struct hd_gemm_rate){.copies = 1};
-        hd_bench_child_read(&rows[i], take_row, &one);
-        add(rate, &one);
+        hd_bench_child_read(&rows[i], yardstick_take_row, &one);
+        yardstick_add(rate, &one);
         *exit_code = *exit_code == 0 ? rows[i].exit_code : *exit_code;
     }
     return status;
@@ -120,10 +120,10 @@ hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct
                  "installed");
         return HD_OK;
     }
-    hd_status status = run_round(&round, copies, rate, &exit_code);
+    hd_status status = yardstick_run_round(&round, copies, rate, &exit_code);
     if (status == HD_OK && exit_code == EXIT_UNSUPPORTED && strcmp(type, "bf16") == 0) {
         round.type = "f32";
-        status = run_round(&round, copies, rate, &exit_code);
+        status = yardstick_run_round(&round, copies, rate, &exit_code);
     }
     if (status != HD_OK) {
         return hd_problem_set(problem, status, HD_EXIT_FAILED, "%s cannot be started: %s", path,
@@ -134,7 +134,7 @@ hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct
         snprintf(rate->missing, sizeof rate->missing, "heddle-gemm-rate ended with exit code %d",
                  exit_code);
     }
-    choose(rate);
+    yardstick_choose(rate);
     return HD_OK;
 }
 
@@ -146,17 +146,18 @@ void hd_gemm_rate_join(struct hd_gemm_rate *rate, const struct hd_gemm_rate *oth
             rate->rows[i] = other->rows[i];
         }
     }
-    choose(rate);
+    yardstick_choose(rate);
 }
 
 /* Bytes read and written an element: BF16 on one side or both, an element and its part of a scale
    on the other. */
-static double bytes_of(const char *operation)
+static double yardstick_bytes_of(const char *operation)
 {
     return strcmp(operation, "copy") == 0 ? 4.0 : 3.0 + 1.0 / 32;
 }
 
-static void fill_quantiser(const struct hd_gemm_rate *measured, struct hd_quantiser_rate *rate)
+static void yardstick_fill_quantiser(const struct hd_gemm_rate *measured,
+                                     struct hd_quantiser_rate *rate)
 {
     double copy_gbytes = 0;
 
@@ -166,7 +167,7 @@ static void fill_quantiser(const struct hd_gemm_rate *measured, struct hd_quanti
         *row = (struct hd_quantiser_row){.source_kib = from->size,
                                          .sample_count = from->sample_count,
                                          .gelements = from->gflops,
-                                         .gbytes = from->gflops * bytes_of(from->type)};
+                                         .gbytes = from->gflops * yardstick_bytes_of(from->type)};
         memcpy(row->operation, from->type, sizeof row->operation);
         memcpy(row->lane, from->layout, sizeof row->lane);
         if (strcmp(row->operation, "copy") == 0) {
@@ -191,7 +192,7 @@ hd_status hd_quantiser_rate(double seconds, struct hd_quantiser_rate *rate,
                  "installed");
         return HD_OK;
     }
-    const hd_status status = run_round(&round, 1, &measured, &exit_code);
+    const hd_status status = yardstick_run_round(&round, 1, &measured, &exit_code);
     if (status != HD_OK) {
         return hd_problem_set(problem, status, HD_EXIT_FAILED, "%s cannot be started: %s", path,
                               strerror(errno));
@@ -201,7 +202,7 @@ hd_status hd_quantiser_rate(double seconds, struct hd_quantiser_rate *rate,
                  "heddle-quantiser-rate ended with exit code %d", exit_code);
         return HD_OK;
     }
-    fill_quantiser(&measured, rate);
+    yardstick_fill_quantiser(&measured, rate);
     return HD_OK;
 }
 
@@ -210,13 +211,13 @@ struct empty_ops {
     hd_status (*nothing)(void *context);
 };
 
-static hd_status nothing(void *context)
+static hd_status yardstick_nothing(void *context)
 {
     (void)context;
     return HD_OK;
 }
 
-static double time_calls(const struct empty_ops *volatile const *table)
+static double yardstick_time_calls(const struct empty_ops *volatile const *table)
 {
     uint32_t failed = 0;
     const uint64_t begin_ns = hd_now_ns();
@@ -228,7 +229,7 @@ static double time_calls(const struct empty_ops *volatile const *table)
     return (double)(hd_now_ns() - begin_ns) / CALLS;
 }
 
-static double time_clock(void)
+static double yardstick_time_clock(void)
 {
     volatile uint64_t kept = 0;
     const uint64_t begin_ns = hd_now_ns();
@@ -243,14 +244,14 @@ static double time_clock(void)
 
 void hd_call_cost(struct hd_call_cost *cost)
 {
-    static const struct empty_ops ops = {nothing};
+    static const struct empty_ops ops = {yardstick_nothing};
     const struct empty_ops *volatile table = &ops;
     double calls[CALL_SAMPLES], clocks[CALL_SAMPLES];
     struct hd_bench_spread spread;
 
     for (uint32_t i = 0; i < CALL_SAMPLES; i++) {
-        calls[i] = time_calls(&table);
-        clocks[i] = time_clock();
+        calls[i] = yardstick_time_calls(&table);
+        clocks[i] = yardstick_time_clock();
     }
     hd_bench_spread(calls, CALL_SAMPLES, &spread);
     cost->call_ns = spread.median;

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void decide(struct hd_conform_case *check, uint32_t verdict, const char *format,
-                   va_list arguments)
+static void case_decide(struct hd_conform_case *check, uint32_t verdict, const char *format,
+                        va_list arguments)
 {
     struct hd_conform_verdict_page *page = check->page;
 
@@ -24,7 +24,7 @@ void hd_conform_fail(struct hd_conform_case *check, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    decide(check, HD_CONFORM_FAILED, format, arguments);
+    case_decide(check, HD_CONFORM_FAILED, format, arguments);
     va_end(arguments);
 }
 
@@ -33,7 +33,7 @@ void hd_conform_skip(struct hd_conform_case *check, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    decide(check, HD_CONFORM_SKIPPED, format, arguments);
+    case_decide(check, HD_CONFORM_SKIPPED, format, arguments);
     va_end(arguments);
 }
 
@@ -75,7 +75,8 @@ uint64_t hd_conform_draw(struct hd_conform_case *check)
 
 /* --- the host that a plugin sees ---------------------------------------------------------- */
 
-static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
+static void *case_host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes,
+                             const char *tag)
 {
     struct hd_conform_case *check = context;
 
@@ -84,14 +85,14 @@ static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes,
 }
 
 /* What a plugin logs is not judged. */
-static void host_log(void *context, uint32_t level, const char *text)
+static void case_host_log(void *context, uint32_t level, const char *text)
 {
     (void)context;
     (void)level;
     (void)text;
 }
 
-static hd_status host_fail(void *context, const struct hd_error *error)
+static hd_status case_host_fail(void *context, const struct hd_error *error)
 {
     struct hd_conform_report *report = &((struct hd_conform_case *)context)->report;
 
@@ -104,14 +105,14 @@ static hd_status host_fail(void *context, const struct hd_error *error)
     return error->status;
 }
 
-static void host_trace_transfer(void *context, const struct hd_transfer *transfer)
+static void case_host_trace_transfer(void *context, const struct hd_transfer *transfer)
 {
     (void)context;
     (void)transfer;
 }
 
 /* What is mapped beside alloc is not judged, so nor is its account. */
-static void host_account(void *context, int64_t bytes, const char *tag)
+static void case_host_account(void *context, int64_t bytes, const char *tag)
 {
     (void)context;
     (void)bytes;
@@ -127,11 +128,11 @@ void hd_conform_host_init(struct hd_conform_case *check)
     host->option_count = check->plugin->option_count;
     host->options = check->subject->options;
     host->context = check;
-    host->alloc = host_alloc;
-    host->log = host_log;
-    host->fail = host_fail;
-    host->trace_transfer = host_trace_transfer;
-    host->account = host_account;
+    host->alloc = case_host_alloc;
+    host->log = case_host_log;
+    host->fail = case_host_fail;
+    host->trace_transfer = case_host_trace_transfer;
+    host->account = case_host_account;
 }
 
 uint64_t hd_conform_held_bytes(void)

@@ -30,7 +30,7 @@ struct hd_stage_spec hd_chain_model(void)
                                   .precision = HD_PRECISION_F32};
 }
 
-static void *take(const struct hd_chain *chain, uint64_t bytes, int fill)
+static void *chain_take(const struct hd_chain *chain, uint64_t bytes, int fill)
 {
     void *memory = hd_guard_take(bytes, chain->harness->device.alignment, fill);
     assert(memory != NULL);
@@ -38,30 +38,31 @@ static void *take(const struct hd_chain *chain, uint64_t bytes, int fill)
 }
 
 /* What is unset must not matter: NaN in every float, or as the harness says. */
-static void take_regions(struct hd_chain *chain, struct hd_chain_stage *at)
+static void chain_take_regions(struct hd_chain *chain, struct hd_chain_stage *at)
 {
     const int fill = chain->harness->fill;
     const int unset = fill != 0 ? fill : 0xff;
     const struct hd_stage_needs *needs = &at->needs;
 
-    at->memory = (struct hd_stage_memory){.size = sizeof at->memory,
-                                          .parameters = take(chain, needs->parameter_bytes, fill),
-                                          .optimizer = take(chain, needs->optimizer_bytes, 0),
-                                          .scratch = take(chain, needs->scratch_bytes, unset),
-                                          .gradients = {take(chain, needs->gradient_bytes[0], 0),
-                                                        take(chain, needs->gradient_bytes[1], 0)}};
-    at->payload = take(chain, needs->payload_bytes, unset);
+    at->memory =
+        (struct hd_stage_memory){.size = sizeof at->memory,
+                                 .parameters = chain_take(chain, needs->parameter_bytes, fill),
+                                 .optimizer = chain_take(chain, needs->optimizer_bytes, 0),
+                                 .scratch = chain_take(chain, needs->scratch_bytes, unset),
+                                 .gradients = {chain_take(chain, needs->gradient_bytes[0], 0),
+                                               chain_take(chain, needs->gradient_bytes[1], 0)}};
+    at->payload = chain_take(chain, needs->payload_bytes, unset);
     if (needs->acquisitions == 2) {
-        at->second_payload = take(chain, needs->payload_bytes, unset);
+        at->second_payload = chain_take(chain, needs->payload_bytes, unset);
     }
     if (!at->spec.has_embedding) {
-        at->input = take(chain, needs->boundary_bytes, fill);
-        at->input_gradient = take(chain, needs->boundary_bytes, fill);
+        at->input = chain_take(chain, needs->boundary_bytes, fill);
+        at->input_gradient = chain_take(chain, needs->boundary_bytes, fill);
     }
 }
 
-static hd_status open_stage(struct hd_chain *chain, uint32_t stage, uint32_t first_block,
-                            uint32_t block_count)
+static hd_status chain_open_stage(struct hd_chain *chain, uint32_t stage, uint32_t first_block,
+                                  uint32_t block_count)
 {
     const struct hd_kernel_ops *ops = chain->harness->ops;
     struct hd_chain_stage *at = &chain->stages[stage];
@@ -77,7 +78,7 @@ static hd_status open_stage(struct hd_chain *chain, uint32_t stage, uint32_t fir
     if (status != HD_OK) {
         return status;
     }
-    take_regions(chain, at);
+    chain_take_regions(chain, at);
     at->first_tensor = chain->tensor_count;
     at->first_term = chain->term_count;
     chain->tensor_count += at->needs.tensor_count;
@@ -97,11 +98,11 @@ hd_status hd_chain_open(struct hd_chain *chain, struct hd_harness *harness,
                                .model = *model,
                                .label_scale = 1.0 / (double)tokens,
                                .auxiliary_scale = 1};
-    chain->tokens = take(chain, tokens * sizeof(int32_t), 0);
-    chain->targets = take(chain, tokens * sizeof(int32_t), 0);
+    chain->tokens = chain_take(chain, tokens * sizeof(int32_t), 0);
+    chain->targets = chain_take(chain, tokens * sizeof(int32_t), 0);
     for (uint32_t stage = 0; stage < stage_count; stage++) {
         chain->stage_count++;
-        const hd_status status = open_stage(chain, stage, first_block, blocks[stage]);
+        const hd_status status = chain_open_stage(chain, stage, first_block, blocks[stage]);
         if (status != HD_OK) {
             return status;
         }
@@ -131,7 +132,7 @@ void hd_chain_close(struct hd_chain *chain)
 }
 
 /* What is said to whoever waits for the end of a long row of calls. */
-static hd_status moved(const struct hd_chain *chain, hd_status status)
+static hd_status chain_moved(const struct hd_chain *chain, hd_status status)
 {
     if (chain->harness->moved != NULL) {
         atomic_fetch_add(chain->harness->moved, 1);
@@ -141,7 +142,7 @@ static hd_status moved(const struct hd_chain *chain, hd_status status)
 
 /* --- passes --------------------------------------------------------------------------------- */
 
-static struct hd_pass pass_of(const struct hd_chain *chain, uint32_t stage)
+static struct hd_pass chain_pass_of(const struct hd_chain *chain, uint32_t stage)
 {
     const struct hd_chain_stage *at = &chain->stages[stage];
     const int is_last = stage + 1 == chain->stage_count;
@@ -163,7 +164,7 @@ static struct hd_pass pass_of(const struct hd_chain *chain, uint32_t stage)
 hd_status hd_chain_forward(struct hd_chain *chain, int evaluate)
 {
     for (uint32_t stage = 0; stage < chain->stage_count; stage++) {
-        struct hd_pass pass = pass_of(chain, stage);
+        struct hd_pass pass = chain_pass_of(chain, stage);
         pass.terms = &chain->terms[chain->stages[stage].first_term];
         pass.output_gradient = NULL;
         pass.input_gradient = NULL;
@@ -171,7 +172,7 @@ hd_status hd_chain_forward(struct hd_chain *chain, int evaluate)
             pass.payload[0] = pass.payload[1] = NULL;
         }
         const hd_status status =
-            moved(chain, chain->harness->ops->forward(chain->stages[stage].stage, &pass));
+            chain_moved(chain, chain->harness->ops->forward(chain->stages[stage].stage, &pass));
         if (status != HD_OK) {
             return status;
         }
@@ -186,10 +187,10 @@ hd_status hd_chain_forward(struct hd_chain *chain, int evaluate)
 hd_status hd_chain_backward(struct hd_chain *chain)
 {
     for (uint32_t stage = chain->stage_count; stage-- > 0;) {
-        struct hd_pass pass = pass_of(chain, stage);
+        struct hd_pass pass = chain_pass_of(chain, stage);
         pass.output = NULL;
         const hd_status status =
-            moved(chain, chain->harness->ops->backward(chain->stages[stage].stage, &pass));
+            chain_moved(chain, chain->harness->ops->backward(chain->stages[stage].stage, &pass));
         if (status != HD_OK) {
             return status;
         }
@@ -204,7 +205,7 @@ hd_status hd_chain_backward_split(struct hd_chain *chain)
 
     for (uint32_t half = 0; half < 2; half++) {
         for (uint32_t stage = chain->stage_count; stage-- > 0 && status == HD_OK;) {
-            struct hd_pass pass = pass_of(chain, stage);
+            struct hd_pass pass = chain_pass_of(chain, stage);
             pass.output = NULL;
             if (half == 1) { /* what W needs, I has put into the payload */
                 pass.input_gradient = NULL;
@@ -212,7 +213,7 @@ hd_status hd_chain_backward_split(struct hd_chain *chain)
             }
             status = (half == 0 ? ops->backward_input
                                 : ops->backward_weight)(chain->stages[stage].stage, &pass);
-            moved(chain, status);
+            chain_moved(chain, status);
         }
     }
     return status;
@@ -242,7 +243,7 @@ void hd_chain_poison(struct hd_chain *chain)
 
 /* --- tensors -------------------------------------------------------------------------------- */
 
-static struct hd_chain_stage *stage_of(struct hd_chain *chain, uint32_t tensor)
+static struct hd_chain_stage *chain_stage_of(struct hd_chain *chain, uint32_t tensor)
 {
     uint32_t stage = 0;
     assert(tensor < chain->tensor_count);
@@ -254,7 +255,7 @@ static struct hd_chain_stage *stage_of(struct hd_chain *chain, uint32_t tensor)
 
 uint64_t hd_chain_tensor(struct hd_chain *chain, uint32_t tensor, struct hd_tensor *out)
 {
-    struct hd_chain_stage *at = stage_of(chain, tensor);
+    struct hd_chain_stage *at = chain_stage_of(chain, tensor);
     uint64_t count = 1;
     *out = (struct hd_tensor){.size = sizeof *out};
     const hd_status status = chain->harness->ops->tensor(at->stage, tensor - at->first_tensor, out);
@@ -266,10 +267,10 @@ uint64_t hd_chain_tensor(struct hd_chain *chain, uint32_t tensor, struct hd_tens
 }
 
 /* Both directions; `into` 1 writes the plugin's copy. */
-static void exchange(struct hd_chain *chain, uint32_t tensor, uint32_t copy, uint32_t into,
-                     double *values)
+static void chain_exchange(struct hd_chain *chain, uint32_t tensor, uint32_t copy, uint32_t into,
+                           double *values)
 {
-    struct hd_chain_stage *at = stage_of(chain, tensor);
+    struct hd_chain_stage *at = chain_stage_of(chain, tensor);
     struct hd_tensor about;
     const uint64_t count = hd_chain_tensor(chain, tensor, &about);
     float *narrow = malloc(count * sizeof *narrow);
@@ -279,8 +280,8 @@ static void exchange(struct hd_chain *chain, uint32_t tensor, uint32_t copy, uin
         narrow[i] = (float)values[i];
     }
     const hd_status status =
-        moved(chain, chain->harness->ops->tensor_copy(at->stage, tensor - at->first_tensor, copy,
-                                                      into, host));
+        chain_moved(chain, chain->harness->ops->tensor_copy(at->stage, tensor - at->first_tensor,
+                                                            copy, into, host));
     assert(status == HD_OK);
     for (uint64_t i = 0; !into && about.dtype != HD_F64 && i < count; i++) {
         values[i] = (double)narrow[i];
@@ -290,12 +291,12 @@ static void exchange(struct hd_chain *chain, uint32_t tensor, uint32_t copy, uin
 
 void hd_chain_read(struct hd_chain *chain, uint32_t tensor, uint32_t copy, double *values)
 {
-    exchange(chain, tensor, copy, 0, values);
+    chain_exchange(chain, tensor, copy, 0, values);
 }
 
 void hd_chain_write(struct hd_chain *chain, uint32_t tensor, uint32_t copy, const double *values)
 {
-    exchange(chain, tensor, copy, 1, (double *)values);
+    chain_exchange(chain, tensor, copy, 1, (double *)values);
 }
 
 int64_t hd_chain_find(struct hd_chain *chain, const char *name)
@@ -312,7 +313,7 @@ int64_t hd_chain_find(struct hd_chain *chain, const char *name)
 
 /* --- drawing and comparing ------------------------------------------------------------------ */
 
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, uint64_t count)
+static uint64_t chain_hash_bytes(uint64_t hash, const void *bytes, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3ull;
@@ -320,11 +321,11 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, uint64_t count)
     return hash;
 }
 
-static void draw_tensor(struct hd_chain *chain, uint32_t tensor, uint64_t seed)
+static void chain_draw_tensor(struct hd_chain *chain, uint32_t tensor, uint64_t seed)
 {
     struct hd_tensor about;
     const uint64_t count = hd_chain_tensor(chain, tensor, &about);
-    const uint64_t key = hash_bytes(hd_conform_mix(seed), about.name, strlen(about.name));
+    const uint64_t key = chain_hash_bytes(hd_conform_mix(seed), about.name, strlen(about.name));
     double *values = malloc(count * sizeof *values);
     assert(values != NULL);
     /* About 1 / sqrt(columns), as a power of two: what comes out stays of the size of what goes
@@ -354,7 +355,7 @@ void hd_chain_draw_tokens(struct hd_chain *chain, uint64_t seed)
 void hd_chain_draw(struct hd_chain *chain, uint64_t seed)
 {
     for (uint32_t tensor = 0; tensor < chain->tensor_count; tensor++) {
-        draw_tensor(chain, tensor, seed);
+        chain_draw_tensor(chain, tensor, seed);
     }
     hd_chain_draw_tokens(chain, seed);
 }
@@ -385,7 +386,7 @@ uint64_t hd_chain_hash(struct hd_chain *chain, uint32_t copy)
         double *values = malloc(count * sizeof *values);
         assert(values != NULL);
         hd_chain_read(chain, tensor, copy, values);
-        hash = hash_bytes(hash, values, count * sizeof *values);
+        hash = chain_hash_bytes(hash, values, count * sizeof *values);
         free(values);
     }
     return hash;

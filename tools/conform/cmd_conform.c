@@ -32,7 +32,7 @@ struct session {
 
 /* --- what is asked ------------------------------------------------------------------------- */
 
-static int read_numbers(struct hd_cli *cli, struct session *session)
+static int cmd_conform_read_numbers(struct hd_cli *cli, struct session *session)
 {
     const char *seed = hd_cli_option(cli, "--seed", 0);
     const char *bytes = hd_cli_option(cli, "--bytes-max", 0);
@@ -65,7 +65,7 @@ static int read_numbers(struct hd_cli *cli, struct session *session)
 }
 
 /* --hosts LEFT:RIGHT: network namespaces, which must be there. */
-static int read_hosts(struct hd_cli *cli, struct session *session)
+static int cmd_conform_read_hosts(struct hd_cli *cli, struct session *session)
 {
     const char *hosts = hd_cli_option(cli, "--hosts", 0);
     const char *right = hosts != NULL ? strchr(hosts, ':') : NULL;
@@ -92,7 +92,7 @@ static int read_hosts(struct hd_cli *cli, struct session *session)
 }
 
 /* Every --check names one; they must all be of this kind's suite. */
-static int know_checks(struct hd_cli *cli, uint32_t kind)
+static int cmd_conform_know_checks(struct hd_cli *cli, uint32_t kind)
 {
     uint32_t count;
     const struct hd_conform_check *suite = hd_conform_suite(kind, &count);
@@ -111,8 +111,8 @@ static int know_checks(struct hd_cli *cli, uint32_t kind)
     return 0;
 }
 
-static int is_wanted(const struct hd_cli *cli, const struct session *session,
-                     const struct hd_conform_check *check)
+static int cmd_conform_is_wanted(const struct hd_cli *cli, const struct session *session,
+                                 const struct hd_conform_check *check)
 {
     const char *name = hd_cli_option(cli, "--check", 0);
 
@@ -130,7 +130,7 @@ static int is_wanted(const struct hd_cli *cli, const struct session *session,
 /* --- of whom ------------------------------------------------------------------------------- */
 
 /* A hook is judged around transport.inner, or around shm where none is named. */
-static int find_inner(struct hd_cli *cli, struct session *session)
+static int cmd_conform_find_inner(struct hd_cli *cli, struct session *session)
 {
     const char *name = session->config.transport.inner;
     const struct hd_cli_wanted wanted = {HD_KIND_TRANSPORT, "transport", "inner",
@@ -148,7 +148,8 @@ static int find_inner(struct hd_cli *cli, struct session *session)
 
 /* Whose device the slots of a transport are to lie on: --with, or synthetic where they can lie on a
    device only. */
-static int find_lender(struct hd_cli *cli, struct session *session, uint64_t capabilities)
+static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
+                                   uint64_t capabilities)
 {
     const char *name = hd_cli_option(cli, "--with", 0);
     const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, NULL, "--with",
@@ -169,7 +170,7 @@ static int find_lender(struct hd_cli *cli, struct session *session, uint64_t cap
     return 0;
 }
 
-static int find_subject(struct hd_cli *cli, struct session *session)
+static int cmd_conform_find_subject(struct hd_cli *cli, struct session *session)
 {
     const struct hd_candidate *found;
 
@@ -192,11 +193,12 @@ static int find_subject(struct hd_cli *cli, struct session *session)
     session->subject.options = session->options;
     if (code == 0 && plugin->kind == HD_KIND_TRANSPORT &&
         (plugin->capabilities & HD_TRANSPORT_HOOK) != 0) {
-        code = find_inner(cli, session);
+        code = cmd_conform_find_inner(cli, session);
     }
     if (code == 0 && plugin->kind == HD_KIND_TRANSPORT) {
         const struct hd_plugin *inner = session->subject.inner;
-        code = find_lender(cli, session, (inner != NULL ? inner : plugin)->capabilities);
+        code =
+            cmd_conform_find_lender(cli, session, (inner != NULL ? inner : plugin)->capabilities);
     } else if (code == 0 && hd_cli_option(cli, "--with", 0) != NULL) {
         code = hd_cli_refuse(cli, "--with lends a device to a transport, and this is none");
     } else if (code == 0 && session->subject.hosts[0] != NULL) {
@@ -207,7 +209,7 @@ static int find_subject(struct hd_cli *cli, struct session *session)
 
 /* --- the run ------------------------------------------------------------------------------- */
 
-static int run_checks(struct hd_cli *cli, struct session *session)
+static int cmd_conform_run_checks(struct hd_cli *cli, struct session *session)
 {
     struct hd_conform_summary *summary = &session->summary;
     uint32_t count;
@@ -220,7 +222,7 @@ static int run_checks(struct hd_cli *cli, struct session *session)
     }
     summary->results = session->results;
     for (uint32_t i = 0; i < count; i++) {
-        if (!is_wanted(cli, session, &suite[i])) {
+        if (!cmd_conform_is_wanted(cli, session, &suite[i])) {
             continue;
         }
         struct hd_conform_result *result = &session->results[summary->count];
@@ -236,7 +238,7 @@ static int run_checks(struct hd_cli *cli, struct session *session)
     return 0;
 }
 
-static void name_failures(struct hd_cli *cli, const struct hd_conform_summary *summary)
+static void cmd_conform_name_failures(struct hd_cli *cli, const struct hd_conform_summary *summary)
 {
     char names[512] = "";
     size_t used = 0;
@@ -254,24 +256,24 @@ static void name_failures(struct hd_cli *cli, const struct hd_conform_summary *s
                    summary->verdicts[HD_CONFORM_FAILED], summary->count, names);
 }
 
-static int judge(struct hd_cli *cli, struct session *session)
+static int cmd_conform_judge(struct hd_cli *cli, struct session *session)
 {
-    int code = find_subject(cli, session);
+    int code = cmd_conform_find_subject(cli, session);
 
     if (code == 0) {
-        code = know_checks(cli, session->subject.plugin->kind);
+        code = cmd_conform_know_checks(cli, session->subject.plugin->kind);
     }
     if (code == 0) {
         if (!cli->is_json) {
             hd_conform_print_head(cli, &session->summary);
         }
-        code = run_checks(cli, session);
+        code = cmd_conform_run_checks(cli, session);
     }
     if (code == 0) {
         code = hd_conform_finish_output(cli, &session->summary);
     }
     if (code == 0 && session->summary.verdicts[HD_CONFORM_FAILED] > 0) {
-        name_failures(cli, &session->summary);
+        cmd_conform_name_failures(cli, &session->summary);
         code = cli->problem.exit_code;
     }
     free(session->results);
@@ -292,16 +294,17 @@ static int cmd_conform(struct hd_cli *cli)
         hd_problem_remedy(&cli->problem, "`heddle list` shows those that there are");
         return hd_cli_refuse(cli, "conform needs the name of a plugin, or its file");
     }
-    if (read_numbers(cli, &session) != 0 || read_hosts(cli, &session) != 0 ||
+    if (cmd_conform_read_numbers(cli, &session) != 0 ||
+        cmd_conform_read_hosts(cli, &session) != 0 ||
         hd_cli_config(cli, &session.config) != HD_OK) {
         return cli->problem.exit_code;
     }
-    const int code = judge(cli, &session);
+    const int code = cmd_conform_judge(cli, &session);
     hd_config_finish(&session.config);
     return code;
 }
 
-static const struct hd_cli_option options[] = {
+static const struct hd_cli_option cmd_conform_options[] = {
     {"--level", "LEVEL", "load, api, semantics, fault (the default) or speed, each with all before",
      NULL},
     {"--check", "NAME", "this check alone; may be repeated", NULL},
@@ -318,6 +321,6 @@ static const struct hd_cli_option options[] = {
 };
 
 const struct hd_command hd_command_conform = {
-    "conform", "NAME|KIND.NAME|FILE", "judges one plugin by the contract of its kind",
-    options,   cmd_conform,
+    "conform",           "NAME|KIND.NAME|FILE", "judges one plugin by the contract of its kind",
+    cmd_conform_options, cmd_conform,
 };

@@ -26,7 +26,7 @@ void hd_conform_print_row(const struct hd_cli *cli, const struct hd_conform_resu
     fflush(stdout);
 }
 
-static void print_json(struct hd_cli *cli, const struct hd_conform_summary *summary)
+static void conform_output_print_json(struct hd_cli *cli, const struct hd_conform_summary *summary)
 {
     struct cJSON *root = cli->json;
 
@@ -57,7 +57,7 @@ static void print_json(struct hd_cli *cli, const struct hd_conform_summary *summ
 
 /* Text as it may stand in an attribute; bytes that XML 1.0 has no place for become a question
    mark. */
-static void put_escaped(FILE *stream, const char *text)
+static void conform_output_put_escaped(FILE *stream, const char *text)
 {
     for (; *text != '\0'; text++) {
         const unsigned char byte = (unsigned char)*text;
@@ -75,8 +75,8 @@ static void put_escaped(FILE *stream, const char *text)
     }
 }
 
-static void put_case(FILE *stream, const struct hd_conform_summary *summary,
-                     const struct hd_conform_result *result)
+static void conform_output_put_case(FILE *stream, const struct hd_conform_summary *summary,
+                                    const struct hd_conform_result *result)
 {
     fprintf(stream, "  <testcase classname=\"%s.%s.%s\" name=\"%s\" time=\"%.3f\"",
             hd_kind_name(summary->plugin->kind), summary->plugin->name,
@@ -87,12 +87,12 @@ static void put_case(FILE *stream, const struct hd_conform_summary *summary,
     }
     const char *element = result->verdict == HD_CONFORM_FAILED ? "failure" : "skipped";
     fprintf(stream, ">\n    <%s message=\"", element);
-    put_escaped(stream, result->text);
+    conform_output_put_escaped(stream, result->text);
     fputs("\"/>\n  </testcase>\n", stream);
 }
 
-static int write_junit(struct hd_cli *cli, const struct hd_conform_summary *summary,
-                       const char *path)
+static int conform_output_write_junit(struct hd_cli *cli, const struct hd_conform_summary *summary,
+                                      const char *path)
 {
     FILE *stream = fopen(path, "we");
     double seconds = 0;
@@ -109,7 +109,7 @@ static int write_junit(struct hd_cli *cli, const struct hd_conform_summary *summ
                 summary->verdicts[HD_CONFORM_FAILED], summary->verdicts[HD_CONFORM_SKIPPED],
                 seconds);
         for (uint32_t i = 0; i < summary->count; i++) {
-            put_case(stream, summary, &summary->results[i]);
+            conform_output_put_case(stream, summary, &summary->results[i]);
         }
         fputs("</testsuite>\n", stream);
     }
@@ -126,10 +126,10 @@ int hd_conform_finish_output(struct hd_cli *cli, const struct hd_conform_summary
     const char *junit = hd_cli_option(cli, "--junit", 0);
 
     if (cli->is_json) {
-        print_json(cli, summary);
+        conform_output_print_json(cli, summary);
     } else {
         printf("%u passed, %u failed, %u skipped\n", summary->verdicts[HD_CONFORM_PASSED],
                summary->verdicts[HD_CONFORM_FAILED], summary->verdicts[HD_CONFORM_SKIPPED]);
     }
-    return junit != NULL ? write_junit(cli, summary, junit) : 0;
+    return junit != NULL ? conform_output_write_junit(cli, summary, junit) : 0;
 }

@@ -18,14 +18,14 @@ struct card {
     uint64_t bytes, page_bytes, inner_bytes; /* inner: between the card and the last page */
 };
 
-static uint64_t page_bytes(void)
+static uint64_t guard_page_bytes(void)
 {
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 void *hd_guard_take(uint64_t bytes, uint64_t alignment_bytes, int fill)
 {
-    const uint64_t page = page_bytes();
+    const uint64_t page = guard_page_bytes();
     const uint64_t alignment = alignment_bytes < 8 ? 8 : alignment_bytes;
     const uint64_t rounded = (bytes + alignment - (bytes > 0)) / alignment * alignment;
     const uint64_t inner = (rounded + alignment + page - 1) / page * page;
@@ -47,9 +47,9 @@ void *hd_guard_take(uint64_t bytes, uint64_t alignment_bytes, int fill)
 }
 
 /* The card stands in the page before the block's first page with a canary. */
-static struct card *card_of(const void *memory)
+static struct card *guard_card_of(const void *memory)
 {
-    const uint64_t page = page_bytes();
+    const uint64_t page = guard_page_bytes();
     const unsigned char *at = (const unsigned char *)((uintptr_t)memory / page * page);
 
     /* A block whose first byte begins a page has its whole canary in the page before. */
@@ -66,7 +66,7 @@ static struct card *card_of(const void *memory)
 
 int hd_guard_is_whole(const void *memory)
 {
-    const struct card *card = card_of(memory);
+    const struct card *card = guard_card_of(memory);
     const unsigned char *first = (const unsigned char *)card + card->page_bytes;
     const unsigned char *end = first + card->inner_bytes;
 
@@ -85,7 +85,7 @@ int hd_guard_is_whole(const void *memory)
 
 void hd_guard_lock(void *memory, int is_locked)
 {
-    struct card *card = card_of(memory);
+    struct card *card = guard_card_of(memory);
     const int access = is_locked ? PROT_READ : PROT_READ | PROT_WRITE;
     const int refused =
         mprotect((unsigned char *)card + card->page_bytes, card->inner_bytes, access);
@@ -96,7 +96,7 @@ void hd_guard_lock(void *memory, int is_locked)
 void hd_guard_give(void *memory)
 {
     if (memory != NULL) {
-        struct card *card = card_of(memory);
+        struct card *card = guard_card_of(memory);
         munmap(card, card->inner_bytes + 2 * card->page_bytes);
     }
 }

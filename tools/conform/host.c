@@ -10,7 +10,7 @@
 
 enum { PATH_BYTES = 320 };
 
-static int open_host(const char *name)
+static int host_open_host(const char *name)
 {
     char path[PATH_BYTES];
 
@@ -23,7 +23,7 @@ static int open_host(const char *name)
 
 int hd_conform_is_host(const char *name)
 {
-    const int file = open_host(name);
+    const int file = host_open_host(name);
 
     if (file >= 0) {
         close(file);
@@ -32,7 +32,7 @@ int hd_conform_is_host(const char *name)
 }
 
 /* Libraries list the devices of a network by /sys, which shows those of where it was mounted. */
-static int show_devices(void)
+static int host_show_devices(void)
 {
     return unshare(CLONE_NEWNS) == 0 && mount("", "/", NULL, MS_SLAVE | MS_REC, NULL) == 0 &&
            mount("sysfs", "/sys", "sysfs", MS_RDONLY, NULL) == 0;
@@ -40,7 +40,7 @@ static int show_devices(void)
 
 hd_status hd_conform_enter_host(const char *name, struct hd_problem *problem)
 {
-    const int file = open_host(name);
+    const int file = host_open_host(name);
 
     if (file < 0) {
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
@@ -48,7 +48,7 @@ hd_status hd_conform_enter_host(const char *name, struct hd_problem *problem)
     }
     const int is_inside = setns(file, CLONE_NEWNET) == 0;
     close(file);
-    if (!is_inside || !show_devices()) {
+    if (!is_inside || !host_show_devices()) {
         return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
                               "the network namespace %.100s cannot be entered: %s", name,
                               strerror(errno));

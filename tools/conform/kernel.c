@@ -63,7 +63,7 @@ const struct hd_cut hd_cut_of_two = {{1, 1}, 2};
 static const struct {
     const char *name;
     uint32_t precision, recompute, half_batches;
-} variants[] = {
+} kernel_variants[] = {
     {"f32", HD_PRECISION_F32, HD_RECOMPUTE_NONE, 1},
     {"bf16", HD_PRECISION_BF16, HD_RECOMPUTE_NONE, 1},
     {"bf16 recomputed", HD_PRECISION_BF16, HD_RECOMPUTE_FULL, 1},
@@ -72,15 +72,15 @@ static const struct {
     {"mxfp8", HD_PRECISION_MXFP8, HD_RECOMPUTE_NONE, 1},
 };
 
-enum { VARIANT_COUNT = sizeof variants / sizeof variants[0] };
+enum { VARIANT_COUNT = sizeof kernel_variants / sizeof kernel_variants[0] };
 
 const char *hd_model_name(const struct hd_stage_spec *model)
 {
     for (uint32_t i = 0; i < VARIANT_COUNT; i++) {
-        if (variants[i].precision == model->precision &&
-            variants[i].recompute == model->recompute &&
-            variants[i].half_batches == model->half_batches) {
-            return variants[i].name;
+        if (kernel_variants[i].precision == model->precision &&
+            kernel_variants[i].recompute == model->recompute &&
+            kernel_variants[i].half_batches == model->half_batches) {
+            return kernel_variants[i].name;
         }
     }
     return "another model";
@@ -175,10 +175,10 @@ void hd_conform_each_variant(struct hd_conform_case *check,
     uint32_t served_count = 0;
 
     for (uint32_t i = 0; i < VARIANT_COUNT && !hd_conform_is_decided(check); i++) {
-        struct hd_stage_spec model = hd_conform_model(variants[i].precision);
+        struct hd_stage_spec model = hd_conform_model(kernel_variants[i].precision);
         struct hd_stage_needs needs = {.size = sizeof needs};
-        model.recompute = variants[i].recompute;
-        model.half_batches = variants[i].half_batches;
+        model.recompute = kernel_variants[i].recompute;
+        model.half_batches = kernel_variants[i].half_batches;
         struct hd_stage_spec asked = model;
         asked.block_count = HD_BENCH_BLOCKS;
         asked.has_embedding = asked.has_head = 1;
@@ -187,7 +187,7 @@ void hd_conform_each_variant(struct hd_conform_case *check,
             continue;
         }
         served_count++;
-        hd_conform_at(check, "%s", variants[i].name);
+        hd_conform_at(check, "%s", kernel_variants[i].name);
         judge(check, &model);
     }
     if (served_count == 0) {

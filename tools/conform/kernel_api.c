@@ -46,8 +46,9 @@ void hd_conform_kernel_device(struct hd_conform_case *check)
 
 /* --- needs --------------------------------------------------------------------------------- */
 
-static hd_status ask(struct hd_conform_case *check, const struct hd_stage_spec *model,
-                     uint32_t first_block, uint32_t block_count, struct hd_stage_needs *needs)
+static hd_status kernel_api_ask(struct hd_conform_case *check, const struct hd_stage_spec *model,
+                                uint32_t first_block, uint32_t block_count,
+                                struct hd_stage_needs *needs)
 {
     const struct hd_kernel_ops *ops = check->plugin->ops;
     struct hd_stage_spec spec = *model;
@@ -61,22 +62,22 @@ static hd_status ask(struct hd_conform_case *check, const struct hd_stage_spec *
     return ops->stage_needs(&check->host, &spec, needs);
 }
 
-static uint64_t boundary_bytes_of(const struct hd_stage_spec *model, uint32_t dtype)
+static uint64_t kernel_api_boundary_bytes_of(const struct hd_stage_spec *model, uint32_t dtype)
 {
     const uint64_t element = dtype == HD_F64 ? 8 : dtype == HD_F32 ? 4 : 2;
     return (uint64_t)model->batch * model->sequence * model->width * element;
 }
 
-static void judge_cuts(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_api_judge_cuts(struct hd_conform_case *check, const struct hd_stage_spec *model)
 {
     struct hd_stage_needs whole, again, part[HD_BENCH_BLOCKS], sum = {0};
     const char *precision = hd_model_name(model);
 
-    const hd_status status = ask(check, model, 0, HD_BENCH_BLOCKS, &whole);
+    const hd_status status = kernel_api_ask(check, model, 0, HD_BENCH_BLOCKS, &whole);
     HD_HOLD(check, status == HD_OK, "%s: stage_needs returns %s, then", precision,
             hd_status_name(status));
     for (uint32_t block = 0; block < HD_BENCH_BLOCKS; block++) {
-        HD_HOLD(check, ask(check, model, block, 1, &part[block]) == HD_OK,
+        HD_HOLD(check, kernel_api_ask(check, model, block, 1, &part[block]) == HD_OK,
                 "%s: serves four blocks and not block %u alone", precision, block);
         sum.tensor_count += part[block].tensor_count;
         sum.term_count += part[block].term_count;
@@ -91,7 +92,7 @@ static void judge_cuts(struct hd_conform_case *check, const struct hd_stage_spec
         HD_HOLD(check, part[block].acquisitions <= HD_ACQUISITION_MAX, "%s: %u acquisitions",
                 precision, part[block].acquisitions);
     }
-    ask(check, model, 0, HD_BENCH_BLOCKS, &again);
+    kernel_api_ask(check, model, 0, HD_BENCH_BLOCKS, &again);
     HD_HOLD(check, memcmp(&whole, &again, sizeof whole) == 0,
             "%s: asked again it needs other bytes", precision);
     HD_HOLD(check, sum.tensor_count == whole.tensor_count && sum.term_count == whole.term_count,
@@ -102,13 +103,13 @@ static void judge_cuts(struct hd_conform_case *check, const struct hd_stage_spec
                 (model->precision == HD_PRECISION_F32 || part[0].boundary_dtype == HD_BF16),
             "%s: a boundary of dtype %u", precision, part[0].boundary_dtype);
     HD_HOLD(check,
-            whole.tensor_count == 0 ||
-                part[0].boundary_bytes == boundary_bytes_of(model, part[0].boundary_dtype),
+            whole.tensor_count == 0 || part[0].boundary_bytes == kernel_api_boundary_bytes_of(
+                                                                     model, part[0].boundary_dtype),
             "%s: a boundary of %llu bytes", precision, (unsigned long long)part[0].boundary_bytes);
 }
 
 /* A caller of an older header has less room. */
-static void judge_room(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_api_judge_room(struct hd_conform_case *check, const struct hd_stage_spec *model)
 {
     const struct hd_kernel_ops *ops = check->plugin->ops;
     const uint32_t room = offsetof(struct hd_stage_needs, private_bytes);
@@ -126,24 +127,24 @@ static void judge_room(struct hd_conform_case *check, const struct hd_stage_spec
     }
 }
 
-static void judge_needs(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_api_judge_needs(struct hd_conform_case *check, const struct hd_stage_spec *model)
 {
     struct hd_stage_spec dense = *model;
 
-    judge_cuts(check, model);
+    kernel_api_judge_cuts(check, model);
     dense.experts = dense.experts_per_token = dense.expert_count = 0;
     struct hd_stage_needs needs;
-    if (!hd_conform_is_decided(check) && ask(check, &dense, 0, 1, &needs) == HD_OK) {
-        judge_cuts(check, &dense);
+    if (!hd_conform_is_decided(check) && kernel_api_ask(check, &dense, 0, 1, &needs) == HD_OK) {
+        kernel_api_judge_cuts(check, &dense);
     }
     if (!hd_conform_is_decided(check)) {
-        judge_room(check, model);
+        kernel_api_judge_room(check, model);
     }
 }
 
 void hd_conform_kernel_needs(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_needs);
+    hd_conform_each_variant(check, kernel_api_judge_needs);
 }
 
 void hd_conform_kernel_refusal(struct hd_conform_case *check)
@@ -159,7 +160,7 @@ void hd_conform_kernel_refusal(struct hd_conform_case *check)
     for (uint32_t i = 0; i < 5; i++) {
         struct hd_stage_needs needs;
         check->report = (struct hd_conform_report){0};
-        const hd_status status = ask(check, &models[i], 0, HD_BENCH_BLOCKS, &needs);
+        const hd_status status = kernel_api_ask(check, &models[i], 0, HD_BENCH_BLOCKS, &needs);
         if (status == HD_OK) {
             continue;
         }
@@ -176,7 +177,7 @@ void hd_conform_kernel_refusal(struct hd_conform_case *check)
 
 /* --- tensors ------------------------------------------------------------------------------- */
 
-static uint64_t element_count(const struct hd_tensor *tensor)
+static uint64_t kernel_api_element_count(const struct hd_tensor *tensor)
 {
     uint64_t count = 1;
     for (uint32_t i = 0; i < tensor->dimension_count; i++) {
@@ -185,8 +186,8 @@ static uint64_t element_count(const struct hd_tensor *tensor)
     return count;
 }
 
-static void judge_tensor(struct hd_conform_case *check, const struct hd_tensor *tensor,
-                         uint32_t index)
+static void kernel_api_judge_tensor(struct hd_conform_case *check, const struct hd_tensor *tensor,
+                                    uint32_t index)
 {
     HD_HOLD(check,
             memchr(tensor->name, '\0', HD_TENSOR_NAME_MAX) != NULL && tensor->name[0] != '\0',
@@ -199,12 +200,12 @@ static void judge_tensor(struct hd_conform_case *check, const struct hd_tensor *
             tensor->group);
     HD_HOLD(check, tensor->initial <= HD_INITIAL_NORMAL && tensor->decays <= 1,
             "%s begins as %u and decays %u", tensor->name, tensor->initial, tensor->decays);
-    HD_HOLD(check, element_count(tensor) > 0, "%s has no elements", tensor->name);
+    HD_HOLD(check, kernel_api_element_count(tensor) > 0, "%s has no elements", tensor->name);
 }
 
 /* Names differ over the whole model; places within one stage do. */
-static void judge_pair(struct hd_conform_case *check, const struct hd_tensor *one,
-                       const struct hd_tensor *other, int is_same_stage)
+static void kernel_api_judge_pair(struct hd_conform_case *check, const struct hd_tensor *one,
+                                  const struct hd_tensor *other, int is_same_stage)
 {
     HD_HOLD(check, strcmp(one->name, other->name) != 0, "two tensors are called %s", one->name);
     if (!is_same_stage || one->group != other->group) {
@@ -213,11 +214,13 @@ static void judge_pair(struct hd_conform_case *check, const struct hd_tensor *on
     /* Gradients are of four bytes at least, so tensors that begin this close overlap. */
     const struct hd_tensor *first = one->gradient_offset < other->gradient_offset ? one : other;
     const struct hd_tensor *second = first == one ? other : one;
-    HD_HOLD(check, first->gradient_offset + element_count(first) * 4 <= second->gradient_offset,
+    HD_HOLD(check,
+            first->gradient_offset + kernel_api_element_count(first) * 4 <= second->gradient_offset,
             "the gradients of %s and %s overlap", first->name, second->name);
 }
 
-static void judge_tensors(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_api_judge_tensors(struct hd_conform_case *check,
+                                     const struct hd_stage_spec *model)
 {
     static struct hd_tensor tensors[TENSOR_MAX];
     static const struct hd_cut cut = {{1, 3}, 2};
@@ -237,13 +240,13 @@ static void judge_tensors(struct hd_conform_case *check, const struct hd_stage_s
         const hd_status status = bench.harness.ops->tensor(at->stage, i - at->first_tensor, tensor);
         HD_HOLD(check, status == HD_OK, "tensor %u of %u returns %s", i - at->first_tensor,
                 at->needs.tensor_count, hd_status_name(status));
-        judge_tensor(check, tensor, i);
+        kernel_api_judge_tensor(check, tensor, i);
         HD_HOLD(check,
-                tensor->gradient_offset + element_count(tensor) * 4 <=
+                tensor->gradient_offset + kernel_api_element_count(tensor) * 4 <=
                     at->needs.gradient_bytes[tensor->group],
                 "the gradient of %s ends past its region", tensor->name);
         for (uint32_t k = 0; k < i && !hd_conform_is_decided(check); k++) {
-            judge_pair(check, tensor, &tensors[k], k >= at->first_tensor);
+            kernel_api_judge_pair(check, tensor, &tensors[k], k >= at->first_tensor);
         }
         if (hd_conform_is_decided(check)) {
             return;
@@ -259,10 +262,11 @@ static void judge_tensors(struct hd_conform_case *check, const struct hd_stage_s
 
 void hd_conform_kernel_tensors(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_tensors);
+    hd_conform_each_variant(check, kernel_api_judge_tensors);
 }
 
-static void judge_copies(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_api_judge_copies(struct hd_conform_case *check,
+                                    const struct hd_stage_spec *model)
 {
     static const uint32_t copies[] = {HD_MASTER, HD_MOMENT1, HD_MOMENT2};
     struct hd_bench bench;
@@ -292,5 +296,5 @@ static void judge_copies(struct hd_conform_case *check, const struct hd_stage_sp
 
 void hd_conform_kernel_copies(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_copies);
+    hd_conform_each_variant(check, kernel_api_judge_copies);
 }

@@ -8,7 +8,8 @@
 
 /* Without a stream a call is over when it returns: what a backward adds is there, and the call
    after it, which only reads, changes nothing. */
-static void judge_ordered(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_boundaries_judge_ordered(struct hd_conform_case *check,
+                                            const struct hd_stage_spec *model)
 {
     struct hd_bench bench;
 
@@ -36,14 +37,15 @@ static void judge_ordered(struct hd_conform_case *check, const struct hd_stage_s
 
 void hd_conform_kernel_ordered(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_ordered);
+    hd_conform_each_variant(check, kernel_boundaries_judge_ordered);
 }
 
 /* --- K6 ------------------------------------------------------------------------------------ */
 
 /* What the second stage is given was written by the first over three kinds of rubbish; if a byte is
    left or read, two of them differ. */
-static void judge_write_once(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_boundaries_judge_write_once(struct hd_conform_case *check,
+                                               const struct hd_stage_spec *model)
 {
     static const int fills[] = {0x00, 0xff, 0x3c};
     struct hd_bench bench;
@@ -76,11 +78,12 @@ static void judge_write_once(struct hd_conform_case *check, const struct hd_stag
 
 void hd_conform_kernel_write_once(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_write_once);
+    hd_conform_each_variant(check, kernel_boundaries_judge_write_once);
 }
 
 /* Tokens and targets cannot be written at all; what boundaries hold is compared. */
-static void judge_read_only(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_boundaries_judge_read_only(struct hd_conform_case *check,
+                                              const struct hd_stage_spec *model)
 {
     struct hd_bench bench;
 
@@ -109,12 +112,13 @@ static void judge_read_only(struct hd_conform_case *check, const struct hd_stage
 
 void hd_conform_kernel_read_only(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_read_only);
+    hd_conform_each_variant(check, kernel_boundaries_judge_read_only);
 }
 
 /* --- evaluation ---------------------------------------------------------------------------- */
 
-static void judge_evaluation(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_boundaries_judge_evaluation(struct hd_conform_case *check,
+                                               const struct hd_stage_spec *model)
 {
     double terms[HD_CHAIN_TERM_MAX];
     struct hd_bench bench;
@@ -138,5 +142,5 @@ static void judge_evaluation(struct hd_conform_case *check, const struct hd_stag
 
 void hd_conform_kernel_evaluation(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_evaluation);
+    hd_conform_each_variant(check, kernel_boundaries_judge_evaluation);
 }

@@ -10,7 +10,7 @@ enum { ROUNDS = 8, TENSOR_MAX = 96 };
 /* --- K7 ------------------------------------------------------------------------------------ */
 
 /* A backward with the payload as it is now must be refused, by name, and add nothing. */
-static void expect_refusal(struct hd_bench *bench, const char *what)
+static void kernel_faults_expect_refusal(struct hd_bench *bench, const char *what)
 {
     struct hd_conform_case *check = bench->check;
     struct hd_chain *chain = &bench->chain;
@@ -33,7 +33,7 @@ static const struct stale {
     const char *name; /* NULL: nothing is, and it must do */
     uint64_t generation;
     int fill; /* below 0: it is left as the forward wrote it */
-} stales[] = {
+} kernel_faults_stales[] = {
     {"the lease before", 39, -1},
     {"the lease after", 41, -1},
     {NULL, 40, -1},
@@ -41,8 +41,9 @@ static const struct stale {
     {"a payload that nobody has written", 40, 0x00},
 };
 
-static void judge_one_stamp(struct hd_conform_case *check, const struct hd_stage_spec *model,
-                            const struct stale *stale)
+static void kernel_faults_judge_one_stamp(struct hd_conform_case *check,
+                                          const struct hd_stage_spec *model,
+                                          const struct stale *stale)
 {
     struct hd_bench bench;
 
@@ -61,29 +62,32 @@ static void judge_one_stamp(struct hd_conform_case *check, const struct hd_stage
         HD_HOLD(check, hd_chain_backward(chain) == HD_OK, "%s: the right lease is refused: %s",
                 bench.precision, check->report.text);
     } else {
-        expect_refusal(&bench, stale->name);
+        kernel_faults_expect_refusal(&bench, stale->name);
     }
     hd_bench_close(&bench);
 }
 
-static void judge_stamp(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_faults_judge_stamp(struct hd_conform_case *check,
+                                      const struct hd_stage_spec *model)
 {
-    for (unsigned i = 0; i < sizeof stales / sizeof stales[0] && !hd_conform_is_decided(check);
+    for (unsigned i = 0; i < sizeof kernel_faults_stales / sizeof kernel_faults_stales[0] &&
+                         !hd_conform_is_decided(check);
          i++) {
-        judge_one_stamp(check, model, &stales[i]);
+        kernel_faults_judge_one_stamp(check, model, &kernel_faults_stales[i]);
     }
 }
 
 void hd_conform_kernel_stamp(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_stamp);
+    hd_conform_each_variant(check, kernel_faults_judge_stamp);
 }
 
 /* --- K8 ------------------------------------------------------------------------------------ */
 
 /* Behind the stamp the payload is rubbish: refused or not, no byte beside the regions is
    touched. */
-static void judge_garbage(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_faults_judge_garbage(struct hd_conform_case *check,
+                                        const struct hd_stage_spec *model)
 {
     struct hd_bench bench;
 
@@ -114,10 +118,10 @@ static void judge_garbage(struct hd_conform_case *check, const struct hd_stage_s
 
 void hd_conform_kernel_garbage(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_garbage);
+    hd_conform_each_variant(check, kernel_faults_judge_garbage);
 }
 
-static double gradient_length(struct hd_bench *bench)
+static double kernel_faults_gradient_length(struct hd_bench *bench)
 {
     struct hd_chain *chain = &bench->chain;
     double squared[2][TENSOR_MAX], length = 0;
@@ -136,7 +140,7 @@ static double gradient_length(struct hd_bench *bench)
 }
 
 /* One NaN in the first element of a tensor that every token meets; expert tensors may be idle. */
-static void judge_one_nan(struct hd_bench *bench, uint32_t tensor)
+static void kernel_faults_judge_one_nan(struct hd_bench *bench, uint32_t tensor)
 {
     struct hd_conform_case *check = bench->check;
     struct hd_chain *chain = &bench->chain;
@@ -157,7 +161,7 @@ static void judge_one_nan(struct hd_bench *bench, uint32_t tensor)
     const int is_loud = !isfinite(chain->loss);
     HD_HOLD(check, hd_chain_backward(chain) == HD_OK, "%s: %s of NaN: a backward fails: %s",
             bench->precision, about.name, check->report.text);
-    HD_HOLD(check, is_loud || !isfinite(gradient_length(bench)),
+    HD_HOLD(check, is_loud || !isfinite(kernel_faults_gradient_length(bench)),
             "%s: %s is NaN, and loss and norms are finite", bench->precision, about.name);
     HD_HOLD(check, hd_bench_is_whole(bench), "%s: %s of NaN makes it write beside a region",
             bench->precision, about.name);
@@ -167,7 +171,8 @@ static void judge_one_nan(struct hd_bench *bench, uint32_t tensor)
 
 /* Of two blocks, for all tensors are asked one by one: the first has what ends at the embedding,
    the last what begins at the head. */
-static void judge_nan(struct hd_conform_case *check, const struct hd_stage_spec *given)
+static void kernel_faults_judge_nan(struct hd_conform_case *check,
+                                    const struct hd_stage_spec *given)
 {
     struct hd_stage_spec model = *given;
     struct hd_bench bench;
@@ -180,7 +185,7 @@ static void judge_nan(struct hd_conform_case *check, const struct hd_stage_spec 
         struct hd_tensor about;
         hd_chain_tensor(&bench.chain, i, &about);
         if (about.group == HD_DENSE) {
-            judge_one_nan(&bench, i);
+            kernel_faults_judge_one_nan(&bench, i);
         }
     }
     hd_bench_close(&bench);
@@ -188,5 +193,5 @@ static void judge_nan(struct hd_conform_case *check, const struct hd_stage_spec 
 
 void hd_conform_kernel_nan(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_nan);
+    hd_conform_each_variant(check, kernel_faults_judge_nan);
 }

@@ -14,7 +14,7 @@ struct outcome {
     uint64_t gradients;
 };
 
-static hd_status run_step(struct hd_bench *bench, struct outcome *outcome)
+static hd_status kernel_laws_run_step(struct hd_bench *bench, struct outcome *outcome)
 {
     struct hd_chain *chain = &bench->chain;
     hd_status status = HD_OK;
@@ -32,11 +32,11 @@ static hd_status run_step(struct hd_bench *bench, struct outcome *outcome)
     return status;
 }
 
-static void expect_step(struct hd_bench *bench, const char *what, const struct outcome *wanted,
-                        struct outcome *outcome)
+static void kernel_laws_expect_step(struct hd_bench *bench, const char *what,
+                                    const struct outcome *wanted, struct outcome *outcome)
 {
     struct hd_conform_case *check = bench->check;
-    const hd_status status = run_step(bench, outcome);
+    const hd_status status = kernel_laws_run_step(bench, outcome);
 
     HD_HOLD(check, status == HD_OK, "%s: %s: a pass returns %s: %s", bench->precision, what,
             hd_status_name(status), check->report.text);
@@ -47,13 +47,13 @@ static void expect_step(struct hd_bench *bench, const char *what, const struct o
             "%s: %s changes the bits of a gradient", bench->precision, what);
 }
 
-static void expect_whole(struct hd_bench *bench, const char *what)
+static void kernel_laws_expect_whole(struct hd_bench *bench, const char *what)
 {
     HD_HOLD(bench->check, hd_bench_is_whole(bench),
             "%s: %s writes beside a region that it was given", bench->precision, what);
 }
 
-static hd_status update_all(struct hd_bench *bench)
+static hd_status kernel_laws_update_all(struct hd_bench *bench)
 {
     const struct hd_update update = {.size = sizeof update,
                                      .step = 1,
@@ -71,7 +71,7 @@ static hd_status update_all(struct hd_bench *bench)
     return status;
 }
 
-static hd_status norms_all(struct hd_bench *bench)
+static hd_status kernel_laws_norms_all(struct hd_bench *bench)
 {
     hd_status status = HD_OK;
 
@@ -91,7 +91,8 @@ static hd_status norms_all(struct hd_bench *bench)
 
 /* --- regions: stage_needs against what is taken --------------------------------------------- */
 
-static void judge_regions(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_laws_judge_regions(struct hd_conform_case *check,
+                                      const struct hd_stage_spec *model)
 {
     struct outcome outcome;
     struct hd_bench bench;
@@ -99,29 +100,32 @@ static void judge_regions(struct hd_conform_case *check, const struct hd_stage_s
     if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
         return;
     }
-    expect_whole(&bench, "stage_create or tensor_copy");
+    kernel_laws_expect_whole(&bench, "stage_create or tensor_copy");
     for (uint32_t step = 0; step < 2 && !hd_conform_is_decided(check); step++) {
-        expect_step(&bench, "a step", NULL, &outcome);
-        expect_whole(&bench, "a forward or a backward");
-        HD_HOLD(check, norms_all(&bench) == HD_OK, "norms fails: %s", check->report.text);
-        expect_whole(&bench, "norms");
-        HD_HOLD(check, update_all(&bench) == HD_OK, "update fails: %s", check->report.text);
-        expect_whole(&bench, "update");
+        kernel_laws_expect_step(&bench, "a step", NULL, &outcome);
+        kernel_laws_expect_whole(&bench, "a forward or a backward");
+        HD_HOLD(check, kernel_laws_norms_all(&bench) == HD_OK, "norms fails: %s",
+                check->report.text);
+        kernel_laws_expect_whole(&bench, "norms");
+        HD_HOLD(check, kernel_laws_update_all(&bench) == HD_OK, "update fails: %s",
+                check->report.text);
+        kernel_laws_expect_whole(&bench, "update");
         HD_HOLD(check, hd_chain_forward(&bench.chain, 1) == HD_OK, "an evaluation fails: %s",
                 check->report.text);
-        expect_whole(&bench, "an evaluation");
+        kernel_laws_expect_whole(&bench, "an evaluation");
     }
     hd_bench_close(&bench);
 }
 
 void hd_conform_kernel_regions(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_regions);
+    hd_conform_each_variant(check, kernel_laws_judge_regions);
 }
 
 /* --- K2 ------------------------------------------------------------------------------------ */
 
-static void judge_frugal(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_laws_judge_frugal(struct hd_conform_case *check,
+                                     const struct hd_stage_spec *model)
 {
     struct outcome outcome;
     struct hd_bench bench;
@@ -135,8 +139,10 @@ static void judge_frugal(struct hd_conform_case *check, const struct hd_stage_sp
     check->allocation_count = 0;
     /* A library may set itself up in the first step; after it, what the process holds stays. */
     for (uint32_t step = 0; step < STEPS; step++) {
-        const hd_status status = run_step(&bench, &outcome);
-        HD_HOLD(check, status == HD_OK && norms_all(&bench) == HD_OK && update_all(&bench) == HD_OK,
+        const hd_status status = kernel_laws_run_step(&bench, &outcome);
+        HD_HOLD(check,
+                status == HD_OK && kernel_laws_norms_all(&bench) == HD_OK &&
+                    kernel_laws_update_all(&bench) == HD_OK,
                 "a step fails: %s", check->report.text);
         HD_HOLD(check, check->allocation_count == 0,
                 "%s: step %u takes memory of the host %u times", bench.precision, step + 1,
@@ -152,13 +158,13 @@ static void judge_frugal(struct hd_conform_case *check, const struct hd_stage_sp
 
 void hd_conform_kernel_frugal(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_frugal);
+    hd_conform_each_variant(check, kernel_laws_judge_frugal);
 }
 
 /* --- K3 ------------------------------------------------------------------------------------ */
 
 /* Another payload slot, other rubbish in it and in scratch, another lease and microbatch. */
-static void move_payloads(struct hd_bench *bench, int fill)
+static void kernel_laws_move_payloads(struct hd_bench *bench, int fill)
 {
     struct hd_chain *chain = &bench->chain;
     const uint64_t alignment = bench->harness.device.alignment;
@@ -176,7 +182,7 @@ static void move_payloads(struct hd_bench *bench, int fill)
 
 /* The microbatches of a step in the order of GPipe: F0 F1 B0 B1, with a payload and boundaries for
    each, which lie where the first run's did not. */
-static hd_status run_interleaved(struct hd_bench *benches, uint32_t count)
+static hd_status kernel_laws_run_interleaved(struct hd_bench *benches, uint32_t count)
 {
     hd_status status = HD_OK;
 
@@ -190,14 +196,14 @@ static hd_status run_interleaved(struct hd_bench *benches, uint32_t count)
 }
 
 /* One microbatch alone gives the bits that it gives while another is under way on the device. */
-static void judge_neighbour(struct hd_bench *bench, const struct hd_stage_spec *model)
+static void kernel_laws_judge_neighbour(struct hd_bench *bench, const struct hd_stage_spec *model)
 {
     struct hd_conform_case *check = bench->check;
     struct hd_bench both[2];
 
     hd_chain_zero_gradients(&bench->chain);
     hd_chain_draw_tokens(&bench->chain, 7);
-    hd_status status = run_interleaved(bench, 1);
+    hd_status status = kernel_laws_run_interleaved(bench, 1);
     const uint64_t alone = hd_chain_hash(&bench->chain, HD_GRADIENT);
     for (uint32_t i = 0; i < 2; i++) {
         both[i] = *bench;
@@ -210,7 +216,7 @@ static void judge_neighbour(struct hd_bench *bench, const struct hd_stage_spec *
         hd_chain_draw(&both[i].chain, check->subject->seed);
         hd_chain_draw_tokens(&both[i].chain, 7 + i);
     }
-    status = status == HD_OK ? run_interleaved(both, 2) : status;
+    status = status == HD_OK ? kernel_laws_run_interleaved(both, 2) : status;
     HD_HOLD(check, status == HD_OK, "a pass returns %s: %s", hd_status_name(status),
             check->report.text);
     HD_HOLD(check, alone == hd_chain_hash(&both[0].chain, HD_GRADIENT),
@@ -220,7 +226,8 @@ static void judge_neighbour(struct hd_bench *bench, const struct hd_stage_spec *
     hd_chain_close(&both[1].chain);
 }
 
-static void judge_repeatable(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_laws_judge_repeatable(struct hd_conform_case *check,
+                                         const struct hd_stage_spec *model)
 {
     static const int fills[] = {0x00, 0xff, 0x5a};
     struct outcome wanted, outcome;
@@ -229,26 +236,27 @@ static void judge_repeatable(struct hd_conform_case *check, const struct hd_stag
     if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
         return;
     }
-    expect_step(&bench, "a first step", NULL, &wanted);
-    expect_step(&bench, "a second run", &wanted, &outcome);
+    kernel_laws_expect_step(&bench, "a first step", NULL, &wanted);
+    kernel_laws_expect_step(&bench, "a second run", &wanted, &outcome);
     for (uint32_t i = 0; i < 3 && !hd_conform_is_decided(check); i++) {
-        move_payloads(&bench, fills[i]);
-        expect_step(&bench, "another slot and other rubbish", &wanted, &outcome);
+        kernel_laws_move_payloads(&bench, fills[i]);
+        kernel_laws_expect_step(&bench, "another slot and other rubbish", &wanted, &outcome);
     }
     if (!hd_conform_is_decided(check)) {
-        judge_neighbour(&bench, model);
+        kernel_laws_judge_neighbour(&bench, model);
     }
     hd_bench_close(&bench);
 }
 
 void hd_conform_kernel_repeatable(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_repeatable);
+    hd_conform_each_variant(check, kernel_laws_judge_repeatable);
 }
 
 /* --- K4 ------------------------------------------------------------------------------------ */
 
-static void judge_model_cuts(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_laws_judge_model_cuts(struct hd_conform_case *check,
+                                         const struct hd_stage_spec *model)
 {
     static const struct hd_cut cuts[] = {
         {{4}, 1}, {{2, 2}, 2}, {{1, 3}, 2}, {{3, 1}, 2}, {{1, 1, 1, 1}, 4}};
@@ -262,31 +270,33 @@ static void judge_model_cuts(struct hd_conform_case *check, const struct hd_stag
         }
         snprintf(what, sizeof what, "a cut into %u stages, of %u blocks first,",
                  cuts[i].stage_count, cuts[i].blocks[0]);
-        expect_step(&bench, what, i == 0 ? NULL : &wanted, &outcome);
+        kernel_laws_expect_step(&bench, what, i == 0 ? NULL : &wanted, &outcome);
         wanted = i == 0 ? outcome : wanted;
         hd_bench_close(&bench);
     }
 }
 
-static void judge_splittable(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_laws_judge_splittable(struct hd_conform_case *check,
+                                         const struct hd_stage_spec *model)
 {
     struct hd_stage_spec dense = *model;
 
-    judge_model_cuts(check, model);
+    kernel_laws_judge_model_cuts(check, model);
     dense.experts = dense.experts_per_token = dense.expert_count = 0;
     if (!hd_conform_is_decided(check) && model->precision != HD_PRECISION_MXFP8) {
-        judge_model_cuts(check, &dense);
+        kernel_laws_judge_model_cuts(check, &dense);
     }
 }
 
 void hd_conform_kernel_splittable(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_splittable);
+    hd_conform_each_variant(check, kernel_laws_judge_splittable);
 }
 
 /* --- K5 ------------------------------------------------------------------------------------ */
 
-static void judge_who_writes(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_laws_judge_who_writes(struct hd_conform_case *check,
+                                         const struct hd_stage_spec *model)
 {
     struct hd_bench bench;
 
@@ -299,7 +309,7 @@ static void judge_who_writes(struct hd_conform_case *check, const struct hd_stag
     const uint64_t before = hd_chain_hash(chain, HD_GRADIENT);
     HD_HOLD(check,
             hd_chain_forward(chain, 0) == HD_OK && hd_chain_forward(chain, 1) == HD_OK &&
-                norms_all(&bench) == HD_OK && update_all(&bench) == HD_OK,
+                kernel_laws_norms_all(&bench) == HD_OK && kernel_laws_update_all(&bench) == HD_OK,
             "a pass fails: %s", check->report.text);
     HD_HOLD(check, hd_chain_hash(chain, HD_GRADIENT) == before,
             "%s: a forward, a norm or an update writes a gradient", bench.precision);
@@ -307,7 +317,7 @@ static void judge_who_writes(struct hd_conform_case *check, const struct hd_stag
 }
 
 /* All gradients in one row, in global order; owned by the caller. */
-static double *read_gradients(struct hd_chain *chain, uint64_t *count)
+static double *kernel_laws_read_gradients(struct hd_chain *chain, uint64_t *count)
 {
     struct hd_tensor about;
 
@@ -327,7 +337,8 @@ static double *read_gradients(struct hd_chain *chain, uint64_t *count)
 
 /* After a second, equal backward the gradients are twice what they were, tensor by tensor, up to
    the order in which a product is added onto what is there. */
-static void judge_doubling(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_laws_judge_doubling(struct hd_conform_case *check,
+                                       const struct hd_stage_spec *model)
 {
     struct hd_bench bench;
     uint64_t count;
@@ -338,10 +349,10 @@ static void judge_doubling(struct hd_conform_case *check, const struct hd_stage_
     struct hd_chain *chain = &bench.chain;
     HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK && hd_chain_backward(chain) == HD_OK,
             "a pass fails: %s", check->report.text);
-    double *once = read_gradients(chain, &count);
+    double *once = kernel_laws_read_gradients(chain, &count);
     HD_HOLD(check, hd_chain_backward(chain) == HD_OK, "a second backward fails: %s",
             check->report.text);
-    double *twice = read_gradients(chain, &count);
+    double *twice = kernel_laws_read_gradients(chain, &count);
     uint64_t at = 0;
     for (uint32_t tensor = 0; tensor < chain->tensor_count; tensor++) {
         struct hd_tensor about;
@@ -361,21 +372,23 @@ static void judge_doubling(struct hd_conform_case *check, const struct hd_stage_
     hd_bench_close(&bench);
 }
 
-static void judge_additive(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_laws_judge_additive(struct hd_conform_case *check,
+                                       const struct hd_stage_spec *model)
 {
-    judge_who_writes(check, model);
+    kernel_laws_judge_who_writes(check, model);
     if (!hd_conform_is_decided(check)) {
-        judge_doubling(check, model);
+        kernel_laws_judge_doubling(check, model);
     }
 }
 
 void hd_conform_kernel_additive(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_additive);
+    hd_conform_each_variant(check, kernel_laws_judge_additive);
 }
 
 /* B in stages that were made for it, I and W in stages that were made for these. */
-static void judge_halves(struct hd_conform_case *check, const struct hd_stage_spec *given)
+static void kernel_laws_judge_halves(struct hd_conform_case *check,
+                                     const struct hd_stage_spec *given)
 {
     struct hd_stage_spec model = *given;
     uint64_t gradients[2];
@@ -392,7 +405,7 @@ static void judge_halves(struct hd_conform_case *check, const struct hd_stage_sp
         const hd_status status = split ? hd_chain_backward_split(chain) : hd_chain_backward(chain);
         HD_HOLD(check, status == HD_OK, "%s: %s returns %s: %s", bench.precision,
                 split ? "I or W" : "B", hd_status_name(status), check->report.text);
-        expect_whole(&bench, split ? "I or W" : "B");
+        kernel_laws_expect_whole(&bench, split ? "I or W" : "B");
         gradients[split] = hd_chain_hash(chain, HD_GRADIENT);
         hd_bench_close(&bench);
     }
@@ -408,5 +421,5 @@ void hd_conform_kernel_halves(struct hd_conform_case *check)
         hd_conform_skip(check, "has no split backward");
         return;
     }
-    hd_conform_each_variant(check, judge_halves);
+    hd_conform_each_variant(check, kernel_laws_judge_halves);
 }

@@ -17,8 +17,8 @@ enum { PASS_COUNT = 20 };
 /* --- gradients ----------------------------------------------------------------------------- */
 
 /* The loss where one tensor is its values plus `step` times `direction`. */
-static double loss_at(struct hd_chain *chain, uint32_t tensor, const double *values,
-                      const double *direction, double step)
+static double kernel_numbers_loss_at(struct hd_chain *chain, uint32_t tensor, const double *values,
+                                     const double *direction, double step)
 {
     struct hd_tensor about;
     const uint64_t count = hd_chain_tensor(chain, tensor, &about);
@@ -35,14 +35,15 @@ static double loss_at(struct hd_chain *chain, uint32_t tensor, const double *val
 
 /* The best agreement of slope and gradient over steps that shrink: too long a step sees curvature,
    and another choice of experts; too short a one the rounding of the loss. */
-static double disagreement(struct hd_chain *chain, uint32_t tensor, const double *values,
-                           const double *direction, double wanted)
+static double kernel_numbers_disagreement(struct hd_chain *chain, uint32_t tensor,
+                                          const double *values, const double *direction,
+                                          double wanted)
 {
     double least = INFINITY;
 
     for (double step = 0.05; step > 2e-4 && least > GOOD_ENOUGH; step /= 2) {
-        const double ahead = loss_at(chain, tensor, values, direction, step);
-        const double behind = loss_at(chain, tensor, values, direction, -step);
+        const double ahead = kernel_numbers_loss_at(chain, tensor, values, direction, step);
+        const double behind = kernel_numbers_loss_at(chain, tensor, values, direction, -step);
         const double apart = fabs((ahead - behind) / (2 * step) - wanted) / fabs(wanted);
         least = apart < least ? apart : least;
     }
@@ -53,7 +54,7 @@ static double disagreement(struct hd_chain *chain, uint32_t tensor, const double
 /* An element of a direction: along the gradient itself, which finds a wrong length; or one as long
    for every element, most with the gradient's sign, which also finds what is missing where the
    gradient is zero. */
-static double toward(struct hd_conform_case *check, uint32_t kind, double gradient)
+static double kernel_numbers_toward(struct hd_conform_case *check, uint32_t kind, double gradient)
 {
     if (kind == 0) {
         return gradient;
@@ -63,7 +64,7 @@ static double toward(struct hd_conform_case *check, uint32_t kind, double gradie
     return is_up ? 1 : -1;
 }
 
-static void judge_slope(struct hd_bench *bench, uint32_t tensor, double *worst)
+static void kernel_numbers_judge_slope(struct hd_bench *bench, uint32_t tensor, double *worst)
 {
     struct hd_chain *chain = &bench->chain;
     struct hd_tensor about;
@@ -82,14 +83,14 @@ static void judge_slope(struct hd_bench *bench, uint32_t tensor, double *worst)
     for (uint32_t kind = 0; kind < 2 && length > 1e-3; kind++) {
         double wanted = 0, span = 0;
         for (uint64_t i = 0; i < count; i++) {
-            direction[i] = toward(bench->check, kind, gradient[i]);
+            direction[i] = kernel_numbers_toward(bench->check, kind, gradient[i]);
             span += direction[i] * direction[i];
         }
         for (uint64_t i = 0; i < count; i++) {
             direction[i] /= sqrt(span);
             wanted += direction[i] * gradient[i];
         }
-        const double apart = disagreement(chain, tensor, values, direction, wanted);
+        const double apart = kernel_numbers_disagreement(chain, tensor, values, direction, wanted);
         *worst = apart > *worst ? apart : *worst;
         HD_HOLD(bench->check, apart < APART_MAX,
                 "%s: along its gradient the loss has another slope, off by %.1f %% at best",
@@ -115,7 +116,7 @@ void hd_conform_kernel_gradient(struct hd_conform_case *check)
     HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK && hd_chain_backward(chain) == HD_OK,
             "a pass fails: %s", check->report.text);
     for (uint32_t i = 0; i < chain->tensor_count && !hd_conform_is_decided(check); i++) {
-        judge_slope(&bench, i, &worst);
+        kernel_numbers_judge_slope(&bench, i, &worst);
     }
     hd_conform_remark(check, "%u tensors, the worst slope off by %.2f %%", chain->tensor_count,
                       100 * worst);
@@ -124,7 +125,8 @@ void hd_conform_kernel_gradient(struct hd_conform_case *check)
 
 /* --- norms --------------------------------------------------------------------------------- */
 
-static void judge_norms(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_numbers_judge_norms(struct hd_conform_case *check,
+                                       const struct hd_stage_spec *model)
 {
     struct hd_bench bench;
 
@@ -158,7 +160,7 @@ static void judge_norms(struct hd_conform_case *check, const struct hd_stage_spe
 
 void hd_conform_kernel_norms(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_norms);
+    hd_conform_each_variant(check, kernel_numbers_judge_norms);
 }
 
 /* --- the update ---------------------------------------------------------------------------- */
@@ -168,8 +170,8 @@ struct element {
     double master, moment1, moment2;
 };
 
-static void step_element(struct element *at, double gradient, int decays,
-                         const struct hd_update *update)
+static void kernel_numbers_step_element(struct element *at, double gradient, int decays,
+                                        const struct hd_update *update)
 {
     const double scaled = gradient * update->gradient_scale;
 
@@ -181,13 +183,14 @@ static void step_element(struct element *at, double gradient, int decays,
     at->master -= update->learning_rate * (mean / (sqrt(variance) + update->epsilon) + decay);
 }
 
-static const struct hd_update updates[] = {
+static const struct hd_update kernel_numbers_updates[] = {
     {sizeof(struct hd_update), 1, 0.01, 0.9, 0.95, 1e-4, 0.5, 0.25},
     {sizeof(struct hd_update), 2, 0.02, 0.9, 0.95, 1e-4, 0.5, 1.0},
 };
 
 /* Two steps with one gradient; masters are float32 at least, so is what they are held against. */
-static void judge_updated(struct hd_bench *bench, uint32_t tensor, const double *before)
+static void kernel_numbers_judge_updated(struct hd_bench *bench, uint32_t tensor,
+                                         const double *before)
 {
     struct hd_chain *chain = &bench->chain;
     struct hd_tensor about;
@@ -200,7 +203,8 @@ static void judge_updated(struct hd_bench *bench, uint32_t tensor, const double 
     for (uint64_t i = 0; i < count; i++) {
         struct element at = {before[i], 0, 0};
         for (uint32_t step = 0; step < 2; step++) {
-            step_element(&at, values[count + i], (int)about.decays, &updates[step]);
+            kernel_numbers_step_element(&at, values[count + i], (int)about.decays,
+                                        &kernel_numbers_updates[step]);
         }
         HD_HOLD(bench->check, fabs(values[i] - at.master) <= 2e-6 * (1 + fabs(at.master)),
                 "%s: two updates make element %llu of %s %.9g, and AdamW %.9g", bench->precision,
@@ -210,7 +214,7 @@ static void judge_updated(struct hd_bench *bench, uint32_t tensor, const double 
 }
 
 /* What derives from the masters is renewed: writing them as they are changes nothing more. */
-static void judge_renewal(struct hd_bench *bench)
+static void kernel_numbers_judge_renewal(struct hd_bench *bench)
 {
     struct hd_chain *chain = &bench->chain;
 
@@ -229,7 +233,8 @@ static void judge_renewal(struct hd_bench *bench)
             "%s: after an update a forward still computes with what was before", bench->precision);
 }
 
-static void judge_update(struct hd_conform_case *check, const struct hd_stage_spec *model)
+static void kernel_numbers_judge_update(struct hd_conform_case *check,
+                                        const struct hd_stage_spec *model)
 {
     struct hd_bench bench;
 
@@ -249,25 +254,27 @@ static void judge_update(struct hd_conform_case *check, const struct hd_stage_sp
         hd_chain_read(chain, tensor, HD_MASTER, before[tensor]);
     }
     for (uint32_t step = 0; step < 2; step++) {
-        HD_HOLD(check, bench.harness.ops->update(chain->stages[0].stage, &updates[step]) == HD_OK,
+        HD_HOLD(check,
+                bench.harness.ops->update(chain->stages[0].stage, &kernel_numbers_updates[step]) ==
+                    HD_OK,
                 "%s: update %u fails: %s", bench.precision, step + 1, check->report.text);
     }
     HD_HOLD(check, hd_chain_hash(chain, HD_GRADIENT) == gradients,
             "%s: an update writes a gradient", bench.precision);
     for (uint32_t tensor = 0; tensor < chain->tensor_count; tensor++) {
         if (!hd_conform_is_decided(check)) {
-            judge_updated(&bench, tensor, before[tensor]);
+            kernel_numbers_judge_updated(&bench, tensor, before[tensor]);
         }
         free(before[tensor]);
     }
     free(before);
-    judge_renewal(&bench);
+    kernel_numbers_judge_renewal(&bench);
     hd_bench_close(&bench);
 }
 
 void hd_conform_kernel_update(struct hd_conform_case *check)
 {
-    hd_conform_each_variant(check, judge_update);
+    hd_conform_each_variant(check, kernel_numbers_judge_update);
 }
 
 /* --- speed --------------------------------------------------------------------------------- */

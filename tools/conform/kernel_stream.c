@@ -18,7 +18,7 @@ struct stream {
 };
 
 /* Fills that take the device longer than the host takes to call what comes behind them. */
-static hd_status delay(const struct stream *stream)
+static hd_status kernel_stream_delay(const struct stream *stream)
 {
     hd_status status = HD_OK;
 
@@ -29,7 +29,7 @@ static hd_status delay(const struct stream *stream)
 }
 
 /* first = 11; second = first; first = 22; here = second: nothing is waited for in between. */
-static hd_status shuffle(const struct stream *stream)
+static hd_status kernel_stream_shuffle(const struct stream *stream)
 {
     const struct {
         void *target;
@@ -41,7 +41,7 @@ static hd_status shuffle(const struct stream *stream)
         {stream->first, NULL, 0x22},
         {stream->here, stream->second, 0},
     };
-    hd_status status = delay(stream);
+    hd_status status = kernel_stream_delay(stream);
 
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0] && status == HD_OK; i++) {
         status = stream->ops->copy(stream->kernel, rows[i].target, rows[i].source, SMALL_BYTES,
@@ -50,14 +50,14 @@ static hd_status shuffle(const struct stream *stream)
     return status;
 }
 
-static void judge_order(const struct stream *stream)
+static void kernel_stream_judge_order(const struct stream *stream)
 {
     struct hd_conform_case *check = stream->check;
     const uint64_t begin_ns = hd_now_ns();
     uint64_t before = 0, behind = 0, before_ns = 0, behind_ns = 0;
 
     hd_status status = stream->ops->mark(stream->kernel, &before);
-    status = status == HD_OK ? shuffle(stream) : status;
+    status = status == HD_OK ? kernel_stream_shuffle(stream) : status;
     status = status == HD_OK ? stream->ops->mark(stream->kernel, &behind) : status;
     HD_HOLD(check, status == HD_OK, "a call returns %s", hd_status_name(status));
     HD_HOLD(check, before == 1 && behind == 2, "the first marks are %llu and %llu, not 1 and 2",
@@ -78,10 +78,10 @@ static void judge_order(const struct stream *stream)
 }
 
 /* As many as the contract says may be under way; then BUSY, or more. */
-static void judge_marks(const struct stream *stream)
+static void kernel_stream_judge_marks(const struct stream *stream)
 {
     struct hd_conform_case *check = stream->check;
-    hd_status status = delay(stream);
+    hd_status status = kernel_stream_delay(stream);
     uint64_t mark = 0, last = 0, passed_ns = 0;
     uint32_t count = 0;
 
@@ -97,10 +97,10 @@ static void judge_marks(const struct stream *stream)
 }
 
 /* Whatever the stream does, nobody waits for it any more.  What was allocated stays. */
-static void judge_abort(const struct stream *stream)
+static void kernel_stream_judge_abort(const struct stream *stream)
 {
     uint64_t mark = 0, passed_ns = 0;
-    hd_status status = delay(stream);
+    hd_status status = kernel_stream_delay(stream);
 
     status = status == HD_OK ? stream->ops->mark(stream->kernel, &mark) : status;
     HD_HOLD(stream->check, status == HD_OK, "a call returns %s", hd_status_name(status));
@@ -109,7 +109,7 @@ static void judge_abort(const struct stream *stream)
     HD_HOLD(stream->check, status < 0, "after an abort a wait returns %s", hd_status_name(status));
 }
 
-static hd_status take(struct stream *stream)
+static hd_status kernel_stream_take(struct stream *stream)
 {
     void *here = NULL;
     hd_status status =
@@ -148,10 +148,11 @@ void hd_conform_kernel_stream(struct hd_conform_case *check)
             stream.ops->abort != NULL && stream.ops->allocate != NULL && stream.ops->copy != NULL &&
                 stream.ops->mark != NULL && stream.ops->reached != NULL,
             "of abort, allocate, copy, mark and reached one is NULL");
-    const hd_status status = take(&stream);
+    const hd_status status = kernel_stream_take(&stream);
     HD_HOLD(check, status == HD_OK, "no memory for the check: %s", hd_status_name(status));
     memset(stream.here, 0xff, SMALL_BYTES);
-    void (*const parts[])(const struct stream *) = {judge_order, judge_marks, judge_abort};
+    void (*const parts[])(const struct stream *) = {
+        kernel_stream_judge_order, kernel_stream_judge_marks, kernel_stream_judge_abort};
     for (unsigned i = 0; i < 3 && !hd_conform_is_decided(check); i++) {
         parts[i](&stream);
     }

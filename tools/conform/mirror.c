@@ -34,7 +34,7 @@ struct hd_stage {
     void *tokens, *targets, *terms, *squares;
 };
 
-static hd_status rest(const struct hd_kernel *mirror)
+static hd_status mirror_rest(const struct hd_kernel *mirror)
 {
     uint64_t mark, passed_ns;
     hd_status status = mirror->ops->mark(mirror->kernel, &mark);
@@ -53,7 +53,7 @@ struct batch {
 };
 
 /* As much of `pair` from byte `at` on as there is still room for; 0: none. */
-static uint64_t add_part(struct batch *batch, const struct pair *pair, uint64_t at)
+static uint64_t mirror_add_part(struct batch *batch, const struct pair *pair, uint64_t at)
 {
     const uint64_t left = pair->bytes - at, room = STAGING_BYTES - batch->used_bytes;
     const uint64_t bytes = left < room ? left : room;
@@ -68,7 +68,7 @@ static uint64_t add_part(struct batch *batch, const struct pair *pair, uint64_t 
     return bytes;
 }
 
-static hd_status go_up(const struct hd_kernel *mirror, const struct batch *batch)
+static hd_status mirror_go_up(const struct hd_kernel *mirror, const struct batch *batch)
 {
     hd_status status = HD_OK;
 
@@ -82,7 +82,7 @@ static hd_status go_up(const struct hd_kernel *mirror, const struct batch *batch
 }
 
 /* What has not changed is not written: its page may be locked. */
-static hd_status come_back(const struct hd_kernel *mirror, const struct batch *batch)
+static hd_status mirror_come_back(const struct hd_kernel *mirror, const struct batch *batch)
 {
     hd_status status = HD_OK;
 
@@ -91,7 +91,7 @@ static hd_status come_back(const struct hd_kernel *mirror, const struct batch *b
         status = mirror->ops->copy(mirror->kernel, mirror->staging + batch->offsets[i],
                                    part->device, part->bytes, 0);
     }
-    status = status == HD_OK ? rest(mirror) : status;
+    status = status == HD_OK ? mirror_rest(mirror) : status;
     for (uint32_t i = 0; i < batch->count && status == HD_OK; i++) {
         const struct pair *part = &batch->parts[i];
         const unsigned char *staged = mirror->staging + batch->offsets[i];
@@ -104,8 +104,8 @@ static hd_status come_back(const struct hd_kernel *mirror, const struct batch *b
 
 typedef hd_status batch_call(const struct hd_kernel *mirror, const struct batch *batch);
 
-static hd_status move_all(const struct hd_kernel *mirror, const struct pair *pairs, uint32_t count,
-                          batch_call *move)
+static hd_status mirror_move_all(const struct hd_kernel *mirror, const struct pair *pairs,
+                                 uint32_t count, batch_call *move)
 {
     struct batch batch = {.count = 0};
     hd_status status = HD_OK;
@@ -113,10 +113,10 @@ static hd_status move_all(const struct hd_kernel *mirror, const struct pair *pai
     for (uint32_t i = 0; i < count; i++) {
         uint64_t at = 0;
         while (pairs[i].host != NULL && at < pairs[i].bytes && status == HD_OK) {
-            const uint64_t bytes = add_part(&batch, &pairs[i], at);
+            const uint64_t bytes = mirror_add_part(&batch, &pairs[i], at);
             if (bytes == 0) { /* the staging is full, and is read until all of it is copied */
                 status = move(mirror, &batch);
-                status = status == HD_OK ? rest(mirror) : status;
+                status = status == HD_OK ? mirror_rest(mirror) : status;
                 batch = (struct batch){.count = 0};
             }
             at += bytes;
@@ -125,27 +125,28 @@ static hd_status move_all(const struct hd_kernel *mirror, const struct pair *pai
     return status == HD_OK && batch.count > 0 ? move(mirror, &batch) : status;
 }
 
-static hd_status all_up(const struct hd_kernel *mirror, const struct pair *pairs, uint32_t count)
+static hd_status mirror_all_up(const struct hd_kernel *mirror, const struct pair *pairs,
+                               uint32_t count)
 {
-    return move_all(mirror, pairs, count, go_up);
+    return mirror_move_all(mirror, pairs, count, mirror_go_up);
 }
 
 /* The call's own failure first, then what a mark behind it and the copies says. */
-static hd_status all_back(const struct hd_kernel *mirror, const struct pair *pairs, uint32_t count,
-                          hd_status status)
+static hd_status mirror_all_back(const struct hd_kernel *mirror, const struct pair *pairs,
+                                 uint32_t count, hd_status status)
 {
-    return status == HD_OK ? move_all(mirror, pairs, count, come_back) : status;
+    return status == HD_OK ? mirror_move_all(mirror, pairs, count, mirror_come_back) : status;
 }
 
 /* --- stages ----------------------------------------------------------------------------------- */
 
-static hd_status take(const struct hd_kernel *mirror, uint64_t bytes, void **out)
+static hd_status mirror_take(const struct hd_kernel *mirror, uint64_t bytes, void **out)
 {
     *out = NULL;
     return bytes > 0 ? mirror->ops->allocate(mirror->kernel, bytes, "conform", out) : HD_OK;
 }
 
-static hd_status take_all(struct hd_stage *stage, const struct hd_stage_memory *memory)
+static hd_status mirror_take_all(struct hd_stage *stage, const struct hd_stage_memory *memory)
 {
     const struct hd_stage_needs *needs = &stage->needs;
     const struct pair regions[5] = {
@@ -174,16 +175,16 @@ static hd_status take_all(struct hd_stage *stage, const struct hd_stage_memory *
 
     for (uint32_t i = 0; i < 5 && status == HD_OK; i++) {
         stage->regions[i] = regions[i];
-        status = take(stage->mirror, regions[i].bytes, &stage->regions[i].device);
+        status = mirror_take(stage->mirror, regions[i].bytes, &stage->regions[i].device);
     }
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && status == HD_OK; i++) {
-        status = take(stage->mirror, rows[i].bytes, rows[i].out);
+        status = mirror_take(stage->mirror, rows[i].bytes, rows[i].out);
     }
     return status;
 }
 
-static hd_status stage_create(struct hd_kernel *mirror, const struct hd_stage_spec *spec,
-                              const struct hd_stage_memory *memory, struct hd_stage **out)
+static hd_status mirror_stage_create(struct hd_kernel *mirror, const struct hd_stage_spec *spec,
+                                     const struct hd_stage_memory *memory, struct hd_stage **out)
 {
     struct hd_stage *stage = calloc(1, sizeof *stage);
 
@@ -193,10 +194,10 @@ static hd_status stage_create(struct hd_kernel *mirror, const struct hd_stage_sp
     stage->token_bytes = (uint64_t)spec->batch * spec->sequence * sizeof(int32_t);
     hd_status status = mirror->ops->stage_needs(mirror->host, spec, &stage->needs);
     if (status == HD_OK) {
-        status = take_all(stage, memory);
+        status = mirror_take_all(stage, memory);
     }
     if (status == HD_OK) {
-        status = all_up(mirror, stage->regions, 5);
+        status = mirror_all_up(mirror, stage->regions, 5);
     }
     const struct hd_stage_memory there = {
         .size = sizeof there,
@@ -213,10 +214,10 @@ static hd_status stage_create(struct hd_kernel *mirror, const struct hd_stage_sp
         return status;
     }
     *out = stage;
-    return all_back(mirror, stage->regions, 5, HD_OK);
+    return mirror_all_back(mirror, stage->regions, 5, HD_OK);
 }
 
-static void stage_destroy(struct hd_stage *stage)
+static void mirror_stage_destroy(struct hd_stage *stage)
 {
     if (stage != NULL) {
         stage->mirror->ops->stage_destroy(stage->stage);
@@ -224,37 +225,37 @@ static void stage_destroy(struct hd_stage *stage)
     }
 }
 
-static hd_status tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
+static hd_status mirror_tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
 {
     return stage->mirror->ops->tensor(stage->stage, index, out);
 }
 
-static hd_status tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy, uint32_t into,
-                             void *host)
+static hd_status mirror_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy,
+                                    uint32_t into, void *host)
 {
-    hd_status status = all_up(stage->mirror, stage->regions, 5);
+    hd_status status = mirror_all_up(stage->mirror, stage->regions, 5);
 
     if (status == HD_OK) {
         status = stage->mirror->ops->tensor_copy(stage->stage, index, copy, into, host);
     }
-    return all_back(stage->mirror, stage->regions, 5, status);
+    return mirror_all_back(stage->mirror, stage->regions, 5, status);
 }
 
 /* --- passes ----------------------------------------------------------------------------------- */
 
-static void *writable(const void *address)
+static void *mirror_writable(const void *address)
 {
     return (void *)(uintptr_t)address; /* whoever writes it is found by it */
 }
 
-static void *there(const struct pair *pair)
+static void *mirror_there(const struct pair *pair)
 {
     return pair->host != NULL ? pair->device : NULL;
 }
 
 typedef hd_status pass_call(struct hd_stage *stage, const struct hd_pass *pass);
 
-static hd_status run(struct hd_stage *stage, const struct hd_pass *pass, pass_call *call)
+static hd_status mirror_run(struct hd_stage *stage, const struct hd_pass *pass, pass_call *call)
 {
     const struct hd_stage_needs *needs = &stage->needs;
     const struct pair pairs[PAIR_MAX] = {
@@ -264,96 +265,96 @@ static hd_status run(struct hd_stage *stage, const struct hd_pass *pass, pass_ca
         stage->regions[3],
         {pass->payload[0], stage->payload[0], needs->payload_bytes},
         {pass->payload[1], stage->payload[1], needs->payload_bytes},
-        {writable(pass->input), stage->input, needs->boundary_bytes},
+        {mirror_writable(pass->input), stage->input, needs->boundary_bytes},
         {pass->input_gradient, stage->input_gradient, needs->boundary_bytes},
         {pass->output, stage->output, needs->boundary_bytes},
-        {writable(pass->output_gradient), stage->output_gradient, needs->boundary_bytes},
-        {writable(pass->tokens), stage->tokens, stage->token_bytes},
-        {writable(pass->targets), stage->targets, stage->token_bytes},
+        {mirror_writable(pass->output_gradient), stage->output_gradient, needs->boundary_bytes},
+        {mirror_writable(pass->tokens), stage->tokens, stage->token_bytes},
+        {mirror_writable(pass->targets), stage->targets, stage->token_bytes},
         {pass->terms, stage->terms, needs->term_count * sizeof(double)},
         stage->regions[4],
     };
     struct hd_pass copy = *pass;
 
-    copy.payload[0] = there(&pairs[4]);
-    copy.payload[1] = there(&pairs[5]);
-    copy.input = there(&pairs[6]);
-    copy.input_gradient = there(&pairs[7]);
-    copy.output = there(&pairs[8]);
-    copy.output_gradient = there(&pairs[9]);
-    copy.tokens = there(&pairs[10]);
-    copy.targets = there(&pairs[11]);
-    copy.terms = there(&pairs[12]);
-    hd_status status = all_up(stage->mirror, pairs, PAIR_MAX);
+    copy.payload[0] = mirror_there(&pairs[4]);
+    copy.payload[1] = mirror_there(&pairs[5]);
+    copy.input = mirror_there(&pairs[6]);
+    copy.input_gradient = mirror_there(&pairs[7]);
+    copy.output = mirror_there(&pairs[8]);
+    copy.output_gradient = mirror_there(&pairs[9]);
+    copy.tokens = mirror_there(&pairs[10]);
+    copy.targets = mirror_there(&pairs[11]);
+    copy.terms = mirror_there(&pairs[12]);
+    hd_status status = mirror_all_up(stage->mirror, pairs, PAIR_MAX);
     if (status == HD_OK) {
         status = call(stage->stage, &copy);
     }
-    return all_back(stage->mirror, pairs, PAIR_MAX, status);
+    return mirror_all_back(stage->mirror, pairs, PAIR_MAX, status);
 }
 
-static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status mirror_forward(struct hd_stage *stage, const struct hd_pass *pass)
 {
-    return run(stage, pass, stage->mirror->ops->forward);
+    return mirror_run(stage, pass, stage->mirror->ops->forward);
 }
 
-static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status mirror_backward(struct hd_stage *stage, const struct hd_pass *pass)
 {
-    return run(stage, pass, stage->mirror->ops->backward);
+    return mirror_run(stage, pass, stage->mirror->ops->backward);
 }
 
-static hd_status backward_input(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status mirror_backward_input(struct hd_stage *stage, const struct hd_pass *pass)
 {
-    return run(stage, pass, stage->mirror->ops->backward_input);
+    return mirror_run(stage, pass, stage->mirror->ops->backward_input);
 }
 
-static hd_status backward_weight(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status mirror_backward_weight(struct hd_stage *stage, const struct hd_pass *pass)
 {
-    return run(stage, pass, stage->mirror->ops->backward_weight);
+    return mirror_run(stage, pass, stage->mirror->ops->backward_weight);
 }
 
-static hd_status norms(struct hd_stage *stage, double *squared)
+static hd_status mirror_norms(struct hd_stage *stage, double *squared)
 {
     const struct pair result = {squared, stage->squares,
                                 stage->needs.tensor_count * sizeof(double)};
 
-    hd_status status = all_up(stage->mirror, stage->regions, 5);
+    hd_status status = mirror_all_up(stage->mirror, stage->regions, 5);
     if (status == HD_OK) {
         status = stage->mirror->ops->norms(stage->stage, stage->squares);
     }
-    status = all_back(stage->mirror, stage->regions, 5, status);
-    return status == HD_OK ? move_all(stage->mirror, &result, 1, come_back) : status;
+    status = mirror_all_back(stage->mirror, stage->regions, 5, status);
+    return status == HD_OK ? mirror_move_all(stage->mirror, &result, 1, mirror_come_back) : status;
 }
 
-static hd_status update(struct hd_stage *stage, const struct hd_update *parameters)
+static hd_status mirror_update(struct hd_stage *stage, const struct hd_update *parameters)
 {
-    hd_status status = all_up(stage->mirror, stage->regions, 5);
+    hd_status status = mirror_all_up(stage->mirror, stage->regions, 5);
 
     if (status == HD_OK) {
         status = stage->mirror->ops->update(stage->stage, parameters);
     }
-    return all_back(stage->mirror, stage->regions, 5, status);
+    return mirror_all_back(stage->mirror, stage->regions, 5, status);
 }
 
 /* --- the kernel ------------------------------------------------------------------------------- */
 
-static void close_both(struct hd_kernel *mirror)
+static void mirror_close_both(struct hd_kernel *mirror)
 {
     mirror->ops->close(mirror->kernel);
     free(mirror->staging);
     free(mirror);
 }
 
-static const struct hd_kernel_ops whole = {
-    .size = sizeof whole,
-    .close = close_both,
-    .stage_create = stage_create,
-    .stage_destroy = stage_destroy,
-    .tensor = tensor,
-    .tensor_copy = tensor_copy,
-    .forward = forward,
-    .backward = backward,
-    .norms = norms,
-    .update = update,
+static const struct hd_kernel_ops mirror_whole = {
+    .size = sizeof mirror_whole,
+    .close = mirror_close_both,
+    .stage_create = mirror_stage_create,
+    .stage_destroy = mirror_stage_destroy,
+    .tensor = mirror_tensor,
+    .tensor_copy = mirror_tensor_copy,
+    .forward = mirror_forward,
+    .backward = mirror_backward,
+    .norms = mirror_norms,
+    .update = mirror_update,
 };
 
 hd_status hd_mirror_open(struct hd_harness *harness, uint64_t limit_ms)
@@ -370,12 +371,12 @@ hd_status hd_mirror_open(struct hd_harness *harness, uint64_t limit_ms)
                                  .kernel = harness->kernel,
                                  .staging = staging,
                                  .limit_ns = limit_ms * HD_MS_NS,
-                                 .table = whole};
+                                 .table = mirror_whole};
     mirror->table.open = harness->ops->open;
     mirror->table.stage_needs = harness->ops->stage_needs;
     if (harness->ops->backward_input != NULL) {
-        mirror->table.backward_input = backward_input;
-        mirror->table.backward_weight = backward_weight;
+        mirror->table.backward_input = mirror_backward_input;
+        mirror->table.backward_weight = mirror_backward_weight;
     }
     harness->ops = &mirror->table;
     harness->kernel = mirror;

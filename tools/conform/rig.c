@@ -79,44 +79,44 @@ const struct hd_port *hd_rig_port(struct hd_rig *rig)
 /* --- the host of a rank -------------------------------------------------------------------- */
 
 /* The context of a host is the check, which there is one of in a process; so is the rank. */
-static struct hd_rig *self;
+static struct hd_rig *rig_self;
 
-static hd_status host_put(void *context, const char *key, const void *value, uint64_t bytes)
+static hd_status rig_host_put(void *context, const char *key, const void *value, uint64_t bytes)
 {
     (void)context;
-    return hd_bootstrap_put(self->bootstrap, key, value, bytes);
+    return hd_bootstrap_put(rig_self->bootstrap, key, value, bytes);
 }
 
-static hd_status host_get(void *context, const char *key, void *value, uint64_t bytes,
-                          uint64_t deadline_ns)
+static hd_status rig_host_get(void *context, const char *key, void *value, uint64_t bytes,
+                              uint64_t deadline_ns)
 {
     (void)context;
-    return hd_bootstrap_get(self->bootstrap, key, value, bytes, deadline_ns);
+    return hd_bootstrap_get(rig_self->bootstrap, key, value, bytes, deadline_ns);
 }
 
-static hd_status host_fence(void *context, uint64_t deadline_ns)
+static hd_status rig_host_fence(void *context, uint64_t deadline_ns)
 {
     (void)context;
-    return hd_bootstrap_fence(self->bootstrap, deadline_ns);
+    return hd_bootstrap_fence(rig_self->bootstrap, deadline_ns);
 }
 
-static void init_host(struct hd_rig *rig, struct hd_host *host)
+static void rig_init_host(struct hd_rig *rig, struct hd_host *host)
 {
     *host = rig->check->host;
     host->rank = rig->rank;
     host->rank_count = rig->job->rank_count;
-    host->put = host_put;
-    host->get = host_get;
-    host->fence = host_fence;
+    host->put = rig_host_put;
+    host->get = rig_host_get;
+    host->fence = rig_host_fence;
 }
 
-static void init_rig(struct hd_rig *rig, const struct run *run, struct hd_bootstrap *bootstrap,
-                     void *shared)
+static void rig_init_rig(struct hd_rig *rig, const struct run *run, struct hd_bootstrap *bootstrap,
+                         void *shared)
 {
     const struct hd_rig_job *job = run->job;
     const struct hd_conform_subject *subject = run->check->subject;
 
-    self = rig;
+    rig_self = rig;
     *rig = (struct hd_rig){.check = run->check,
                            .job = job,
                            .rank = hd_bootstrap_rank(bootstrap),
@@ -127,8 +127,8 @@ static void init_rig(struct hd_rig *rig, const struct run *run, struct hd_bootst
     for (uint32_t i = 0; i < job->channel_count; i++) {
         rig->list[i] = &job->channels[i];
     }
-    init_host(rig, &rig->host);
-    init_host(rig, &rig->inner_host);
+    rig_init_host(rig, &rig->host);
+    rig_init_host(rig, &rig->inner_host);
     if (subject->inner != NULL) {
         rig->inner_host.option_count = subject->inner->option_count;
         rig->inner_host.options = subject->inner_options;
@@ -214,7 +214,7 @@ void hd_rig_leave(struct hd_rig *rig)
 }
 
 /* Looks, and only then lets the message come: a receive that is posted may be one for good. */
-static void look_at_first(struct hd_rig *rig, struct hd_message first)
+static void rig_look_at_first(struct hd_rig *rig, struct hd_message first)
 {
     const struct hd_channel *channel = rig->list[first.channel];
     const struct hd_port *port = hd_rig_port(rig);
@@ -239,14 +239,14 @@ static void look_at_first(struct hd_rig *rig, struct hd_message first)
 
 /* A transport without a seal may be one that brings nothing: its first message is there before
    anybody has sent it, and reads as if somebody had. */
-static int is_hollow(struct hd_rig *rig)
+static int rig_is_hollow(struct hd_rig *rig)
 {
     const hd_status opened = (hd_rig_capabilities(rig->check) & HD_TRANSPORT_SEALED) != 0
                                  ? HD_UNSUPPORTED
                                  : hd_rig_open(rig, OPEN_MS);
 
     for (uint32_t i = 0; opened == HD_OK && i < rig->job->channel_count; i++) {
-        look_at_first(rig, (struct hd_message){.channel = i});
+        rig_look_at_first(rig, (struct hd_message){.channel = i});
     }
     if (opened == HD_OK) {
         hd_rig_close(rig); /* all meet there */
@@ -254,7 +254,7 @@ static int is_hollow(struct hd_rig *rig)
     return atomic_load(&rig->shared->is_hollow) != 0;
 }
 
-static uint64_t largest_message(const struct hd_rig_job *job)
+static uint64_t rig_largest_message(const struct hd_rig_job *job)
 {
     uint64_t bytes = 0;
 
@@ -265,14 +265,14 @@ static uint64_t largest_message(const struct hd_rig_job *job)
 }
 
 /* Slots on a device want one here, before anything of the transport's. */
-static hd_status open_device(struct hd_rig *rig)
+static hd_status rig_open_device(struct hd_rig *rig)
 {
     struct hd_conform_case *check = rig->check;
     const struct hd_lent_request request = {.kernel = check->subject->lender,
                                             .options = check->subject->lender_options,
                                             .host = &check->host,
                                             .ordinal = rig->rank,
-                                            .staging_bytes = largest_message(rig->job),
+                                            .staging_bytes = rig_largest_message(rig->job),
                                             .limit_ms = hd_rig_limit_ms(rig)};
     const char *reason;
     const hd_status status = hd_lent_open(&rig->device, &request, &reason);
@@ -289,9 +289,9 @@ static hd_status open_device(struct hd_rig *rig)
     return status;
 }
 
-static void run_with_memory(struct hd_rig *rig)
+static void rig_run_with_memory(struct hd_rig *rig)
 {
-    if (rig->job->needs_peer && is_hollow(rig)) {
+    if (rig->job->needs_peer && rig_is_hollow(rig)) {
         hd_conform_skip(rig->check, "brings nothing: its first message is there before it is sent");
         return;
     }
@@ -314,18 +314,18 @@ static void run_with_memory(struct hd_rig *rig)
     }
 }
 
-static void run_body(struct hd_rig *rig)
+static void rig_run_body(struct hd_rig *rig)
 {
-    const hd_status opened = rig->check->subject->lender != NULL ? open_device(rig) : HD_OK;
+    const hd_status opened = rig->check->subject->lender != NULL ? rig_open_device(rig) : HD_OK;
 
     if (opened != HD_OK) {
         hd_conform_skip(rig->check, "no device to lay slots on: %s", rig->check->report.text);
         return;
     }
-    run_with_memory(rig);
+    rig_run_with_memory(rig);
 }
 
-static int enter_host(struct hd_rig *rig)
+static int rig_enter_host(struct hd_rig *rig)
 {
     const char *host = rig->check->subject->hosts[rig->rank % 2];
     struct hd_problem problem = {0};
@@ -337,13 +337,13 @@ static int enter_host(struct hd_rig *rig)
     return 1;
 }
 
-static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)
+static int32_t rig_rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)
 {
     static struct hd_rig rig;
 
-    init_rig(&rig, context, bootstrap, shared);
-    if (enter_host(&rig)) {
-        run_body(&rig);
+    rig_init_rig(&rig, context, bootstrap, shared);
+    if (rig_enter_host(&rig)) {
+        rig_run_body(&rig);
     }
     atomic_fetch_add(&rig.shared->over_count, 1);
     return hd_conform_is_decided(rig.check) ? 1 : 0;
@@ -351,7 +351,7 @@ static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *sh
 
 /* --- the parent of the ranks ---------------------------------------------------------------- */
 
-static uint32_t on_event(void *context, void *shared, const struct hd_launch_event *event)
+static uint32_t rig_on_event(void *context, void *shared, const struct hd_launch_event *event)
 {
     const struct run *run = context;
     const struct hd_rig_shared *words = shared;
@@ -380,8 +380,8 @@ void hd_rig_run(struct hd_conform_case *check, const struct hd_rig_job *job)
                                      .shared_bytes = sizeof(struct hd_rig_shared),
                                      .gather_bytes = 64,
                                      .context = &run,
-                                     .rank_main = rank_main,
-                                     .on_event = on_event,
+                                     .rank_main = rig_rank_main,
+                                     .on_event = rig_on_event,
                                      .grace_ms = GRACE_MS};
 
     assert(job->rank_count <= HD_RIG_RANK_MAX && job->channel_count <= HD_PORT_CHANNEL_MAX);

@@ -15,19 +15,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char *const level_names[] = {"load", "api", "semantics", "fault", "speed"};
-static const char *const verdict_names[] = {"pass", "fail", "skip"};
+static const char *const run_level_names[] = {"load", "api", "semantics", "fault", "speed"};
+static const char *const run_verdict_names[] = {"pass", "fail", "skip"};
 
 const char *hd_conform_level_name(uint32_t level)
 {
     assert(level < HD_CONFORM_LEVEL_COUNT);
-    return level_names[level];
+    return run_level_names[level];
 }
 
 int hd_conform_level_of(const char *name, uint32_t *level)
 {
     for (uint32_t i = 0; i < HD_CONFORM_LEVEL_COUNT; i++) {
-        if (strcmp(level_names[i], name) == 0) {
+        if (strcmp(run_level_names[i], name) == 0) {
             *level = i;
             return 1;
         }
@@ -38,7 +38,7 @@ int hd_conform_level_of(const char *name, uint32_t *level)
 const char *hd_conform_verdict_name(uint32_t verdict)
 {
     assert(verdict <= HD_CONFORM_SKIPPED);
-    return verdict_names[verdict];
+    return run_verdict_names[verdict];
 }
 
 const struct hd_conform_check *hd_conform_suite(uint32_t kind, uint32_t *count)
@@ -77,7 +77,7 @@ struct ending {
 };
 
 /* In the child: its own group, no core file, and no longer than its parent. */
-static void become_child(pid_t parent)
+static void run_become_child(pid_t parent)
 {
     const struct rlimit none = {0, 0};
 
@@ -91,7 +91,7 @@ static void become_child(pid_t parent)
 
 /* Waits for the end of a child; at the deadline, and at its end, nothing of its group is left.  A
    deadline before which something has moved is put off by as much again. */
-static struct ending await(pid_t pid, struct hd_conform_verdict_page *page, uint32_t limit_s)
+static struct ending run_await(pid_t pid, struct hd_conform_verdict_page *page, uint32_t limit_s)
 {
     struct pollfd entry = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
     const uint64_t begin_ns = hd_now_ns();
@@ -121,8 +121,8 @@ static struct ending await(pid_t pid, struct hd_conform_verdict_page *page, uint
 }
 
 /* What a child died of, where it did not end by itself; 0: it did. */
-static int describe_death(const struct ending *ending, uint32_t limit_s, char *text,
-                          uint32_t capacity)
+static int run_describe_death(const struct ending *ending, uint32_t limit_s, char *text,
+                              uint32_t capacity)
 {
     if (ending->is_overdue) {
         snprintf(text, capacity, "not over after %u s, and killed", limit_s);
@@ -137,8 +137,8 @@ static int describe_death(const struct ending *ending, uint32_t limit_s, char *t
     return 1;
 }
 
-static void perform(const struct hd_conform_subject *subject, const struct hd_conform_check *row,
-                    struct hd_conform_verdict_page *page)
+static void run_perform(const struct hd_conform_subject *subject,
+                        const struct hd_conform_check *row, struct hd_conform_verdict_page *page)
 {
     static struct hd_conform_case check;
 
@@ -151,8 +151,8 @@ static void perform(const struct hd_conform_subject *subject, const struct hd_co
     atomic_store(&page->is_over, 1);
 }
 
-static void conclude(struct hd_conform_verdict_page *page, const struct ending *ending,
-                     uint32_t limit_s, struct hd_conform_result *result)
+static void run_conclude(struct hd_conform_verdict_page *page, const struct ending *ending,
+                         uint32_t limit_s, struct hd_conform_result *result)
 {
     char death[256];
 
@@ -160,7 +160,7 @@ static void conclude(struct hd_conform_verdict_page *page, const struct ending *
     if (atomic_load(&page->written) != 0) {
         result->verdict = page->verdict;
         snprintf(result->text, sizeof result->text, "%s", page->text);
-    } else if (describe_death(ending, limit_s, death, sizeof death)) {
+    } else if (run_describe_death(ending, limit_s, death, sizeof death)) {
         result->verdict = HD_CONFORM_FAILED;
         snprintf(result->text, sizeof result->text, "%s%s%s", page->place,
                  page->place[0] != '\0' ? ": " : "", death);
@@ -189,8 +189,8 @@ hd_status hd_conform_run(const struct hd_conform_subject *subject,
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0) {
-        become_child(parent);
-        perform(subject, check, page);
+        run_become_child(parent);
+        run_perform(subject, check, page);
         fflush(NULL);
         _exit(0);
     }
@@ -200,8 +200,8 @@ hd_status hd_conform_run(const struct hd_conform_subject *subject,
                                 strerror(errno));
     } else {
         const uint32_t limit_s = subject->limit_s > 0 ? subject->limit_s : check->limit_s;
-        const struct ending ending = await(pid, page, limit_s);
-        conclude(page, &ending, limit_s, result);
+        const struct ending ending = run_await(pid, page, limit_s);
+        run_conclude(page, &ending, limit_s, result);
     }
     munmap(page, sizeof *page);
     return status;

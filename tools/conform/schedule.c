@@ -77,8 +77,9 @@ struct tally {
     uint32_t planned_count, refused_count;
 };
 
-static void offer(struct hd_conform_case *check, const struct hd_shape *shape, struct tally *tally,
-                  void (*visit)(struct hd_conform_case *, const struct hd_shape *))
+static void schedule_offer(struct hd_conform_case *check, const struct hd_shape *shape,
+                           struct tally *tally,
+                           void (*visit)(struct hd_conform_case *, const struct hd_shape *))
 {
     if (hd_conform_is_refused(check, shape)) {
         tally->refused_count++;
@@ -89,7 +90,7 @@ static void offer(struct hd_conform_case *check, const struct hd_shape *shape, s
     }
 }
 
-static void remark(struct hd_conform_case *check, const struct tally *tally)
+static void schedule_remark(struct hd_conform_case *check, const struct tally *tally)
 {
     const uint32_t all = tally->planned_count + tally->refused_count;
 
@@ -109,9 +110,9 @@ void hd_conform_sweep(struct hd_conform_case *check, uint32_t flags,
             hd_conform_shape(check, i / (STAGES_MOST * MICROBATCHES_MOST) + 1,
                              i / MICROBATCHES_MOST % STAGES_MOST + 1, i % MICROBATCHES_MOST + 1);
         shape.flags = flags;
-        offer(check, &shape, &tally, visit);
+        schedule_offer(check, &shape, &tally, visit);
     }
-    remark(check, &tally);
+    schedule_remark(check, &tally);
 }
 
 void hd_conform_sweep_large(struct hd_conform_case *check,
@@ -126,9 +127,9 @@ void hd_conform_sweep_large(struct hd_conform_case *check,
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const struct hd_shape shape =
             hd_conform_shape(check, shapes[i][0], shapes[i][1], shapes[i][2]);
-        offer(check, &shape, &tally, visit);
+        schedule_offer(check, &shape, &tally, visit);
     }
-    remark(check, &tally);
+    schedule_remark(check, &tally);
 }
 
 /* --- plans --------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@ enum { REASON_BYTES = 1024, SHORT_BYTES = 12 };
 
 /* --- refuse -------------------------------------------------------------------------------- */
 
-static int has_digit(const char *text)
+static int schedule_api_has_digit(const char *text)
 {
     int found = 0;
     for (; *text != '\0'; text++) {
@@ -20,7 +20,7 @@ static int has_digit(const char *text)
 }
 
 /* As snprintf: the length whatever the room, a final zero where there is any, nothing beyond. */
-static void judge_refusal(struct hd_conform_case *check, const struct hd_shape *shape)
+static void schedule_api_judge_refusal(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
     const char *where = hd_conform_shape_text(shape);
@@ -46,8 +46,8 @@ static void judge_refusal(struct hd_conform_case *check, const struct hd_shape *
             memcmp(cut, reason, length < SHORT_BYTES - 1 ? length : SHORT_BYTES - 1) == 0 &&
                 memchr(cut, '\0', SHORT_BYTES) != NULL,
             "%s: the sentence cut to %d bytes is another one", where, SHORT_BYTES);
-    HD_HOLD(check, has_digit(reason) && strchr(reason, ' ') != NULL, "%s: \"%s\" names no number",
-            where, reason);
+    HD_HOLD(check, schedule_api_has_digit(reason) && strchr(reason, ' ') != NULL,
+            "%s: \"%s\" names no number", where, reason);
 }
 
 void hd_conform_schedule_refusal(struct hd_conform_case *check)
@@ -62,7 +62,7 @@ void hd_conform_schedule_refusal(struct hd_conform_case *check)
         for (uint32_t stages = 1; stages <= 5; stages++) {
             for (uint32_t microbatches = 1; microbatches <= 9; microbatches++) {
                 const struct hd_shape shape = hd_conform_shape(check, ranks, stages, microbatches);
-                judge_refusal(check, &shape);
+                schedule_api_judge_refusal(check, &shape);
                 refused_count += (uint32_t)hd_conform_is_refused(check, &shape);
             }
         }
@@ -72,12 +72,13 @@ void hd_conform_schedule_refusal(struct hd_conform_case *check)
 
 /* --- placement ----------------------------------------------------------------------------- */
 
-static uint32_t replica_count_of(const struct hd_schedule_ops *ops)
+static uint32_t schedule_api_replica_count_of(const struct hd_schedule_ops *ops)
 {
     return ops->replica_count > 0 ? ops->replica_count : 1;
 }
 
-static void judge_placement(struct hd_conform_case *check, const struct hd_shape *shape)
+static void schedule_api_judge_placement(struct hd_conform_case *check,
+                                         const struct hd_shape *shape)
 {
     const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
     const uint32_t per_rank = shape->stage_count / shape->rank_count;
@@ -85,7 +86,7 @@ static void judge_placement(struct hd_conform_case *check, const struct hd_shape
     uint32_t counts[8];
 
     assert(shape->rank_count <= 8);
-    for (uint32_t replica = 0; replica < replica_count_of(ops); replica++) {
+    for (uint32_t replica = 0; replica < schedule_api_replica_count_of(ops); replica++) {
         memset(counts, 0, sizeof counts);
         for (uint32_t stage = 0; stage < shape->stage_count; stage++) {
             const uint32_t rank = ops->rank_of(shape, stage, replica);
@@ -99,9 +100,9 @@ static void judge_placement(struct hd_conform_case *check, const struct hd_shape
         }
     }
     for (uint32_t i = 0; ops->replica_of != NULL && i < shape->microbatch_count; i++) {
-        HD_HOLD(check, ops->replica_of(shape, i) < replica_count_of(ops),
+        HD_HOLD(check, ops->replica_of(shape, i) < schedule_api_replica_count_of(ops),
                 "%s: microbatch %u runs in replica %u of %u", where, i, ops->replica_of(shape, i),
-                replica_count_of(ops));
+                schedule_api_replica_count_of(ops));
     }
 }
 
@@ -110,13 +111,13 @@ void hd_conform_schedule_placement(struct hd_conform_case *check)
     HD_HOLD(check, hd_conform_schedule_ops(check)->replica_count <= UINT8_MAX,
             "%u replicas, where an action has room for 255",
             hd_conform_schedule_ops(check)->replica_count);
-    hd_conform_sweep(check, 0, judge_placement);
+    hd_conform_sweep(check, 0, schedule_api_judge_placement);
 }
 
 /* --- counting and scratch ------------------------------------------------------------------- */
 
 /* Asked with no room, with all of it, and with a little less for some ranks. */
-static void judge_counts(struct hd_conform_case *check, const struct hd_shape *shape)
+static void schedule_api_judge_counts(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     const char *where = hd_conform_shape_text(shape);
     struct hd_conform_plans counted, whole, cut;
@@ -155,10 +156,10 @@ static void judge_counts(struct hd_conform_case *check, const struct hd_shape *s
 
 void hd_conform_schedule_counting(struct hd_conform_case *check)
 {
-    hd_conform_sweep(check, 0, judge_counts);
+    hd_conform_sweep(check, 0, schedule_api_judge_counts);
 }
 
-static void judge_scratch(struct hd_conform_case *check, const struct hd_shape *shape)
+static void schedule_api_judge_scratch(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     struct hd_conform_plans plans;
 
@@ -176,5 +177,5 @@ void hd_conform_schedule_scratch(struct hd_conform_case *check)
         hd_conform_skip(check, "it needs none");
         return;
     }
-    hd_conform_sweep(check, 0, judge_scratch);
+    hd_conform_sweep(check, 0, schedule_api_judge_scratch);
 }

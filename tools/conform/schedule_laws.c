@@ -19,7 +19,7 @@ enum { GROWTH = 16, ROUNDS = 5 };
 /* --- the laws ------------------------------------------------------------------------------ */
 
 /* Law 6 with no slot to spare: every remote channel has as many as its depth. */
-static hd_status give_depths(struct hd_pipeline *pipeline, struct hd_problem *problem)
+static hd_status schedule_laws_give_depths(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     uint32_t *depths = calloc(pipeline->channel_count + 1, sizeof *depths);
     struct hd_slot_request request = {.transfer = depths};
@@ -36,13 +36,13 @@ static hd_status give_depths(struct hd_pipeline *pipeline, struct hd_problem *pr
     return status;
 }
 
-static void judge_laws(struct hd_conform_case *check, const struct hd_shape *shape)
+static void schedule_laws_judge_laws(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     struct hd_pipeline *pipeline = NULL;
     struct hd_problem problem = {0};
     hd_status status = hd_pipeline_from_schedule(
         check->plugin->name, hd_conform_schedule_ops(check), shape, &pipeline, &problem);
-    status = status == HD_OK ? give_depths(pipeline, &problem) : status;
+    status = status == HD_OK ? schedule_laws_give_depths(pipeline, &problem) : status;
     status = status == HD_OK ? hd_pipeline_verify_serial(pipeline, &problem) : status;
 
     if (status != HD_OK && problem.law > 0) {
@@ -56,23 +56,23 @@ static void judge_laws(struct hd_conform_case *check, const struct hd_shape *sha
 
 void hd_conform_schedule_laws(struct hd_conform_case *check)
 {
-    hd_conform_sweep(check, 0, judge_laws);
+    hd_conform_sweep(check, 0, schedule_laws_judge_laws);
 }
 
 void hd_conform_schedule_forward_only(struct hd_conform_case *check)
 {
-    hd_conform_sweep(check, HD_FORWARD_ONLY, judge_laws);
+    hd_conform_sweep(check, HD_FORWARD_ONLY, schedule_laws_judge_laws);
 }
 
 void hd_conform_schedule_large(struct hd_conform_case *check)
 {
-    hd_conform_sweep_large(check, judge_laws);
+    hd_conform_sweep_large(check, schedule_laws_judge_laws);
 }
 
 /* --- purity -------------------------------------------------------------------------------- */
 
-static void count_all(const struct hd_conform_case *check, const struct hd_shape *shape,
-                      uint64_t *capacities)
+static void schedule_laws_count_all(const struct hd_conform_case *check,
+                                    const struct hd_shape *shape, uint64_t *capacities)
 {
     struct hd_conform_plans counted;
 
@@ -85,7 +85,7 @@ static void count_all(const struct hd_conform_case *check, const struct hd_shape
 
 /* Twice, with another shape between, other rubbish in scratch, and a copy of shape and options
    elsewhere that is overwritten as soon as the call is over. */
-static void judge_purity(struct hd_conform_case *check, const struct hd_shape *shape)
+static void schedule_laws_judge_purity(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     const struct hd_shape between =
         hd_conform_shape(check, shape->rank_count, shape->stage_count / shape->rank_count,
@@ -95,7 +95,7 @@ static void judge_purity(struct hd_conform_case *check, const struct hd_shape *s
     uint64_t capacities[8];
 
     assert(shape->rank_count <= 8);
-    count_all(check, shape, capacities);
+    schedule_laws_count_all(check, shape, capacities);
     hd_conform_plan(check, shape, capacities, 0x00, &first);
     if (!hd_conform_is_refused(check, &between)) {
         hd_conform_plan(check, &between, NULL, 0x77, &other);
@@ -117,13 +117,13 @@ static void judge_purity(struct hd_conform_case *check, const struct hd_shape *s
 /* The sweep goes up, so a schedule that remembers the shape before also meets the one after. */
 void hd_conform_schedule_purity(struct hd_conform_case *check)
 {
-    hd_conform_sweep(check, 0, judge_purity);
+    hd_conform_sweep(check, 0, schedule_laws_judge_purity);
 }
 
 /* --- quiet --------------------------------------------------------------------------------- */
 
 /* From here on the only system call that does not kill is the one that ends the process. */
-static int forbid_calls(void)
+static int schedule_laws_forbid_calls(void)
 {
     struct sock_filter rows[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -139,8 +139,9 @@ static int forbid_calls(void)
 
 /* How a process ended that planned `shape` without being allowed to call the system; -1: it cannot
    be forbidden here. */
-static int plan_in_silence(const struct hd_conform_case *check, const struct hd_shape *shape,
-                           struct hd_conform_plans *plans)
+static int schedule_laws_plan_in_silence(const struct hd_conform_case *check,
+                                         const struct hd_shape *shape,
+                                         struct hd_conform_plans *plans)
 {
     enum { NOT_HERE = 7 };
     const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
@@ -148,7 +149,7 @@ static int plan_in_silence(const struct hd_conform_case *check, const struct hd_
     const pid_t pid = fork();
 
     if (pid == 0) {
-        if (!forbid_calls()) {
+        if (!schedule_laws_forbid_calls()) {
             _exit(NOT_HERE);
         }
         for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
@@ -174,7 +175,7 @@ void hd_conform_schedule_quiet(struct hd_conform_case *check)
         return;
     }
     hd_conform_plan(check, &shape, NULL, 0, &plans);
-    const int status = plan_in_silence(check, &shape, &plans);
+    const int status = schedule_laws_plan_in_silence(check, &shape, &plans);
     if (status < 0) {
         hd_conform_skip(check, "system calls cannot be forbidden here");
     }
@@ -191,7 +192,8 @@ struct cost {
 };
 
 /* The least CPU time of a few rounds: what else runs on the machine only ever adds. */
-static struct cost cost_of(const struct hd_conform_case *check, const struct hd_shape *shape)
+static struct cost schedule_laws_cost_of(const struct hd_conform_case *check,
+                                         const struct hd_shape *shape)
 {
     const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
     struct hd_conform_plans plans;
@@ -200,7 +202,7 @@ static struct cost cost_of(const struct hd_conform_case *check, const struct hd_
     uint64_t *capacities = calloc(shape->rank_count, sizeof *capacities);
 
     assert(capacities != NULL);
-    count_all(check, shape, capacities);
+    schedule_laws_count_all(check, shape, capacities);
     hd_conform_plan(check, shape, capacities, 0, &plans);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         cost.action_count = 0;
@@ -221,13 +223,14 @@ static struct cost cost_of(const struct hd_conform_case *check, const struct hd_
 
 /* Grown by 16 in one direction an action may cost 6 times as much (caches); were the cost
    quadratic it would be 16 times. */
-static void judge_growth(struct hd_conform_case *check, const struct hd_shape *small,
-                         const struct hd_shape *large, const char *direction)
+static void schedule_laws_judge_growth(struct hd_conform_case *check, const struct hd_shape *small,
+                                       const struct hd_shape *large, const char *direction)
 {
     if (hd_conform_is_refused(check, small) || hd_conform_is_refused(check, large)) {
         return;
     }
-    const struct cost before = cost_of(check, small), after = cost_of(check, large);
+    const struct cost before = schedule_laws_cost_of(check, small),
+                      after = schedule_laws_cost_of(check, large);
     HD_HOLD(check, after.ns_per_action < 6 * before.ns_per_action + 20,
             "16 times the %s: an action costs %.0f ns at %s and %.0f ns at %s", direction,
             before.ns_per_action, hd_conform_shape_text(small), after.ns_per_action,
@@ -242,14 +245,14 @@ void hd_conform_schedule_linear(struct hd_conform_case *check)
     const struct hd_shape longer = hd_conform_shape(check, 4, per_rank, GROWTH * 256);
     const struct hd_shape wider = hd_conform_shape(check, GROWTH * 4, per_rank, 256);
 
-    judge_growth(check, &base, &longer, "microbatches");
-    judge_growth(check, &base, &wider, "ranks");
+    schedule_laws_judge_growth(check, &base, &longer, "microbatches");
+    schedule_laws_judge_growth(check, &base, &wider, "ranks");
 }
 
 /* --- the edges ----------------------------------------------------------------------------- */
 
 /* Every count is within the limits of schedule.h, and so are the actions of all ranks together. */
-static void judge_limit(struct hd_conform_case *check, const struct hd_shape *shape)
+static void schedule_laws_judge_limit(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     struct hd_conform_plans plans;
     uint64_t action_count = 0;
@@ -282,7 +285,7 @@ void hd_conform_schedule_limits(struct hd_conform_case *check)
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const struct hd_shape shape =
             hd_conform_shape(check, shapes[i][0], shapes[i][1], shapes[i][2]);
-        judge_limit(check, &shape);
+        schedule_laws_judge_limit(check, &shape);
     }
 }
 
@@ -295,7 +298,7 @@ void hd_conform_schedule_speed(struct hd_conform_case *check)
         hd_conform_skip(check, "refuses %s", hd_conform_shape_text(&shape));
         return;
     }
-    const struct cost cost = cost_of(check, &shape);
+    const struct cost cost = schedule_laws_cost_of(check, &shape);
     hd_conform_remark(check, "%s: %.1f ns an action, %.1f million a second",
                       hd_conform_shape_text(&shape), cost.ns_per_action, 1e3 / cost.ns_per_action);
 }

@@ -24,14 +24,15 @@ void hd_conform_transport_promises(struct hd_conform_case *check)
 
 /* --- slots --------------------------------------------------------------------------------- */
 
-static uint32_t slot_count_of(const struct hd_rig *rig, const struct hd_channel *channel)
+static uint32_t transport_api_slot_count_of(const struct hd_rig *rig,
+                                            const struct hd_channel *channel)
 {
     const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
     return channel->source == rig->rank && !in_place ? channel->send_depth : channel->depth;
 }
 
 /* All slots of this rank, each with its seal where it has one; no two share a byte. */
-static void judge_apart(struct hd_rig *rig)
+static void transport_api_judge_apart(struct hd_rig *rig)
 {
     const uint64_t lead = (rig->port.capabilities & HD_TRANSPORT_SEALED) != 0 ? HD_SEAL_BYTES : 0;
     struct {
@@ -40,7 +41,7 @@ static void judge_apart(struct hd_rig *rig)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < rig->job->channel_count; i++) {
-        const uint32_t slots = slot_count_of(rig, rig->list[i]);
+        const uint32_t slots = transport_api_slot_count_of(rig, rig->list[i]);
         for (uint64_t sequence = 0; sequence < slots; sequence++) {
             const struct hd_message message = {.sequence = sequence, .channel = i};
             const uintptr_t at = (uintptr_t)rig->ops->slot(rig->transport, &message);
@@ -58,9 +59,9 @@ static void judge_apart(struct hd_rig *rig)
 
 /* After how many messages a slot comes again.  A source may have more send slots than it was
    given, up to one for each receive slot: that harms nobody. */
-static uint64_t period_of(const struct hd_rig *rig, uint32_t channel)
+static uint64_t transport_api_period_of(const struct hd_rig *rig, uint32_t channel)
 {
-    const uint32_t slots = slot_count_of(rig, rig->list[channel]);
+    const uint32_t slots = transport_api_slot_count_of(rig, rig->list[channel]);
     const struct hd_message first = {.sequence = 0, .channel = channel};
     const struct hd_message second = {.sequence = slots, .channel = channel};
     const int comes_again =
@@ -68,12 +69,12 @@ static uint64_t period_of(const struct hd_rig *rig, uint32_t channel)
     return comes_again ? slots : rig->list[channel]->depth;
 }
 
-static void look_at_slots(struct hd_rig *rig)
+static void transport_api_look_at_slots(struct hd_rig *rig)
 {
     for (uint32_t i = 0; i < rig->job->channel_count; i++) {
         for (uint64_t sequence = 0; sequence < 3ull * rig->list[i]->depth; sequence++) {
             const struct hd_message message = {.sequence = sequence, .channel = i};
-            const uint64_t period = period_of(rig, i);
+            const uint64_t period = transport_api_period_of(rig, i);
             const struct hd_message before = {.sequence = sequence - period, .channel = i};
             const void *slot = rig->ops->slot(rig->transport, &message);
             HD_RIG_HOLD(rig, slot != NULL, "message %llu of channel %u has no slot",
@@ -87,7 +88,7 @@ static void look_at_slots(struct hd_rig *rig)
                         (unsigned)period);
         }
     }
-    judge_apart(rig);
+    transport_api_judge_apart(rig);
 }
 
 void hd_conform_transport_slots(struct hd_conform_case *check)
@@ -100,16 +101,16 @@ void hd_conform_transport_slots(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 6,
                                            .channels = channels,
-                                           .body = look_at_slots});
+                                           .body = transport_api_look_at_slots});
 }
 
 /* --- reopen -------------------------------------------------------------------------------- */
 
-static const struct hd_channel both_ways[] = {{0, HD_FORWARD, 0, 1, 2, 1, 4000},
-                                              {0, HD_BACKWARD, 1, 0, 2, 1, 4000}};
+static const struct hd_channel transport_api_both_ways[] = {{0, HD_FORWARD, 0, 1, 2, 1, 4000},
+                                                            {0, HD_BACKWARD, 1, 0, 2, 1, 4000}};
 
 /* The first cycles may leave what a library keeps for good; then nothing more is left. */
-static void open_again(struct hd_rig *rig)
+static void transport_api_open_again(struct hd_rig *rig)
 {
     uint32_t descriptor_count = 0;
 
@@ -137,14 +138,14 @@ void hd_conform_transport_reopen(struct hd_conform_case *check)
 {
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 2,
-                                           .channels = both_ways,
+                                           .channels = transport_api_both_ways,
                                            .is_unopened = 1,
-                                           .body = open_again});
+                                           .body = transport_api_open_again});
 }
 
 /* --- stats --------------------------------------------------------------------------------- */
 
-static void count_messages(struct hd_rig *rig)
+static void transport_api_count_messages(struct hd_rig *rig)
 {
     struct hd_port_mix mix = {.count = 20};
     const uint32_t incoming = 1 - rig->rank;
@@ -184,6 +185,6 @@ void hd_conform_transport_stats(struct hd_conform_case *check)
     }
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 2,
-                                           .channels = both_ways,
-                                           .body = count_messages});
+                                           .channels = transport_api_both_ways,
+                                           .body = transport_api_count_messages});
 }

@@ -12,14 +12,15 @@
 
 enum { SHORT_MS = 400, OPEN_MS = 1000, LATE_MS = 8000, SLOTS_MOST = 6 };
 
-static const struct hd_channel both_ways[] = {{3, HD_FORWARD, 0, 1, 2, 2, 64},
-                                              {3, HD_BACKWARD, 1, 0, 2, 2, 64}};
+static const struct hd_channel transport_faults_both_ways[] = {{3, HD_FORWARD, 0, 1, 2, 2, 64},
+                                                               {3, HD_BACKWARD, 1, 0, 2, 2, 64}};
 
-static struct hd_rig_job pair_job(void (*body)(struct hd_rig *rig), const void *argument)
+static struct hd_rig_job transport_faults_pair_job(void (*body)(struct hd_rig *rig),
+                                                   const void *argument)
 {
     return (struct hd_rig_job){.rank_count = 2,
                                .channel_count = 2,
-                               .channels = both_ways,
+                               .channels = transport_faults_both_ways,
                                .body = body,
                                .argument = argument,
                                .needs_peer = 1};
@@ -34,20 +35,20 @@ struct script {
     const char *calls;
 };
 
-static const struct script turn_scripts[] = {
+static const struct script transport_faults_turn_scripts[] = {
     {"the second receive first", "p1"},         {"a receive twice", "p0p0"},
     {"a receive past the window", "p0p1p2"},    {"a release before its receive", "r0"},
     {"a release that overtakes", "p0p1w0w1r1"}, {"a release twice", "p0w0r0r0"},
     {"the second post first", "R0R1S1"},        {"a post of a sequence that has passed", "R0S0S0"},
 };
 
-static const struct script lease_scripts[] = {
+static const struct script transport_faults_lease_scripts[] = {
     {"a release before its wait", "p0r0"}, {"a wait for what is not posted", "w0"},
     {"a wait that overtakes", "p0p1w1"},   {"a test after the release", "p0w0r0t0"},
     {"the second reserve first", "R1"},    {"a post without its reserve", "S0"},
 };
 
-static hd_status call(struct hd_rig *rig, const char *at)
+static hd_status transport_faults_call(struct hd_rig *rig, const char *at)
 {
     const struct hd_transport_ops *ops = rig->ops;
     const struct hd_message message = {.sequence = (uint64_t)(at[1] - '0'),
@@ -69,62 +70,63 @@ static hd_status call(struct hd_rig *rig, const char *at)
 }
 
 /* The first of a channel's send slots is there; a second may be busy for a moment. */
-static hd_status call_patiently(struct hd_rig *rig, const char *at)
+static hd_status transport_faults_call_patiently(struct hd_rig *rig, const char *at)
 {
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
-    hd_status status = call(rig, at);
+    hd_status status = transport_faults_call(rig, at);
 
     while (status == HD_BUSY && hd_now_ns() < deadline_ns) {
         sched_yield();
-        status = call(rig, at);
+        status = transport_faults_call(rig, at);
     }
     return status;
 }
 
-static void play(struct hd_rig *rig, const struct script *script)
+static void transport_faults_play(struct hd_rig *rig, const struct script *script)
 {
     const size_t length = strlen(script->calls);
     const char *last = script->calls + length - 2;
 
     for (const char *at = script->calls; at < last; at += 2) {
-        const hd_status status = call_patiently(rig, at);
+        const hd_status status = transport_faults_call_patiently(rig, at);
         HD_RIG_HOLD(rig, status == HD_OK, "%s: call %.2s returns %s", script->name, at,
                     hd_status_name(status));
     }
-    hd_status status = call(rig, last);
+    hd_status status = transport_faults_call(rig, last);
     HD_RIG_HOLD(rig, status == HD_INVALID, "%s: call %.2s returns %s, not HD_INVALID", script->name,
                 last, hd_status_name(status));
     static const char *const others[] = {"p0", "t0", "R0", "r0"};
     for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++) {
-        status = call(rig, others[i]);
+        status = transport_faults_call(rig, others[i]);
         HD_RIG_HOLD(rig, status == HD_INVALID,
                     "%s was refused, and then call %s returns %s: the first failure stays",
                     script->name, others[i], hd_status_name(status));
     }
     rig->ops->abort(rig->transport, "too late to matter");
-    status = call(rig, "R0");
+    status = transport_faults_call(rig, "R0");
     HD_RIG_HOLD(rig, status == HD_INVALID, "%s: after an abort the first failure became %s",
                 script->name, hd_status_name(status));
 }
 
 /* Rank 1 sends two messages, and is a good peer; rank 0 breaks the rule. */
-static void break_turn(struct hd_rig *rig)
+static void transport_faults_break_turn(struct hd_rig *rig)
 {
     for (uint64_t sequence = 0; rig->rank == 1 && sequence < 2; sequence++) {
         const struct hd_message message = {.sequence = sequence, .channel = 1};
         HD_RIG_EXPECT(rig, "sending", message, hd_port_send(hd_rig_port(rig), message), HD_OK);
     }
     if (rig->rank == 0) {
-        play(rig, rig->job->argument);
+        transport_faults_play(rig, rig->job->argument);
     }
     hd_rig_leave(rig);
 }
 
-static void play_all(struct hd_conform_case *check, const struct script *scripts, unsigned count)
+static void transport_faults_play_all(struct hd_conform_case *check, const struct script *scripts,
+                                      unsigned count)
 {
     for (unsigned i = 0; i < count && !hd_conform_is_decided(check); i++) {
-        struct hd_rig_job job = pair_job(break_turn, &scripts[i]);
-        job.needs_peer = scripts == lease_scripts;
+        struct hd_rig_job job = transport_faults_pair_job(transport_faults_break_turn, &scripts[i]);
+        job.needs_peer = scripts == transport_faults_lease_scripts;
         hd_conform_at(check, "%s", scripts[i].name);
         hd_rig_run(check, &job);
     }
@@ -133,12 +135,16 @@ static void play_all(struct hd_conform_case *check, const struct script *scripts
 
 void hd_conform_transport_turn(struct hd_conform_case *check)
 {
-    play_all(check, turn_scripts, sizeof turn_scripts / sizeof turn_scripts[0]);
+    transport_faults_play_all(check, transport_faults_turn_scripts,
+                              sizeof transport_faults_turn_scripts /
+                                  sizeof transport_faults_turn_scripts[0]);
 }
 
 void hd_conform_transport_unleased(struct hd_conform_case *check)
 {
-    play_all(check, lease_scripts, sizeof lease_scripts / sizeof lease_scripts[0]);
+    transport_faults_play_all(check, transport_faults_lease_scripts,
+                              sizeof transport_faults_lease_scripts /
+                                  sizeof transport_faults_lease_scripts[0]);
 }
 
 /* --- abort ---------------------------------------------------------------------------------- */
@@ -150,7 +156,7 @@ struct aborter {
 };
 
 /* Once, sooner or later after the wait has begun. */
-static void *abort_once(void *argument)
+static void *transport_faults_abort_once(void *argument)
 {
     struct aborter *aborter = argument;
 
@@ -162,7 +168,7 @@ static void *abort_once(void *argument)
     return NULL;
 }
 
-static void abort_a_wait(struct hd_rig *rig)
+static void transport_faults_abort_a_wait(struct hd_rig *rig)
 {
     const struct hd_message message = {.channel = 1};
     struct aborter aborter = {.rig = rig, .pause_us = *(const uint64_t *)rig->job->argument};
@@ -173,7 +179,8 @@ static void abort_a_wait(struct hd_rig *rig)
         return;
     }
     HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message), HD_OK);
-    HD_RIG_HOLD(rig, pthread_create(&thread, NULL, abort_once, &aborter) == 0, "no thread");
+    HD_RIG_HOLD(rig, pthread_create(&thread, NULL, transport_faults_abort_once, &aborter) == 0,
+                "no thread");
     atomic_store(&aborter.is_waiting, 1);
     const hd_status status =
         hd_port_wait(hd_rig_port(rig), message, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
@@ -182,7 +189,7 @@ static void abort_a_wait(struct hd_rig *rig)
     rig->ops->abort(rig->transport, "again, as the core does each 10 ms");
     HD_RIG_EXPECT(rig, "test, later,", message, rig->ops->test(rig->transport, &message),
                   HD_ABORTED);
-    HD_RIG_EXPECT(rig, "reserve, later,", message, call(rig, "R0"), HD_ABORTED);
+    HD_RIG_EXPECT(rig, "reserve, later,", message, transport_faults_call(rig, "R0"), HD_ABORTED);
     hd_rig_leave(rig);
 }
 
@@ -191,7 +198,8 @@ void hd_conform_transport_abort(struct hd_conform_case *check)
     static const uint64_t pauses[] = {0, 10, 500, 10000};
 
     for (unsigned i = 0; i < 4 && !hd_conform_is_decided(check); i++) {
-        const struct hd_rig_job job = pair_job(abort_a_wait, &pauses[i]);
+        const struct hd_rig_job job =
+            transport_faults_pair_job(transport_faults_abort_a_wait, &pauses[i]);
         hd_rig_run(check, &job);
     }
 }
@@ -200,7 +208,7 @@ void hd_conform_transport_abort(struct hd_conform_case *check)
 
 /* Rank 0 asks alone, and is told by its deadline whether anybody may still write here; then both
    ask.  In place somebody may, until rank 1 has said that it rests. */
-static void rest_alone(struct hd_rig *rig)
+static void transport_faults_rest_alone(struct hd_rig *rig)
 {
     const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
     struct hd_port_mix some = {.count = 10};
@@ -229,7 +237,7 @@ static void rest_alone(struct hd_rig *rig)
 
 void hd_conform_transport_quiesce(struct hd_conform_case *check)
 {
-    const struct hd_rig_job job = pair_job(rest_alone, NULL);
+    const struct hd_rig_job job = transport_faults_pair_job(transport_faults_rest_alone, NULL);
 
     if (((const struct hd_transport_ops *)check->plugin->ops)->quiesce == NULL) {
         hd_conform_skip(check, "no peer ever writes here");
@@ -249,8 +257,8 @@ struct loss {
 
 /* What the wait that nobody ends returns, and for which message: a receive at once; a slot, once
    there is none left, which a transport with buffers of its own may never say (HD_OK). */
-static hd_status wait_in_vain(struct hd_rig *rig, const struct loss *loss, uint64_t limit_ms,
-                              struct hd_message *message)
+static hd_status transport_faults_wait_in_vain(struct hd_rig *rig, const struct loss *loss,
+                                               uint64_t limit_ms, struct hd_message *message)
 {
     const struct hd_port *port = hd_rig_port(rig);
     hd_status status = HD_OK;
@@ -273,8 +281,8 @@ static hd_status wait_in_vain(struct hd_rig *rig, const struct loss *loss, uint6
     return status;
 }
 
-static void judge_report(struct hd_rig *rig, const struct loss *loss, hd_status status,
-                         struct hd_message message)
+static void transport_faults_judge_report(struct hd_rig *rig, const struct loss *loss,
+                                          hd_status status, struct hd_message message)
 {
     const struct hd_conform_report *report = &rig->check->report;
 
@@ -288,7 +296,7 @@ static void judge_report(struct hd_rig *rig, const struct loss *loss, hd_status 
                 "%s: the next call returns another status", loss->name);
 }
 
-static void lose_peer(struct hd_rig *rig, const struct loss *loss)
+static void transport_faults_lose_peer(struct hd_rig *rig, const struct loss *loss)
 {
     const int sees_death = (rig->port.capabilities & HD_TRANSPORT_PEER_DEATH) != 0;
     const uint64_t limit_ms =
@@ -296,7 +304,7 @@ static void lose_peer(struct hd_rig *rig, const struct loss *loss)
     struct hd_message message;
 
     const uint64_t begin_ns = hd_now_ns();
-    const hd_status status = wait_in_vain(rig, loss, limit_ms, &message);
+    const hd_status status = transport_faults_wait_in_vain(rig, loss, limit_ms, &message);
     const uint64_t took_ms = (hd_now_ns() - begin_ns) / HD_MS_NS;
     if (status == HD_OK && loss->waits_credit &&
         (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) == 0) {
@@ -306,10 +314,10 @@ static void lose_peer(struct hd_rig *rig, const struct loss *loss)
     HD_RIG_HOLD(rig, is_right, "%s: the wait returns %s", loss->name, hd_status_name(status));
     HD_RIG_HOLD(rig, took_ms < SLOTS_MOST * limit_ms + LATE_MS, "%s: waits of %llu ms took %llu ms",
                 loss->name, (unsigned long long)limit_ms, (unsigned long long)took_ms);
-    judge_report(rig, loss, status, message);
+    transport_faults_judge_report(rig, loss, status, message);
 }
 
-static void meet_an_end(struct hd_rig *rig)
+static void transport_faults_meet_an_end(struct hd_rig *rig)
 {
     const struct loss *loss = rig->job->argument;
 
@@ -319,12 +327,12 @@ static void meet_an_end(struct hd_rig *rig)
             pause();
         }
     }
-    lose_peer(rig, loss);
+    transport_faults_lose_peer(rig, loss);
     hd_rig_leave_alone(rig);
     kill(atomic_load(&rig->shared->pids[1]), SIGKILL);
 }
 
-static void lose_all(struct hd_conform_case *check, int signal_number)
+static void transport_faults_lose_all(struct hd_conform_case *check, int signal_number)
 {
     const struct loss losses[] = {
         {"rank 1 ended before its message", signal_number, 0},
@@ -332,7 +340,7 @@ static void lose_all(struct hd_conform_case *check, int signal_number)
     };
 
     for (unsigned i = 0; i < 2 && !hd_conform_is_decided(check); i++) {
-        struct hd_rig_job job = pair_job(meet_an_end, &losses[i]);
+        struct hd_rig_job job = transport_faults_pair_job(transport_faults_meet_an_end, &losses[i]);
         job.dying_rank = 2;
         hd_rig_run(check, &job);
     }
@@ -340,17 +348,17 @@ static void lose_all(struct hd_conform_case *check, int signal_number)
 
 void hd_conform_transport_dead(struct hd_conform_case *check)
 {
-    lose_all(check, SIGKILL);
+    transport_faults_lose_all(check, SIGKILL);
 }
 
 void hd_conform_transport_stopped(struct hd_conform_case *check)
 {
-    lose_all(check, SIGSTOP);
+    transport_faults_lose_all(check, SIGSTOP);
 }
 
 /* --- open ----------------------------------------------------------------------------------- */
 
-static void judge_refused(struct hd_rig *rig, const char *what, hd_status status)
+static void transport_faults_judge_refused(struct hd_rig *rig, const char *what, hd_status status)
 {
     const struct hd_conform_report *report = &rig->check->report;
 
@@ -363,7 +371,7 @@ static void judge_refused(struct hd_rig *rig, const char *what, hd_status status
                 (unsigned long long)hd_rig_held_bytes(rig));
 }
 
-static void open_alone(struct hd_rig *rig)
+static void transport_faults_open_alone(struct hd_rig *rig)
 {
     if (rig->rank == 1) {
         raise(SIGKILL);
@@ -371,21 +379,21 @@ static void open_alone(struct hd_rig *rig)
     const uint64_t begin_ns = hd_now_ns();
     const hd_status status = hd_rig_open(rig, SHORT_MS);
     const uint64_t took_ms = (hd_now_ns() - begin_ns) / HD_MS_NS;
-    judge_refused(rig, "without rank 1", status);
+    transport_faults_judge_refused(rig, "without rank 1", status);
     HD_RIG_HOLD(rig, took_ms < SHORT_MS + LATE_MS, "open took %llu ms with a deadline of %d ms",
                 (unsigned long long)took_ms, SHORT_MS);
 }
 
 void hd_conform_transport_alone(struct hd_conform_case *check)
 {
-    struct hd_rig_job job = pair_job(open_alone, NULL);
+    struct hd_rig_job job = transport_faults_pair_job(transport_faults_open_alone, NULL);
     job.is_unopened = 1;
     job.dying_rank = 2;
     hd_rig_run(check, &job);
 }
 
 /* What no rank can have; each is asked of both. */
-static void open_impossible(struct hd_rig *rig)
+static void transport_faults_open_impossible(struct hd_rig *rig)
 {
     const struct hd_channel huge = {0, HD_FORWARD, 0, 1, UINT32_MAX, 1, 1ull << 62};
     const struct hd_channel *one = &huge;
@@ -395,11 +403,11 @@ static void open_impossible(struct hd_rig *rig)
     if ((rig->port.capabilities & HD_TRANSPORT_CUDA) == 0) {
         rig->setup.memory = HD_MEMORY_CUDA;
         status = hd_rig_open(rig, OPEN_MS);
-        judge_refused(rig, "device memory", status);
+        transport_faults_judge_refused(rig, "device memory", status);
     } else if ((rig->port.capabilities & HD_TRANSPORT_HOST) == 0) {
         rig->setup.memory = HD_MEMORY_HOST;
         status = hd_rig_open(rig, OPEN_MS);
-        judge_refused(rig, "host memory", status);
+        transport_faults_judge_refused(rig, "host memory", status);
     }
     HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
     rig->check->report.count = 0;
@@ -407,12 +415,12 @@ static void open_impossible(struct hd_rig *rig)
     rig->setup.channels = &one;
     rig->setup.channel_count = 1;
     status = hd_rig_open(rig, OPEN_MS);
-    judge_refused(rig, "more memory than can be counted", status);
+    transport_faults_judge_refused(rig, "more memory than can be counted", status);
 }
 
 void hd_conform_transport_refused(struct hd_conform_case *check)
 {
-    struct hd_rig_job job = pair_job(open_impossible, NULL);
+    struct hd_rig_job job = transport_faults_pair_job(transport_faults_open_impossible, NULL);
     job.is_unopened = 1;
     job.needs_peer = 0;
     hd_rig_run(check, &job);

@@ -22,7 +22,7 @@ enum {
 
 /* That nothing is there takes a while to see: what is there wrongly may come by a thread of the
    transport's or of its device's.  The answer of the last look. */
-static hd_status look_for_a_while(struct hd_rig *rig, struct hd_message message)
+static hd_status transport_leases_look_for_a_while(struct hd_rig *rig, struct hd_message message)
 {
     const uint64_t end_ns = hd_now_ns() + LOOK_MS * HD_MS_NS;
     hd_status status = HD_IN_PROGRESS;
@@ -35,7 +35,7 @@ static hd_status look_for_a_while(struct hd_rig *rig, struct hd_message message)
 }
 
 /* The target looks again and again, before its source has begun and once the slot is written. */
-static void look_early(struct hd_rig *rig)
+static void transport_leases_look_early(struct hd_rig *rig)
 {
     const struct hd_port *port = hd_rig_port(rig);
     const struct hd_message message = {.sequence = 0};
@@ -46,7 +46,8 @@ static void look_early(struct hd_rig *rig)
     }
     for (uint32_t phase = 0; phase < 2; phase++) {
         if (rig->rank == 1) {
-            HD_RIG_EXPECT(rig, "test", message, look_for_a_while(rig, message), HD_IN_PROGRESS);
+            HD_RIG_EXPECT(rig, "test", message, transport_leases_look_for_a_while(rig, message),
+                          HD_IN_PROGRESS);
         }
         HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
         if (rig->rank == 0 && phase == 0) {
@@ -72,15 +73,15 @@ void hd_conform_transport_arrival(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 1,
                                            .channels = &channel,
-                                           .body = look_early,
+                                           .body = transport_leases_look_early,
                                            .needs_peer = 1});
 }
 
 /* --- visibility ---------------------------------------------------------------------------- */
 
 /* Of its channel's `bytes`, the last word. */
-static unsigned char *last_word(const struct hd_rig *rig, struct hd_message message,
-                                uint64_t *wanted)
+static unsigned char *transport_leases_last_word(const struct hd_rig *rig,
+                                                 struct hd_message message, uint64_t *wanted)
 {
     const uint64_t offset = rig->list[message.channel]->bytes - sizeof *wanted;
 
@@ -90,8 +91,9 @@ static unsigned char *last_word(const struct hd_rig *rig, struct hd_message mess
 
 /* The last word, long after the rest.  On a device that is for its stream to do: the post then has
    work before it that lasts, and a signal that does not go behind it comes early. */
-static hd_status finish_slowly(const struct hd_port *port, struct hd_message message,
-                               unsigned char *end, uint64_t last)
+static hd_status transport_leases_finish_slowly(const struct hd_port *port,
+                                                struct hd_message message, unsigned char *end,
+                                                uint64_t last)
 {
     const struct hd_lent *device = port->device;
     const uint64_t bytes = port->channels[message.channel]->bytes;
@@ -114,13 +116,13 @@ static hd_status finish_slowly(const struct hd_port *port, struct hd_message mes
 }
 
 /* The source begins once the target waits. */
-static void send_slowly(struct hd_rig *rig, struct hd_message message)
+static void transport_leases_send_slowly(struct hd_rig *rig, struct hd_message message)
 {
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
     const struct hd_port *port = hd_rig_port(rig);
     const _Atomic uint64_t *posted = &rig->shared->words[WORD_POSTED_COUNT + message.channel];
     uint64_t last = 0;
-    unsigned char *end = last_word(rig, message, &last);
+    unsigned char *end = transport_leases_last_word(rig, message, &last);
 
     while (atomic_load(posted) <= message.sequence) {
         if (rig->ops->progress != NULL) {
@@ -138,18 +140,19 @@ static void send_slowly(struct hd_rig *rig, struct hd_message message)
     HD_RIG_EXPECT(rig, "filling", message, hd_port_fill(port, message), HD_OK);
     status = hd_lent_fill(port->device, end, 0xFF, sizeof last);
     HD_RIG_EXPECT(rig, "poisoning", message, status, HD_OK);
-    HD_RIG_EXPECT(rig, "writing", message, finish_slowly(port, message, end, last), HD_OK);
+    HD_RIG_EXPECT(rig, "writing", message, transport_leases_finish_slowly(port, message, end, last),
+                  HD_OK);
     HD_RIG_EXPECT(rig, "post_send", message, hd_port_post(port, message), HD_OK);
 }
 
 /* The last word first, in the moment in which the message is said to be there. */
-static void receive_at_once(struct hd_rig *rig, struct hd_message message)
+static void transport_leases_receive_at_once(struct hd_rig *rig, struct hd_message message)
 {
     const struct hd_port *port = hd_rig_port(rig);
     const unsigned long long sequence = message.sequence;
     uint64_t wanted = 0;
     uint64_t last = 0;
-    const unsigned char *end = last_word(rig, message, &wanted);
+    const unsigned char *end = transport_leases_last_word(rig, message, &wanted);
 
     HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message), HD_OK);
     atomic_store(&rig->shared->words[WORD_POSTED_COUNT + message.channel], message.sequence + 1);
@@ -165,7 +168,7 @@ static void receive_at_once(struct hd_rig *rig, struct hd_message message)
     HD_RIG_EXPECT(rig, "release", message, hd_port_release(port, message), HD_OK);
 }
 
-static void look_at_the_end(struct hd_rig *rig)
+static void transport_leases_look_at_the_end(struct hd_rig *rig)
 {
     const uint64_t counts[] = {LARGE_COUNT, HUGE_COUNT};
 
@@ -173,9 +176,9 @@ static void look_at_the_end(struct hd_rig *rig)
         for (uint64_t sequence = 0; sequence < counts[channel]; sequence++) {
             const struct hd_message message = {.sequence = sequence, .channel = channel};
             if (rig->rank == 0) {
-                send_slowly(rig, message);
+                transport_leases_send_slowly(rig, message);
             } else {
-                receive_at_once(rig, message);
+                transport_leases_receive_at_once(rig, message);
             }
             if (hd_conform_is_decided(rig->check)) {
                 return;
@@ -193,7 +196,7 @@ void hd_conform_transport_visible(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 2,
                                            .channels = channels,
-                                           .body = look_at_the_end});
+                                           .body = transport_leases_look_at_the_end});
     hd_conform_remark(check, "%d messages of %d bytes and %d of %d, poisoned before", LARGE_COUNT,
                       LARGE_BYTES, HUGE_COUNT, HUGE_BYTES);
 }
@@ -203,7 +206,7 @@ void hd_conform_transport_visible(struct hd_conform_case *check)
 /* Source, once all receive slots are leased: sends until it is told BUSY.  In place that must be at
    once; elsewhere a message may wait in a send slot, and small ones in buffers of the transport's.
  */
-static void send_until_busy(struct hd_rig *rig)
+static void transport_leases_send_until_busy(struct hd_rig *rig)
 {
     const struct hd_channel *channel = rig->list[0];
     const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
@@ -234,7 +237,7 @@ static void send_until_busy(struct hd_rig *rig)
 }
 
 /* Target: every lease is as it was when it was given. */
-static void look_at_leases(struct hd_rig *rig, uint64_t first, uint64_t end)
+static void transport_leases_look_at_leases(struct hd_rig *rig, uint64_t first, uint64_t end)
 {
     for (uint64_t sequence = first; sequence < end; sequence++) {
         const struct hd_message message = {.sequence = sequence};
@@ -245,7 +248,7 @@ static void look_at_leases(struct hd_rig *rig, uint64_t first, uint64_t end)
 }
 
 /* Target: takes as many leases as there are slots, and one more for each that it gives back. */
-static void give_back(struct hd_rig *rig, uint64_t end)
+static void transport_leases_give_back(struct hd_rig *rig, uint64_t end)
 {
     const struct hd_port *port = hd_rig_port(rig);
     const uint64_t depth = rig->list[0]->depth;
@@ -257,14 +260,15 @@ static void give_back(struct hd_rig *rig, uint64_t end)
         if (next.sequence < end) {
             HD_RIG_EXPECT(rig, "receiving", next, hd_port_receive(port, next), HD_OK);
         }
-        look_at_leases(rig, sequence + 1, next.sequence < end ? next.sequence + 1 : end);
+        transport_leases_look_at_leases(rig, sequence + 1,
+                                        next.sequence < end ? next.sequence + 1 : end);
         if (hd_conform_is_decided(rig->check)) {
             return;
         }
     }
 }
 
-static void hold_leases(struct hd_rig *rig)
+static void transport_leases_hold_leases(struct hd_rig *rig)
 {
     const struct hd_port *port = hd_rig_port(rig);
     const uint64_t depth = rig->list[0]->depth;
@@ -277,14 +281,14 @@ static void hold_leases(struct hd_rig *rig)
     }
     HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
     if (rig->rank == 0) {
-        send_until_busy(rig);
+        transport_leases_send_until_busy(rig);
     }
     HD_RIG_HOLD(rig, hd_conform_is_decided(rig->check) || hd_rig_fence(rig) == HD_OK,
                 "the ranks do not meet");
     const uint64_t sent_count = atomic_load(&rig->shared->words[WORD_SENT_COUNT]);
     if (rig->rank == 1) {
-        look_at_leases(rig, 0, depth);
-        give_back(rig, sent_count + 1);
+        transport_leases_look_at_leases(rig, 0, depth);
+        transport_leases_give_back(rig, sent_count + 1);
         return;
     }
     /* BUSY took nothing: the same message goes once its slot is free. */
@@ -292,34 +296,35 @@ static void hold_leases(struct hd_rig *rig)
     HD_RIG_EXPECT(rig, "sending", message, hd_port_send(port, message), HD_OK);
 }
 
-static void judge_leases(struct hd_conform_case *check, uint32_t depth, uint32_t send_depth)
+static void transport_leases_judge_leases(struct hd_conform_case *check, uint32_t depth,
+                                          uint32_t send_depth)
 {
     const struct hd_channel channel = {0, HD_FORWARD, 0, 1, depth, send_depth, 3000};
 
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 1,
                                            .channels = &channel,
-                                           .body = hold_leases,
+                                           .body = transport_leases_hold_leases,
                                            .needs_peer = 1});
 }
 
 void hd_conform_transport_lease(struct hd_conform_case *check)
 {
     for (uint32_t depth = 2; depth <= 4 && !hd_conform_is_decided(check); depth++) {
-        judge_leases(check, depth, depth - 1);
+        transport_leases_judge_leases(check, depth, depth - 1);
     }
     hd_conform_remark(check, "depth 2 to 4");
 }
 
 void hd_conform_transport_busy(struct hd_conform_case *check)
 {
-    judge_leases(check, 1, 1);
+    transport_leases_judge_leases(check, 1, 1);
 }
 
 /* --- no credit, no wait -------------------------------------------------------------------- */
 
 /* The only receive slot is leased; what is posted meanwhile returns, and its stream goes on. */
-static void post_without_credit(struct hd_rig *rig)
+static void transport_leases_post_without_credit(struct hd_rig *rig)
 {
     const struct hd_port *port = hd_rig_port(rig);
     const struct hd_message first = {.sequence = 0}, second = {.sequence = 1};
@@ -352,7 +357,7 @@ void hd_conform_transport_prompt(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 1,
                                            .channels = &channel,
-                                           .body = post_without_credit,
+                                           .body = transport_leases_post_without_credit,
                                            .needs_peer = 1});
 }
 
@@ -364,7 +369,7 @@ enum harm { HARM_NONE, HARM_MICROBATCH, HARM_STEP, HARM_STALE, HARM_SEAL, HARM_C
 static const struct {
     const char *name;
     enum harm harm;
-} harms[] = {
+} transport_leases_harms[] = {
     {"an honest message", HARM_NONE},
     {"another microbatch", HARM_MICROBATCH},
     {"the step before", HARM_STEP},
@@ -374,13 +379,18 @@ static const struct {
     {"an honest message after all these", HARM_NONE},
 };
 
-enum { HARM_COUNT = sizeof harms / sizeof harms[0], STEP = 3, MICROBATCH = 5 };
+enum {
+    HARM_COUNT = sizeof transport_leases_harms / sizeof transport_leases_harms[0],
+    STEP = 3,
+    MICROBATCH = 5
+};
 
 /* Source: the core's own seal is written, and then harmed before it is sent. */
-static void send_harmed(struct hd_rig *rig, struct hd_lane *lane, uint64_t sequence)
+static void transport_leases_send_harmed(struct hd_rig *rig, struct hd_lane *lane,
+                                         uint64_t sequence)
 {
     const struct hd_message message = {.sequence = sequence};
-    const enum harm harm = harms[sequence].harm;
+    const enum harm harm = transport_leases_harms[sequence].harm;
     unsigned char *slot = rig->ops->slot(rig->transport, &message);
 
     hd_status status = rig->ops->reserve(rig->transport, &message);
@@ -404,7 +414,7 @@ static void send_harmed(struct hd_rig *rig, struct hd_lane *lane, uint64_t seque
                   HD_OK);
 }
 
-static void exchange_seals(struct hd_rig *rig)
+static void transport_leases_exchange_seals(struct hd_rig *rig)
 {
     const struct hd_pipeline_channel channel = {.slots = rig->list[0]->depth, .target = 1};
     struct hd_lane lane = {.channel = &channel,
@@ -420,7 +430,7 @@ static void exchange_seals(struct hd_rig *rig)
         const struct hd_message message = {.sequence = sequence};
         struct hd_problem problem = {0};
         if (rig->rank == 0) {
-            send_harmed(rig, &lane, sequence);
+            transport_leases_send_harmed(rig, &lane, sequence);
             continue;
         }
         const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
@@ -429,9 +439,10 @@ static void exchange_seals(struct hd_rig *rig)
         HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(hd_rig_port(rig), message, deadline_ns),
                       HD_OK);
         const hd_status status = hd_lane_check(&lane, sequence, STEP, MICROBATCH, &problem);
-        const hd_status wanted = harms[sequence].harm == HARM_NONE ? HD_OK : HD_PROTOCOL;
-        HD_RIG_HOLD(rig, status == wanted, "%s: the core's check says %s", harms[sequence].name,
-                    hd_status_name(status));
+        const hd_status wanted =
+            transport_leases_harms[sequence].harm == HARM_NONE ? HD_OK : HD_PROTOCOL;
+        HD_RIG_HOLD(rig, status == wanted, "%s: the core's check says %s",
+                    transport_leases_harms[sequence].name, hd_status_name(status));
         HD_RIG_EXPECT(rig, "release", message, rig->ops->release(rig->transport, &message, NULL),
                       HD_OK);
     }
@@ -448,6 +459,6 @@ void hd_conform_transport_seal(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 1,
                                            .channels = &channel,
-                                           .body = exchange_seals});
+                                           .body = transport_leases_exchange_seals});
     hd_conform_remark(check, "%d harms found", HARM_COUNT - 2);
 }

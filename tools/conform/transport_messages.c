@@ -18,7 +18,7 @@ enum {
 /* --- in turn ------------------------------------------------------------------------------- */
 
 /* Rank 0 sends and rank 1 answers, on channels 0 and 1. */
-static void ping_pong(struct hd_rig *rig, uint64_t count)
+static void transport_messages_ping_pong(struct hd_rig *rig, uint64_t count)
 {
     const struct hd_port *port = hd_rig_port(rig);
 
@@ -36,23 +36,25 @@ static void ping_pong(struct hd_rig *rig, uint64_t count)
     }
 }
 
-static void order(struct hd_rig *rig)
+static void transport_messages_order(struct hd_rig *rig)
 {
-    ping_pong(rig, ORDER_COUNT);
+    transport_messages_ping_pong(rig, ORDER_COUNT);
 }
 
-static const struct hd_channel both_ways[] = {{0, HD_FORWARD, 0, 1, 3, 1, 40},
-                                              {0, HD_BACKWARD, 1, 0, 3, 1, 40}};
+static const struct hd_channel transport_messages_both_ways[] = {{0, HD_FORWARD, 0, 1, 3, 1, 40},
+                                                                 {0, HD_BACKWARD, 1, 0, 3, 1, 40}};
 
-static struct hd_rig_job job_of_two(void (*body)(struct hd_rig *rig))
+static struct hd_rig_job transport_messages_job_of_two(void (*body)(struct hd_rig *rig))
 {
-    return (struct hd_rig_job){
-        .rank_count = 2, .channel_count = 2, .channels = both_ways, .body = body};
+    return (struct hd_rig_job){.rank_count = 2,
+                               .channel_count = 2,
+                               .channels = transport_messages_both_ways,
+                               .body = body};
 }
 
 void hd_conform_transport_order(struct hd_conform_case *check)
 {
-    const struct hd_rig_job job = job_of_two(order);
+    const struct hd_rig_job job = transport_messages_job_of_two(transport_messages_order);
     hd_rig_run(check, &job);
     hd_conform_remark(check, "%d messages each way", ORDER_COUNT);
 }
@@ -60,7 +62,7 @@ void hd_conform_transport_order(struct hd_conform_case *check)
 /* --- all at once --------------------------------------------------------------------------- */
 
 /* steps[0] steps of steps[1] messages a channel. */
-static void mix(struct hd_rig *rig)
+static void transport_messages_mix(struct hd_rig *rig)
 {
     const uint64_t *steps = rig->job->argument;
 
@@ -76,9 +78,10 @@ static void mix(struct hd_rig *rig)
     }
 }
 
-static void run_mix(struct hd_conform_case *check, struct hd_rig_job job, const uint64_t *steps)
+static void transport_messages_run_mix(struct hd_conform_case *check, struct hd_rig_job job,
+                                       const uint64_t *steps)
 {
-    job.body = mix;
+    job.body = transport_messages_mix;
     job.argument = steps;
     hd_rig_run(check, &job);
 }
@@ -91,8 +94,9 @@ void hd_conform_transport_once(struct hd_conform_case *check)
                                                  {1, HD_BACKWARD, 0, 1, 2, 2, 4104}};
     static const uint64_t steps[] = {3, 200};
 
-    run_mix(check, (struct hd_rig_job){.rank_count = 2, .channel_count = 4, .channels = channels},
-            steps);
+    transport_messages_run_mix(
+        check, (struct hd_rig_job){.rank_count = 2, .channel_count = 4, .channels = channels},
+        steps);
     hd_conform_remark(check, "4 channels, 600 messages each");
 }
 
@@ -104,8 +108,9 @@ void hd_conform_transport_pair(struct hd_conform_case *check)
         {1, HD_BACKWARD, 0, 1, 2, 1, 520}, {2, HD_BACKWARD, 1, 0, 1, 1, 520}};
     static const uint64_t steps[] = {2, 100};
 
-    run_mix(check, (struct hd_rig_job){.rank_count = 2, .channel_count = 6, .channels = channels},
-            steps);
+    transport_messages_run_mix(
+        check, (struct hd_rig_job){.rank_count = 2, .channel_count = 6, .channels = channels},
+        steps);
 }
 
 void hd_conform_transport_ring(struct hd_conform_case *check)
@@ -123,14 +128,15 @@ void hd_conform_transport_ring(struct hd_conform_case *check)
                                           .send_depth = 1,
                                           .bytes = 10000};
     }
-    run_mix(check, (struct hd_rig_job){.rank_count = 4, .channel_count = 8, .channels = channels},
-            steps);
+    transport_messages_run_mix(
+        check, (struct hd_rig_job){.rank_count = 4, .channel_count = 8, .channels = channels},
+        steps);
 }
 
 /* --- sizes --------------------------------------------------------------------------------- */
 
 /* Half of what is free now is for others. */
-static uint64_t affordable_bytes(void)
+static uint64_t transport_messages_affordable_bytes(void)
 {
     const long pages = sysconf(_SC_AVPHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 2 : 0;
@@ -157,7 +163,7 @@ void hd_conform_transport_sizes(struct hd_conform_case *check)
             size_count++;
         }
         if (count == AT_A_TIME || (count > 0 && i + 1 == SIZE_COUNT * DEPTHS)) {
-            run_mix(
+            transport_messages_run_mix(
                 check,
                 (struct hd_rig_job){.rank_count = 2, .channel_count = count, .channels = channels},
                 steps);
@@ -170,16 +176,16 @@ void hd_conform_transport_sizes(struct hd_conform_case *check)
 void hd_conform_transport_large(struct hd_conform_case *check)
 {
     static const uint64_t steps[] = {1, 3};
-    const uint64_t affordable = affordable_bytes() / 4;
+    const uint64_t affordable = transport_messages_affordable_bytes() / 4;
     uint64_t largest = 0;
 
     for (uint64_t bytes = MIB - 3; bytes <= check->subject->bytes_max && bytes <= affordable;
          bytes = bytes > 16 * MIB && bytes < 64 * MIB ? 64 * MIB : bytes * 4) {
         const struct hd_channel channel = {
             .target = 1, .depth = 1, .send_depth = 1, .bytes = bytes};
-        run_mix(check,
-                (struct hd_rig_job){.rank_count = 2, .channel_count = 1, .channels = &channel},
-                steps);
+        transport_messages_run_mix(
+            check, (struct hd_rig_job){.rank_count = 2, .channel_count = 1, .channels = &channel},
+            steps);
         largest = bytes;
     }
     if (largest == 0) {
@@ -193,7 +199,7 @@ void hd_conform_transport_large(struct hd_conform_case *check)
 /* --- groups -------------------------------------------------------------------------------- */
 
 /* One by one in this order neither would ever come: each rank's send is ahead of its receive. */
-static void send_both_first(struct hd_rig *rig)
+static void transport_messages_send_both_first(struct hd_rig *rig)
 {
     const struct hd_port *port = hd_rig_port(rig);
 
@@ -211,7 +217,7 @@ static void send_both_first(struct hd_rig *rig)
 
 void hd_conform_transport_group(struct hd_conform_case *check)
 {
-    const struct hd_rig_job job = job_of_two(send_both_first);
+    const struct hd_rig_job job = transport_messages_job_of_two(transport_messages_send_both_first);
 
     if ((hd_rig_capabilities(check) & HD_TRANSPORT_SERIAL) == 0) {
         hd_conform_skip(check, "moves transfers side by side");
@@ -223,7 +229,8 @@ void hd_conform_transport_group(struct hd_conform_case *check)
 
 /* --- instances ----------------------------------------------------------------------------- */
 
-static hd_status mix_some(struct hd_rig *rig, struct hd_transport *transport, uint64_t first)
+static hd_status transport_messages_mix_some(struct hd_rig *rig, struct hd_transport *transport,
+                                             uint64_t first)
 {
     struct hd_port_mix some = {.first = first, .count = 20, .seed = rig->check->subject->seed};
 
@@ -231,7 +238,7 @@ static hd_status mix_some(struct hd_rig *rig, struct hd_transport *transport, ui
     return hd_port_mix(hd_rig_port(rig), &some);
 }
 
-static void two_instances(struct hd_rig *rig)
+static void transport_messages_two_instances(struct hd_rig *rig)
 {
     struct hd_transport *first = rig->transport;
 
@@ -240,34 +247,34 @@ static void two_instances(struct hd_rig *rig)
     HD_RIG_HOLD(rig, status == HD_OK && second != first, "the second open returns %s",
                 hd_status_name(status));
     for (uint64_t step = 0; step < 3; step++) {
-        status = mix_some(rig, first, step * 20);
+        status = transport_messages_mix_some(rig, first, step * 20);
         HD_RIG_HOLD(rig, status == HD_OK && hd_rig_fence(rig) == HD_OK,
                     "the first instance, beside the second, returns %s", hd_status_name(status));
-        status = mix_some(rig, second, step * 20);
+        status = transport_messages_mix_some(rig, second, step * 20);
         HD_RIG_HOLD(rig, status == HD_OK && hd_rig_fence(rig) == HD_OK,
                     "the second instance returns %s", hd_status_name(status));
     }
     status = hd_rig_close(rig);
     HD_RIG_HOLD(rig, status == HD_OK, "closing the second instance returns %s",
                 hd_status_name(status));
-    status = mix_some(rig, first, 60);
+    status = transport_messages_mix_some(rig, first, 60);
     HD_RIG_HOLD(rig, status == HD_OK, "the first instance, once the second is closed, returns %s",
                 hd_status_name(status));
 }
 
 void hd_conform_transport_two(struct hd_conform_case *check)
 {
-    const struct hd_rig_job job = job_of_two(two_instances);
+    const struct hd_rig_job job = transport_messages_job_of_two(transport_messages_two_instances);
     hd_rig_run(check, &job);
 }
 
 /* --- speed --------------------------------------------------------------------------------- */
 
-static void measure_latency(struct hd_rig *rig)
+static void transport_messages_measure_latency(struct hd_rig *rig)
 {
     const uint64_t begin_ns = hd_now_ns();
 
-    ping_pong(rig, LATENCY_COUNT);
+    transport_messages_ping_pong(rig, LATENCY_COUNT);
     if (rig->rank == 0) {
         hd_conform_remark(rig->check,
                           "%.2f us on average of %d round trips, pattern and check in it",
@@ -282,12 +289,12 @@ void hd_conform_transport_latency(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 2,
                                            .channels = channels,
-                                           .body = measure_latency,
+                                           .body = transport_messages_measure_latency,
                                            .needs_peer = 1});
 }
 
 /* Bytes are neither written nor read here: what is left is the transport's own. */
-static void measure_bandwidth(struct hd_rig *rig)
+static void transport_messages_measure_bandwidth(struct hd_rig *rig)
 {
     const struct hd_port *port = hd_rig_port(rig);
     const uint64_t begin_ns = hd_now_ns();
@@ -331,6 +338,6 @@ void hd_conform_transport_bandwidth(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 1,
                                            .channels = &channel,
-                                           .body = measure_bandwidth,
+                                           .body = transport_messages_measure_bandwidth,
                                            .needs_peer = 1});
 }

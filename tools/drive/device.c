@@ -9,13 +9,13 @@
 /* Marks under way at once. */
 enum { BATCH_COUNT = 256 };
 
-static void host_log(void *context, uint32_t level, const char *text)
+static void device_host_log(void *context, uint32_t level, const char *text)
 {
     const struct hd_bench_device *device = context;
     hd_log(level, "%s: %s", device->kernel->name, text);
 }
 
-static hd_status host_fail(void *context, const struct hd_error *error)
+static hd_status device_host_fail(void *context, const struct hd_error *error)
 {
     struct hd_bench_device *device = context;
 
@@ -35,7 +35,7 @@ hd_status hd_bench_device_blame(const struct hd_bench_device *device, hd_status 
                           device->kernel->name, hd_status_name(status));
 }
 
-static hd_status take_places(struct hd_bench_device *device, uint64_t bytes)
+static hd_status device_take_places(struct hd_bench_device *device, uint64_t bytes)
 {
     const struct hd_lent *lent = &device->lent;
     hd_status status = HD_OK;
@@ -65,12 +65,12 @@ hd_status hd_bench_device_open(struct hd_bench_device *device, const struct hd_b
 
     host.rank_count = HD_BENCH_RANK_COUNT;
     host.context = device;
-    host.log = host_log;
-    host.fail = host_fail;
+    host.log = device_host_log;
+    host.fail = device_host_fail;
     *device = (struct hd_bench_device){.kernel = lender->kernel};
     hd_status status = hd_lent_open(&device->lent, &request, &reason);
     if (status == HD_OK) {
-        status = take_places(device, slot_bytes);
+        status = device_take_places(device, slot_bytes);
     } else if (reason != NULL) {
         return hd_problem_set(problem, status, hd_exit_of(status), "%s: %s", lender->kernel->name,
                               reason);
@@ -88,14 +88,16 @@ void hd_bench_device_close(struct hd_bench_device *device)
 
 /* --- copies ---------------------------------------------------------------------------------- */
 
-static hd_status copy_once(const struct hd_bench_device *device, uint64_t bytes, uint32_t turn)
+static hd_status device_copy_once(const struct hd_bench_device *device, uint64_t bytes,
+                                  uint32_t turn)
 {
     const struct hd_lent *lent = &device->lent;
     return lent->ops->copy(lent->kernel, device->places[(turn + 1) % 2], device->places[turn % 2],
                            bytes, 0);
 }
 
-static hd_status reach(const struct hd_bench_device *device, uint64_t mark, uint64_t *passed_ns)
+static hd_status device_reach(const struct hd_bench_device *device, uint64_t mark,
+                              uint64_t *passed_ns)
 {
     const struct hd_lent *lent = &device->lent;
     const hd_status status =
@@ -104,8 +106,8 @@ static hd_status reach(const struct hd_bench_device *device, uint64_t mark, uint
 }
 
 /* `count` copies, `each` of them between two marks; the time of every mark but the first. */
-static hd_status run_batch(const struct hd_bench_device *device, uint64_t bytes, uint32_t count,
-                           uint32_t each, uint64_t times_ns[BATCH_COUNT + 1])
+static hd_status device_run_batch(const struct hd_bench_device *device, uint64_t bytes,
+                                  uint32_t count, uint32_t each, uint64_t times_ns[BATCH_COUNT + 1])
 {
     const struct hd_lent *lent = &device->lent;
     uint64_t marks[BATCH_COUNT + 1];
@@ -113,17 +115,17 @@ static hd_status run_batch(const struct hd_bench_device *device, uint64_t bytes,
     hd_status status = lent->ops->mark(lent->kernel, &marks[mark_count++]);
 
     for (uint32_t i = 0; status == HD_OK && i < count; i++) {
-        status = copy_once(device, bytes, i);
+        status = device_copy_once(device, bytes, i);
         if (status == HD_OK && (i + 1) % each == 0) {
             assert(mark_count <= BATCH_COUNT);
             status = lent->ops->mark(lent->kernel, &marks[mark_count++]);
         }
     }
     if (status == HD_OK) {
-        status = reach(device, marks[mark_count - 1], &times_ns[mark_count - 1]);
+        status = device_reach(device, marks[mark_count - 1], &times_ns[mark_count - 1]);
     }
     for (uint32_t i = 0; status == HD_OK && i + 1 < mark_count; i++) {
-        status = reach(device, marks[i], &times_ns[i]);
+        status = device_reach(device, marks[i], &times_ns[i]);
     }
     return status;
 }
@@ -138,14 +140,14 @@ hd_status hd_bench_device_copy(struct hd_bench_device *device, const struct hd_b
     for (uint32_t done = 0; status == HD_OK && done < copies->each_count;) {
         const uint32_t left = copies->each_count - done;
         const uint32_t count = left < BATCH_COUNT ? left : BATCH_COUNT;
-        status = run_batch(device, copies->bytes, count, 1, times_ns);
+        status = device_run_batch(device, copies->bytes, count, 1, times_ns);
         for (uint32_t i = 0; status == HD_OK && i < count; i++) {
             copies->each_us[done + i] = hd_bench_between_us(times_ns[i], times_ns[i + 1]);
         }
         done += count;
     }
     if (status == HD_OK) {
-        status = run_batch(device, copies->bytes, copies->count, copies->count, times_ns);
+        status = device_run_batch(device, copies->bytes, copies->count, copies->count, times_ns);
     }
     const double bytes = (double)copies->bytes * copies->count;
     *gbytes = times_ns[1] > times_ns[0] ? bytes / (double)(times_ns[1] - times_ns[0]) : 0;

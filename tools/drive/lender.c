@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void choose_memory(const struct hd_config *config, struct hd_cli_lender *lender)
+static void lender_choose_memory(const struct hd_config *config, struct hd_cli_lender *lender)
 {
     const struct hd_plugin *kernel = &lender->kernel->plugin;
     char section[64];
@@ -28,7 +28,7 @@ hd_status hd_cli_lender_find(struct hd_cli *cli, struct hd_config *config,
         hd_cli_lender_finish(lender);
         return status;
     }
-    choose_memory(config, lender);
+    lender_choose_memory(config, lender);
     return HD_OK;
 }
 

@@ -8,7 +8,7 @@
 
 enum { PAGE_BYTES = 4096 };
 
-static int is_useful(const struct hd_lent *lent)
+static int lent_is_useful(const struct hd_lent *lent)
 {
     return lent->about.stream != NULL && lent->ops->copy != NULL && lent->ops->mark != NULL &&
            lent->ops->reached != NULL;
@@ -35,7 +35,7 @@ hd_status hd_lent_open(struct hd_lent *lent, const struct hd_lent_request *reque
         return HD_NO_MEMORY;
     }
     hd_status status = lent->ops->open(&lent->host, request->ordinal, &lent->about, &lent->kernel);
-    if (status == HD_OK && !is_useful(lent)) {
+    if (status == HD_OK && !lent_is_useful(lent)) {
         lent->ops->close(lent->kernel);
         *reason = "the kernel that is to lend a device has no stream";
         status = HD_UNSUPPORTED;

@@ -15,13 +15,13 @@ enum { KEY_BYTES = 128, TURN_COUNT = 64, WAIT_NS = 50000, ALIGNMENT_BYTES = 64 }
 
 /* --- the host -------------------------------------------------------------------------------- */
 
-static void host_log(void *context, uint32_t level, const char *text)
+static void line_host_log(void *context, uint32_t level, const char *text)
 {
     const struct hd_line_host *host = context;
     hd_log(level, "%s: %s", host->plugin->name, text);
 }
 
-static hd_status host_fail(void *context, const struct hd_error *error)
+static hd_status line_host_fail(void *context, const struct hd_error *error)
 {
     const struct hd_line_host *host = context;
 
@@ -31,37 +31,37 @@ static hd_status host_fail(void *context, const struct hd_error *error)
 }
 
 /* Keys of several instances must not meet, nor those of a hook and of what it wraps. */
-static void scoped(const struct hd_line_host *host, const char *key, char text[KEY_BYTES])
+static void line_scoped(const struct hd_line_host *host, const char *key, char text[KEY_BYTES])
 {
     snprintf(text, KEY_BYTES, "%u/%s/%s", host->line->instance, host->plugin->name, key);
 }
 
-static hd_status host_put(void *context, const char *key, const void *value, uint64_t bytes)
+static hd_status line_host_put(void *context, const char *key, const void *value, uint64_t bytes)
 {
     const struct hd_line_host *host = context;
     char text[KEY_BYTES];
 
-    scoped(host, key, text);
+    line_scoped(host, key, text);
     return hd_bootstrap_put(host->line->rank->bootstrap, text, value, bytes);
 }
 
-static hd_status host_get(void *context, const char *key, void *value, uint64_t bytes,
-                          uint64_t deadline_ns)
+static hd_status line_host_get(void *context, const char *key, void *value, uint64_t bytes,
+                               uint64_t deadline_ns)
 {
     const struct hd_line_host *host = context;
     char text[KEY_BYTES];
 
-    scoped(host, key, text);
+    line_scoped(host, key, text);
     return hd_bootstrap_get(host->line->rank->bootstrap, text, value, bytes, deadline_ns);
 }
 
-static hd_status host_fence(void *context, uint64_t deadline_ns)
+static hd_status line_host_fence(void *context, uint64_t deadline_ns)
 {
     const struct hd_line_host *host = context;
     return hd_bootstrap_fence(host->line->rank->bootstrap, deadline_ns);
 }
 
-static void host_trace(void *context, const struct hd_transfer *transfer)
+static void line_host_trace(void *context, const struct hd_transfer *transfer)
 {
     const struct hd_line_host *host = context;
 
@@ -70,8 +70,8 @@ static void host_trace(void *context, const struct hd_transfer *transfer)
     }
 }
 
-static void init_host(struct hd_line *line, struct hd_line_host *host,
-                      const struct hd_plugin *plugin, const struct hd_option_value *options)
+static void line_init_host(struct hd_line *line, struct hd_line_host *host,
+                           const struct hd_plugin *plugin, const struct hd_option_value *options)
 {
     *host = (struct hd_line_host){.line = line, .plugin = plugin, .host = hd_host_basics()};
     host->host.rank = line->rank->rank;
@@ -79,12 +79,12 @@ static void init_host(struct hd_line *line, struct hd_line_host *host,
     host->host.option_count = plugin->option_count;
     host->host.options = options;
     host->host.context = host;
-    host->host.log = host_log;
-    host->host.fail = host_fail;
-    host->host.put = host_put;
-    host->host.get = host_get;
-    host->host.fence = host_fence;
-    host->host.trace_transfer = host_trace;
+    host->host.log = line_host_log;
+    host->host.fail = line_host_fail;
+    host->host.put = line_host_put;
+    host->host.get = line_host_get;
+    host->host.fence = line_host_fence;
+    host->host.trace_transfer = line_host_trace;
     host->host.is_untraced = line->shape.is_untraced;
 }
 
@@ -108,7 +108,7 @@ hd_status hd_line_bodies(uint64_t bytes, const unsigned char *bodies[2])
     return HD_OK;
 }
 
-static const struct hd_plugin *carrier_of(const struct hd_line_plugin *plugin)
+static const struct hd_plugin *line_carrier_of(const struct hd_line_plugin *plugin)
 {
     return plugin->inner != NULL ? plugin->inner : plugin->plugin;
 }
@@ -119,13 +119,13 @@ hd_status hd_line_check_hosts(const struct hd_line_plugin *plugin, const struct 
     if (link == NULL || hd_link_rank(link) != 0) {
         return HD_OK;
     }
-    return hd_launched_check_hosts(link, carrier_of(plugin), problem);
+    return hd_launched_check_hosts(link, line_carrier_of(plugin), problem);
 }
 
 /* The hook's own needs are those of what it wraps. */
-static hd_status start_pulse(struct hd_line *line, struct hd_problem *problem)
+static hd_status line_start_pulse(struct hd_line *line, struct hd_problem *problem)
 {
-    const struct hd_plugin *carrier = carrier_of(&line->plugin);
+    const struct hd_plugin *carrier = line_carrier_of(&line->plugin);
     const struct hd_pulse_need need = {
         .ops = line->ops,
         .capabilities = line->shape.has_engine_pulse ? carrier->capabilities : 0,
@@ -145,7 +145,7 @@ static hd_status start_pulse(struct hd_line *line, struct hd_problem *problem)
                                        line->plugin.plugin->name, strerror(error));
 }
 
-static void init_channels(struct hd_line *line)
+static void line_init_channels(struct hd_line *line)
 {
     for (uint32_t i = 0; i < HD_LINE_CHANNEL_COUNT; i++) {
         const uint32_t is_bell = i >= 2;
@@ -172,10 +172,10 @@ hd_status hd_line_open(struct hd_line *line, const struct hd_bench_rank *rank, u
 
     assert(shape.bytes > 0 && shape.depth > 1);
     *line = (struct hd_line){.rank = rank, .plugin = plugin, .shape = shape, .instance = instance};
-    init_channels(line);
-    init_host(line, &line->outer, plugin.plugin, plugin.options);
+    line_init_channels(line);
+    line_init_host(line, &line->outer, plugin.plugin, plugin.options);
     if (plugin.inner != NULL) {
-        init_host(line, &line->inner, plugin.inner, plugin.inner_options);
+        line_init_host(line, &line->inner, plugin.inner, plugin.inner_options);
     }
     line->setup = (struct hd_transport_setup){
         .size = sizeof line->setup,
@@ -194,7 +194,7 @@ hd_status hd_line_open(struct hd_line *line, const struct hd_bench_rank *rank, u
         line->setup.device = rank->ordinal;
         line->setup.alignment_bytes = hd_lent_alignment(lent);
     }
-    line->is_serial = (carrier_of(&plugin)->capabilities & HD_TRANSPORT_SERIAL) != 0;
+    line->is_serial = (line_carrier_of(&plugin)->capabilities & HD_TRANSPORT_SERIAL) != 0;
     line->ops = plugin.plugin->ops;
     const hd_status status = line->ops->open(&line->setup, &line->transport);
     if (status != HD_OK) {
@@ -204,7 +204,7 @@ hd_status hd_line_open(struct hd_line *line, const struct hd_bench_rank *rank, u
     if (hd_line_take_stamps(line) != HD_OK) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for stamps");
     }
-    return start_pulse(line, problem);
+    return line_start_pulse(line, problem);
 }
 
 hd_status hd_line_close(struct hd_line *line, struct hd_problem *problem)
@@ -252,7 +252,7 @@ void hd_line_renew(struct hd_line *line)
 }
 
 /* 1: a call failed, which whoever waits for a message learns as well. */
-static int has_broken_moving(struct hd_line *line)
+static int line_has_broken_moving(struct hd_line *line)
 {
     hd_status moved = HD_OK;
 
@@ -269,7 +269,7 @@ hd_status hd_line_fence(struct hd_line *line)
     hd_status status = HD_TIMEOUT;
 
     while (status == HD_TIMEOUT && hd_now_ns() < line->deadline_ns) {
-        if (moves && has_broken_moving(line)) {
+        if (moves && line_has_broken_moving(line)) {
             break;
         }
         status = hd_bootstrap_fence(line->rank->bootstrap,

@@ -35,7 +35,7 @@ hd_status hd_line_wait(struct hd_line *line, const struct hd_message *message)
     return status;
 }
 
-static hd_status reserve_one(struct hd_line *line, const struct hd_message *message)
+static hd_status message_reserve_one(struct hd_line *line, const struct hd_message *message)
 {
     hd_status status = line->ops->reserve(line->transport, message);
 
@@ -52,7 +52,7 @@ hd_status hd_line_reserve(struct hd_line *line, uint64_t end)
 
     while (status == HD_OK && line->reserved < end) {
         const struct hd_message message = {.sequence = line->reserved, .channel = line->out};
-        status = reserve_one(line, &message);
+        status = message_reserve_one(line, &message);
         line->reserved += status == HD_OK;
     }
     return status;
@@ -67,7 +67,7 @@ hd_status hd_line_post(struct hd_line *line)
     return status;
 }
 
-static hd_status expect(struct hd_line *line, uint64_t end)
+static hd_status message_expect(struct hd_line *line, uint64_t end)
 {
     hd_status status = HD_OK;
 
@@ -82,11 +82,11 @@ static hd_status expect(struct hd_line *line, uint64_t end)
 
 hd_status hd_line_expect(struct hd_line *line, uint64_t end)
 {
-    return line->is_serial ? HD_OK : expect(line, end);
+    return line->is_serial ? HD_OK : message_expect(line, end);
 }
 
 /* On a device the stream waits, and the host goes on. */
-static hd_status wait_to_read(struct hd_line *line, const struct hd_message *message)
+static hd_status message_wait_to_read(struct hd_line *line, const struct hd_message *message)
 {
     void *stream = hd_line_stream(line);
 
@@ -98,10 +98,10 @@ static hd_status wait_to_read(struct hd_line *line, const struct hd_message *mes
 hd_status hd_line_receive(struct hd_line *line)
 {
     const struct hd_message message = {.sequence = line->received, .channel = line->in};
-    hd_status status = line->is_serial ? expect(line, line->received + 1) : HD_OK;
+    hd_status status = line->is_serial ? message_expect(line, line->received + 1) : HD_OK;
 
     if (status == HD_OK) {
-        status = wait_to_read(line, &message);
+        status = message_wait_to_read(line, &message);
     }
     line->received += status == HD_OK;
     return status;
@@ -118,11 +118,11 @@ hd_status hd_line_release(struct hd_line *line)
 
 /* --- meeting --------------------------------------------------------------------------------- */
 
-static hd_status ring(struct hd_line *line)
+static hd_status message_ring(struct hd_line *line)
 {
     const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->out + 2};
     const uint64_t stamp = hd_line_stamp_of(bell.channel, bell.sequence);
-    hd_status status = reserve_one(line, &bell);
+    hd_status status = message_reserve_one(line, &bell);
 
     if (status == HD_OK) {
         status = hd_line_put(line, hd_line_slot(line, bell.channel, bell.sequence), &stamp,
@@ -132,7 +132,7 @@ static hd_status ring(struct hd_line *line)
                            : status;
 }
 
-static hd_status hear(struct hd_line *line)
+static hd_status message_hear(struct hd_line *line)
 {
     const struct hd_message bell = {.sequence = line->meeting_count, .channel = line->in + 2};
     const uint64_t stamp = hd_line_stamp_of(bell.channel, bell.sequence);
@@ -143,7 +143,7 @@ static hd_status hear(struct hd_line *line)
         status = line->ops->post_recv(line->transport, &bell);
     }
     if (status == HD_OK) {
-        status = wait_to_read(line, &bell);
+        status = message_wait_to_read(line, &bell);
     }
     if (status == HD_OK) {
         status = hd_line_get(line, &heard, hd_line_slot(line, bell.channel, bell.sequence),
@@ -167,10 +167,10 @@ hd_status hd_line_meet(struct hd_line *line)
         status = line->ops->post_recv(line->transport, &bell);
     }
     if (status == HD_OK) {
-        status = is_first ? ring(line) : hear(line);
+        status = is_first ? message_ring(line) : message_hear(line);
     }
     if (status == HD_OK) {
-        status = is_first ? hear(line) : ring(line);
+        status = is_first ? message_hear(line) : message_ring(line);
     }
     line->meeting_count++;
     return status;

@@ -8,25 +8,26 @@
 
 enum { SEAL_WORD = 1 << 20 };
 
-static const struct hd_channel *channel_of(const struct hd_port *port, struct hd_message message)
+static const struct hd_channel *port_channel_of(const struct hd_port *port,
+                                                struct hd_message message)
 {
     return port->channels[message.channel];
 }
 
-static uint64_t limit_of(const struct hd_port *port)
+static uint64_t port_limit_of(const struct hd_port *port)
 {
     return hd_now_ns() + port->limit_ms * HD_MS_NS;
 }
 
 /* A seal stands before slots of the host only. */
-static int is_sealed(const struct hd_port *port)
+static int port_is_sealed(const struct hd_port *port)
 {
     return (port->capabilities & HD_TRANSPORT_SEALED) != 0 && port->device == NULL;
 }
 
 /* At most 8 bytes of the message at `offset`; how many. */
-static uint64_t pattern(struct hd_message message, uint64_t offset, uint64_t limit_bytes,
-                        unsigned char bytes[8])
+static uint64_t port_pattern(struct hd_message message, uint64_t offset, uint64_t limit_bytes,
+                             unsigned char bytes[8])
 {
     const uint64_t word = hd_pattern_word(message.channel, message.sequence, offset / 8);
     memcpy(bytes, &word, 8);
@@ -34,24 +35,25 @@ static uint64_t pattern(struct hd_message message, uint64_t offset, uint64_t lim
 }
 
 /* The bytes of a slot where the host can touch them: its own, or an image of them. */
-static unsigned char *image_of(const struct hd_port *port, struct hd_message message)
+static unsigned char *port_image_of(const struct hd_port *port, struct hd_message message)
 {
-    assert(port->device == NULL || channel_of(port, message)->bytes <= port->device->staging_bytes);
+    assert(port->device == NULL ||
+           port_channel_of(port, message)->bytes <= port->device->staging_bytes);
     return port->device != NULL ? port->device->staging
                                 : port->ops->slot(port->transport, &message);
 }
 
 hd_status hd_port_fill(const struct hd_port *port, struct hd_message message)
 {
-    const uint64_t limit_bytes = channel_of(port, message)->bytes;
-    unsigned char *slot = image_of(port, message);
+    const uint64_t limit_bytes = port_channel_of(port, message)->bytes;
+    unsigned char *slot = port_image_of(port, message);
     unsigned char bytes[8];
 
     for (uint64_t offset = 0; offset < limit_bytes; offset += 8) {
-        const uint64_t count = pattern(message, offset, limit_bytes, bytes);
+        const uint64_t count = port_pattern(message, offset, limit_bytes, bytes);
         memcpy(slot + offset, bytes, count);
     }
-    if (is_sealed(port)) {
+    if (port_is_sealed(port)) {
         for (uint64_t word = 0; word < HD_SEAL_BYTES / 8; word++) {
             const uint64_t value =
                 hd_pattern_word(message.channel, message.sequence, SEAL_WORD + word);
@@ -64,7 +66,7 @@ hd_status hd_port_fill(const struct hd_port *port, struct hd_message message)
                                limit_bytes);
 }
 
-static int has_seal(const unsigned char *slot, struct hd_message message)
+static int port_has_seal(const unsigned char *slot, struct hd_message message)
 {
     int holds = 1;
 
@@ -77,10 +79,10 @@ static int has_seal(const unsigned char *slot, struct hd_message message)
 
 int hd_port_is_whole(const struct hd_port *port, struct hd_message message)
 {
-    const int sealed = is_sealed(port);
-    const uint64_t whole_bytes = channel_of(port, message)->bytes;
+    const int sealed = port_is_sealed(port);
+    const uint64_t whole_bytes = port_channel_of(port, message)->bytes;
     const uint64_t limit_bytes = sealed ? whole_bytes : whole_bytes / 8 * 8;
-    unsigned char *slot = image_of(port, message);
+    unsigned char *slot = port_image_of(port, message);
     unsigned char bytes[8];
     int holds = 1;
 
@@ -88,10 +90,10 @@ int hd_port_is_whole(const struct hd_port *port, struct hd_message message)
         holds = hd_lent_read(port->device, slot, port->ops->slot(port->transport, &message),
                              whole_bytes) == HD_OK;
     }
-    holds = holds && (!sealed || has_seal(slot, message));
+    holds = holds && (!sealed || port_has_seal(slot, message));
 
     for (uint64_t offset = 0; holds && offset < limit_bytes; offset += 8) {
-        const uint64_t count = pattern(message, offset, limit_bytes, bytes);
+        const uint64_t count = port_pattern(message, offset, limit_bytes, bytes);
         holds = memcmp(slot + offset, bytes, count) == 0;
     }
     return holds;
@@ -126,20 +128,21 @@ hd_status hd_port_give(const struct hd_port *port, struct hd_message message)
 }
 
 /* On a device the stream may wait, and then the host for what is behind it. */
-static hd_status wait_to_read(const struct hd_port *port, struct hd_message message)
+static hd_status port_wait_to_read(const struct hd_port *port, struct hd_message message)
 {
     void *stream = hd_lent_stream(port->device);
 
     if (stream == NULL || port->ops->wait == NULL || message.sequence % 2 == 0) {
-        return hd_port_wait(port, message, limit_of(port));
+        return hd_port_wait(port, message, port_limit_of(port));
     }
-    const hd_status status = port->ops->wait(port->transport, &message, stream, limit_of(port));
+    const hd_status status =
+        port->ops->wait(port->transport, &message, stream, port_limit_of(port));
     return status == HD_OK ? hd_lent_rest(port->device) : status;
 }
 
 hd_status hd_port_send(const struct hd_port *port, struct hd_message message)
 {
-    const uint64_t deadline_ns = limit_of(port);
+    const uint64_t deadline_ns = port_limit_of(port);
     hd_status status = port->ops->reserve(port->transport, &message);
 
     while (status == HD_BUSY) {
@@ -160,7 +163,7 @@ hd_status hd_port_receive(const struct hd_port *port, struct hd_message message)
     hd_status status = port->ops->post_recv(port->transport, &message);
 
     if (status == HD_OK) {
-        status = wait_to_read(port, message);
+        status = port_wait_to_read(port, message);
     }
     return status != HD_OK || hd_port_is_whole(port, message) ? status : HD_PROTOCOL;
 }
@@ -168,7 +171,7 @@ hd_status hd_port_receive(const struct hd_port *port, struct hd_message message)
 hd_status hd_port_release(const struct hd_port *port, struct hd_message message)
 {
     const hd_status status = hd_lent_fill(port->device, port->ops->slot(port->transport, &message),
-                                          0xFF, channel_of(port, message)->bytes);
+                                          0xFF, port_channel_of(port, message)->bytes);
     return status == HD_OK ? hd_port_give(port, message) : status;
 }
 
@@ -178,14 +181,14 @@ struct lane {
     uint64_t sent, posted, read, released; /* counts, and the next sequence of each */
 };
 
-static uint64_t draw(uint64_t *state)
+static uint64_t port_draw(uint64_t *state)
 {
     *state = *state * 6364136223846793005ull + 1442695040888963407ull;
     return *state >> 33;
 }
 
 /* One message, if its slot is free. */
-static hd_status push(const struct hd_port *port, uint32_t channel, struct lane *lane)
+static hd_status port_push(const struct hd_port *port, uint32_t channel, struct lane *lane)
 {
     const struct hd_message message = {.sequence = lane->sent, .channel = channel};
     hd_status status = port->ops->reserve(port->transport, &message);
@@ -199,7 +202,8 @@ static hd_status push(const struct hd_port *port, uint32_t channel, struct lane 
 }
 
 /* Reads the next message if it is there; HD_BUSY when nothing could be done. */
-static hd_status pull(const struct hd_port *port, uint32_t channel, struct lane *lane, uint64_t end)
+static hd_status port_pull(const struct hd_port *port, uint32_t channel, struct lane *lane,
+                           uint64_t end)
 {
     const uint64_t depth = port->channels[channel]->depth;
     const struct hd_message message = {.sequence = lane->read, .channel = channel};
@@ -221,7 +225,7 @@ static hd_status pull(const struct hd_port *port, uint32_t channel, struct lane 
 }
 
 /* Ends the oldest lease, after another look at what was leased. */
-static hd_status end_lease(const struct hd_port *port, uint32_t channel, struct lane *lane)
+static hd_status port_end_lease(const struct hd_port *port, uint32_t channel, struct lane *lane)
 {
     const struct hd_message message = {.sequence = lane->released, .channel = channel};
     const int holds = hd_port_is_whole(port, message);
@@ -232,27 +236,27 @@ static hd_status end_lease(const struct hd_port *port, uint32_t channel, struct 
 }
 
 /* Moves what can move on one channel. */
-static hd_status advance(const struct hd_port *port, uint32_t channel, struct lane *lane,
-                         uint64_t end, uint64_t *random)
+static hd_status port_advance(const struct hd_port *port, uint32_t channel, struct lane *lane,
+                              uint64_t end, uint64_t *random)
 {
     const struct hd_channel *shape = port->channels[channel];
     hd_status status = HD_BUSY;
 
     if (shape->source == port->rank && lane->sent < end) {
-        return push(port, channel, lane);
+        return port_push(port, channel, lane);
     }
     if (shape->target == port->rank && lane->released < end) {
-        status = pull(port, channel, lane, end);
+        status = port_pull(port, channel, lane, end);
         const uint64_t held = lane->read - lane->released;
         const int is_full = held == shape->depth || lane->read == end;
-        if (status >= 0 && held > 0 && (is_full || draw(random) % 4 == 0)) {
-            return end_lease(port, channel, lane);
+        if (status >= 0 && held > 0 && (is_full || port_draw(random) % 4 == 0)) {
+            return port_end_lease(port, channel, lane);
         }
     }
     return status;
 }
 
-static int is_done(const struct hd_port *port, const struct lane *lanes, uint64_t end)
+static int port_is_done(const struct hd_port *port, const struct lane *lanes, uint64_t end)
 {
     for (uint32_t i = 0; i < port->channel_count; i++) {
         const struct hd_channel *shape = port->channels[i];
@@ -265,19 +269,19 @@ static int is_done(const struct hd_port *port, const struct lane *lanes, uint64_
 }
 
 /* One turn over all channels, in any order; *moved: something did. */
-static hd_status turn(const struct hd_port *port, struct lane *lanes, struct hd_port_mix *mix,
-                      uint64_t *random, int *moved)
+static hd_status port_turn(const struct hd_port *port, struct lane *lanes, struct hd_port_mix *mix,
+                           uint64_t *random, int *moved)
 {
     const uint64_t end = mix->first + mix->count;
 
     *moved = port->ops->progress != NULL && port->ops->progress(port->transport) == HD_OK;
     for (uint32_t i = 0; i < port->channel_count; i++) {
-        const uint32_t channel = (uint32_t)(draw(random) % port->channel_count);
+        const uint32_t channel = (uint32_t)(port_draw(random) % port->channel_count);
         struct lane *lane = &lanes[channel];
         const int is_source = port->channels[channel]->source == port->rank;
         mix->wrong_channel = channel;
         mix->wrong_sequence = is_source ? lane->sent : lane->read;
-        const hd_status status = advance(port, channel, lane, end, random);
+        const hd_status status = port_advance(port, channel, lane, end, random);
         if (status < 0) {
             return status;
         }
@@ -289,35 +293,35 @@ static hd_status turn(const struct hd_port *port, struct lane *lanes, struct hd_
 /* --- all channels in one order, for a transport that is serial ----------------------------- */
 
 /* Waits for the next message of the channel; its lease begins. */
-static hd_status take(const struct hd_port *port, uint32_t channel, struct lane *lane)
+static hd_status port_take(const struct hd_port *port, uint32_t channel, struct lane *lane)
 {
     const struct hd_message message = {.sequence = lane->read, .channel = channel};
-    const hd_status status = wait_to_read(port, message);
+    const hd_status status = port_wait_to_read(port, message);
 
     lane->read += status == HD_OK;
     return status != HD_OK || hd_port_is_whole(port, message) ? status : HD_PROTOCOL;
 }
 
 /* Leases are ended, oldest first, until no more than `most` messages are posted or leased. */
-static hd_status make_room(const struct hd_port *port, uint32_t channel, struct lane *lane,
-                           uint64_t most)
+static hd_status port_make_room(const struct hd_port *port, uint32_t channel, struct lane *lane,
+                                uint64_t most)
 {
     hd_status status = HD_OK;
 
     while (status == HD_OK && lane->posted - lane->released > most) {
         if (lane->released == lane->read) {
-            status = take(port, channel, lane);
+            status = port_take(port, channel, lane);
         }
         if (status == HD_OK) {
-            status = end_lease(port, channel, lane);
+            status = port_end_lease(port, channel, lane);
         }
     }
     return status;
 }
 
 /* The next message of one channel, if this rank is at an end of it. */
-static hd_status post_in_turn(const struct hd_port *port, uint32_t channel, struct lane *lane,
-                              uint64_t *random)
+static hd_status port_post_in_turn(const struct hd_port *port, uint32_t channel, struct lane *lane,
+                                   uint64_t *random)
 {
     const struct hd_channel *shape = port->channels[channel];
     hd_status status = HD_OK;
@@ -327,9 +331,9 @@ static hd_status post_in_turn(const struct hd_port *port, uint32_t channel, stru
         return hd_port_send(port, message);
     }
     if (shape->target == port->rank) {
-        status = make_room(port, channel, lane, shape->depth - 1);
-        if (status == HD_OK && lane->read < lane->posted && draw(random) % 4 == 0) {
-            status = take(port, channel, lane);
+        status = port_make_room(port, channel, lane, shape->depth - 1);
+        if (status == HD_OK && lane->read < lane->posted && port_draw(random) % 4 == 0) {
+            status = port_take(port, channel, lane);
         }
         const struct hd_message message = {.sequence = lane->posted, .channel = channel};
         if (status == HD_OK) {
@@ -342,8 +346,8 @@ static hd_status post_in_turn(const struct hd_port *port, uint32_t channel, stru
 
 /* Message by message, channel by channel: both ends of every transfer come to it in one order, and
    a rank waits only for what stands before its next post. */
-static hd_status mix_in_order(const struct hd_port *port, struct hd_port_mix *mix,
-                              struct lane *lanes, uint64_t *random)
+static hd_status port_mix_in_order(const struct hd_port *port, struct hd_port_mix *mix,
+                                   struct lane *lanes, uint64_t *random)
 {
     hd_status status = HD_OK;
 
@@ -352,8 +356,8 @@ static hd_status mix_in_order(const struct hd_port *port, struct hd_port_mix *mi
             struct lane *lane = &lanes[channel];
             mix->wrong_channel = channel;
             mix->wrong_sequence = mix->first + i;
-            status = i < mix->count ? post_in_turn(port, channel, lane, random)
-                                    : make_room(port, channel, lane, 0);
+            status = i < mix->count ? port_post_in_turn(port, channel, lane, random)
+                                    : port_make_room(port, channel, lane, 0);
             if (status != HD_OK) {
                 return status;
             }
@@ -365,7 +369,7 @@ static hd_status mix_in_order(const struct hd_port *port, struct hd_port_mix *mi
 hd_status hd_port_mix(const struct hd_port *port, struct hd_port_mix *mix)
 {
     struct lane lanes[HD_PORT_CHANNEL_MAX];
-    const uint64_t deadline_ns = limit_of(port);
+    const uint64_t deadline_ns = port_limit_of(port);
     uint64_t random = mix->seed + port->rank + 1;
 
     assert(port->channel_count <= HD_PORT_CHANNEL_MAX);
@@ -373,11 +377,11 @@ hd_status hd_port_mix(const struct hd_port *port, struct hd_port_mix *mix)
         lanes[i] = (struct lane){mix->first, mix->first, mix->first, mix->first};
     }
     if ((port->capabilities & HD_TRANSPORT_SERIAL) != 0) {
-        return mix_in_order(port, mix, lanes, &random);
+        return port_mix_in_order(port, mix, lanes, &random);
     }
-    while (!is_done(port, lanes, mix->first + mix->count)) {
+    while (!port_is_done(port, lanes, mix->first + mix->count)) {
         int moved = 0;
-        hd_status status = turn(port, lanes, mix, &random, &moved);
+        hd_status status = port_turn(port, lanes, mix, &random, &moved);
         if (status == HD_OK && hd_now_ns() >= deadline_ns) {
             status = HD_TIMEOUT;
         }

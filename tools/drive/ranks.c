@@ -28,12 +28,12 @@ struct pair {
     uint64_t failed_ns;        /* when the cause was known; 0: never */
 };
 
-static uint32_t is_hub(const struct pair *pair)
+static uint32_t ranks_is_hub(const struct pair *pair)
 {
     return pair->ranks->link != NULL && hd_link_rank(pair->ranks->link) == 0;
 }
 
-static void tell(const struct pair *pair, uint32_t kind, const struct hd_problem *problem)
+static void ranks_tell(const struct pair *pair, uint32_t kind, const struct hd_problem *problem)
 {
     const struct hd_link_message message = {kind, hd_link_rank(pair->ranks->link), problem,
                                             sizeof *problem};
@@ -41,7 +41,7 @@ static void tell(const struct pair *pair, uint32_t kind, const struct hd_problem
 }
 
 /* The first cause stays. */
-static void blame(struct pair *pair, const struct hd_problem *problem)
+static void ranks_blame(struct pair *pair, const struct hd_problem *problem)
 {
     if (pair->problem.exit_code != 0) {
         return;
@@ -49,11 +49,12 @@ static void blame(struct pair *pair, const struct hd_problem *problem)
     pair->problem = *problem;
     pair->failed_ns = hd_now_ns();
     if (pair->ranks->link != NULL) {
-        tell(pair, SAY_FAILED, problem);
+        ranks_tell(pair, SAY_FAILED, problem);
     }
 }
 
-static void note_end(struct pair *pair, struct region *region, const struct hd_launch_event *event)
+static void ranks_note_end(struct pair *pair, struct region *region,
+                           const struct hd_launch_event *event)
 {
     struct hd_problem problem = {0};
 
@@ -61,36 +62,36 @@ static void note_end(struct pair *pair, struct region *region, const struct hd_l
     if (event->kind == HD_LAUNCH_KILLED) {
         hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "it died of SIG%s",
                        sigabbrev_np(event->signal));
-        blame(pair, &problem);
+        ranks_blame(pair, &problem);
     } else if (atomic_load(&region->has_failed) == 2) {
-        blame(pair, &region->problem);
+        ranks_blame(pair, &region->problem);
     } else if (event->exit_code != 0) {
         hd_problem_set(&problem, HD_SYSTEM, HD_EXIT_FAILED, "it left with exit code %d",
                        event->exit_code);
-        blame(pair, &problem);
+        ranks_blame(pair, &problem);
     }
     if (pair->ranks->link != NULL) {
-        tell(pair, SAY_ENDED, &pair->problem);
+        ranks_tell(pair, SAY_ENDED, &pair->problem);
     }
 }
 
-static void note_signal(struct pair *pair, int32_t number)
+static void ranks_note_signal(struct pair *pair, int32_t number)
 {
     struct hd_problem problem = {0};
 
     hd_problem_set(&problem, HD_ABORTED, 128 + number, "ended by SIG%s", sigabbrev_np(number));
-    blame(pair, &problem);
+    ranks_blame(pair, &problem);
 }
 
 /* A member whose hub has given its verdict, or is gone. */
-static uint32_t is_left_alone(const struct pair *pair)
+static uint32_t ranks_is_left_alone(const struct pair *pair)
 {
     const struct hd_link *link = pair->ranks->link;
-    return link != NULL && !is_hub(pair) &&
+    return link != NULL && !ranks_is_hub(pair) &&
            (hd_link_verdict(link) != NULL || hd_link_is_lost(link, 0));
 }
 
-static uint32_t on_event(void *context, void *shared, const struct hd_launch_event *event)
+static uint32_t ranks_on_event(void *context, void *shared, const struct hd_launch_event *event)
 {
     struct pair *pair = context;
     struct region *region = shared;
@@ -98,25 +99,25 @@ static uint32_t on_event(void *context, void *shared, const struct hd_launch_eve
     switch (event->kind) {
     case HD_LAUNCH_EXITED:
     case HD_LAUNCH_KILLED:
-        note_end(pair, region, event);
+        ranks_note_end(pair, region, event);
         break;
     case HD_LAUNCH_SIGNALLED:
-        note_signal(pair, event->signal);
+        ranks_note_signal(pair, event->signal);
         break;
     case HD_LAUNCH_ENDED:
-        if (!pair->ranks->link || is_hub(pair)) {
+        if (!pair->ranks->link || ranks_is_hub(pair)) {
             memcpy(pair->results, region->results, pair->ranks->result_bytes);
         }
         break;
     default:
         break;
     }
-    return pair->problem.exit_code != 0 || is_left_alone(pair);
+    return pair->problem.exit_code != 0 || ranks_is_left_alone(pair);
 }
 
 /* --- a launched pair ------------------------------------------------------------------------- */
 
-static void on_message(void *context, const struct hd_link_message *message)
+static void ranks_on_message(void *context, const struct hd_link_message *message)
 {
     struct pair *pair = context;
     struct hd_problem problem;
@@ -131,7 +132,7 @@ static void on_message(void *context, const struct hd_link_message *message)
     pair->is_peer_done |= message->kind == SAY_ENDED || message->kind == HD_LINK_FAILED;
 }
 
-static void on_lost(void *context, uint32_t rank)
+static void ranks_on_lost(void *context, uint32_t rank)
 {
     struct pair *pair = context;
     struct hd_problem problem = {0};
@@ -140,11 +141,11 @@ static void on_lost(void *context, uint32_t rank)
         hd_problem_place(&problem, "rank %u", rank);
         hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "the connection to it ended");
         pair->is_peer_done = 1;
-        blame(pair, &problem);
+        ranks_blame(pair, &problem);
     }
 }
 
-static uint32_t is_settled(void *context, void *shared)
+static uint32_t ranks_is_settled(void *context, void *shared)
 {
     const struct pair *pair = context;
     const struct hd_link *link = pair->ranks->link;
@@ -152,10 +153,10 @@ static uint32_t is_settled(void *context, void *shared)
         pair->failed_ns != 0 && hd_now_ns() - pair->failed_ns > SETTLE_MS * HD_MS_NS;
 
     (void)shared;
-    if (is_hub(pair)) {
+    if (ranks_is_hub(pair)) {
         return pair->is_peer_done || hd_link_is_lost(link, 1) || is_late;
     }
-    return is_left_alone(pair) || is_late;
+    return ranks_is_left_alone(pair) || is_late;
 }
 
 /* --- a rank ---------------------------------------------------------------------------------- */
@@ -168,7 +169,7 @@ uint32_t hd_bench_share_host(const struct hd_link *link)
 /* Of two ranks that sleep and wake each other one is woken beside the other, on a core of two, and
    stays there for a while: what a message then takes is the scheduler's.  So every second core is
    one rank's, and the rest is the other's.  Their threads have no more either. */
-static void take_cores(uint32_t rank)
+static void ranks_take_cores(uint32_t rank)
 {
     cpu_set_t all, own;
     uint32_t count = 0;
@@ -185,7 +186,7 @@ static void take_cores(uint32_t rank)
     sched_setaffinity(0, sizeof own, &own);
 }
 
-static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)
+static int32_t ranks_rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)
 {
     const struct pair *pair = context;
     struct region *region = shared;
@@ -201,7 +202,7 @@ static int32_t rank_main(void *context, struct hd_bootstrap *bootstrap, void *sh
     uint32_t none = 0;
 
     if (pair->ranks->has_own_cores && pair->ranks->link == NULL) {
-        take_cores(rank.rank);
+        ranks_take_cores(rank.rank);
     }
     const hd_status status = pair->ranks->body(&rank, &problem);
     if (status != HD_OK && problem.exit_code == 0) {
@@ -236,18 +237,18 @@ hd_status hd_bench_ranks_run(const struct hd_bench_ranks *ranks, void *results,
                              struct hd_problem *problem)
 {
     struct pair pair = {.ranks = ranks, .results = results};
-    const struct hd_link_listener listener = {&pair, on_message, on_lost};
+    const struct hd_link_listener listener = {&pair, ranks_on_message, ranks_on_lost};
     static struct hd_launch_outcome outcome;
     const struct hd_launch launch = {
         .rank_count = HD_BENCH_RANK_COUNT,
         .shared_bytes = sizeof(struct region) + ranks->result_bytes,
         .gather_bytes = ranks->gather_bytes,
         .context = &pair,
-        .rank_main = rank_main,
-        .on_event = on_event,
+        .rank_main = ranks_rank_main,
+        .on_event = ranks_on_event,
         .grace_ms = GRACE_MS,
         .link = ranks->link,
-        .is_settled = is_settled,
+        .is_settled = ranks_is_settled,
     };
 
     assert(ranks->gather_bytes <= SWAP_BYTES_MAX);

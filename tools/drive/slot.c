@@ -25,31 +25,31 @@ uint64_t hd_line_stamp_of(uint32_t channel, uint64_t sequence)
     return hd_pattern_word(channel, sequence, STAMP_WORD);
 }
 
-static const unsigned char *body_of(const struct hd_line *line, uint64_t sequence)
+static const unsigned char *slot_body_of(const struct hd_line *line, uint64_t sequence)
 {
     return line->shape.bodies[sequence / line->shape.depth % 2];
 }
 
-static uint64_t stamp_bytes(const struct hd_line *line)
+static uint64_t slot_stamp_bytes(const struct hd_line *line)
 {
     return line->shape.bytes < HD_LINE_STAMP_BYTES ? line->shape.bytes : HD_LINE_STAMP_BYTES;
 }
 
 /* --- the stream ------------------------------------------------------------------------------ */
 
-static const struct hd_lent *lent_of(const struct hd_line *line)
+static const struct hd_lent *slot_lent_of(const struct hd_line *line)
 {
     return line->shape.device != NULL ? &line->shape.device->lent : NULL;
 }
 
 void *hd_line_stream(const struct hd_line *line)
 {
-    return hd_lent_stream(lent_of(line));
+    return hd_lent_stream(slot_lent_of(line));
 }
 
 hd_status hd_line_reach(struct hd_line *line, uint64_t mark, uint64_t *passed_ns)
 {
-    const struct hd_lent *lent = lent_of(line);
+    const struct hd_lent *lent = slot_lent_of(line);
     hd_status status = lent->ops->reached(lent->kernel, mark, 0, passed_ns);
 
     while (status == HD_IN_PROGRESS) {
@@ -69,7 +69,7 @@ hd_status hd_line_reach(struct hd_line *line, uint64_t mark, uint64_t *passed_ns
 
 hd_status hd_line_settle(struct hd_line *line)
 {
-    const struct hd_lent *lent = lent_of(line);
+    const struct hd_lent *lent = slot_lent_of(line);
     uint64_t mark, passed_ns;
 
     if (lent == NULL) {
@@ -80,9 +80,10 @@ hd_status hd_line_settle(struct hd_line *line)
 }
 
 /* The host's side stays as it is until the stream has been there. */
-static hd_status copy(const struct hd_line *line, void *target, const void *source, uint64_t bytes)
+static hd_status slot_copy(const struct hd_line *line, void *target, const void *source,
+                           uint64_t bytes)
 {
-    const struct hd_lent *lent = lent_of(line);
+    const struct hd_lent *lent = slot_lent_of(line);
 
     if (lent == NULL) {
         memcpy(target, source, bytes);
@@ -93,13 +94,13 @@ static hd_status copy(const struct hd_line *line, void *target, const void *sour
 
 hd_status hd_line_put(struct hd_line *line, void *slot, const void *bytes, uint64_t count)
 {
-    const hd_status status = copy(line, slot, bytes, count);
+    const hd_status status = slot_copy(line, slot, bytes, count);
     return status == HD_OK ? hd_line_settle(line) : status;
 }
 
 hd_status hd_line_get(struct hd_line *line, void *bytes, const void *slot, uint64_t count)
 {
-    const hd_status status = copy(line, bytes, slot, count);
+    const hd_status status = slot_copy(line, bytes, slot, count);
     return status == HD_OK ? hd_line_settle(line) : status;
 }
 
@@ -127,10 +128,10 @@ hd_status hd_line_stamp(struct hd_line *line, uint64_t sequence)
         stamp = &line->stamps_out[sequence % line->shape.depth];
         *stamp = own;
     }
-    return copy(line, hd_line_slot(line, line->out, sequence), stamp, stamp_bytes(line));
+    return slot_copy(line, hd_line_slot(line, line->out, sequence), stamp, slot_stamp_bytes(line));
 }
 
-static void count(struct hd_line *line, int is_wrong)
+static void slot_count(struct hd_line *line, int is_wrong)
 {
     line->checked_count++;
     line->wrong_count += is_wrong != 0;
@@ -142,7 +143,7 @@ hd_status hd_line_look(struct hd_line *line)
 
     for (uint32_t i = 0; status == HD_OK && i < line->unread_count; i++) {
         const uint64_t stamp = hd_line_stamp_of(line->in, line->unread_first + i);
-        count(line, memcmp(&line->stamps_in[i], &stamp, stamp_bytes(line)) != 0);
+        slot_count(line, memcmp(&line->stamps_in[i], &stamp, slot_stamp_bytes(line)) != 0);
     }
     line->unread_count = 0;
     return status;
@@ -154,7 +155,7 @@ hd_status hd_line_glance(struct hd_line *line, uint64_t sequence)
     const unsigned char *slot = hd_line_slot(line, line->in, sequence);
 
     if (line->shape.device == NULL) {
-        count(line, memcmp(slot, &stamp, stamp_bytes(line)) != 0);
+        slot_count(line, memcmp(slot, &stamp, slot_stamp_bytes(line)) != 0);
         return HD_OK;
     }
     const hd_status status = line->unread_count == HD_LINE_UNREAD_MAX ? hd_line_look(line) : HD_OK;
@@ -165,17 +166,17 @@ hd_status hd_line_glance(struct hd_line *line, uint64_t sequence)
         line->unread_first = sequence;
     }
     assert(sequence == line->unread_first + line->unread_count);
-    return copy(line, &line->stamps_in[line->unread_count++], slot, stamp_bytes(line));
+    return slot_copy(line, &line->stamps_in[line->unread_count++], slot, slot_stamp_bytes(line));
 }
 
 /* --- whole messages -------------------------------------------------------------------------- */
 
 hd_status hd_line_fill(struct hd_line *line, uint64_t sequence)
 {
-    const uint64_t head_bytes = stamp_bytes(line);
+    const uint64_t head_bytes = slot_stamp_bytes(line);
     const hd_status status =
-        copy(line, hd_line_slot(line, line->out, sequence) + head_bytes,
-             body_of(line, sequence) + head_bytes, line->shape.bytes - head_bytes);
+        slot_copy(line, hd_line_slot(line, line->out, sequence) + head_bytes,
+                  slot_body_of(line, sequence) + head_bytes, line->shape.bytes - head_bytes);
 
     return status == HD_OK ? hd_line_stamp(line, sequence) : status;
 }
@@ -183,7 +184,7 @@ hd_status hd_line_fill(struct hd_line *line, uint64_t sequence)
 hd_status hd_line_check(struct hd_line *line, uint64_t sequence)
 {
     const uint64_t stamp = hd_line_stamp_of(line->in, sequence);
-    const uint64_t head_bytes = stamp_bytes(line);
+    const uint64_t head_bytes = slot_stamp_bytes(line);
     const unsigned char *slot = hd_line_slot(line, line->in, sequence);
 
     if (line->shape.device != NULL) {
@@ -195,21 +196,22 @@ hd_status hd_line_check(struct hd_line *line, uint64_t sequence)
         }
         slot = image;
     }
-    count(line, memcmp(slot, &stamp, head_bytes) != 0 ||
-                    memcmp(slot + head_bytes, body_of(line, sequence) + head_bytes,
-                           line->shape.bytes - head_bytes) != 0);
+    slot_count(line, memcmp(slot, &stamp, head_bytes) != 0 ||
+                         memcmp(slot + head_bytes, slot_body_of(line, sequence) + head_bytes,
+                                line->shape.bytes - head_bytes) != 0);
     return HD_OK;
 }
 
 /* --- in place? ------------------------------------------------------------------------------- */
 
 /* 1 in *seen: the token stands in the slot. */
-static hd_status find_token(struct hd_line *line, uint64_t token, uint32_t *seen)
+static hd_status slot_find_token(struct hd_line *line, uint64_t token, uint32_t *seen)
 {
     uint64_t there = 0;
-    const hd_status status = hd_line_get(line, &there, hd_line_slot(line, 0, 0), stamp_bytes(line));
+    const hd_status status =
+        hd_line_get(line, &there, hd_line_slot(line, 0, 0), slot_stamp_bytes(line));
 
-    *seen = memcmp(&there, &token, stamp_bytes(line)) == 0;
+    *seen = memcmp(&there, &token, slot_stamp_bytes(line)) == 0;
     return status;
 }
 
@@ -223,14 +225,14 @@ hd_status hd_line_is_in_place(struct hd_line *line, uint32_t *is_in_place)
     if (line->rank->rank == 0) {
         status = hd_line_reserve(line, 1);
         if (status == HD_OK) {
-            status = hd_line_put(line, hd_line_slot(line, 0, 0), &token, stamp_bytes(line));
+            status = hd_line_put(line, hd_line_slot(line, 0, 0), &token, slot_stamp_bytes(line));
         }
     }
     if (status == HD_OK) {
         status = hd_line_fence(line);
     }
     if (status == HD_OK && line->rank->rank == 1) {
-        status = find_token(line, token, &seen);
+        status = slot_find_token(line, token, &seen);
     }
     if (status == HD_OK) {
         status = hd_line_swap(line, &seen, &other, sizeof seen);

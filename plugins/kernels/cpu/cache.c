@@ -47,7 +47,7 @@ struct hd_cpu_cache {
     struct slot slots[SLOT_COUNT];
 };
 
-static hd_status fail(const struct hd_host *host, hd_status status, const char *text)
+static hd_status cpu_fail(const struct hd_host *host, hd_status status, const char *text)
 {
     const struct hd_error error = {.size = sizeof error,
                                    .status = status,
@@ -58,7 +58,7 @@ static hd_status fail(const struct hd_host *host, hd_status status, const char *
 }
 
 /* The count belongs to the calling thread, and a primitive's blocking depends on it. */
-static void keep_to_one_thread(void)
+static void cpu_keep_to_one_thread(void)
 {
     if (omp_get_max_threads != NULL && omp_set_num_threads != NULL && omp_get_max_threads() != 1) {
         omp_set_num_threads(1);
@@ -69,22 +69,23 @@ struct hd_cpu_cache *hd_cpu_cache_create(const struct hd_host *host)
 {
     struct hd_cpu_cache *cache = host->alloc(host->context, sizeof *cache, 64, "kernel");
     if (cache == NULL) {
-        fail(host, HD_NO_MEMORY, "no memory for the table of oneDNN primitives");
+        cpu_fail(host, HD_NO_MEMORY, "no memory for the table of oneDNN primitives");
         return NULL;
     }
     cache->host = host;
-    keep_to_one_thread();
+    cpu_keep_to_one_thread();
     if (dnnl_engine_create(&cache->engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&cache->stream, cache->engine, dnnl_stream_default_flags) !=
             dnnl_success) {
-        fail(host, HD_DEVICE, "oneDNN gives no CPU engine: check the library that is installed");
+        cpu_fail(host, HD_DEVICE,
+                 "oneDNN gives no CPU engine: check the library that is installed");
         hd_cpu_cache_destroy(cache);
         return NULL;
     }
     return cache;
 }
 
-static void empty_slot(struct slot *slot)
+static void cpu_empty_slot(struct slot *slot)
 {
     for (uint32_t operand = 0; operand < OPERAND_MAX; operand++) {
         if (slot->memory[operand] != NULL) {
@@ -97,10 +98,10 @@ static void empty_slot(struct slot *slot)
     memset(slot, 0, sizeof *slot);
 }
 
-static void empty(struct hd_cpu_cache *cache)
+static void cpu_empty(struct hd_cpu_cache *cache)
 {
     for (uint32_t slot = 0; slot < SLOT_COUNT; slot++) {
-        empty_slot(&cache->slots[slot]);
+        cpu_empty_slot(&cache->slots[slot]);
     }
     cache->used = 0;
 }
@@ -110,7 +111,7 @@ void hd_cpu_cache_destroy(struct hd_cpu_cache *cache)
     if (cache == NULL) {
         return;
     }
-    empty(cache);
+    cpu_empty(cache);
     if (cache->stream != NULL) {
         dnnl_stream_destroy(cache->stream);
     }
@@ -121,7 +122,7 @@ void hd_cpu_cache_destroy(struct hd_cpu_cache *cache)
     cache->host->free(cache->host->context, cache);
 }
 
-static struct key key_of(const struct hd_cpu_product *product)
+static struct key cpu_key_of(const struct hd_cpu_product *product)
 {
     struct key key;
     memset(&key, 0, sizeof key);
@@ -143,7 +144,7 @@ static struct key key_of(const struct hd_cpu_product *product)
     return key;
 }
 
-static uint32_t hash_of(const struct key *key)
+static uint32_t cpu_hash_of(const struct key *key)
 {
     uint32_t words[sizeof *key / sizeof(uint32_t)];
     memcpy(words, key, sizeof words);
@@ -155,25 +156,25 @@ static uint32_t hash_of(const struct key *key)
     return (uint32_t)hash % SLOT_COUNT;
 }
 
-static dnnl_data_type_t type_of(uint32_t dtype)
+static dnnl_data_type_t cpu_type_of(uint32_t dtype)
 {
     return dtype == HD_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
 /* [rows, columns]; `turned`: it lies the other way round. */
-static dnnl_memory_desc_t describe(uint32_t rows, uint32_t columns, struct hd_cpu_operand operand,
-                                   uint32_t turned)
+static dnnl_memory_desc_t cpu_describe(uint32_t rows, uint32_t columns,
+                                       struct hd_cpu_operand operand, uint32_t turned)
 {
     const dnnl_dims_t shape = {rows, columns};
     const dnnl_dims_t strides = {turned ? 1 : operand.stride, turned ? operand.stride : 1};
     dnnl_memory_desc_t desc;
     const dnnl_status_t status =
-        dnnl_memory_desc_init_by_strides(&desc, 2, shape, type_of(operand.dtype), strides);
+        dnnl_memory_desc_init_by_strides(&desc, 2, shape, cpu_type_of(operand.dtype), strides);
     assert(status == dnnl_success);
     return desc;
 }
 
-static dnnl_memory_desc_t describe_packed(uint32_t k, uint32_t n)
+static dnnl_memory_desc_t cpu_describe_packed(uint32_t k, uint32_t n)
 {
     const dnnl_dims_t shape = {k, n};
     dnnl_memory_desc_t desc;
@@ -184,7 +185,8 @@ static dnnl_memory_desc_t describe_packed(uint32_t k, uint32_t n)
 }
 
 /* += is a sum post-op, an addend a binary one: both before the result is rounded. */
-static dnnl_status_t attributes_of(const struct hd_cpu_product *product, dnnl_primitive_attr_t *out)
+static dnnl_status_t cpu_attributes_of(const struct hd_cpu_product *product,
+                                       dnnl_primitive_attr_t *out)
 {
     dnnl_post_ops_t ops = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(out);
@@ -197,7 +199,7 @@ static dnnl_status_t attributes_of(const struct hd_cpu_product *product, dnnl_pr
     if (status == dnnl_success && product->accumulate) {
         status = dnnl_post_ops_append_sum(ops, 1.0f);
     } else if (status == dnnl_success && product->add.data != NULL) {
-        const dnnl_memory_desc_t add = describe(product->m, product->n, product->add, 0);
+        const dnnl_memory_desc_t add = cpu_describe(product->m, product->n, product->add, 0);
         status = dnnl_post_ops_append_binary(ops, dnnl_binary_add, &add);
     }
     if (status == dnnl_success) {
@@ -209,23 +211,23 @@ static dnnl_status_t attributes_of(const struct hd_cpu_product *product, dnnl_pr
     return status;
 }
 
-static dnnl_status_t make_primitive(struct hd_cpu_cache *cache,
-                                    const struct hd_cpu_product *product, struct slot *slot,
-                                    dnnl_memory_desc_t descs[OPERAND_MAX])
+static dnnl_status_t cpu_make_primitive(struct hd_cpu_cache *cache,
+                                        const struct hd_cpu_product *product, struct slot *slot,
+                                        dnnl_memory_desc_t descs[OPERAND_MAX])
 {
-    descs[0] = describe(product->m, product->k, product->a, product->layout & HD_CPU_A);
+    descs[0] = cpu_describe(product->m, product->k, product->a, product->layout & HD_CPU_A);
     descs[1] = product->layout & HD_CPU_PACKED
-                   ? describe_packed(product->k, product->n)
-                   : describe(product->k, product->n, product->b, product->layout & HD_CPU_B);
-    descs[2] = describe(product->m, product->n, product->c, 0);
-    descs[4] =
-        product->add.data == NULL ? descs[2] : describe(product->m, product->n, product->add, 0);
+                   ? cpu_describe_packed(product->k, product->n)
+                   : cpu_describe(product->k, product->n, product->b, product->layout & HD_CPU_B);
+    descs[2] = cpu_describe(product->m, product->n, product->c, 0);
+    descs[4] = product->add.data == NULL ? descs[2]
+                                         : cpu_describe(product->m, product->n, product->add, 0);
     dnnl_matmul_desc_t matmul;
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t status = dnnl_matmul_desc_init(&matmul, &descs[0], &descs[1], NULL, &descs[2]);
     if (status == dnnl_success) {
-        status = attributes_of(product, &attributes);
+        status = cpu_attributes_of(product, &attributes);
     }
     if (status == dnnl_success) {
         status = dnnl_primitive_desc_create(&desc, &matmul, attributes, cache->engine, NULL);
@@ -243,7 +245,7 @@ static dnnl_status_t make_primitive(struct hd_cpu_cache *cache,
     return status;
 }
 
-static int grow_scratchpad(struct hd_cpu_cache *cache, uint64_t bytes)
+static int cpu_grow_scratchpad(struct hd_cpu_cache *cache, uint64_t bytes)
 {
     if (bytes <= cache->scratchpad_bytes) {
         return 1;
@@ -258,38 +260,39 @@ static int grow_scratchpad(struct hd_cpu_cache *cache, uint64_t bytes)
     return 1;
 }
 
-static dnnl_status_t fill_slot(struct hd_cpu_cache *cache, const struct hd_cpu_product *product,
-                               struct slot *slot)
+static dnnl_status_t cpu_fill_slot(struct hd_cpu_cache *cache, const struct hd_cpu_product *product,
+                                   struct slot *slot)
 {
     static const int names[OPERAND_MAX] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
                                            DNNL_ARG_SCRATCHPAD,
                                            DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1};
     dnnl_memory_desc_t descs[OPERAND_MAX];
-    dnnl_status_t status = make_primitive(cache, product, slot, descs);
+    dnnl_status_t status = cpu_make_primitive(cache, product, slot, descs);
     for (uint32_t operand = 0; status == dnnl_success && operand < OPERAND_MAX; operand++) {
         status = dnnl_memory_create(&slot->memory[operand], &descs[operand], cache->engine,
                                     DNNL_MEMORY_NONE);
         slot->arguments[operand] = (dnnl_exec_arg_t){names[operand], slot->memory[operand]};
     }
-    if (status == dnnl_success && !grow_scratchpad(cache, dnnl_memory_desc_get_size(&descs[3]))) {
+    if (status == dnnl_success &&
+        !cpu_grow_scratchpad(cache, dnnl_memory_desc_get_size(&descs[3]))) {
         status = dnnl_out_of_memory;
     }
     return status;
 }
 
-static hd_status refuse(const struct hd_cpu_cache *cache, const struct hd_cpu_product *product,
-                        dnnl_status_t status)
+static hd_status cpu_refuse(const struct hd_cpu_cache *cache, const struct hd_cpu_product *product,
+                            dnnl_status_t status)
 {
     char text[256];
     snprintf(text, sizeof text,
              "oneDNN refuses a product of [%u, %u] and [%u, %u] with status %d: use kernels = "
              "reference, or another oneDNN",
              product->m, product->k, product->k, product->n, (int)status);
-    return fail(cache->host, status == dnnl_out_of_memory ? HD_NO_MEMORY : HD_DEVICE, text);
+    return cpu_fail(cache->host, status == dnnl_out_of_memory ? HD_NO_MEMORY : HD_DEVICE, text);
 }
 
 /* prepare.c should have known this shape: nothing breaks, but a pass took the time (K2). */
-static void tell_late(const struct hd_cpu_cache *cache, const struct hd_cpu_product *product)
+static void cpu_tell_late(const struct hd_cpu_cache *cache, const struct hd_cpu_product *product)
 {
     char text[128];
     snprintf(text, sizeof text, "oneDNN: a product of [%u, %u] and [%u, %u] was made in a pass",
@@ -300,14 +303,14 @@ static void tell_late(const struct hd_cpu_cache *cache, const struct hd_cpu_prod
 }
 
 /* The slot of this shape, made if need be; NULL after `status` was set. */
-static struct slot *find(struct hd_cpu_cache *cache, const struct hd_cpu_product *product,
-                         hd_status *status)
+static struct slot *cpu_find(struct hd_cpu_cache *cache, const struct hd_cpu_product *product,
+                             hd_status *status)
 {
-    const struct key key = key_of(product);
+    const struct key key = cpu_key_of(product);
     if (cache->used >= SLOT_MAX) {
-        empty(cache);
+        cpu_empty(cache);
     }
-    uint32_t place = hash_of(&key);
+    uint32_t place = cpu_hash_of(&key);
     for (uint32_t probe = 0; cache->slots[place].primitive != NULL; probe++) {
         assert(probe < SLOT_COUNT);
         if (memcmp(&cache->slots[place].key, &key, sizeof key) == 0) {
@@ -316,10 +319,10 @@ static struct slot *find(struct hd_cpu_cache *cache, const struct hd_cpu_product
         place = (place + 1) % SLOT_COUNT;
     }
     struct slot *slot = &cache->slots[place];
-    const dnnl_status_t made = fill_slot(cache, product, slot);
+    const dnnl_status_t made = cpu_fill_slot(cache, product, slot);
     if (made != dnnl_success) {
-        empty_slot(slot);
-        *status = refuse(cache, product, made);
+        cpu_empty_slot(slot);
+        *status = cpu_refuse(cache, product, made);
         return NULL;
     }
     slot->key = key;
@@ -331,22 +334,22 @@ static struct slot *find(struct hd_cpu_cache *cache, const struct hd_cpu_product
 hd_status hd_cpu_make(struct hd_cpu_cache *cache, const struct hd_cpu_product *product)
 {
     hd_status status = HD_OK;
-    keep_to_one_thread();
-    (void)find(cache, product, &status);
+    cpu_keep_to_one_thread();
+    (void)cpu_find(cache, product, &status);
     return status;
 }
 
 hd_status hd_cpu_run(struct hd_cpu_cache *cache, const struct hd_cpu_product *product)
 {
     hd_status status = HD_OK;
-    keep_to_one_thread();
+    cpu_keep_to_one_thread();
     const uint64_t made_before = cache->made_count;
-    struct slot *slot = find(cache, product, &status);
+    struct slot *slot = cpu_find(cache, product, &status);
     if (slot == NULL) {
         return status;
     }
     if (cache->made_count != made_before) {
-        tell_late(cache, product);
+        cpu_tell_late(cache, product);
     }
     const int adds = product->add.data != NULL;
     dnnl_memory_set_data_handle(slot->memory[0], product->a.data);
@@ -358,5 +361,5 @@ hd_status hd_cpu_run(struct hd_cpu_cache *cache, const struct hd_cpu_product *pr
     }
     const dnnl_status_t done = dnnl_primitive_execute(
         slot->primitive, cache->stream, adds ? OPERAND_MAX : OPERAND_MAX - 1, slot->arguments);
-    return done == dnnl_success ? HD_OK : refuse(cache, product, done);
+    return done == dnnl_success ? HD_OK : cpu_refuse(cache, product, done);
 }

@@ -2,7 +2,7 @@
  * plugins/kernels/cpu/cpu.c - stages on the processor, with oneDNN.
  *
  *   struct hd_ops ---+--> gemm.c, cache.c   every product, by a oneDNN primitive of its shape
- *                    +--> lanes/            all else, for AVX-512 or any processor
+ *                    +--> isa/            all else, for AVX-512 or any processor
  *
  * One thread per rank: the pipeline is the parallelism.  Precision bf16 has BF16 operands and
  * float32 sums; f32 is float32 throughout.
@@ -12,7 +12,7 @@
 #include <dnnl.h>
 #include <stdio.h>
 
-static const struct hd_option options[] = {
+static const struct hd_option cpu_options[] = {
     {.name = "instructions",
      .initial = "auto",
      .range = "auto | avx512 | plain",
@@ -22,15 +22,15 @@ static const struct hd_option options[] = {
 };
 
 /* The lane that the option asks for; NULL if this processor does not have it. */
-static const struct hd_cpu_lane *choose_lane(const struct hd_host *host)
+static const struct hd_cpu_isa *cpu_choose_lane(const struct hd_host *host)
 {
     const char *asked = host->option_count > 0 ? host->options[0].text : NULL;
-    return hd_cpu_lane(asked != NULL ? asked : "auto");
+    return hd_cpu_isa(asked != NULL ? asked : "auto");
 }
 
-static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t precision)
+static const struct hd_ops *cpu_choose_ops(const struct hd_host *host, uint32_t precision)
 {
-    const struct hd_cpu_lane *lane = choose_lane(host);
+    const struct hd_cpu_isa *lane = cpu_choose_lane(host);
     if (lane == NULL) {
         return NULL;
     }
@@ -45,7 +45,7 @@ static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t prec
     }
 }
 
-static const char *products_of(uint32_t native_bf16)
+static const char *cpu_products_of(uint32_t native_bf16)
 {
 #ifdef __x86_64__
     if (native_bf16 && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
@@ -56,7 +56,7 @@ static const char *products_of(uint32_t native_bf16)
     return native_bf16 ? "BF16 by AVX-512" : "BF16 as float32";
 }
 
-static void close_cpu(struct hd_ops_device *device)
+static void cpu_close_cpu(struct hd_ops_device *device)
 {
     if (device != NULL) {
         const struct hd_host *host = device->host;
@@ -65,7 +65,7 @@ static void close_cpu(struct hd_ops_device *device)
     }
 }
 
-static hd_status refuse(const struct hd_host *host)
+static hd_status cpu_cpu_refuse(const struct hd_host *host)
 {
     char text[160];
     snprintf(text, sizeof text,
@@ -80,8 +80,8 @@ static hd_status refuse(const struct hd_host *host)
 }
 
 /* `lane` is not NULL. */
-static hd_status open_lane(const struct hd_host *host, const struct hd_cpu_lane *lane,
-                           struct hd_ops_device **out)
+static hd_status cpu_open_lane(const struct hd_host *host, const struct hd_cpu_isa *lane,
+                               struct hd_ops_device **out)
 {
     struct hd_ops_device *made = host->alloc(host->context, sizeof *made, 64, "kernel");
     if (made == NULL) {
@@ -92,30 +92,30 @@ static hd_status open_lane(const struct hd_host *host, const struct hd_cpu_lane 
     made->native_bf16 = lane->pack_weights != NULL && hd_cpu_native_bf16();
     made->cache = hd_cpu_cache_create(host);
     if (made->cache == NULL) {
-        close_cpu(made);
+        cpu_close_cpu(made);
         return HD_DEVICE;
     }
     *out = made;
     return HD_OK;
 }
 
-static hd_status open_cpu(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
-                          struct hd_ops_device **out)
+static hd_status cpu_open_cpu(const struct hd_host *host, uint32_t ordinal,
+                              struct hd_device *device, struct hd_ops_device **out)
 {
     (void)ordinal;
-    const struct hd_cpu_lane *lane = choose_lane(host);
+    const struct hd_cpu_isa *lane = cpu_choose_lane(host);
     if (lane == NULL) {
-        return refuse(host);
+        return cpu_cpu_refuse(host);
     }
     struct hd_ops_device *made;
-    const hd_status status = open_lane(host, lane, &made);
+    const hd_status status = cpu_open_lane(host, lane, &made);
     if (status != HD_OK) {
         return status;
     }
     const dnnl_version_t *version = dnnl_version();
     snprintf(made->effective, sizeof made->effective,
              "cpu oneDNN %d.%d.%d, %s, %s, MXFP8 emulated in BF16", version->major, version->minor,
-             version->patch, products_of(made->native_bf16), made->lane->name);
+             version->patch, cpu_products_of(made->native_bf16), made->lane->name);
     device->memory = HD_MEMORY_HOST;
     device->alignment = 64;
     device->effective = made->effective;
@@ -123,26 +123,26 @@ static hd_status open_cpu(const struct hd_host *host, uint32_t ordinal, struct h
     return HD_OK;
 }
 
-static void bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t bytes)
+static void cpu_bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t bytes)
 {
     device->scratch = (struct hd_cpu_arena){.at = scratch, .left_bytes = bytes};
 }
 
 const struct hd_transformer_backend hd_transformer_backend = {
-    .ops = choose_ops,
+    .ops = cpu_choose_ops,
     .stamp_option = 1,
-    .open = open_cpu,
-    .close = close_cpu,
+    .open = cpu_open_cpu,
+    .close = cpu_close_cpu,
     .prepare = hd_cpu_prepare,
-    .bind = bind_scratch,
+    .bind = cpu_bind_scratch,
     .private_bytes = hd_cpu_private_bytes,
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_KERNEL),
     .capabilities = HD_KERNEL_RECOMPUTE | HD_KERNEL_MXFP8_EMULATED,
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof cpu_options / sizeof cpu_options[0],
+    .options = cpu_options,
     .name = "cpu",
     .summary = "stages on the processor: BF16 or float32 products by oneDNN, on one thread",
     .vendor = "heddle",

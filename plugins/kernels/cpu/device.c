@@ -6,12 +6,12 @@
 #include <string.h>
 
 #ifdef __x86_64__
-extern const struct hd_cpu_lane hd_cpu_lane_avx512;
+extern const struct hd_cpu_isa hd_cpu_isa_avx512;
 #endif
-extern const struct hd_cpu_lane hd_cpu_lane_plain;
+extern const struct hd_cpu_isa hd_cpu_isa_plain;
 
 /* From the best down; the last runs anywhere. */
-static uint32_t list_lanes(const struct hd_cpu_lane *lanes[2])
+static uint32_t cpu_list_isas(const struct hd_cpu_isa *isas[2])
 {
     uint32_t count = 0;
 #ifdef __x86_64__
@@ -19,20 +19,20 @@ static uint32_t list_lanes(const struct hd_cpu_lane *lanes[2])
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        lanes[count++] = &hd_cpu_lane_avx512;
+        isas[count++] = &hd_cpu_isa_avx512;
     }
 #endif
-    lanes[count++] = &hd_cpu_lane_plain;
+    isas[count++] = &hd_cpu_isa_plain;
     return count;
 }
 
-const struct hd_cpu_lane *hd_cpu_lane(const char *name)
+const struct hd_cpu_isa *hd_cpu_isa(const char *name)
 {
-    const struct hd_cpu_lane *lanes[2];
-    const uint32_t count = list_lanes(lanes);
-    for (uint32_t lane = 0; lane < count; lane++) {
-        if (strcmp(name, "auto") == 0 || strcmp(name, lanes[lane]->name) == 0) {
-            return lanes[lane];
+    const struct hd_cpu_isa *isas[2];
+    const uint32_t count = cpu_list_isas(isas);
+    for (uint32_t isa = 0; isa < count; isa++) {
+        if (strcmp(name, "auto") == 0 || strcmp(name, isas[isa]->name) == 0) {
+            return isas[isa];
         }
     }
     return NULL;
@@ -58,43 +58,43 @@ void *hd_cpu_take(struct hd_cpu_arena *arena, uint64_t bytes)
     return part;
 }
 
-static uint64_t floats(uint64_t count)
+static uint64_t cpu_floats(uint64_t count)
 {
     return hd_cpu_round(count * sizeof(float));
 }
 
-static uint64_t larger(uint64_t one, uint64_t other)
+static uint64_t cpu_larger(uint64_t one, uint64_t other)
 {
     return one > other ? one : other;
 }
 
-static uint64_t attention_bytes(const struct hd_stage_spec *spec)
+static uint64_t cpu_attention_bytes(const struct hd_stage_spec *spec)
 {
     const uint64_t sequence = spec->sequence, width = spec->width / spec->heads;
-    return 4 * floats(HD_CPU_QUERIES * sequence) + floats(HD_CPU_QUERIES * width) +
-           2 * floats(sequence * width) + hd_cpu_product_bytes(HD_CPU_QUERIES, sequence, width);
+    return 4 * cpu_floats(HD_CPU_QUERIES * sequence) + cpu_floats(HD_CPU_QUERIES * width) +
+           2 * cpu_floats(sequence * width) + hd_cpu_product_bytes(HD_CPU_QUERIES, sequence, width);
 }
 
-static uint64_t head_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
+static uint64_t cpu_head_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
 {
     const uint64_t columns = spec->vocabulary < HD_HEAD_CHUNK ? spec->vocabulary : HD_HEAD_CHUNK;
-    return 2 * floats(tokens * columns) + floats(tokens * spec->width) + 3 * floats(tokens) +
-           hd_cpu_product_bytes(tokens, columns, spec->width);
+    return 2 * cpu_floats(tokens * columns) + cpu_floats(tokens * spec->width) +
+           3 * cpu_floats(tokens) + hd_cpu_product_bytes(tokens, columns, spec->width);
 }
 
 /* The widest of the block's products: dense over all tokens, an expert's over one piece. */
-static uint64_t gemm_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
+static uint64_t cpu_gemm_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
 {
     const uint64_t inner = 2 * (uint64_t)spec->expert_width;
     const uint64_t rows = spec->experts ? HD_CPU_ROW_PIECE : tokens;
-    return larger(hd_cpu_product_bytes(tokens, spec->width, spec->width),
-                  hd_cpu_product_bytes(rows, inner, spec->width));
+    return cpu_larger(hd_cpu_product_bytes(tokens, spec->width, spec->width),
+                      hd_cpu_product_bytes(rows, inner, spec->width));
 }
 
 uint64_t hd_cpu_scratch_bytes(const struct hd_stage_spec *spec)
 {
     const uint64_t tokens = (uint64_t)spec->batch * spec->sequence;
-    uint64_t bytes = larger(gemm_bytes(spec, tokens), attention_bytes(spec));
-    bytes = larger(bytes, floats(tokens * spec->experts));
-    return spec->has_head ? larger(bytes, head_bytes(spec, tokens)) : bytes;
+    uint64_t bytes = cpu_larger(cpu_gemm_bytes(spec, tokens), cpu_attention_bytes(spec));
+    bytes = cpu_larger(bytes, cpu_floats(tokens * spec->experts));
+    return spec->has_head ? cpu_larger(bytes, cpu_head_bytes(spec, tokens)) : bytes;
 }

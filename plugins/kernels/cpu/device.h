@@ -4,7 +4,7 @@
  * oneDNN does one thing here, a product of two plain matrices, on one thread.  A primitive costs
  * 0.2 to 2 ms to make and some microseconds to run, so each shape is made once and kept; rows
  * of an expert run in pieces of at most HD_CPU_ROW_PIECE, a multiple of 32, which bounds how many
- * shapes there are.  Everything else is written by us in lanes/, once, and compiled for each
+ * shapes there are.  Everything else is written by us in isa/, once, and compiled for each
  * instruction set.
  *
  * Where the processor has no BF16 instructions, both operands are widened to float32 (exact) and
@@ -27,7 +27,7 @@ struct hd_cpu_operand {
 
 /* C[m,n] = op(A)[m,k] op(B)[k,n] + add, or += where `accumulate`; one rounding at the end.  Of
    `layout`, HD_CPU_A says that A lies as [k,m], HD_CPU_B that B lies as [n,k], HD_CPU_PACKED that
-   B was packed by lanes/pack.c. */
+   B was packed by isa/pack.c. */
 enum { HD_CPU_A = 1, HD_CPU_B = 2, HD_CPU_PACKED = 4 };
 struct hd_cpu_product {
     struct hd_cpu_operand a, b, c; /* a and b of one dtype */
@@ -37,8 +37,8 @@ struct hd_cpu_product {
     uint32_t accumulate; /* c is HD_F32, and no add */
 };
 
-/* What one instruction set supplies; see lanes/. */
-struct hd_cpu_lane {
+/* What one instruction set supplies; see isa/. */
+struct hd_cpu_isa {
     const char *name;
     struct hd_ops bf16, f32;
     /* NULL, or BF16 operands close together: k a multiple of 32; columns of the weights,
@@ -62,7 +62,7 @@ struct hd_cpu_arena {
 
 struct hd_ops_device {
     const struct hd_host *host;
-    const struct hd_cpu_lane *lane;
+    const struct hd_cpu_isa *lane;
     struct hd_cpu_cache *cache; /* oneDNN's engine, stream and primitives */
     struct hd_cpu_arena scratch;
     uint32_t native_bf16;
@@ -71,7 +71,7 @@ struct hd_ops_device {
 };
 
 /* The lane of that name, or the best for "auto"; NULL if this processor has it not. [any-thread] */
-const struct hd_cpu_lane *hd_cpu_lane(const char *name);
+const struct hd_cpu_isa *hd_cpu_isa(const char *name);
 
 /* 1 where oneDNN multiplies BF16 in hardware. [any-thread] */
 uint32_t hd_cpu_native_bf16(void);

@@ -1,7 +1,7 @@
 /*
  * plugins/kernels/cpu/multiply.c - by which of three ways a product is computed.
  *
- *   packed    BF16 in hardware: operands laid as oneDNN's product wants them (lanes/pack.c), in
+ *   packed    BF16 in hardware: operands laid as oneDNN's product wants them (isa/pack.c), in
  *             pieces that stay in the second-level cache.  Its speed falls to half where rows lie
  *             a multiple of 4 KiB apart, or where it must turn an operand itself.
  *   plain     x W^T, where both lie along k already; sizes that do not pack; float32, where an
@@ -20,34 +20,36 @@
 #define K_CHUNK 512u  /* of k, where k is ... */
 #define K_WHOLE 1024u /* ... longer than this */
 
-static uint32_t lesser(uint32_t one, uint32_t other)
+static uint32_t cpu_lesser(uint32_t one, uint32_t other)
 {
     return one < other ? one : other;
 }
 
-static uint64_t size_of(uint32_t dtype)
+static uint64_t cpu_multiply_size_of(uint32_t dtype)
 {
     return dtype == HD_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
 
 /* Scratch; while products are only made there is none, and any address will do. */
-static void *take(const struct hd_ops_device *device, struct hd_cpu_arena *arena, uint64_t bytes)
+static void *cpu_take(const struct hd_ops_device *device, struct hd_cpu_arena *arena,
+                      uint64_t bytes)
 {
     return device->only_make ? (void *)(uintptr_t)device : hd_cpu_take(arena, bytes);
 }
 
-static hd_status run(const struct hd_ops_device *device, const struct hd_cpu_product *product)
+static hd_status cpu_run(const struct hd_ops_device *device, const struct hd_cpu_product *product)
 {
     return device->only_make ? hd_cpu_make(device->cache, product)
                              : hd_cpu_run(device->cache, product);
 }
 
 /* The part that begins `row` rows down and `column` columns to the right. */
-static struct hd_cpu_operand part_of(struct hd_cpu_operand operand, uint64_t row, uint64_t column)
+static struct hd_cpu_operand cpu_part_of(struct hd_cpu_operand operand, uint64_t row,
+                                         uint64_t column)
 {
     if (operand.data != NULL) {
-        operand.data =
-            (char *)operand.data + (row * operand.stride + column) * size_of(operand.dtype);
+        operand.data = (char *)operand.data +
+                       (row * operand.stride + column) * cpu_multiply_size_of(operand.dtype);
     }
     return operand;
 }
@@ -64,7 +66,7 @@ struct packing {
     uint32_t chunk;   /* of k */
 };
 
-static int packs(const struct hd_ops_device *device, const struct hd_cpu_product *product)
+static int cpu_packs(const struct hd_ops_device *device, const struct hd_cpu_product *product)
 {
     const int turns = (product->layout & HD_CPU_A) != 0;
     const int reads_well = product->layout == HD_CPU_B && product->a.stride == product->k &&
@@ -76,30 +78,31 @@ static int packs(const struct hd_ops_device *device, const struct hd_cpu_product
 }
 
 /* n, as packed weights have it. */
-static uint64_t wide(uint64_t n)
+static uint64_t cpu_wide(uint64_t n)
 {
     return (n + 63) / 64 * 64;
 }
 
-static void pack_weights(const struct packing *packing)
+static void cpu_pack_weights(const struct packing *packing)
 {
     const struct hd_cpu_product *product = packing->product;
     const uint32_t turned = product->layout & HD_CPU_B;
     for (uint32_t k = 0; k < product->k; k += packing->chunk) {
-        const uint32_t count = lesser(packing->chunk, product->k - k);
-        const struct hd_cpu_operand from = part_of(product->b, turned ? 0 : k, turned ? k : 0);
+        const uint32_t count = cpu_lesser(packing->chunk, product->k - k);
+        const struct hd_cpu_operand from = cpu_part_of(product->b, turned ? 0 : k, turned ? k : 0);
         packing->device->lane->pack_weights(from, count, product->n, turned,
-                                            packing->weights + k * wide(product->n));
+                                            packing->weights + k * cpu_wide(product->n));
     }
 }
 
 /* Rows [first ..) and k's [k ..) of A, close together: where they lie, or as a packed piece. */
-static struct hd_cpu_operand source_of(const struct packing *packing, uint32_t first, uint32_t k,
-                                       const uint32_t shape[2])
+static struct hd_cpu_operand cpu_source_of(const struct packing *packing, uint32_t first,
+                                           uint32_t k, const uint32_t shape[2])
 {
     const struct hd_cpu_product *product = packing->product;
     const uint32_t turned = product->layout & HD_CPU_A;
-    const struct hd_cpu_operand from = part_of(product->a, turned ? k : first, turned ? first : k);
+    const struct hd_cpu_operand from =
+        cpu_part_of(product->a, turned ? k : first, turned ? first : k);
     if (!turned && from.stride == shape[1]) {
         return from;
     }
@@ -116,20 +119,20 @@ static hd_status multiply_piece(const struct packing *packing, uint32_t first, u
     struct hd_cpu_product piece = *whole;
     piece.m = rows;
     piece.layout = HD_CPU_PACKED;
-    piece.c = part_of(whole->c, first, 0);
-    piece.add = part_of(whole->add, first, 0);
+    piece.c = cpu_part_of(whole->c, first, 0);
+    piece.add = cpu_part_of(whole->add, first, 0);
     struct hd_cpu_product part = piece;
     if (packing->sums != NULL) {
         part.c = (struct hd_cpu_operand){packing->sums, HD_F32, whole->n};
         part.add.data = NULL;
     }
     for (uint32_t k = 0; k < whole->k; k += packing->chunk) {
-        const uint32_t shape[2] = {rows, lesser(packing->chunk, whole->k - k)};
-        part.a = source_of(packing, first, k, shape);
-        part.b = (struct hd_cpu_operand){packing->weights + k * wide(whole->n), HD_BF16, 0};
+        const uint32_t shape[2] = {rows, cpu_lesser(packing->chunk, whole->k - k)};
+        part.a = cpu_source_of(packing, first, k, shape);
+        part.b = (struct hd_cpu_operand){packing->weights + k * cpu_wide(whole->n), HD_BF16, 0};
         part.k = shape[1];
         part.accumulate = whole->accumulate || k > 0;
-        const hd_status status = run(packing->device, &part);
+        const hd_status status = cpu_run(packing->device, &part);
         if (status != HD_OK) {
             return status;
         }
@@ -146,28 +149,29 @@ static hd_status multiply_packed(struct hd_ops_device *device, struct hd_cpu_are
     const uint64_t n = product->n, k = product->k;
     struct packing packing = {.device = device, .product = product};
     packing.chunk = product->k > K_WHOLE ? K_CHUNK : product->k;
-    packing.weights = take(device, &arena, k * wide(n) * sizeof(uint16_t));
-    packing.source = take(device, &arena, (uint64_t)ROWS * packing.chunk * sizeof(uint16_t));
+    packing.weights = cpu_take(device, &arena, k * cpu_wide(n) * sizeof(uint16_t));
+    packing.source = cpu_take(device, &arena, (uint64_t)ROWS * packing.chunk * sizeof(uint16_t));
     const int adds_later = product->c.dtype == HD_BF16 || product->add.data != NULL;
     if (packing.chunk < product->k && adds_later) {
-        packing.sums = take(device, &arena, ROWS * n * sizeof(float));
+        packing.sums = cpu_take(device, &arena, ROWS * n * sizeof(float));
     }
     if (!device->only_make) {
-        pack_weights(&packing);
+        cpu_pack_weights(&packing);
     }
     hd_status status = HD_OK;
     for (uint32_t first = 0; status == HD_OK && first < product->m; first += ROWS) {
-        status = multiply_piece(&packing, first, lesser(ROWS, product->m - first));
+        status = multiply_piece(&packing, first, cpu_lesser(ROWS, product->m - first));
     }
     return status;
 }
 
 /* --- widened and plain ---------------------------------------------------------------------- */
 
-static struct hd_cpu_operand widen(const struct hd_ops_device *device, struct hd_cpu_arena *arena,
-                                   struct hd_cpu_operand operand, const uint32_t shape[2])
+static struct hd_cpu_operand cpu_widen(const struct hd_ops_device *device,
+                                       struct hd_cpu_arena *arena, struct hd_cpu_operand operand,
+                                       const uint32_t shape[2])
 {
-    float *floats = take(device, arena, (uint64_t)shape[0] * shape[1] * sizeof(float));
+    float *floats = cpu_take(device, arena, (uint64_t)shape[0] * shape[1] * sizeof(float));
     if (!device->only_make) {
         device->lane->widen(operand, shape[0], shape[1], floats);
     }
@@ -175,15 +179,15 @@ static struct hd_cpu_operand widen(const struct hd_ops_device *device, struct hd
 }
 
 /* The same product of float32 operands. */
-static void widen_operands(const struct hd_ops_device *device, struct hd_cpu_arena *arena,
-                           struct hd_cpu_product *product)
+static void cpu_widen_operands(const struct hd_ops_device *device, struct hd_cpu_arena *arena,
+                               struct hd_cpu_product *product)
 {
     const uint32_t m = product->m, n = product->n, k = product->k;
     const uint32_t shapes[2][2] = {{m, k}, {k, n}}, turned[2][2] = {{k, m}, {n, k}};
     product->a =
-        widen(device, arena, product->a, product->layout & HD_CPU_A ? turned[0] : shapes[0]);
+        cpu_widen(device, arena, product->a, product->layout & HD_CPU_A ? turned[0] : shapes[0]);
     product->b =
-        widen(device, arena, product->b, product->layout & HD_CPU_B ? turned[1] : shapes[1]);
+        cpu_widen(device, arena, product->b, product->layout & HD_CPU_B ? turned[1] : shapes[1]);
 }
 
 static hd_status multiply_plain(struct hd_ops_device *device, struct hd_cpu_arena arena,
@@ -191,13 +195,13 @@ static hd_status multiply_plain(struct hd_ops_device *device, struct hd_cpu_aren
 {
     const int rounds = product->a.dtype == HD_F32 && product->c.dtype == HD_BF16;
     if (!rounds && (product->a.dtype == HD_BF16 || product->add.data == NULL)) {
-        return run(device, product);
+        return cpu_run(device, product);
     }
     struct hd_cpu_product plain = *product;
-    float *sums = take(device, &arena, (uint64_t)product->m * product->n * sizeof(float));
+    float *sums = cpu_take(device, &arena, (uint64_t)product->m * product->n * sizeof(float));
     plain.c = (struct hd_cpu_operand){.data = sums, .dtype = HD_F32, .stride = product->n};
     plain.add.data = NULL;
-    const hd_status status = run(device, &plain);
+    const hd_status status = cpu_run(device, &plain);
     if (status == HD_OK && !device->only_make) {
         device->lane->finish(product, sums);
     }
@@ -214,18 +218,19 @@ hd_status hd_cpu_multiply(struct hd_ops_device *device, struct hd_cpu_arena aren
         product.add.data = NULL;
         product.accumulate = 1;
     }
-    if (packs(device, &product)) {
+    if (cpu_packs(device, &product)) {
         return multiply_packed(device, arena, &product);
     }
     if (product.a.dtype == HD_BF16 && !device->native_bf16) {
-        widen_operands(device, &arena, &product);
+        cpu_widen_operands(device, &arena, &product);
     }
     return multiply_plain(device, arena, &product);
 }
 
 uint64_t hd_cpu_product_bytes(uint64_t m, uint64_t n, uint64_t k)
 {
-    const uint64_t widened = m * k + k * wide(n) + m * n; /* floats; packed operands take half */
+    const uint64_t widened =
+        m * k + k * cpu_wide(n) + m * n; /* floats; packed operands take half */
     const uint64_t piece = ROWS * (uint64_t)K_WHOLE / 2 + ROWS * n;
     return (widened + piece) * sizeof(float) + 256;
 }

@@ -1,21 +1,21 @@
-# oneDNN multiplies; lanes/ is compiled once per instruction set and picked at open.
+# oneDNN multiplies; isa/ is compiled once per instruction set and picked at open.
 if(NOT DNNL_LIBRARY OR NOT DNNL_INCLUDE_DIR)
   set(HD_PLUGIN_SKIP "oneDNN is not installed (Debian: libdnnl-dev)")
 else()
   # The ops as a library of objects: the plugin and its test are made of the same code.
-  file(GLOB cpu_lanes CONFIGURE_DEPENDS ${folder}/lanes/*.c)
+  file(GLOB cpu_isa_sources CONFIGURE_DEPENDS ${folder}/isa/*.c)
   set(cpu_parts ${sources})
   list(REMOVE_ITEM cpu_parts ${folder}/cpu.c)
-  set(cpu_objects hd_cpu_base hd_cpu_lane_plain)
+  set(cpu_objects hd_cpu_base hd_cpu_isa_plain)
   add_library(hd_cpu_base OBJECT ${cpu_parts})
-  add_library(hd_cpu_lane_plain OBJECT ${cpu_lanes})
-  target_compile_definitions(hd_cpu_lane_plain PRIVATE HD_LANE=plain)
+  add_library(hd_cpu_isa_plain OBJECT ${cpu_isa_sources})
+  target_compile_definitions(hd_cpu_isa_plain PRIVATE HD_ISA=plain)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    add_library(hd_cpu_lane_avx512 OBJECT ${cpu_lanes})
-    target_compile_definitions(hd_cpu_lane_avx512 PRIVATE HD_LANE=avx512)
-    target_compile_options(hd_cpu_lane_avx512 PRIVATE -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq
+    add_library(hd_cpu_isa_avx512 OBJECT ${cpu_isa_sources})
+    target_compile_definitions(hd_cpu_isa_avx512 PRIVATE HD_ISA=avx512)
+    target_compile_options(hd_cpu_isa_avx512 PRIVATE -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq
                                                       -mavx512vl -mprefer-vector-width=512)
-    list(APPEND cpu_objects hd_cpu_lane_avx512)
+    list(APPEND cpu_objects hd_cpu_isa_avx512)
   endif()
   add_library(hd_cpu_ops STATIC)
   foreach(object ${cpu_objects})

@@ -25,7 +25,7 @@ struct shape {
     enum addend addend;
 };
 
-static void make_gemm(struct plan *plan, struct shape shape)
+static void cpu_make_gemm(struct plan *plan, struct shape shape)
 {
     static char places[4];
     const uint32_t activation = plan->activation;
@@ -48,7 +48,7 @@ static void make_gemm(struct plan *plan, struct shape shape)
     }
 }
 
-static void make_attention_gemms(struct plan *plan)
+static void cpu_make_attention_gemms(struct plan *plan)
 {
     const uint32_t tokens = plan->tokens, width = plan->spec->width, keys = plan->key_width;
     const uint32_t activation = plan->activation;
@@ -64,11 +64,11 @@ static void make_attention_gemms(struct plan *plan)
         {HD_WGRAD, tokens, keys, width, HD_F32, NO_ADDEND},
     };
     for (uint32_t shape = 0; shape < sizeof shapes / sizeof shapes[0]; shape++) {
-        make_gemm(plan, shapes[shape]);
+        cpu_make_gemm(plan, shapes[shape]);
     }
 }
 
-static void make_expert_gemms(struct plan *plan, uint32_t rows)
+static void cpu_make_expert_gemms(struct plan *plan, uint32_t rows)
 {
     const uint32_t width = plan->spec->width, inner = plan->spec->expert_width;
     const uint32_t activation = plan->activation;
@@ -82,51 +82,51 @@ static void make_expert_gemms(struct plan *plan, uint32_t rows)
         {HD_WGRAD, rows, 2 * inner, width, HD_F32, NO_ADDEND},
     };
     for (uint32_t shape = 0; shape < sizeof shapes / sizeof shapes[0]; shape++) {
-        make_gemm(plan, shapes[shape]);
+        cpu_make_gemm(plan, shapes[shape]);
     }
 }
 
-static void make(struct plan *plan, const struct hd_cpu_product *product)
+static void cpu_make(struct plan *plan, const struct hd_cpu_product *product)
 {
     if (plan->status == HD_OK) {
         plan->status = hd_cpu_multiply(plan->device, plan->device->scratch, product);
     }
 }
 
-static struct hd_cpu_operand operand(uint32_t dtype, uint32_t stride)
+static struct hd_cpu_operand cpu_operand(uint32_t dtype, uint32_t stride)
 {
     static char place;
     return (struct hd_cpu_operand){.data = &place, .dtype = dtype, .stride = stride};
 }
 
-/* As lanes/attention.c: scores, their product with keys, and its transpose in the backward. */
-static void make_tiles(struct plan *plan)
+/* As isa/attention.c: scores, their product with keys, and its transpose in the backward. */
+static void cpu_make_tiles(struct plan *plan)
 {
     const struct hd_stage_spec *spec = plan->spec;
     const uint32_t width = spec->width / spec->heads, dtype = plan->activation;
-    const struct hd_cpu_operand queries = operand(dtype, spec->width);
-    const struct hd_cpu_operand keys = operand(dtype, plan->key_width);
+    const struct hd_cpu_operand queries = cpu_operand(dtype, spec->width);
+    const struct hd_cpu_operand keys = cpu_operand(dtype, plan->key_width);
     for (uint32_t first = 0; first < spec->sequence; first += HD_CPU_QUERIES) {
         const uint32_t left = spec->sequence - first;
         const uint32_t rows = left < HD_CPU_QUERIES ? left : HD_CPU_QUERIES;
-        const struct hd_cpu_operand tile = operand(dtype, first + rows);
+        const struct hd_cpu_operand tile = cpu_operand(dtype, first + rows);
         const struct hd_cpu_product products[] = {
             {.a = queries,
              .b = keys,
-             .c = operand(HD_F32, first + rows),
+             .c = cpu_operand(HD_F32, first + rows),
              .m = rows,
              .n = first + rows,
              .k = width,
              .layout = HD_CPU_B},
             {.a = tile,
              .b = keys,
-             .c = operand(HD_F32, width),
+             .c = cpu_operand(HD_F32, width),
              .m = rows,
              .n = width,
              .k = first + rows},
             {.a = tile,
              .b = queries,
-             .c = operand(HD_F32, width),
+             .c = cpu_operand(HD_F32, width),
              .m = first + rows,
              .n = width,
              .k = rows,
@@ -134,34 +134,35 @@ static void make_tiles(struct plan *plan)
              .accumulate = 1},
         };
         for (uint32_t product = 0; product < 3; product++) {
-            make(plan, &products[product]);
+            cpu_make(plan, &products[product]);
         }
     }
 }
 
-/* As lanes/head.c, for one width of chunk; `later` chunks add to dx. */
-static void make_chunk(struct plan *plan, uint32_t count, uint32_t later)
+/* As isa/head.c, for one width of chunk; `later` chunks add to dx. */
+static void cpu_make_chunk(struct plan *plan, uint32_t count, uint32_t later)
 {
     const uint32_t tokens = plan->tokens, width = plan->spec->width, dtype = plan->activation;
-    const struct hd_cpu_operand matrix = operand(dtype, width), chunk = operand(dtype, count);
+    const struct hd_cpu_operand matrix = cpu_operand(dtype, width),
+                                chunk = cpu_operand(dtype, count);
     const struct hd_cpu_product products[] = {
         {.a = matrix,
          .b = matrix,
-         .c = operand(HD_F32, count),
+         .c = cpu_operand(HD_F32, count),
          .m = tokens,
          .n = count,
          .k = width,
          .layout = HD_CPU_B},
         {.a = chunk,
          .b = matrix,
-         .c = operand(HD_F32, width),
+         .c = cpu_operand(HD_F32, width),
          .m = tokens,
          .n = width,
          .k = count,
          .accumulate = later},
         {.a = chunk,
          .b = matrix,
-         .c = operand(HD_F32, width),
+         .c = cpu_operand(HD_F32, width),
          .m = count,
          .n = width,
          .k = tokens,
@@ -169,24 +170,24 @@ static void make_chunk(struct plan *plan, uint32_t count, uint32_t later)
          .accumulate = 1},
     };
     for (uint32_t product = 0; product < 3; product++) {
-        make(plan, &products[product]);
+        cpu_make(plan, &products[product]);
     }
 }
 
-static void make_head(struct plan *plan)
+static void cpu_make_head(struct plan *plan)
 {
     const uint32_t vocabulary = plan->spec->vocabulary;
     const uint32_t widest = vocabulary < HD_HEAD_CHUNK ? vocabulary : HD_HEAD_CHUNK;
-    make_chunk(plan, widest, 0);
+    cpu_make_chunk(plan, widest, 0);
     if (vocabulary >= 2 * HD_HEAD_CHUNK) {
-        make_chunk(plan, widest, 1);
+        cpu_make_chunk(plan, widest, 1);
     }
     if (vocabulary > HD_HEAD_CHUNK && vocabulary % HD_HEAD_CHUNK) {
-        make_chunk(plan, vocabulary % HD_HEAD_CHUNK, 1);
+        cpu_make_chunk(plan, vocabulary % HD_HEAD_CHUNK, 1);
     }
 }
 
-static uint32_t piece_max(const struct hd_stage_spec *spec)
+static uint32_t cpu_piece_max(const struct hd_stage_spec *spec)
 {
     const uint64_t tokens = (uint64_t)spec->batch * spec->sequence;
     const uint64_t rows = (tokens + HD_ROW_BLOCK - 1) / HD_ROW_BLOCK * HD_ROW_BLOCK;
@@ -202,17 +203,17 @@ hd_status hd_cpu_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
                         .tokens = spec->batch * spec->sequence,
                         .key_width = spec->width / spec->heads * spec->key_value_heads};
     device->only_make = 1;
-    make_attention_gemms(&plan);
-    for (uint32_t rows = HD_ROW_BLOCK; spec->experts && rows <= piece_max(spec);
+    cpu_make_attention_gemms(&plan);
+    for (uint32_t rows = HD_ROW_BLOCK; spec->experts && rows <= cpu_piece_max(spec);
          rows += HD_ROW_BLOCK) {
-        make_expert_gemms(&plan, rows);
+        cpu_make_expert_gemms(&plan, rows);
     }
     if (spec->experts == 0) {
-        make_expert_gemms(&plan, plan.tokens);
+        cpu_make_expert_gemms(&plan, plan.tokens);
     }
-    make_tiles(&plan);
+    cpu_make_tiles(&plan);
     if (spec->has_head) {
-        make_head(&plan);
+        cpu_make_head(&plan);
     }
     device->only_make = 0;
     return plan.status;
@@ -226,7 +227,7 @@ uint64_t hd_cpu_private_bytes(const struct hd_ops *ops, const struct hd_stage_sp
 {
     (void)ops;
     const uint64_t tiles = (spec->sequence + HD_CPU_QUERIES - 1) / HD_CPU_QUERIES;
-    const uint64_t pieces = spec->experts ? piece_max(spec) / HD_ROW_BLOCK : 1;
+    const uint64_t pieces = spec->experts ? cpu_piece_max(spec) / HD_ROW_BLOCK : 1;
     const uint64_t primitives = 9 + 6 * pieces + 3 * tiles + (spec->has_head ? 9u : 0u);
     return TABLE_BYTES + primitives * PRIMITIVE_BYTES;
 }

@@ -24,7 +24,7 @@ enum {
     OPTION_COUNT
 };
 
-static const struct hd_option options[OPTION_COUNT] = {
+static const struct hd_option cuda_options[OPTION_COUNT] = {
     [OPTION_RUNTIME] = CUDA_RUNTIME_OPTION,
     [OPTION_PRODUCTS] = {.name = "products",
                          .initial = "cublaslt",
@@ -47,13 +47,13 @@ static const struct hd_option options[OPTION_COUNT] = {
                       .type = HD_OPTION_TEXT},
 };
 
-static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t precision)
+static const struct hd_ops *cuda_choose_ops(const struct hd_host *host, uint32_t precision)
 {
     (void)host;
     return precision == HD_PRECISION_BF16 || precision == HD_PRECISION_MXFP8 ? &hd_cuda_ops : NULL;
 }
 
-static hd_status refuse(const struct hd_host *host, const char *text)
+static hd_status cuda_refuse(const struct hd_host *host, const char *text)
 {
     const struct hd_error error = {.size = sizeof error,
                                    .status = HD_UNSUPPORTED,
@@ -63,7 +63,7 @@ static hd_status refuse(const struct hd_host *host, const char *text)
     return host->fail != NULL ? host->fail(host->context, &error) : HD_UNSUPPORTED;
 }
 
-static hd_status check_spec(const struct hd_host *host, const struct hd_stage_spec *spec)
+static hd_status cuda_check_spec(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
     char text[160];
     const uint32_t head_width = spec->width / spec->heads;
@@ -72,14 +72,14 @@ static hd_status check_spec(const struct hd_host *host, const struct hd_stage_sp
                  "width %u over %u heads is %u each, and the attention kernels end at %u: choose "
                  "more heads",
                  spec->width, spec->heads, head_width, HD_CUDA_HEAD_WIDTH_MAX);
-        return refuse(host, text);
+        return cuda_refuse(host, text);
     }
     return HD_OK;
 }
 
 /* --- open ------------------------------------------------------------------------------------- */
 
-static void close_device(struct hd_ops_device *device)
+static void cuda_close_device(struct hd_ops_device *device)
 {
     if (device == NULL) {
         return;
@@ -93,7 +93,7 @@ static void close_device(struct hd_ops_device *device)
     host->free(host->context, device);
 }
 
-static void describe(struct hd_cuda *driver, const char *mxfp8)
+static void cuda_describe(struct hd_cuda *driver, const char *mxfp8)
 {
     char products[160] = "our own products";
     if (driver->plans != NULL) {
@@ -107,7 +107,7 @@ static void describe(struct hd_cuda *driver, const char *mxfp8)
              products, mxfp8);
 }
 
-static enum hd_cuda_wish wish_of(const char *text)
+static enum hd_cuda_wish cuda_wish_of(const char *text)
 {
     return strcmp(text, "native") == 0     ? HD_CUDA_WISH_NATIVE
            : strcmp(text, "emulated") == 0 ? HD_CUDA_WISH_EMULATED
@@ -115,7 +115,7 @@ static enum hd_cuda_wish wish_of(const char *text)
 }
 
 /* Before there is a stage: whether a dense feed-forward may have native products. */
-static int may_be_native(const struct hd_cuda *driver)
+static int cuda_may_be_native(const struct hd_cuda *driver)
 {
     const struct hd_cuda_mxfp8_facts facts = hd_cuda_mxfp8_facts_of(driver);
     return hd_cuda_mxfp8_way(driver->mxfp8_wish, hd_cuda_mxfp8_missing(&facts)) ==
@@ -127,7 +127,7 @@ hd_status hd_cuda_tell_mxfp8(struct hd_cuda *driver, uint32_t native_count, cons
     static const char *const ways[] = {"emulated in BF16", "native for one of two weights",
                                        "native"};
     char text[320];
-    describe(driver, ways[native_count]);
+    cuda_describe(driver, ways[native_count]);
     if (missing == NULL) {
         return HD_OK;
     }
@@ -142,7 +142,7 @@ hd_status hd_cuda_tell_mxfp8(struct hd_cuda *driver, uint32_t native_count, cons
     return HD_OK;
 }
 
-static void log_paths(const struct hd_cuda *driver)
+static void cuda_log_paths(const struct hd_cuda *driver)
 {
     char text[640];
     snprintf(text, sizeof text, "cuda:%d: runtime %s, products %s", driver->ordinal,
@@ -150,7 +150,7 @@ static void log_paths(const struct hd_cuda *driver)
     driver->host->log(driver->host->context, 2, text);
 }
 
-static hd_status start(struct hd_ops_device *device)
+static hd_status cuda_start(struct hd_ops_device *device)
 {
     struct hd_cuda *driver = device->driver;
     const struct hd_host *host = device->host;
@@ -176,8 +176,8 @@ static hd_status start(struct hd_ops_device *device)
     return status;
 }
 
-static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
-                             struct hd_ops_device **out)
+static hd_status cuda_open_device(const struct hd_host *host, uint32_t ordinal,
+                                  struct hd_device *device, struct hd_ops_device **out)
 {
     struct hd_ops_device *made = host->alloc(host->context, sizeof *made, 64, "kernel");
     struct hd_cuda *driver = host->alloc(host->context, sizeof *driver, 64, "kernel");
@@ -185,24 +185,26 @@ static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struc
     if (made == NULL || driver == NULL) {
         host->free(host->context, driver);
         host->free(host->context, made);
-        return refuse(host, "no memory to open the kernel cuda");
+        return cuda_refuse(host, "no memory to open the kernel cuda");
     }
     driver->host = host;
-    driver->mxfp8_wish = wish_of(host->options[OPTION_MXFP8].text);
+    driver->mxfp8_wish = cuda_wish_of(host->options[OPTION_MXFP8].text);
     driver->ordinal = (int)(wanted >= 0 ? wanted : (int64_t)ordinal);
     made->host = host;
     made->driver = driver;
     made->launch = hd_cuda_launch;
-    const hd_status status = start(made);
+    const hd_status status = cuda_start(made);
     if (status != HD_OK) {
-        close_device(made);
+        cuda_close_device(made);
         return status;
     }
-    describe(driver, may_be_native(driver) ? "native for dense feed-forwards, emulated for experts"
-                                           : "emulated in BF16");
-    log_paths(driver);
+    cuda_describe(driver, cuda_may_be_native(driver)
+                              ? "native for dense feed-forwards, emulated for experts"
+                              : "emulated in BF16");
+    cuda_log_paths(driver);
     device->memory = HD_MEMORY_CUDA;
-    device->capabilities |= HD_KERNEL_STREAM | (may_be_native(driver) ? HD_KERNEL_MXFP8_NATIVE : 0);
+    device->capabilities |=
+        HD_KERNEL_STREAM | (cuda_may_be_native(driver) ? HD_KERNEL_MXFP8_NATIVE : 0);
     device->alignment = 256;
     device->stream = driver->stream;
     device->effective = driver->effective;
@@ -210,27 +212,27 @@ static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struc
     return HD_OK;
 }
 
-static void bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t bytes)
+static void cuda_bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t bytes)
 {
     device->scratch = (struct hd_cuda_arena){scratch, bytes};
 }
 
-static uint64_t private_bytes(const struct hd_ops *ops, const struct hd_stage_spec *spec)
+static uint64_t cuda_private_bytes(const struct hd_ops *ops, const struct hd_stage_spec *spec)
 {
     (void)ops, (void)spec;
     return HD_CUDA_WORKSPACE_BYTES + HD_CUDA_STAGING_BYTES + HD_CUDA_PARTIALS * sizeof(double);
 }
 
 const struct hd_transformer_backend hd_transformer_backend = {
-    .ops = choose_ops,
+    .ops = cuda_choose_ops,
     .stamp_option = OPTION_STAMP,
-    .open = open_device,
-    .close = close_device,
+    .open = cuda_open_device,
+    .close = cuda_close_device,
     .prepare = hd_cuda_prepare,
-    .bind = bind_scratch,
-    .private_bytes = private_bytes,
+    .bind = cuda_bind_scratch,
+    .private_bytes = cuda_private_bytes,
     .remote = &hd_cuda_remote,
-    .check = check_spec,
+    .check = cuda_check_spec,
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
@@ -238,7 +240,7 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .capabilities =
         HD_KERNEL_STREAM | HD_KERNEL_RECOMPUTE | HD_KERNEL_MXFP8_NATIVE | HD_KERNEL_MXFP8_EMULATED,
     .option_count = OPTION_COUNT,
-    .options = options,
+    .options = cuda_options,
     .name = "cuda",
     .summary = "stages on a GPU: cuBLASLt and kernels of our own, BF16 with float32 sums",
     .vendor = "heddle",

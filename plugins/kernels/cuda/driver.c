@@ -39,7 +39,7 @@ hd_status hd_cuda_fail_call(struct hd_cuda *driver, const char *call, cudaError_
                         sentence);
 }
 
-static hd_status fail_driver_call(struct hd_cuda *driver, const char *call, CUresult error)
+static hd_status cuda_fail_driver_call(struct hd_cuda *driver, const char *call, CUresult error)
 {
     char text[CUDA_REASON_BYTES], sentence[CUDA_REASON_BYTES + 64];
     snprintf(sentence, sizeof sentence, "cuda:%d: %s", driver->ordinal,
@@ -66,7 +66,7 @@ hd_status hd_cuda_enter(struct hd_cuda *driver)
 
 /* --- open ------------------------------------------------------------------------------------- */
 
-static hd_status check_device(struct hd_cuda *driver)
+static hd_status cuda_check_device(struct hd_cuda *driver)
 {
     char text[160];
     int major = 0, minor = 0;
@@ -98,31 +98,32 @@ static hd_status check_device(struct hd_cuda *driver)
     return HD_OK;
 }
 
-static hd_status find_kernel(struct hd_cuda *driver, const struct hd_cuda_row *row, CUfunction *out)
+static hd_status cuda_find_kernel(struct hd_cuda *driver, const struct hd_cuda_row *row,
+                                  CUfunction *out)
 {
     CUresult error = driver->cuda.cuModuleGetFunction(out, driver->module, row->symbol);
     if (error != CUDA_SUCCESS) {
-        return fail_driver_call(driver, row->symbol, error);
+        return cuda_fail_driver_call(driver, row->symbol, error);
     }
     error = driver->cuda.cuFuncSetAttribute(*out, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                             (int)row->shared_bytes);
-    return error == CUDA_SUCCESS ? HD_OK : fail_driver_call(driver, row->symbol, error);
+    return error == CUDA_SUCCESS ? HD_OK : cuda_fail_driver_call(driver, row->symbol, error);
 }
 
-static hd_status load_module(struct hd_cuda *driver)
+static hd_status cuda_load_module(struct hd_cuda *driver)
 {
     const CUresult error = driver->cuda.cuModuleLoadData(&driver->module, hd_cuda_module);
     if (error != CUDA_SUCCESS) {
-        return fail_driver_call(driver, "cuModuleLoadData", error);
+        return cuda_fail_driver_call(driver, "cuModuleLoadData", error);
     }
     hd_status status = HD_OK;
     for (uint32_t kernel = 0; status == HD_OK && kernel < HD_CUDA_KERNEL_COUNT; kernel++) {
-        status = find_kernel(driver, &hd_cuda_rows[kernel], &driver->functions[kernel]);
+        status = cuda_find_kernel(driver, &hd_cuda_rows[kernel], &driver->functions[kernel]);
     }
     return status;
 }
 
-static hd_status pin(struct hd_cuda *driver, uint64_t bytes, void **out)
+static hd_status cuda_pin(struct hd_cuda *driver, uint64_t bytes, void **out)
 {
     const cudaError_t error = driver->cuda.cudaHostAlloc(out, bytes, cudaHostAllocMapped);
     if (error != cudaSuccess) {
@@ -133,10 +134,10 @@ static hd_status pin(struct hd_cuda *driver, uint64_t bytes, void **out)
     return HD_OK;
 }
 
-static hd_status open_fault(struct hd_cuda *driver)
+static hd_status cuda_open_fault(struct hd_cuda *driver)
 {
     void *memory = NULL, *there = NULL;
-    const hd_status status = pin(driver, sizeof *driver->fault, &memory);
+    const hd_status status = cuda_pin(driver, sizeof *driver->fault, &memory);
     if (status != HD_OK) {
         return status;
     }
@@ -147,15 +148,15 @@ static hd_status open_fault(struct hd_cuda *driver)
                                 : hd_cuda_fail_call(driver, "cudaHostGetDevicePointer", error);
 }
 
-static hd_status open_staging(struct hd_cuda *driver)
+static hd_status cuda_open_staging(struct hd_cuda *driver)
 {
     void *memory = NULL;
-    const hd_status status = pin(driver, HD_CUDA_STAGING_BYTES, &memory);
+    const hd_status status = cuda_pin(driver, HD_CUDA_STAGING_BYTES, &memory);
     driver->staging.memory = memory;
     return status;
 }
 
-static hd_status open_stream(struct hd_cuda *driver)
+static hd_status cuda_open_stream(struct hd_cuda *driver)
 {
     const cudaError_t error =
         driver->cuda.cudaStreamCreateWithPriority(&driver->stream, cudaStreamNonBlocking, 0);
@@ -166,8 +167,8 @@ static hd_status open_stream(struct hd_cuda *driver)
 hd_status hd_cuda_start(struct hd_cuda *driver)
 {
     static hd_status (*const steps[])(struct hd_cuda *) = {
-        check_device, hd_cuda_enter, open_stream,       load_module,
-        open_fault,   open_staging,  hd_cuda_open_marks};
+        cuda_check_device, hd_cuda_enter,     cuda_open_stream,  cuda_load_module,
+        cuda_open_fault,   cuda_open_staging, hd_cuda_open_marks};
     hd_status status = HD_OK;
     for (size_t step = 0; status == HD_OK && step < sizeof steps / sizeof steps[0]; step++) {
         status = steps[step](driver);
@@ -175,7 +176,7 @@ hd_status hd_cuda_start(struct hd_cuda *driver)
     return status;
 }
 
-static void unpin(struct hd_cuda *driver, void *memory, uint64_t bytes)
+static void cuda_unpin(struct hd_cuda *driver, void *memory, uint64_t bytes)
 {
     if (memory != NULL) {
         driver->cuda.cudaFreeHost(memory);
@@ -183,7 +184,7 @@ static void unpin(struct hd_cuda *driver, void *memory, uint64_t bytes)
     }
 }
 
-static void free_regions(struct hd_cuda *driver)
+static void cuda_free_regions(struct hd_cuda *driver)
 {
     while (driver->regions != NULL) {
         struct hd_cuda_region *region = driver->regions;
@@ -202,9 +203,9 @@ void hd_cuda_stop(struct hd_cuda *driver)
     }
     hd_cuda_close_plans(driver);
     hd_cuda_close_marks(driver);
-    free_regions(driver);
-    unpin(driver, driver->staging.memory, HD_CUDA_STAGING_BYTES);
-    unpin(driver, driver->fault, sizeof *driver->fault);
+    cuda_free_regions(driver);
+    cuda_unpin(driver, driver->staging.memory, HD_CUDA_STAGING_BYTES);
+    cuda_unpin(driver, driver->fault, sizeof *driver->fault);
     if (driver->module != NULL) {
         driver->cuda.cuModuleUnload(driver->module);
     }
@@ -229,5 +230,5 @@ hd_status hd_cuda_launch(struct hd_ops_device *device, enum hd_cuda_kernel kerne
     const CUresult error =
         driver->cuda.cuLaunchKernel(driver->functions[kernel], grid.x, grid.y, grid.z, row->threads,
                                     1, 1, row->shared_bytes, driver->stream, parameters, NULL);
-    return error == CUDA_SUCCESS ? HD_OK : fail_driver_call(driver, row->symbol, error);
+    return error == CUDA_SUCCESS ? HD_OK : cuda_fail_driver_call(driver, row->symbol, error);
 }

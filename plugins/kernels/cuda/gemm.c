@@ -36,7 +36,7 @@ struct hd_cuda_grid hd_cuda_tile_grid(const struct hd_gemm_args *args)
                                  1};
 }
 
-static hd_status multiply_tiles(struct hd_ops_device *device, const struct hd_gemm_args *args)
+static hd_status cuda_multiply_tiles(struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     static const enum hd_cuda_kernel kernels[] = {HD_CUDA_tile_fprop, HD_CUDA_tile_dgrad,
                                                   HD_CUDA_tile_wgrad};
@@ -58,7 +58,7 @@ static hd_status multiply_tiles(struct hd_ops_device *device, const struct hd_ge
     return device->launch(device, kernels[args->form], hd_cuda_tile_grid(args), &tile);
 }
 
-static struct hd_product product_of(const struct hd_gemm_args *args)
+static struct hd_product cuda_product_of(const struct hd_gemm_args *args)
 {
     const uint32_t wide = args->a.columns, other = args->b.columns;
     struct hd_product product = {.a = args->a.data,
@@ -105,17 +105,18 @@ hd_status hd_cuda_product(struct hd_ops_device *device, const struct hd_product 
 }
 
 /* By our own kernels. */
-static hd_status multiply_here(struct hd_ops_device *device, const struct hd_gemm_args *args)
+static hd_status cuda_multiply_here(struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     if (hd_cuda_tile_serves(args)) {
-        return multiply_tiles(device, args);
+        return cuda_multiply_tiles(device, args);
     }
-    const struct hd_product product = product_of(args);
+    const struct hd_product product = cuda_product_of(args);
     return hd_cuda_product(device, &product, args->offsets != NULL ? args->expert_count : 1);
 }
 
 /* An addend of another type than C's is added, and the sum rounded, by a kernel of ours. */
-static hd_status multiply_then_round(struct hd_ops_device *device, const struct hd_gemm_args *args)
+static hd_status cuda_multiply_then_round(struct hd_ops_device *device,
+                                          const struct hd_gemm_args *args)
 {
     struct hd_cuda_arena arena = device->scratch;
     const uint64_t count = (uint64_t)args->c.rows * args->c.columns;
@@ -133,13 +134,13 @@ static hd_status multiply_then_round(struct hd_ops_device *device, const struct 
 }
 
 /* BUSY where there is no cuBLASLt, or it has no algorithm. */
-static hd_status multiply_there(struct hd_ops_device *device, const struct hd_gemm_args *args)
+static hd_status cuda_multiply_there(struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     if (device->multiply == NULL) {
         return HD_BUSY;
     }
     return args->add.data != NULL && args->add.dtype != args->c.dtype
-               ? multiply_then_round(device, args)
+               ? cuda_multiply_then_round(device, args)
                : device->multiply(device, args);
 }
 
@@ -149,12 +150,12 @@ hd_status hd_cuda_gemm(struct hd_ops_device *device, const struct hd_gemm_args *
     if (args->is_mxfp8) {
         return hd_cuda_gemm_mxfp8(device, args);
     }
-    const hd_status status = multiply_there(device, args);
-    return status == HD_BUSY ? multiply_here(device, args) : status;
+    const hd_status status = cuda_multiply_there(device, args);
+    return status == HD_BUSY ? cuda_multiply_here(device, args) : status;
 }
 
 hd_status hd_cuda_expert_gemm(struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     assert(args->offsets != NULL && args->form <= HD_WGRAD);
-    return multiply_here(device, args);
+    return cuda_multiply_here(device, args);
 }

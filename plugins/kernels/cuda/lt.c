@@ -49,7 +49,7 @@ struct hd_cuda_plans {
     uint32_t count;
 };
 
-static hd_status fail(struct hd_cuda *driver, const char *call, cublasStatus_t error)
+static hd_status cuda_fail(struct hd_cuda *driver, const char *call, cublasStatus_t error)
 {
     char text[256];
     snprintf(text, sizeof text, "cuda:%d: %s: %s", driver->ordinal, call,
@@ -69,13 +69,13 @@ hd_status hd_cuda_open_plans(struct hd_cuda *driver, const char *path)
     }
     const cublasStatus_t error = driver->blas.cublasLtCreate(&driver->plans->handle);
     if (error != CUBLAS_STATUS_SUCCESS) {
-        return fail(driver, "cublasLtCreate", error);
+        return cuda_fail(driver, "cublasLtCreate", error);
     }
     return hd_cuda_remote.allocate(&(struct hd_ops_device){.driver = driver, .host = host},
                                    HD_CUDA_WORKSPACE_BYTES, "workspace", &driver->workspace);
 }
 
-static void drop_plan(const struct cublaslt_library *blas, const struct plan *plan)
+static void cuda_drop_plan(const struct cublaslt_library *blas, const struct plan *plan)
 {
     const cublasLtMatrixLayout_t layouts[] = {plan->a, plan->b, plan->c};
     for (uint32_t i = 0; i < 3; i++) {
@@ -94,7 +94,7 @@ void hd_cuda_close_plans(struct hd_cuda *driver)
         return;
     }
     for (uint32_t i = 0; i < driver->plans->count; i++) {
-        drop_plan(&driver->blas, &driver->plans->plans[i]);
+        cuda_drop_plan(&driver->blas, &driver->plans->plans[i]);
     }
     if (driver->plans->handle != NULL) {
         driver->blas.cublasLtDestroy(driver->plans->handle);
@@ -106,30 +106,31 @@ void hd_cuda_close_plans(struct hd_cuda *driver)
 /* --- a plan ----------------------------------------------------------------------------------- */
 
 /* [rows, columns] of ours. */
-static cublasStatus_t lay_out(const struct cublaslt_library *blas, cudaDataType_t type,
-                              uint64_t rows, uint64_t columns, cublasLtMatrixLayout_t *out)
+static cublasStatus_t cuda_lay_out(const struct cublaslt_library *blas, cudaDataType_t type,
+                                   uint64_t rows, uint64_t columns, cublasLtMatrixLayout_t *out)
 {
     return blas->cublasLtMatrixLayoutCreate(out, type, columns, rows, (int64_t)columns);
 }
 
-static cublasStatus_t lay_out_all(const struct cublaslt_library *blas, struct plan *plan)
+static cublasStatus_t cuda_lay_out_all(const struct cublaslt_library *blas, struct plan *plan)
 {
     const struct shape *s = &plan->shape;
     const int is_fprop = s->form == HD_FPROP, is_wgrad = s->form == HD_WGRAD;
     const cudaDataType_t type = s->is_mxfp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
-    cublasStatus_t error = lay_out(blas, type, is_fprop ? s->columns : s->depth,
-                                   is_fprop ? s->depth : s->columns, &plan->a);
+    cublasStatus_t error = cuda_lay_out(blas, type, is_fprop ? s->columns : s->depth,
+                                        is_fprop ? s->depth : s->columns, &plan->a);
     if (error == CUBLAS_STATUS_SUCCESS) {
-        error = lay_out(blas, type, is_wgrad ? s->depth : s->rows, is_wgrad ? s->rows : s->depth,
-                        &plan->b);
+        error = cuda_lay_out(blas, type, is_wgrad ? s->depth : s->rows,
+                             is_wgrad ? s->rows : s->depth, &plan->b);
     }
-    return error == CUBLAS_STATUS_SUCCESS ? lay_out(blas, s->c_is_f32 ? CUDA_R_32F : CUDA_R_16BF,
-                                                    s->rows, s->columns, &plan->c)
-                                          : error;
+    return error == CUBLAS_STATUS_SUCCESS
+               ? cuda_lay_out(blas, s->c_is_f32 ? CUDA_R_32F : CUDA_R_16BF, s->rows, s->columns,
+                              &plan->c)
+               : error;
 }
 
 /* Scales are each product's own (point_to_scales); that there will be some is said beforehand. */
-static cublasStatus_t describe(const struct hd_cuda *driver, struct plan *plan)
+static cublasStatus_t cuda_lt_describe(const struct hd_cuda *driver, struct plan *plan)
 {
     const struct cublaslt_library *blas = &driver->blas;
     const cublasOperation_t turn_a = plan->shape.form == HD_FPROP ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -154,10 +155,11 @@ static cublasStatus_t describe(const struct hd_cuda *driver, struct plan *plan)
         error = blas->cublasLtMatmulDescSetAttribute(plan->product, rows[i].attribute,
                                                      rows[i].value, rows[i].bytes);
     }
-    return error == CUBLAS_STATUS_SUCCESS ? lay_out_all(blas, plan) : error;
+    return error == CUBLAS_STATUS_SUCCESS ? cuda_lay_out_all(blas, plan) : error;
 }
 
-static cublasStatus_t prefer(const struct cublaslt_library *blas, cublasLtMatmulPreference_t wish)
+static cublasStatus_t cuda_prefer(const struct cublaslt_library *blas,
+                                  cublasLtMatmulPreference_t wish)
 {
     const uint64_t workspace = HD_CUDA_WORKSPACE_BYTES;
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE, alignment = 16;
@@ -183,7 +185,7 @@ static cublasStatus_t prefer(const struct cublaslt_library *blas, cublasLtMatmul
 
 /* Asks for an algorithm; that there is none is an answer, which for operands that a library does
    not know may be that they are invalid. */
-static cublasStatus_t choose(struct hd_cuda *driver, struct plan *plan)
+static cublasStatus_t cuda_choose(struct hd_cuda *driver, struct plan *plan)
 {
     const struct cublaslt_library *blas = &driver->blas;
     cublasLtMatmulPreference_t wish;
@@ -194,7 +196,7 @@ static cublasStatus_t choose(struct hd_cuda *driver, struct plan *plan)
         return error;
     }
     memset(&found, 0, sizeof found);
-    error = prefer(blas, wish);
+    error = cuda_prefer(blas, wish);
     if (error == CUBLAS_STATUS_SUCCESS) {
         error = blas->cublasLtMatmulAlgoGetHeuristic(driver->plans->handle, plan->product, plan->a,
                                                      plan->b, plan->c, plan->c, wish, 1, &found,
@@ -210,7 +212,8 @@ static cublasStatus_t choose(struct hd_cuda *driver, struct plan *plan)
                : error;
 }
 
-static const struct plan *find_plan(const struct hd_cuda_plans *plans, const struct shape *shape)
+static const struct plan *cuda_find_plan(const struct hd_cuda_plans *plans,
+                                         const struct shape *shape)
 {
     for (uint32_t i = 0; i < plans->count; i++) {
         if (memcmp(&plans->plans[i].shape, shape, sizeof *shape) == 0) {
@@ -221,27 +224,28 @@ static const struct plan *find_plan(const struct hd_cuda_plans *plans, const str
 }
 
 /* Every line of the three matrices begins on 16 bytes. */
-static int lines_fit(const struct shape *shape)
+static int cuda_lines_fit(const struct shape *shape)
 {
     const uint32_t other = shape->form == HD_WGRAD ? shape->rows : shape->depth;
     return shape->columns % 8 == 0 && other % 8 == 0;
 }
 
-static hd_status make_plan(struct hd_cuda *driver, const struct shape *shape)
+static hd_status cuda_make_plan(struct hd_cuda *driver, const struct shape *shape)
 {
     struct hd_cuda_plans *plans = driver->plans;
     char text[160];
-    if (find_plan(plans, shape) != NULL || plans->count == PLAN_MAX || !lines_fit(shape)) {
+    if (cuda_find_plan(plans, shape) != NULL || plans->count == PLAN_MAX ||
+        !cuda_lines_fit(shape)) {
         return HD_OK;
     }
     struct plan *plan = &plans->plans[plans->count++];
     *plan = (struct plan){.shape = *shape};
-    cublasStatus_t error = describe(driver, plan);
+    cublasStatus_t error = cuda_lt_describe(driver, plan);
     if (error == CUBLAS_STATUS_SUCCESS) {
-        error = choose(driver, plan);
+        error = cuda_choose(driver, plan);
     }
     if (error != CUBLAS_STATUS_SUCCESS) {
-        return fail(driver, "a plan of cuBLASLt", error);
+        return cuda_fail(driver, "a plan of cuBLASLt", error);
     }
     if (!plan->is_there) {
         snprintf(text, sizeof text,
@@ -256,88 +260,88 @@ static hd_status make_plan(struct hd_cuda *driver, const struct shape *shape)
 /* --- which products a stage has --------------------------------------------------------------- */
 
 /* y = x W^T with W [rows, columns]: forward, input gradient and weight gradient. */
-static hd_status plan_weight(struct hd_cuda *driver, uint32_t tokens, uint32_t rows,
-                             uint32_t columns)
+static hd_status cuda_plan_weight(struct hd_cuda *driver, uint32_t tokens, uint32_t rows,
+                                  uint32_t columns)
 {
     hd_status status = HD_OK;
     for (uint32_t variant = 0; status == HD_OK && variant < 4; variant++) {
         /* The output in BF16 or float32, onto another or not. */
         const uint32_t is_f32 = variant % 2, has_add = variant / 2;
-        status =
-            make_plan(driver, &(struct shape){HD_FPROP, tokens, rows, columns, is_f32, has_add, 0});
+        status = cuda_make_plan(
+            driver, &(struct shape){HD_FPROP, tokens, rows, columns, is_f32, has_add, 0});
         if (status == HD_OK) {
-            status = make_plan(
+            status = cuda_make_plan(
                 driver, &(struct shape){HD_DGRAD, tokens, columns, rows, is_f32, has_add, 0});
         }
     }
     return status == HD_OK
-               ? make_plan(driver, &(struct shape){HD_WGRAD, rows, columns, tokens, 1, 1, 0})
+               ? cuda_make_plan(driver, &(struct shape){HD_WGRAD, rows, columns, tokens, 1, 1, 0})
                : status;
 }
 
-static hd_status plan_head(struct hd_cuda *driver, const struct hd_stage_spec *spec,
-                           uint32_t tokens)
+static hd_status cuda_plan_head(struct hd_cuda *driver, const struct hd_stage_spec *spec,
+                                uint32_t tokens)
 {
     const uint32_t rest = spec->vocabulary % HD_HEAD_CHUNK;
     hd_status status = HD_OK;
     if (spec->has_head && spec->vocabulary >= HD_HEAD_CHUNK) {
-        status = plan_weight(driver, tokens, HD_HEAD_CHUNK, spec->width);
+        status = cuda_plan_weight(driver, tokens, HD_HEAD_CHUNK, spec->width);
     }
     return status == HD_OK && spec->has_head && rest > 0
-               ? plan_weight(driver, tokens, rest, spec->width)
+               ? cuda_plan_weight(driver, tokens, rest, spec->width)
                : status;
 }
 
-static hd_status plan_products(struct hd_cuda *driver, const struct hd_stage_spec *spec)
+static hd_status cuda_plan_products(struct hd_cuda *driver, const struct hd_stage_spec *spec)
 {
     const uint32_t tokens = spec->batch * spec->sequence, width = spec->width;
     const uint32_t shared = width / spec->heads * spec->key_value_heads;
-    hd_status status = plan_weight(driver, tokens, width, width);
+    hd_status status = cuda_plan_weight(driver, tokens, width, width);
     if (status == HD_OK) {
-        status = plan_weight(driver, tokens, shared, width);
+        status = cuda_plan_weight(driver, tokens, shared, width);
     }
     if (status == HD_OK && spec->experts == 0) {
-        status = plan_weight(driver, tokens, 2 * spec->expert_width, width);
+        status = cuda_plan_weight(driver, tokens, 2 * spec->expert_width, width);
     }
     if (status == HD_OK && spec->experts == 0) {
-        status = plan_weight(driver, tokens, width, spec->expert_width);
+        status = cuda_plan_weight(driver, tokens, width, spec->expert_width);
     }
-    return status == HD_OK ? plan_head(driver, spec, tokens) : status;
+    return status == HD_OK ? cuda_plan_head(driver, spec, tokens) : status;
 }
 
 /* --- MXFP8, or not ---------------------------------------------------------------------------- */
 
 /* The three products of a weight, C in BF16 but for the gradient; the forward's onto the residual
    or onto nothing. */
-static void shape_mxfp8(const struct weight *w, uint32_t has_residual,
-                        struct shape out[HD_CUDA_FORM_COUNT])
+static void cuda_shape_mxfp8(const struct weight *w, uint32_t has_residual,
+                             struct shape out[HD_CUDA_FORM_COUNT])
 {
     out[HD_FPROP] = (struct shape){HD_FPROP, w->tokens, w->rows, w->columns, 0, has_residual, 1};
     out[HD_DGRAD] = (struct shape){HD_FPROP, w->tokens, w->columns, w->rows, 0, 0, 1};
     out[HD_WGRAD] = (struct shape){HD_FPROP, w->rows, w->columns, w->tokens, 1, 1, 1};
 }
 
-static uint32_t count_algorithms(const struct hd_cuda_plans *plans, const struct weight *weight,
-                                 uint32_t has_residual)
+static uint32_t cuda_count_algorithms(const struct hd_cuda_plans *plans,
+                                      const struct weight *weight, uint32_t has_residual)
 {
     struct shape shapes[HD_CUDA_FORM_COUNT];
     uint32_t count = 0;
-    shape_mxfp8(weight, has_residual, shapes);
+    cuda_shape_mxfp8(weight, has_residual, shapes);
     for (uint32_t form = 0; form < HD_CUDA_FORM_COUNT; form++) {
-        const struct plan *plan = find_plan(plans, &shapes[form]);
+        const struct plan *plan = cuda_find_plan(plans, &shapes[form]);
         count += plan != NULL && plan->is_there;
     }
     return count;
 }
 
-static hd_status plan_mxfp8(struct hd_cuda *driver, const struct weight *weight,
-                            uint32_t has_residual)
+static hd_status cuda_plan_mxfp8(struct hd_cuda *driver, const struct weight *weight,
+                                 uint32_t has_residual)
 {
     struct shape shapes[HD_CUDA_FORM_COUNT];
     hd_status status = HD_OK;
-    shape_mxfp8(weight, has_residual, shapes);
+    cuda_shape_mxfp8(weight, has_residual, shapes);
     for (uint32_t form = 0; status == HD_OK && form < HD_CUDA_FORM_COUNT; form++) {
-        status = make_plan(driver, &shapes[form]);
+        status = cuda_make_plan(driver, &shapes[form]);
     }
     return status;
 }
@@ -351,20 +355,20 @@ struct hd_cuda_mxfp8_facts hd_cuda_mxfp8_facts_of(const struct hd_cuda *driver)
 
 /* Unless they are emulated anyway, finds algorithms for the products of one weight; `facts` gets
    how many have one. */
-static hd_status choose_way(struct hd_cuda *driver, const struct weight *weight,
-                            uint32_t has_residual, struct hd_cuda_mxfp8_facts *facts)
+static hd_status cuda_choose_way(struct hd_cuda *driver, const struct weight *weight,
+                                 uint32_t has_residual, struct hd_cuda_mxfp8_facts *facts)
 {
     const char *missing = hd_cuda_mxfp8_missing(facts);
     if (hd_cuda_mxfp8_way(driver->mxfp8_wish, missing) != HD_CUDA_WAY_NATIVE) {
         return HD_OK;
     }
-    const hd_status status = plan_mxfp8(driver, weight, has_residual);
-    facts->algorithm_count = count_algorithms(driver->plans, weight, has_residual);
+    const hd_status status = cuda_plan_mxfp8(driver, weight, has_residual);
+    facts->algorithm_count = cuda_count_algorithms(driver->plans, weight, has_residual);
     return status;
 }
 
 /* Both weights of a dense feed-forward; those of experts are emulated. */
-static hd_status choose_ways(struct hd_cuda *driver, const struct hd_stage_spec *spec)
+static hd_status cuda_choose_ways(struct hd_cuda *driver, const struct hd_stage_spec *spec)
 {
     const uint32_t tokens = spec->batch * spec->sequence, inner = spec->expert_width;
     const struct weight weights[] = {{tokens, 2 * inner, spec->width},
@@ -374,7 +378,7 @@ static hd_status choose_ways(struct hd_cuda *driver, const struct hd_stage_spec 
     for (uint32_t i = 0; i < 2; i++) {
         struct hd_cuda_mxfp8_facts facts = hd_cuda_mxfp8_facts_of(driver);
         facts.experts = spec->experts;
-        const hd_status status = choose_way(driver, &weights[i], i == 1, &facts);
+        const hd_status status = cuda_choose_way(driver, &weights[i], i == 1, &facts);
         if (status != HD_OK) {
             return status;
         }
@@ -392,9 +396,9 @@ int hd_cuda_has_mxfp8(const struct hd_ops_device *device, const struct hd_gemm_a
     const struct weight weight = {
         args->a.rows, args->form == HD_WGRAD ? args->a.columns : args->b.rows, args->b.columns};
     const uint32_t has_residual = args->add.data != NULL;
-    return count_algorithms(plans, &weight, has_residual) == HD_CUDA_FORM_COUNT ||
+    return cuda_count_algorithms(plans, &weight, has_residual) == HD_CUDA_FORM_COUNT ||
            (args->form != HD_FPROP &&
-            count_algorithms(plans, &weight, !has_residual) == HD_CUDA_FORM_COUNT);
+            cuda_count_algorithms(plans, &weight, !has_residual) == HD_CUDA_FORM_COUNT);
 }
 
 hd_status hd_cuda_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
@@ -404,15 +408,15 @@ hd_status hd_cuda_prepare(struct hd_ops_device *device, const struct hd_ops *ops
     hd_status status = hd_cuda_enter(driver);
     (void)ops;
     if (status == HD_OK && driver->plans != NULL) {
-        status = plan_products(driver, spec);
+        status = cuda_plan_products(driver, spec);
     }
-    return status == HD_OK && spec->precision == HD_PRECISION_MXFP8 ? choose_ways(driver, spec)
+    return status == HD_OK && spec->precision == HD_PRECISION_MXFP8 ? cuda_choose_ways(driver, spec)
                                                                     : status;
 }
 
 /* --- a product -------------------------------------------------------------------------------- */
 
-static struct shape shape_of(const struct hd_gemm_args *args)
+static struct shape cuda_shape_of(const struct hd_gemm_args *args)
 {
     const uint32_t is_wgrad = args->form == HD_WGRAD;
     return (struct shape){.form = args->form,
@@ -425,8 +429,8 @@ static struct shape shape_of(const struct hd_gemm_args *args)
 }
 
 /* cuBLASLt's A is our b; the description is read when the product is enqueued. */
-static cublasStatus_t point_to_scales(const struct cublaslt_library *blas, const struct plan *plan,
-                                      const struct hd_gemm_args *args)
+static cublasStatus_t cuda_point_to_scales(const struct cublaslt_library *blas,
+                                           const struct plan *plan, const struct hd_gemm_args *args)
 {
     const void *a = args->b.scales, *b = args->a.scales;
     const cublasStatus_t error = blas->cublasLtMatmulDescSetAttribute(
@@ -441,12 +445,12 @@ hd_status hd_cuda_multiply(struct hd_ops_device *device, const struct hd_gemm_ar
 {
     static const float one = 1, zero = 0;
     struct hd_cuda *driver = device->driver;
-    const struct shape shape = shape_of(args);
+    const struct shape shape = cuda_shape_of(args);
     if (args->a.dtype != args->b.dtype || (args->a.dtype != HD_BF16 && !shape.is_mxfp8)) {
         return HD_BUSY;
     }
     assert(args->add.data == NULL || args->add.dtype == args->c.dtype);
-    const struct plan *plan = find_plan(driver->plans, &shape);
+    const struct plan *plan = cuda_find_plan(driver->plans, &shape);
     if (plan == NULL || !plan->is_there) {
         return HD_BUSY;
     }
@@ -456,13 +460,13 @@ hd_status hd_cuda_multiply(struct hd_ops_device *device, const struct hd_gemm_ar
         return status;
     }
     cublasStatus_t error =
-        shape.is_mxfp8 ? point_to_scales(&driver->blas, plan, args) : CUBLAS_STATUS_SUCCESS;
+        shape.is_mxfp8 ? cuda_point_to_scales(&driver->blas, plan, args) : CUBLAS_STATUS_SUCCESS;
     if (error != CUBLAS_STATUS_SUCCESS) {
-        return fail(driver, "cublasLtMatmulDescSetAttribute", error);
+        return cuda_fail(driver, "cublasLtMatmulDescSetAttribute", error);
     }
     error = driver->blas.cublasLtMatmul(
         driver->plans->handle, plan->product, &one, args->b.data, plan->a, args->a.data, plan->b,
         shape.has_add ? &one : &zero, c, plan->c, args->c.data, plan->c, &plan->algorithm,
         driver->workspace, HD_CUDA_WORKSPACE_BYTES, driver->stream);
-    return error == CUBLAS_STATUS_SUCCESS ? HD_OK : fail(driver, "cublasLtMatmul", error);
+    return error == CUBLAS_STATUS_SUCCESS ? HD_OK : cuda_fail(driver, "cublasLtMatmul", error);
 }

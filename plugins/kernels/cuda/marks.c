@@ -11,12 +11,12 @@
 
 #define ANCHOR_AGE_NS 1000000000ull
 
-static cudaEvent_t *event_of(struct hd_cuda *driver, uint64_t mark)
+static cudaEvent_t *cuda_event_of(struct hd_cuda *driver, uint64_t mark)
 {
     return mark == 0 ? &driver->marks.origin : &driver->marks.events[mark % HD_MARK_MAX];
 }
 
-static uint64_t now_of(const struct hd_cuda *driver)
+static uint64_t cuda_now_of(const struct hd_cuda *driver)
 {
     return driver->host->now_ns(driver->host->context);
 }
@@ -35,7 +35,7 @@ hd_status hd_cuda_open_marks(struct hd_cuda *driver)
     if (error == cudaSuccess) {
         error = driver->cuda.cudaEventSynchronize(marks->origin);
     }
-    marks->anchor_ns = now_of(driver);
+    marks->anchor_ns = cuda_now_of(driver);
     return error == cudaSuccess ? HD_OK : hd_cuda_fail_call(driver, "cudaEventRecord", error);
 }
 
@@ -72,7 +72,8 @@ hd_status hd_cuda_mark(struct hd_ops_device *device, uint64_t *mark)
             return looked;
         }
     }
-    const cudaError_t error = driver->cuda.cudaEventRecord(*event_of(driver, next), driver->stream);
+    const cudaError_t error =
+        driver->cuda.cudaEventRecord(*cuda_event_of(driver, next), driver->stream);
     if (error != cudaSuccess) {
         return hd_cuda_fail_call(driver, "cudaEventRecord", error);
     }
@@ -81,7 +82,7 @@ hd_status hd_cuda_mark(struct hd_ops_device *device, uint64_t *mark)
 }
 
 /* What the device found wrong comes first: it is the cause of whatever else there is. */
-static hd_status look_at_fault(struct hd_cuda *driver)
+static hd_status cuda_look_at_fault(struct hd_cuda *driver)
 {
     if (*(volatile uint32_t *)&driver->fault->code == HD_FAULT_NONE) {
         return HD_OK;
@@ -95,9 +96,9 @@ static hd_status look_at_fault(struct hd_cuda *driver)
 }
 
 /* Waits in short sleeps, so that abort is seen within a millisecond. */
-static hd_status wait_for(struct hd_cuda *driver, cudaEvent_t event, uint64_t timeout_ns)
+static hd_status cuda_wait_for(struct hd_cuda *driver, cudaEvent_t event, uint64_t timeout_ns)
 {
-    const uint64_t began = now_of(driver);
+    const uint64_t began = cuda_now_of(driver);
     struct timespec pause = {0, 5000};
     for (;;) {
         if (atomic_load(&driver->is_aborted)) {
@@ -108,10 +109,10 @@ static hd_status wait_for(struct hd_cuda *driver, cudaEvent_t event, uint64_t ti
             return HD_OK;
         }
         if (error != cudaErrorNotReady) {
-            const hd_status status = look_at_fault(driver);
+            const hd_status status = cuda_look_at_fault(driver);
             return status != HD_OK ? status : hd_cuda_fail_call(driver, "cudaEventQuery", error);
         }
-        if (now_of(driver) - began >= timeout_ns) {
+        if (cuda_now_of(driver) - began >= timeout_ns) {
             return HD_IN_PROGRESS;
         }
         nanosleep(&pause, NULL);
@@ -120,16 +121,16 @@ static hd_status wait_for(struct hd_cuda *driver, cudaEvent_t event, uint64_t ti
 }
 
 /* The host's clock when the device passed `mark`. */
-static hd_status time_of(struct hd_cuda *driver, uint64_t mark, uint64_t *passed_ns)
+static hd_status cuda_time_of(struct hd_cuda *driver, uint64_t mark, uint64_t *passed_ns)
 {
     struct hd_cuda_marks *marks = &driver->marks;
     float between_ms = 0;
     const cudaError_t error = driver->cuda.cudaEventElapsedTime(
-        &between_ms, *event_of(driver, marks->anchor), *event_of(driver, mark));
+        &between_ms, *cuda_event_of(driver, marks->anchor), *cuda_event_of(driver, mark));
     if (error != cudaSuccess) {
         return hd_cuda_fail_call(driver, "cudaEventElapsedTime", error);
     }
-    const double now = (double)now_of(driver);
+    const double now = (double)cuda_now_of(driver);
     double passed = (double)marks->anchor_ns + (double)between_ms * 1e6;
     if (passed > now) { /* whoever noted the anchor's time woke late: all times since are as late */
         marks->anchor_ns -= (uint64_t)(passed - now);
@@ -152,15 +153,15 @@ hd_status hd_cuda_reached(struct hd_ops_device *device, uint64_t mark, uint64_t 
     hd_status status = hd_cuda_enter(driver);
     assert(mark >= 1 && mark <= marks->last && mark + HD_MARK_MAX > marks->last);
     if (status == HD_OK) {
-        status = wait_for(driver, *event_of(driver, mark), timeout_ns);
+        status = cuda_wait_for(driver, *cuda_event_of(driver, mark), timeout_ns);
     }
     if (status == HD_OK) {
-        status = look_at_fault(driver);
+        status = cuda_look_at_fault(driver);
     }
     if (status == HD_OK) {
         marks->passed = mark > marks->passed ? mark : marks->passed;
         hd_cuda_finish_staged(driver, marks->passed);
-        status = time_of(driver, mark, passed_ns);
+        status = cuda_time_of(driver, mark, passed_ns);
     }
     return status;
 }

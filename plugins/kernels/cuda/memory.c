@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-static hd_status allocate(struct hd_ops_device *device, uint64_t bytes, const char *tag, void **out)
+static hd_status cuda_allocate(struct hd_ops_device *device, uint64_t bytes, const char *tag,
+                               void **out)
 {
     struct hd_cuda *driver = device->driver;
     const struct hd_host *host = driver->host;
@@ -38,7 +39,7 @@ static hd_status allocate(struct hd_ops_device *device, uint64_t bytes, const ch
 
 /* --- copies ----------------------------------------------------------------------------------- */
 
-static int is_own(const struct hd_cuda *driver, const void *memory)
+static int cuda_is_own(const struct hd_cuda *driver, const void *memory)
 {
     const char *address = memory;
     const struct hd_cuda_region *region = driver->regions;
@@ -50,10 +51,10 @@ static int is_own(const struct hd_cuda *driver, const void *memory)
 }
 
 /* CUDA is asked of what is not ours alone: a slot of a transport, the host's. */
-static int is_pageable(struct hd_cuda *driver, const void *memory)
+static int cuda_is_pageable(struct hd_cuda *driver, const void *memory)
 {
     struct cudaPointerAttributes about;
-    if (is_own(driver, memory)) {
+    if (cuda_is_own(driver, memory)) {
         return 0;
     }
     const cudaError_t error = driver->cuda.cudaPointerGetAttributes(&about, memory);
@@ -61,7 +62,7 @@ static int is_pageable(struct hd_cuda *driver, const void *memory)
 }
 
 /* NULL where the ring is full, or the copy too large for it. */
-static struct hd_cuda_staged *stage_bytes(struct hd_cuda *driver, uint64_t bytes)
+static struct hd_cuda_staged *cuda_stage_bytes(struct hd_cuda *driver, uint64_t bytes)
 {
     struct hd_cuda_staging *staging = &driver->staging;
     const uint64_t rounded = (bytes + 63) / 64 * 64;
@@ -79,7 +80,8 @@ static struct hd_cuda_staged *stage_bytes(struct hd_cuda *driver, uint64_t bytes
     return staged;
 }
 
-static char *staged_at(const struct hd_cuda_staging *staging, const struct hd_cuda_staged *staged)
+static char *cuda_staged_at(const struct hd_cuda_staging *staging,
+                            const struct hd_cuda_staged *staged)
 {
     return staging->memory + staged->offset % HD_CUDA_STAGING_BYTES;
 }
@@ -94,15 +96,15 @@ void hd_cuda_finish_staged(struct hd_cuda *driver, uint64_t passed)
             return;
         }
         if (staged->target != NULL) {
-            memcpy(staged->target, staged_at(staging, staged), staged->bytes);
+            memcpy(staged->target, cuda_staged_at(staging, staged), staged->bytes);
         }
         staging->done_bytes = staged->offset + (staged->bytes + 63) / 64 * 64;
         staging->done_count++;
     }
 }
 
-static hd_status copy(struct hd_ops_device *device, void *target, const void *source,
-                      uint64_t bytes, uint32_t fill)
+static hd_status cuda_copy(struct hd_ops_device *device, void *target, const void *source,
+                           uint64_t bytes, uint32_t fill)
 {
     struct hd_cuda *driver = device->driver;
     const hd_status status = hd_cuda_enter(driver);
@@ -114,13 +116,14 @@ static hd_status copy(struct hd_ops_device *device, void *target, const void *so
         error = driver->cuda.cudaMemsetAsync(target, (int)(uint8_t)fill, bytes, driver->stream);
         return error == cudaSuccess ? HD_OK : hd_cuda_fail_call(driver, "cudaMemsetAsync", error);
     }
-    const int is_sent = is_pageable(driver, source), is_fetched = is_pageable(driver, target);
-    struct hd_cuda_staged *staged = is_sent != is_fetched ? stage_bytes(driver, bytes) : NULL;
+    const int is_sent = cuda_is_pageable(driver, source),
+              is_fetched = cuda_is_pageable(driver, target);
+    struct hd_cuda_staged *staged = is_sent != is_fetched ? cuda_stage_bytes(driver, bytes) : NULL;
     if (staged != NULL && is_sent) {
-        source = memcpy(staged_at(&driver->staging, staged), source, bytes);
+        source = memcpy(cuda_staged_at(&driver->staging, staged), source, bytes);
     } else if (staged != NULL) {
         staged->target = target;
-        target = staged_at(&driver->staging, staged);
+        target = cuda_staged_at(&driver->staging, staged);
     }
     error = driver->cuda.cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, driver->stream);
     return error == cudaSuccess ? HD_OK : hd_cuda_fail_call(driver, "cudaMemcpyAsync", error);
@@ -133,40 +136,40 @@ hd_status hd_cuda_drain(struct hd_ops_device *device)
     return status == HD_OK ? hd_cuda_reached(device, mark, UINT64_MAX, &unused) : status;
 }
 
-static void abort_device(struct hd_ops_device *device)
+static void cuda_abort_device(struct hd_ops_device *device)
 {
     atomic_store(&device->driver->is_aborted, 1);
 }
 
 /* --- payload and terms ------------------------------------------------------------------------ */
 
-static const struct hd_cuda_grid one_block = {1, 1, 1};
+static const struct hd_cuda_grid cuda_one_block = {1, 1, 1};
 
-static hd_status write_stamp(struct hd_ops_device *device, const struct hd_stamp_args *args)
+static hd_status cuda_write_stamp(struct hd_ops_device *device, const struct hd_stamp_args *args)
 {
-    return device->launch(device, HD_CUDA_write_stamp, one_block, args);
+    return device->launch(device, HD_CUDA_write_stamp, cuda_one_block, args);
 }
 
-static hd_status check_payload(struct hd_ops_device *device, const struct hd_check_args *args)
+static hd_status cuda_check_payload(struct hd_ops_device *device, const struct hd_check_args *args)
 {
     struct hd_check_args with_fault = *args;
     with_fault.fault = device->driver->device_fault;
-    return device->launch(device, HD_CUDA_check_payload, one_block, &with_fault);
+    return device->launch(device, HD_CUDA_check_payload, cuda_one_block, &with_fault);
 }
 
-static hd_status add_terms(struct hd_ops_device *device, const struct hd_terms_args *args)
+static hd_status cuda_add_terms(struct hd_ops_device *device, const struct hd_terms_args *args)
 {
-    return device->launch(device, HD_CUDA_add_terms, one_block, args);
+    return device->launch(device, HD_CUDA_add_terms, cuda_one_block, args);
 }
 
 const struct hd_remote hd_cuda_remote = {
-    .allocate = allocate,
-    .copy = copy,
+    .allocate = cuda_allocate,
+    .copy = cuda_copy,
     .mark = hd_cuda_mark,
     .reached = hd_cuda_reached,
-    .abort = abort_device,
+    .abort = cuda_abort_device,
     .drain = hd_cuda_drain,
-    .write_stamp = write_stamp,
-    .check_payload = check_payload,
-    .add_terms = add_terms,
+    .write_stamp = cuda_write_stamp,
+    .check_payload = cuda_check_payload,
+    .add_terms = cuda_add_terms,
 };

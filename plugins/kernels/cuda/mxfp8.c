@@ -55,28 +55,28 @@ enum hd_cuda_way hd_cuda_mxfp8_way(enum hd_cuda_wish wish, const char *missing)
 /* --- memory ----------------------------------------------------------------------------------- */
 
 /* Parts start on 256 bytes, which is more than the 16 that cuBLASLt asks of data and scales. */
-static uint64_t packed_bytes(uint64_t outer, uint64_t depth)
+static uint64_t cuda_packed_bytes(uint64_t outer, uint64_t depth)
 {
     return hd_cuda_part_bytes(outer * depth) +
            hd_cuda_part_bytes(hd_scale_bytes(outer, depth / HD_ROW_BLOCK));
 }
 
-static uint64_t product_bytes(uint64_t rows, uint64_t columns, uint64_t depth)
+static uint64_t cuda_product_bytes(uint64_t rows, uint64_t columns, uint64_t depth)
 {
-    return packed_bytes(rows, depth) + packed_bytes(columns, depth);
+    return cuda_packed_bytes(rows, depth) + cuda_packed_bytes(columns, depth);
 }
 
-static uint64_t larger(uint64_t one, uint64_t other)
+static uint64_t cuda_larger(uint64_t one, uint64_t other)
 {
     return one > other ? one : other;
 }
 
 /* The three products of y = x W^T, with W [rows, columns]. */
-static uint64_t weight_bytes(uint64_t tokens, uint64_t rows, uint64_t columns)
+static uint64_t cuda_weight_bytes(uint64_t tokens, uint64_t rows, uint64_t columns)
 {
-    return larger(
-        larger(product_bytes(tokens, rows, columns), product_bytes(tokens, columns, rows)),
-        product_bytes(rows, columns, tokens));
+    return cuda_larger(cuda_larger(cuda_product_bytes(tokens, rows, columns),
+                                   cuda_product_bytes(tokens, columns, rows)),
+                       cuda_product_bytes(rows, columns, tokens));
 }
 
 uint64_t hd_cuda_mxfp8_bytes(const struct hd_stage_spec *spec)
@@ -85,15 +85,15 @@ uint64_t hd_cuda_mxfp8_bytes(const struct hd_stage_spec *spec)
     if (spec->precision != HD_PRECISION_MXFP8 || spec->experts > 0) {
         return 0;
     }
-    return larger(weight_bytes(tokens, 2ull * spec->expert_width, spec->width),
-                  weight_bytes(tokens, spec->width, spec->expert_width));
+    return cuda_larger(cuda_weight_bytes(tokens, 2ull * spec->expert_width, spec->width),
+                       cuda_weight_bytes(tokens, spec->width, spec->expert_width));
 }
 
 /* --- a product -------------------------------------------------------------------------------- */
 
 /* Makes `matrix` its packed self: [rows, columns], or turned [columns, rows]. */
-static hd_status pack(struct hd_ops_device *device, struct hd_cuda_arena *arena,
-                      struct hd_matrix *matrix, const struct hd_pack *how, int is_turned)
+static hd_status cuda_pack(struct hd_ops_device *device, struct hd_cuda_arena *arena,
+                           struct hd_matrix *matrix, const struct hd_pack *how, int is_turned)
 {
     const uint32_t outer = is_turned ? matrix->columns : matrix->rows;
     const uint32_t depth = is_turned ? matrix->rows : matrix->columns;
@@ -125,8 +125,8 @@ hd_status hd_cuda_gemm_mxfp8(struct hd_ops_device *device, const struct hd_gemm_
     if (device->has_mxfp8 == NULL || !device->has_mxfp8(device, args)) {
         return HD_BUSY;
     }
-    TRY(pack(device, &arena, &product.a, &how, args->form == HD_WGRAD));
-    TRY(pack(device, &arena, &product.b, &how, args->form != HD_FPROP));
+    TRY(cuda_pack(device, &arena, &product.a, &how, args->form == HD_WGRAD));
+    TRY(cuda_pack(device, &arena, &product.b, &how, args->form != HD_FPROP));
     product.form = HD_FPROP;
     if (args->form == HD_WGRAD) {
         product.add = args->c;

@@ -12,26 +12,27 @@
         }                               \
     } while (0)
 
-static hd_status launch(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
-                        struct hd_cuda_grid grid, const void *args)
+static hd_status cuda_launch(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
+                             struct hd_cuda_grid grid, const void *args)
 {
     return device->launch(device, kernel, grid, args);
 }
 
 hd_status hd_cuda_embed(struct hd_ops_device *device, const struct hd_embed_args *args)
 {
-    return launch(device, HD_CUDA_embed, (struct hd_cuda_grid){args->token_count, 1, 1}, args);
+    return cuda_launch(device, HD_CUDA_embed, (struct hd_cuda_grid){args->token_count, 1, 1}, args);
 }
 
 hd_status hd_cuda_embed_backward(struct hd_ops_device *device, const struct hd_embed_args *args)
 {
-    return launch(device, HD_CUDA_embed_backward, (struct hd_cuda_grid){args->token_count, 1, 1},
-                  args);
+    return cuda_launch(device, HD_CUDA_embed_backward,
+                       (struct hd_cuda_grid){args->token_count, 1, 1}, args);
 }
 
 hd_status hd_cuda_rms_norm(struct hd_ops_device *device, const struct hd_norm_args *args)
 {
-    return launch(device, HD_CUDA_rms_norm, (struct hd_cuda_grid){args->row_count, 1, 1}, args);
+    return cuda_launch(device, HD_CUDA_rms_norm, (struct hd_cuda_grid){args->row_count, 1, 1},
+                       args);
 }
 
 /* The weights' gradient first: dx may lie over dy. */
@@ -43,16 +44,17 @@ hd_status hd_cuda_rms_norm_backward(struct hd_ops_device *device, const struct h
     float *partial = hd_cuda_take(&arena, (uint64_t)chunks * args->width * sizeof *partial);
     const struct hd_norm_weights weights = {*args, partial, HD_CUDA_NORM_CHUNK};
     const struct hd_chunk_sum sum = {partial, args->dweight, chunks, args->width};
-    TRY(launch(device, HD_CUDA_norm_weights, (struct hd_cuda_grid){columns, chunks, 1}, &weights));
-    TRY(launch(device, HD_CUDA_rms_norm_backward, (struct hd_cuda_grid){args->row_count, 1, 1},
-               args));
-    return launch(device, HD_CUDA_sum_chunks, (struct hd_cuda_grid){columns, 1, 1}, &sum);
+    TRY(cuda_launch(device, HD_CUDA_norm_weights, (struct hd_cuda_grid){columns, chunks, 1},
+                    &weights));
+    TRY(cuda_launch(device, HD_CUDA_rms_norm_backward, (struct hd_cuda_grid){args->row_count, 1, 1},
+                    args));
+    return cuda_launch(device, HD_CUDA_sum_chunks, (struct hd_cuda_grid){columns, 1, 1}, &sum);
 }
 
 hd_status hd_cuda_rope(struct hd_ops_device *device, const struct hd_rope_args *args)
 {
-    return launch(device, HD_CUDA_rope, (struct hd_cuda_grid){args->batch * args->sequence, 1, 1},
-                  args);
+    return cuda_launch(device, HD_CUDA_rope,
+                       (struct hd_cuda_grid){args->batch * args->sequence, 1, 1}, args);
 }
 
 hd_status hd_cuda_attention(struct hd_ops_device *device, const struct hd_attention_args *args)
@@ -60,8 +62,8 @@ hd_status hd_cuda_attention(struct hd_ops_device *device, const struct hd_attent
     const struct hd_cuda_grid grid = {hd_cuda_blocks(args->sequence, HD_QUERIES), args->heads,
                                       args->batch};
     assert(args->head_width <= HD_CUDA_HEAD_WIDTH_MAX);
-    return launch(device, args->head_width <= 64 ? HD_CUDA_attention_64 : HD_CUDA_attention_128,
-                  grid, args);
+    return cuda_launch(
+        device, args->head_width <= 64 ? HD_CUDA_attention_64 : HD_CUDA_attention_128, grid, args);
 }
 
 hd_status hd_cuda_attention_backward(struct hd_ops_device *device,
@@ -74,10 +76,11 @@ hd_status hd_cuda_attention_backward(struct hd_ops_device *device,
     const struct hd_attention_gradient gradient = {*args,
                                                    hd_cuda_take(&arena, rows * sizeof(float))};
     assert(args->head_width <= HD_CUDA_HEAD_WIDTH_MAX);
-    TRY(launch(device, HD_CUDA_attention_inner,
-               (struct hd_cuda_grid){hd_cuda_blocks(rows, 4), 1, 1}, &gradient));
-    TRY(launch(device, is_narrow ? HD_CUDA_attention_keys_64 : HD_CUDA_attention_keys_128,
-               (struct hd_cuda_grid){tiles, args->key_value_heads, args->batch}, &gradient));
-    return launch(device, is_narrow ? HD_CUDA_attention_queries_64 : HD_CUDA_attention_queries_128,
-                  (struct hd_cuda_grid){tiles, args->heads, args->batch}, &gradient);
+    TRY(cuda_launch(device, HD_CUDA_attention_inner,
+                    (struct hd_cuda_grid){hd_cuda_blocks(rows, 4), 1, 1}, &gradient));
+    TRY(cuda_launch(device, is_narrow ? HD_CUDA_attention_keys_64 : HD_CUDA_attention_keys_128,
+                    (struct hd_cuda_grid){tiles, args->key_value_heads, args->batch}, &gradient));
+    return cuda_launch(device,
+                       is_narrow ? HD_CUDA_attention_queries_64 : HD_CUDA_attention_queries_128,
+                       (struct hd_cuda_grid){tiles, args->heads, args->batch}, &gradient);
 }

@@ -12,8 +12,8 @@
         }                               \
     } while (0)
 
-static hd_status launch(struct hd_ops_device *device, enum hd_cuda_kernel kernel, uint32_t blocks,
-                        const void *args)
+static hd_status cuda_ops_experts_launch(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
+                                         uint32_t blocks, const void *args)
 {
     return device->launch(device, kernel, (struct hd_cuda_grid){blocks, 1, 1}, args);
 }
@@ -37,14 +37,14 @@ hd_status hd_cuda_route(struct hd_ops_device *device, const struct hd_route_args
                                       .c_is_f32 = 1};
     const struct hd_route_sums sums = {*args, hd_cuda_take(&arena, args->experts * sizeof(double))};
     TRY(hd_cuda_product(device, &logits, 1));
-    TRY(launch(device, HD_CUDA_route, hd_cuda_blocks(args->token_count, 4), args));
-    TRY(launch(device, HD_CUDA_route_experts, args->experts, &sums));
-    return launch(device, HD_CUDA_route_terms, 1, &sums);
+    TRY(cuda_ops_experts_launch(device, HD_CUDA_route, hd_cuda_blocks(args->token_count, 4), args));
+    TRY(cuda_ops_experts_launch(device, HD_CUDA_route_experts, args->experts, &sums));
+    return cuda_ops_experts_launch(device, HD_CUDA_route_terms, 1, &sums);
 }
 
 /* dweight is summed in chunks of tokens, or 32 blocks would run over all of them. */
-static hd_status add_router_gradient(struct hd_ops_device *device, struct hd_cuda_arena arena,
-                                     const struct hd_route_args *args, const float *dl)
+static hd_status cuda_add_router_gradient(struct hd_ops_device *device, struct hd_cuda_arena arena,
+                                          const struct hd_route_args *args, const float *dl)
 {
     const uint32_t chunks = hd_cuda_blocks(args->token_count, HD_CUDA_ROUTER_CHUNK);
     const uint64_t matrix = (uint64_t)args->experts * args->width;
@@ -67,7 +67,7 @@ static hd_status add_router_gradient(struct hd_ops_device *device, struct hd_cud
     const struct hd_chunk_sum sum = {partial, args->dweight, chunks, (uint32_t)matrix};
     assert(matrix <= UINT32_MAX);
     TRY(hd_cuda_product(device, &product, chunks));
-    return launch(device, HD_CUDA_sum_chunks, hd_cuda_blocks(matrix, 256), &sum);
+    return cuda_ops_experts_launch(device, HD_CUDA_sum_chunks, hd_cuda_blocks(matrix, 256), &sum);
 }
 
 hd_status hd_cuda_route_backward(struct hd_ops_device *device, const struct hd_route_args *args)
@@ -88,14 +88,15 @@ hd_status hd_cuda_route_backward(struct hd_ops_device *device, const struct hd_r
                                   .a_is_f32 = 1,
                                   .b_is_f32 = 1,
                                   .c_is_f32 = 1};
-    TRY(launch(device, HD_CUDA_route_backward, hd_cuda_blocks(args->token_count, 4), &gradient));
+    TRY(cuda_ops_experts_launch(device, HD_CUDA_route_backward,
+                                hd_cuda_blocks(args->token_count, 4), &gradient));
     TRY(hd_cuda_product(device, &dx, 1));
-    return add_router_gradient(device, arena, args, gradient.dl);
+    return cuda_add_router_gradient(device, arena, args, gradient.dl);
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-static uint32_t row_max(const struct hd_rows_args *args)
+static uint32_t cuda_row_max(const struct hd_rows_args *args)
 {
     const uint64_t places = (uint64_t)args->token_count * args->experts_per_token;
     return (uint32_t)((places + (HD_ROW_BLOCK - 1) * (uint64_t)args->experts) / HD_ROW_BLOCK *
@@ -106,36 +107,36 @@ hd_status hd_cuda_assign(struct hd_ops_device *device, const struct hd_rows_args
 {
     struct hd_cuda_arena arena = device->scratch;
     const struct hd_assignment assignment = {
-        *args, hd_cuda_take(&arena, args->experts * sizeof(int32_t)), row_max(args)};
-    TRY(launch(device, HD_CUDA_count_rows, args->experts, &assignment));
-    TRY(launch(device, HD_CUDA_place_experts, 1, &assignment));
-    return launch(device, HD_CUDA_place_rows, args->experts, &assignment);
+        *args, hd_cuda_take(&arena, args->experts * sizeof(int32_t)), cuda_row_max(args)};
+    TRY(cuda_ops_experts_launch(device, HD_CUDA_count_rows, args->experts, &assignment));
+    TRY(cuda_ops_experts_launch(device, HD_CUDA_place_experts, 1, &assignment));
+    return cuda_ops_experts_launch(device, HD_CUDA_place_rows, args->experts, &assignment);
 }
 
 hd_status hd_cuda_permute(struct hd_ops_device *device, const struct hd_rows_args *args)
 {
-    return launch(device, HD_CUDA_permute, row_max(args), args);
+    return cuda_ops_experts_launch(device, HD_CUDA_permute, cuda_row_max(args), args);
 }
 
 hd_status hd_cuda_permute_backward(struct hd_ops_device *device, const struct hd_rows_args *args)
 {
-    return launch(device, HD_CUDA_permute_backward, args->token_count, args);
+    return cuda_ops_experts_launch(device, HD_CUDA_permute_backward, args->token_count, args);
 }
 
 hd_status hd_cuda_combine(struct hd_ops_device *device, const struct hd_rows_args *args)
 {
-    return launch(device, HD_CUDA_combine, args->token_count, args);
+    return cuda_ops_experts_launch(device, HD_CUDA_combine, args->token_count, args);
 }
 
 /* row_count: all rows when dense, and else the most that there can be. */
 hd_status hd_cuda_swiglu(struct hd_ops_device *device, const struct hd_swiglu_args *args)
 {
-    return launch(device, HD_CUDA_swiglu, args->row_count, args);
+    return cuda_ops_experts_launch(device, HD_CUDA_swiglu, args->row_count, args);
 }
 
 hd_status hd_cuda_swiglu_backward(struct hd_ops_device *device, const struct hd_swiglu_args *args)
 {
-    return launch(device, HD_CUDA_swiglu_backward, args->row_count, args);
+    return cuda_ops_experts_launch(device, HD_CUDA_swiglu_backward, args->row_count, args);
 }
 
 /* --- MXFP8 ------------------------------------------------------------------------------------ */
@@ -146,20 +147,21 @@ hd_status hd_cuda_quantise(struct hd_ops_device *device, const struct hd_quantis
     assert(args->columns % HD_ROW_BLOCK == 0);
     assert(args->columnwise.data == NULL || args->rows % HD_ROW_BLOCK == 0);
     if (args->rowwise.data != NULL) {
-        TRY(launch(device, HD_CUDA_quantise_rows, hd_cuda_blocks(count / 8, 256), args));
+        TRY(cuda_ops_experts_launch(device, HD_CUDA_quantise_rows, hd_cuda_blocks(count / 8, 256),
+                                    args));
     }
     if (args->columnwise.data == NULL) {
         return HD_OK;
     }
-    return launch(device, HD_CUDA_quantise_columns, hd_cuda_blocks(count / HD_ROW_BLOCK, 256),
-                  args);
+    return cuda_ops_experts_launch(device, HD_CUDA_quantise_columns,
+                                   hd_cuda_blocks(count / HD_ROW_BLOCK, 256), args);
 }
 
 hd_status hd_cuda_dequantise(struct hd_ops_device *device, const struct hd_quantise_args *args)
 {
     const uint64_t count = (uint64_t)args->rows * args->columns;
     assert(args->columns % HD_ROW_BLOCK == 0);
-    return launch(device, HD_CUDA_dequantise, hd_cuda_blocks(count, 256), args);
+    return cuda_ops_experts_launch(device, HD_CUDA_dequantise, hd_cuda_blocks(count, 256), args);
 }
 
 hd_status hd_cuda_image(struct hd_ops_device *device, const struct hd_image_args *args)

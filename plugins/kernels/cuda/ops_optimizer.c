@@ -6,7 +6,7 @@
 
 /* Enough blocks to fill any device, and no more: the rest of a long array is the same threads'
  * again. */
-static uint32_t blocks_of(uint64_t count, uint32_t most)
+static uint32_t cuda_blocks_of(uint64_t count, uint32_t most)
 {
     const uint32_t blocks = hd_cuda_blocks(count, 256 * 8);
     return blocks < most ? blocks : most;
@@ -15,7 +15,7 @@ static uint32_t blocks_of(uint64_t count, uint32_t most)
 hd_status hd_cuda_convert(struct hd_ops_device *device, const struct hd_optimizer_args *args)
 {
     return device->launch(device, HD_CUDA_convert,
-                          (struct hd_cuda_grid){blocks_of(args->count, 4096), 1, 1}, args);
+                          (struct hd_cuda_grid){cuda_blocks_of(args->count, 4096), 1, 1}, args);
 }
 
 hd_status hd_cuda_adamw(struct hd_ops_device *device, const struct hd_optimizer_args *args)
@@ -34,12 +34,12 @@ hd_status hd_cuda_adamw(struct hd_ops_device *device, const struct hd_optimizer_
                              .epsilon = (float)u->epsilon};
     adamw.op.update = NULL; /* the host's */
     return device->launch(device, HD_CUDA_adamw,
-                          (struct hd_cuda_grid){blocks_of(args->count, 4096), 1, 1}, &adamw);
+                          (struct hd_cuda_grid){cuda_blocks_of(args->count, 4096), 1, 1}, &adamw);
 }
 
 hd_status hd_cuda_square_sum(struct hd_ops_device *device, const struct hd_optimizer_args *args)
 {
-    const uint32_t blocks = blocks_of(args->count, HD_CUDA_PARTIALS);
+    const uint32_t blocks = cuda_blocks_of(args->count, HD_CUDA_PARTIALS);
     const struct hd_square_sum sum = {args->gradient, device->partials, args->squared, args->count,
                                       blocks};
     const hd_status status =

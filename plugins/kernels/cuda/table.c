@@ -27,39 +27,41 @@ void *hd_cuda_take(struct hd_cuda_arena *arena, uint64_t bytes)
     return part;
 }
 
-static uint64_t larger(uint64_t one, uint64_t other)
+static uint64_t cuda_table_larger(uint64_t one, uint64_t other)
 {
     return one > other ? one : other;
 }
 
-static uint64_t floats(uint64_t count)
+static uint64_t cuda_floats(uint64_t count)
 {
     return hd_cuda_part_bytes(count * sizeof(float));
 }
 
-static uint64_t head_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
+static uint64_t cuda_head_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
 {
     const uint64_t columns = spec->vocabulary < HD_HEAD_CHUNK ? spec->vocabulary : HD_HEAD_CHUNK;
-    return floats(tokens * columns) + hd_cuda_part_bytes(tokens * columns * sizeof(uint16_t)) +
-           larger(floats(tokens * spec->width), 3 * floats(tokens));
+    return cuda_floats(tokens * columns) + hd_cuda_part_bytes(tokens * columns * sizeof(uint16_t)) +
+           cuda_table_larger(cuda_floats(tokens * spec->width), 3 * cuda_floats(tokens));
 }
 
-static uint64_t router_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
+static uint64_t cuda_router_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
 {
     const uint64_t chunks = hd_cuda_blocks(tokens, HD_CUDA_ROUTER_CHUNK);
-    return floats(tokens * spec->experts) + floats(chunks * spec->experts * spec->width) +
+    return cuda_floats(tokens * spec->experts) + cuda_floats(chunks * spec->experts * spec->width) +
            hd_cuda_part_bytes(spec->experts * sizeof(double));
 }
 
 uint64_t hd_cuda_scratch_bytes(const struct hd_stage_spec *spec)
 {
     const uint64_t tokens = (uint64_t)spec->batch * spec->sequence;
-    uint64_t bytes = floats(hd_cuda_blocks(tokens, HD_CUDA_NORM_CHUNK) * (uint64_t)spec->width);
-    bytes = larger(bytes, floats(tokens * spec->heads));
-    bytes = larger(bytes, floats(tokens * spec->width)); /* a product's sum before it is rounded */
-    bytes = larger(bytes, router_bytes(spec, tokens));
-    bytes = larger(bytes, hd_cuda_mxfp8_bytes(spec));
-    return spec->has_head ? larger(bytes, head_bytes(spec, tokens)) : bytes;
+    uint64_t bytes =
+        cuda_floats(hd_cuda_blocks(tokens, HD_CUDA_NORM_CHUNK) * (uint64_t)spec->width);
+    bytes = cuda_table_larger(bytes, cuda_floats(tokens * spec->heads));
+    bytes = cuda_table_larger(
+        bytes, cuda_floats(tokens * spec->width)); /* a product's sum before it is rounded */
+    bytes = cuda_table_larger(bytes, cuda_router_bytes(spec, tokens));
+    bytes = cuda_table_larger(bytes, hd_cuda_mxfp8_bytes(spec));
+    return spec->has_head ? cuda_table_larger(bytes, cuda_head_bytes(spec, tokens)) : bytes;
 }
 
 const struct hd_ops hd_cuda_ops = {

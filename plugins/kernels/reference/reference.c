@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-static const struct hd_option options[] = {
+static const struct hd_option reference_options[] = {
     {.name = "float64",
      .initial = "off",
      .help = "compute precision f32 in float64, boundaries and masters too",
@@ -19,7 +19,7 @@ static const struct hd_option options[] = {
     HD_STAMP_OPTION,
 };
 
-static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t precision)
+static const struct hd_ops *reference_choose_ops(const struct hd_host *host, uint32_t precision)
 {
     if (precision == HD_PRECISION_BF16 || precision == HD_PRECISION_MXFP8) {
         return &reference_ops_bf16;
@@ -31,8 +31,8 @@ static const struct hd_ops *choose_ops(const struct hd_host *host, uint32_t prec
     return is_double ? &reference_ops_f64 : &reference_ops_f32;
 }
 
-static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
-                             struct hd_ops_device **out)
+static hd_status reference_open_device(const struct hd_host *host, uint32_t ordinal,
+                                       struct hd_device *device, struct hd_ops_device **out)
 {
     struct hd_ops_device *opened = host->alloc(host->context, sizeof *opened, 64, "reference");
     (void)ordinal;
@@ -52,32 +52,32 @@ static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struc
     return HD_OK;
 }
 
-static void close_device(struct hd_ops_device *device)
+static void reference_close_device(struct hd_ops_device *device)
 {
     if (device != NULL) {
         device->host->free(device->host->context, device);
     }
 }
 
-static void bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t bytes)
+static void reference_bind_scratch(struct hd_ops_device *device, void *scratch, uint64_t bytes)
 {
     device->scratch = scratch;
     device->scratch_bytes = bytes;
 }
 
 const struct hd_transformer_backend hd_transformer_backend = {
-    .ops = choose_ops,
+    .ops = reference_choose_ops,
     .stamp_option = 1,
-    .open = open_device,
-    .close = close_device,
-    .bind = bind_scratch,
+    .open = reference_open_device,
+    .close = reference_close_device,
+    .bind = reference_bind_scratch,
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_KERNEL),
     .capabilities = HD_KERNEL_RECOMPUTE | HD_KERNEL_MXFP8_EMULATED,
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof reference_options / sizeof reference_options[0],
+    .options = reference_options,
     .name = "reference",
     .summary = "the specification in plain C: bf16, mxfp8, f32, or float64 throughout",
     .vendor = "heddle",

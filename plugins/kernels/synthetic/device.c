@@ -20,9 +20,9 @@
 
 enum { SLICE_NS = 500000 };
 
-static char effective[CUDA_PATH_BYTES + 96];
+static char synthetic_effective[CUDA_PATH_BYTES + 96];
 
-static uint64_t now_of(const struct synthetic_device *device)
+static uint64_t synthetic_now_of(const struct synthetic_device *device)
 {
     return device->host->now_ns(device->host->context);
 }
@@ -58,7 +58,7 @@ void synthetic_account(const struct synthetic_device *device, int64_t bytes, con
     }
 }
 
-static void init_locks(struct synthetic_device *device)
+static void synthetic_init_locks(struct synthetic_device *device)
 {
     pthread_condattr_t attributes;
 
@@ -83,7 +83,7 @@ hd_status synthetic_device_open(struct hd_kernel *kernel, uint32_t ordinal, stru
         host->free(host->context, device);
         return refused;
     }
-    init_locks(device);
+    synthetic_init_locks(device);
     device->index = (int)(ordinal % (uint32_t)device->cuda.device_count);
     hd_status status =
         synthetic_settle(device, "cudaSetDevice", device->cuda.cudaSetDevice(device->index));
@@ -96,18 +96,19 @@ hd_status synthetic_device_open(struct hd_kernel *kernel, uint32_t ordinal, stru
         host->free(host->context, device);
         return status;
     }
-    snprintf(effective, sizeof effective, "synthetic: sleeps and fills patterns, cuda:%d%s by %s",
-             device->index, cuda_standin_text(&device->cuda), device->cuda.path);
+    snprintf(synthetic_effective, sizeof synthetic_effective,
+             "synthetic: sleeps and fills patterns, cuda:%d%s by %s", device->index,
+             cuda_standin_text(&device->cuda), device->cuda.path);
     device->is_pinned = out->memory == HD_MEMORY_HOST_PINNED;
     out->capabilities = HD_KERNEL_STREAM;
     out->alignment = DEVICE_ALIGNMENT;
     out->stream = device->stream;
-    out->effective = effective;
+    out->effective = synthetic_effective;
     kernel->device = device;
     return HD_OK;
 }
 
-static void free_region(struct hd_kernel *kernel, const struct synthetic_region *region)
+static void synthetic_free_region(struct hd_kernel *kernel, const struct synthetic_region *region)
 {
     struct synthetic_device *device = kernel->device;
 
@@ -137,7 +138,7 @@ void synthetic_close(struct hd_kernel *kernel)
     while (kernel->regions != NULL) {
         struct synthetic_region *region = kernel->regions;
         kernel->regions = region->next;
-        free_region(kernel, region);
+        synthetic_free_region(kernel, region);
         host->free(host->context, region);
     }
     if (device != NULL) {
@@ -158,7 +159,7 @@ void synthetic_abort(struct hd_kernel *kernel)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static hd_status take_memory(struct hd_kernel *kernel, struct synthetic_region *region)
+static hd_status synthetic_take_memory(struct hd_kernel *kernel, struct synthetic_region *region)
 {
     struct synthetic_device *device = kernel->device;
     const struct hd_host *host = kernel->host;
@@ -195,7 +196,7 @@ hd_status synthetic_allocate(struct hd_kernel *kernel, uint64_t bytes, const cha
     }
     region->bytes = bytes;
     region->tag = tag;
-    const hd_status status = take_memory(kernel, region);
+    const hd_status status = synthetic_take_memory(kernel, region);
     if (status != HD_OK) {
         host->free(host->context, region);
         return status;
@@ -231,14 +232,14 @@ hd_status synthetic_copy(struct hd_kernel *kernel, void *target, const void *sou
 
 /* --- marks ------------------------------------------------------------------------------------ */
 
-static void CUDART_CB pass_mark(void *argument)
+static void CUDART_CB synthetic_pass_mark(void *argument)
 {
     struct synthetic_device *device = argument;
 
     pthread_mutex_lock(&device->lock);
     device->passed_count++;
     device->marks[device->passed_count % HD_MARK_MAX] =
-        (struct passed_mark){now_of(device), atomic_load(&device->failed)};
+        (struct passed_mark){synthetic_now_of(device), atomic_load(&device->failed)};
     pthread_cond_broadcast(&device->passed);
     pthread_mutex_unlock(&device->lock);
 }
@@ -257,9 +258,9 @@ hd_status synthetic_mark(struct hd_kernel *kernel, uint64_t *mark)
     if (is_full) {
         return HD_BUSY;
     }
-    const hd_status status =
-        synthetic_settle(device, "cudaLaunchHostFunc",
-                         device->cuda.cudaLaunchHostFunc(device->stream, pass_mark, device));
+    const hd_status status = synthetic_settle(
+        device, "cudaLaunchHostFunc",
+        device->cuda.cudaLaunchHostFunc(device->stream, synthetic_pass_mark, device));
     if (status == HD_OK) {
         *mark = ++device->mark_count;
     }
@@ -275,10 +276,10 @@ hd_status synthetic_check_stream(const struct synthetic_device *device)
 }
 
 /* Until the mark is passed, or `until_ns`; for one slice at most. */
-static hd_status look(struct synthetic_device *device, uint64_t mark, uint64_t until_ns,
-                      uint64_t *passed_ns)
+static hd_status synthetic_look(struct synthetic_device *device, uint64_t mark, uint64_t until_ns,
+                                uint64_t *passed_ns)
 {
-    const uint64_t now_ns = now_of(device);
+    const uint64_t now_ns = synthetic_now_of(device);
     const uint64_t end_ns = now_ns + SLICE_NS < until_ns ? now_ns + SLICE_NS : until_ns;
     const struct timespec end = {(time_t)(end_ns / 1000000000u), (long)(end_ns % 1000000000u)};
     hd_status status = HD_IN_PROGRESS;
@@ -309,14 +310,15 @@ hd_status synthetic_reached(struct hd_kernel *kernel, uint64_t mark, uint64_t ti
         *passed_ns = kernel->host->now_ns(kernel->host->context);
         return HD_OK;
     }
-    const uint64_t until_ns = now_of(device) + timeout_ns;
+    const uint64_t until_ns = synthetic_now_of(device) + timeout_ns;
     do {
-        status =
-            atomic_load(&device->is_aborted) ? HD_ABORTED : look(device, mark, until_ns, passed_ns);
+        status = atomic_load(&device->is_aborted)
+                     ? HD_ABORTED
+                     : synthetic_look(device, mark, until_ns, passed_ns);
         if (status == HD_IN_PROGRESS && synthetic_check_stream(device) != HD_OK) {
             status = HD_DEVICE;
         }
-    } while (status == HD_IN_PROGRESS && now_of(device) < until_ns);
+    } while (status == HD_IN_PROGRESS && synthetic_now_of(device) < until_ns);
     return status;
 }
 

@@ -29,7 +29,7 @@ struct crossing {
 
 enum { CROSSING_MAX = 10 };
 
-static void *carve(uintptr_t *at, uint64_t bytes)
+static void *synthetic_carve(uintptr_t *at, uint64_t bytes)
 {
     const uintptr_t here = *at;
 
@@ -38,8 +38,8 @@ static void *carve(uintptr_t *at, uint64_t bytes)
 }
 
 /* Lays everything out from block on, and says how large it is. */
-static void lay_out(const struct hd_stage_spec *spec, uint64_t boundary_bytes, uint32_t has_model,
-                    struct synthetic_bounce *bounce)
+static void synthetic_lay_out(const struct hd_stage_spec *spec, uint64_t boundary_bytes,
+                              uint32_t has_model, struct synthetic_bounce *bounce)
 {
     const uint64_t count_bytes = (uint64_t)spec->batch * spec->sequence * sizeof(int32_t);
     const uint64_t blocks = has_model ? spec->block_count : 0;
@@ -50,19 +50,19 @@ static void lay_out(const struct hd_stage_spec *spec, uint64_t boundary_bytes, u
     bounce->target_bytes = spec->has_head && has_model ? count_bytes : 0;
     bounce->tensor_bytes = blocks * SYNTHETIC_TENSOR_VALUES * sizeof(float);
     bounce->square_bytes = blocks * sizeof(double);
-    bounce->input = carve(&at, boundary_bytes);
-    bounce->output_gradient = carve(&at, boundary_bytes);
-    bounce->output = carve(&at, boundary_bytes);
+    bounce->input = synthetic_carve(&at, boundary_bytes);
+    bounce->output_gradient = synthetic_carve(&at, boundary_bytes);
+    bounce->output = synthetic_carve(&at, boundary_bytes);
     for (uint32_t half = 0; half < HD_ACQUISITION_MAX; half++) {
-        bounce->payload[half] = carve(&at, sizeof(struct synthetic_payload));
+        bounce->payload[half] = synthetic_carve(&at, sizeof(struct synthetic_payload));
     }
-    bounce->tokens = carve(&at, bounce->token_bytes);
-    bounce->targets = carve(&at, bounce->target_bytes);
-    bounce->term = carve(&at, sizeof *bounce->term);
-    bounce->squares = carve(&at, bounce->square_bytes);
-    bounce->images.parameters = carve(&at, bounce->tensor_bytes);
-    bounce->images.moments = carve(&at, 2 * bounce->tensor_bytes);
-    bounce->images.gradients = carve(&at, bounce->tensor_bytes);
+    bounce->tokens = synthetic_carve(&at, bounce->token_bytes);
+    bounce->targets = synthetic_carve(&at, bounce->target_bytes);
+    bounce->term = synthetic_carve(&at, sizeof *bounce->term);
+    bounce->squares = synthetic_carve(&at, bounce->square_bytes);
+    bounce->images.parameters = synthetic_carve(&at, bounce->tensor_bytes);
+    bounce->images.moments = synthetic_carve(&at, 2 * bounce->tensor_bytes);
+    bounce->images.gradients = synthetic_carve(&at, bounce->tensor_bytes);
     bounce->block_bytes = at - (uintptr_t)bounce->block;
 }
 
@@ -71,7 +71,7 @@ uint64_t synthetic_device_stage_bytes(const struct hd_stage_spec *spec, uint64_t
 {
     struct synthetic_bounce bounce = {0};
 
-    lay_out(spec, boundary_bytes, has_model, &bounce);
+    synthetic_lay_out(spec, boundary_bytes, has_model, &bounce);
     return bounce.block_bytes;
 }
 
@@ -85,7 +85,7 @@ hd_status synthetic_device_stage_create(struct hd_stage *stage)
     if (bounce == NULL) {
         return synthetic_report(host, HD_NO_MEMORY, "no memory for a stage");
     }
-    lay_out(&stage->spec, boundary_bytes, stage->has_model, bounce);
+    synthetic_lay_out(&stage->spec, boundary_bytes, stage->has_model, bounce);
     const hd_status status = synthetic_settle(
         device, "cudaHostAlloc",
         device->cuda.cudaHostAlloc(&bounce->block, bounce->block_bytes, cudaHostAllocDefault));
@@ -93,7 +93,7 @@ hd_status synthetic_device_stage_create(struct hd_stage *stage)
         host->free(host->context, bounce);
         return status;
     }
-    lay_out(&stage->spec, boundary_bytes, stage->has_model, bounce);
+    synthetic_lay_out(&stage->spec, boundary_bytes, stage->has_model, bounce);
     synthetic_account(device, (int64_t)bounce->block_bytes, "synthetic");
     stage->bounce = bounce;
     stage->touch = bounce->images;
@@ -120,7 +120,7 @@ uint32_t synthetic_device_stage_destroy(struct hd_stage *stage)
 
 /* --- in the stream ---------------------------------------------------------------------------- */
 
-static hd_status perform(const struct order *order)
+static hd_status synthetic_perform(const struct order *order)
 {
     switch (order->kind) {
     case ORDER_NORMS:
@@ -134,7 +134,7 @@ static hd_status perform(const struct order *order)
     }
 }
 
-static void CUDART_CB run_order(void *argument)
+static void CUDART_CB synthetic_run_order(void *argument)
 {
     struct order *order = argument;
     int none = HD_OK;
@@ -142,7 +142,7 @@ static void CUDART_CB run_order(void *argument)
     /* The default slack of 50 us would be part of every stage; whose thread this is, nobody
        says. */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    const hd_status status = perform(order);
+    const hd_status status = synthetic_perform(order);
     if (status < 0) {
         atomic_compare_exchange_strong(&order->device->failed, &none, status);
     }
@@ -150,7 +150,7 @@ static void CUDART_CB run_order(void *argument)
 }
 
 /* The core is never so far ahead; whoever is waits here for the oldest to be over. */
-static hd_status await_room(struct synthetic_device *device)
+static hd_status synthetic_await_room(struct synthetic_device *device)
 {
     const struct timespec nap = {0, 100000};
     hd_status status = HD_OK;
@@ -162,7 +162,8 @@ static hd_status await_room(struct synthetic_device *device)
     return status;
 }
 
-static hd_status cross(struct synthetic_device *device, const struct crossing *rows, uint32_t out)
+static hd_status synthetic_cross(struct synthetic_device *device, const struct crossing *rows,
+                                 uint32_t out)
 {
     hd_status status = HD_OK;
 
@@ -180,34 +181,36 @@ static hd_status cross(struct synthetic_device *device, const struct crossing *r
     return status;
 }
 
-static hd_status enqueue(const struct order *order, const struct crossing *rows)
+static hd_status synthetic_enqueue(const struct order *order, const struct crossing *rows)
 {
     struct synthetic_device *device = order->device;
 
-    hd_status status = await_room(device);
+    hd_status status = synthetic_await_room(device);
     if (status == HD_OK) {
-        status = cross(device, rows, 0);
+        status = synthetic_cross(device, rows, 0);
     }
     if (status != HD_OK) {
         return status;
     }
     struct order *row = &device->orders[device->order_count % ORDER_MAX];
     *row = *order;
-    status = synthetic_settle(device, "cudaLaunchHostFunc",
-                              device->cuda.cudaLaunchHostFunc(device->stream, run_order, row));
+    status =
+        synthetic_settle(device, "cudaLaunchHostFunc",
+                         device->cuda.cudaLaunchHostFunc(device->stream, synthetic_run_order, row));
     device->order_count += status == HD_OK;
-    return status == HD_OK ? cross(device, rows, 1) : status;
+    return status == HD_OK ? synthetic_cross(device, rows, 1) : status;
 }
 
 /* --- what crosses ----------------------------------------------------------------------------- */
 
-static void *writable(const void *address)
+static void *synthetic_writable(const void *address)
 {
     return (void *)(uintptr_t)address; /* it goes in only */
 }
 
 /* The pass as the host function sees it. */
-static struct hd_pass bounced(const struct synthetic_bounce *bounce, const struct hd_pass *pass)
+static struct hd_pass synthetic_bounced(const struct synthetic_bounce *bounce,
+                                        const struct hd_pass *pass)
 {
     struct hd_pass copy = {.size = sizeof copy,
                            .microbatch = pass->microbatch,
@@ -236,10 +239,10 @@ hd_status synthetic_device_pass(struct hd_stage *stage, uint32_t kind, const str
     const uint32_t writes_payload = kind != HD_BACKWARD_WEIGHT;
     const uint64_t seen = stage->is_checked ? b->boundary_bytes : sizeof(uint64_t);
     const struct crossing rows[CROSSING_MAX] = {
-        {b->input, writable(pass->input), seen, 1, 0},
-        {b->output_gradient, writable(pass->output_gradient), seen, 1, 0},
-        {b->tokens, writable(pass->tokens), b->token_bytes, 1, 0},
-        {b->targets, writable(pass->targets), b->target_bytes, 1, 0},
+        {b->input, synthetic_writable(pass->input), seen, 1, 0},
+        {b->output_gradient, synthetic_writable(pass->output_gradient), seen, 1, 0},
+        {b->tokens, synthetic_writable(pass->tokens), b->token_bytes, 1, 0},
+        {b->targets, synthetic_writable(pass->targets), b->target_bytes, 1, 0},
         {b->payload[0], pass->payload[0], sizeof(struct synthetic_payload), !is_forward,
          writes_payload},
         {b->payload[1], pass->payload[1], sizeof(struct synthetic_payload), !is_forward,
@@ -249,10 +252,12 @@ hd_status synthetic_device_pass(struct hd_stage *stage, uint32_t kind, const str
         {b->images.parameters, stage->memory.parameters, b->tensor_bytes, has_model, 0},
         {b->images.gradients, stage->memory.gradients, b->tensor_bytes, adds, adds},
     };
-    const struct order order = {
-        .device = stage->kernel->device, .stage = stage, .kind = kind, .pass = bounced(b, pass)};
+    const struct order order = {.device = stage->kernel->device,
+                                .stage = stage,
+                                .kind = kind,
+                                .pass = synthetic_bounced(b, pass)};
 
-    return enqueue(&order, rows);
+    return synthetic_enqueue(&order, rows);
 }
 
 hd_status synthetic_device_norms(struct hd_stage *stage, double *squared)
@@ -265,7 +270,7 @@ hd_status synthetic_device_norms(struct hd_stage *stage, double *squared)
     const struct order order = {
         .device = stage->kernel->device, .stage = stage, .kind = ORDER_NORMS};
 
-    return enqueue(&order, rows);
+    return synthetic_enqueue(&order, rows);
 }
 
 hd_status synthetic_device_update(struct hd_stage *stage, const struct hd_update *update)
@@ -279,7 +284,7 @@ hd_status synthetic_device_update(struct hd_stage *stage, const struct hd_update
     const struct order order = {
         .device = stage->kernel->device, .stage = stage, .kind = ORDER_UPDATE, .update = *update};
 
-    return enqueue(&order, rows);
+    return synthetic_enqueue(&order, rows);
 }
 
 hd_status synthetic_device_values(struct hd_stage *stage, float *values, void *host, uint32_t into)

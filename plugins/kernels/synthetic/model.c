@@ -28,7 +28,7 @@ uint64_t synthetic_mix(uint64_t a, uint64_t b)
 }
 
 /* In [0, 1). */
-static double unit_of(uint64_t word)
+static double synthetic_unit_of(uint64_t word)
 {
     return (double)(word >> 11) * UNIT;
 }
@@ -46,7 +46,8 @@ uint64_t synthetic_model_forward(const struct hd_stage *stage, uint64_t word, ui
     return word;
 }
 
-static uint64_t head_word(const struct hd_stage *stage, const struct hd_pass *pass, uint64_t word)
+static uint64_t synthetic_head_word(const struct hd_stage *stage, const struct hd_pass *pass,
+                                    uint64_t word)
 {
     const uint64_t count = (uint64_t)stage->spec.batch * stage->spec.sequence;
 
@@ -59,14 +60,14 @@ static uint64_t head_word(const struct hd_stage *stage, const struct hd_pass *pa
 double synthetic_model_term(const struct hd_stage *stage, const struct hd_pass *pass, uint64_t word)
 {
     const double count = (double)stage->spec.batch * stage->spec.sequence;
-    return unit_of(head_word(stage, pass, word)) * count * pass->label_scale;
+    return synthetic_unit_of(synthetic_head_word(stage, pass, word)) * count * pass->label_scale;
 }
 
 uint64_t synthetic_model_first_gradient(const struct hd_stage *stage, const struct hd_pass *pass,
                                         uint64_t input_word)
 {
     const uint64_t word = synthetic_model_forward(stage, input_word, stage->spec.block_count);
-    return synthetic_mix(head_word(stage, pass, word), 1);
+    return synthetic_mix(synthetic_head_word(stage, pass, word), 1);
 }
 
 uint64_t synthetic_model_backward(const struct hd_stage *stage, uint64_t input_word,
@@ -77,8 +78,9 @@ uint64_t synthetic_model_backward(const struct hd_stage *stage, uint64_t input_w
         gradient = synthetic_mix(synthetic_mix(stage->spec.first_block + block, gradient), word);
         for (uint32_t i = 0; gradients != NULL && i < VALUES; i++) {
             /* A tensor that is not finite must show (K8), and patterns alone would hide it. */
-            gradients[block * VALUES + i] += (float)(unit_of(synthetic_mix(gradient, i)) - 0.5) +
-                                             0 * stage->touch.parameters[block * VALUES + i];
+            gradients[block * VALUES + i] +=
+                (float)(synthetic_unit_of(synthetic_mix(gradient, i)) - 0.5) +
+                0 * stage->touch.parameters[block * VALUES + i];
         }
     }
     return gradient;

@@ -12,12 +12,12 @@
 #define DURATION_NS_MAX 1000000000000000000u /* 30 years: a longer pass lasts no longer */
 #define SLICE_NS        500000u
 
-static uint64_t derived(uint64_t first, uint64_t index)
+static uint64_t synthetic_derived(uint64_t first, uint64_t index)
 {
     return index == 0 ? first : synthetic_mix(first, index);
 }
 
-static uint64_t now_ns(const struct hd_stage *stage)
+static uint64_t synthetic_now_ns(const struct hd_stage *stage)
 {
     return stage->host->now_ns(stage->host->context);
 }
@@ -26,12 +26,12 @@ static uint64_t now_ns(const struct hd_stage *stage)
  * Sleeps until the pass has lasted `duration_us` since it began; what it did meanwhile counts.  On
  * a device an abort must end it: it then looks each half of a millisecond.
  */
-static void last(const struct hd_stage *stage, uint64_t begin_ns, double duration_us)
+static void synthetic_last(const struct hd_stage *stage, uint64_t begin_ns, double duration_us)
 {
     const double duration_ns = duration_us * 1e3;
     const uint64_t end_ns =
         begin_ns + (duration_ns < DURATION_NS_MAX ? (uint64_t)duration_ns : DURATION_NS_MAX);
-    uint64_t until_ns = duration_us > 0 ? now_ns(stage) : end_ns;
+    uint64_t until_ns = duration_us > 0 ? synthetic_now_ns(stage) : end_ns;
 
     while (until_ns < end_ns && !(stage->is_aborted != NULL && atomic_load(stage->is_aborted))) {
         const uint64_t slice_ns = stage->is_aborted != NULL ? SLICE_NS : DURATION_NS_MAX;
@@ -43,8 +43,8 @@ static void last(const struct hd_stage *stage, uint64_t begin_ns, double duratio
     }
 }
 
-static hd_status complain(const struct hd_stage *stage, uint32_t microbatch, const char *what,
-                          uint64_t index)
+static hd_status synthetic_complain(const struct hd_stage *stage, uint32_t microbatch,
+                                    const char *what, uint64_t index)
 {
     char text[192];
     const struct hd_error error = {
@@ -60,30 +60,30 @@ static hd_status complain(const struct hd_stage *stage, uint32_t microbatch, con
     return stage->host->fail(stage->host->context, &error);
 }
 
-static void write_words(const struct hd_stage *stage, void *target, uint64_t first)
+static void synthetic_write_words(const struct hd_stage *stage, void *target, uint64_t first)
 {
     uint64_t *words = target;
 
     for (uint64_t i = 0; stage->is_checked && target != NULL && i < stage->boundary_words; i++) {
-        words[i] = derived(first, i);
+        words[i] = synthetic_derived(first, i);
     }
 }
 
-static hd_status check_words(const struct hd_stage *stage, const struct hd_pass *pass,
-                             const void *source, const char *what)
+static hd_status synthetic_check_words(const struct hd_stage *stage, const struct hd_pass *pass,
+                                       const void *source, const char *what)
 {
     const uint64_t *words = source;
 
     for (uint64_t i = 1; stage->is_checked && source != NULL && i < stage->boundary_words; i++) {
-        if (words[i] != derived(words[0], i)) {
-            return complain(stage, pass->microbatch, what, i);
+        if (words[i] != synthetic_derived(words[0], i)) {
+            return synthetic_complain(stage, pass->microbatch, what, i);
         }
     }
     return HD_OK;
 }
 
 /* Word 0 of what the stage reads: the boundary's, or one made of the tokens. */
-static uint64_t input_word(const struct hd_stage *stage, const struct hd_pass *pass)
+static uint64_t synthetic_input_word(const struct hd_stage *stage, const struct hd_pass *pass)
 {
     uint64_t word = 0;
 
@@ -98,7 +98,8 @@ static uint64_t input_word(const struct hd_stage *stage, const struct hd_pass *p
     return word;
 }
 
-static uint64_t output_word(const struct hd_stage *stage, const struct hd_pass *pass, uint64_t word)
+static uint64_t synthetic_output_word(const struct hd_stage *stage, const struct hd_pass *pass,
+                                      uint64_t word)
 {
     if (!stage->has_model) {
         return synthetic_mix(stage->spec.stage, word);
@@ -110,45 +111,48 @@ static uint64_t output_word(const struct hd_stage *stage, const struct hd_pass *
     return output;
 }
 
-static hd_status forward(const struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_forward(const struct hd_stage *stage, const struct hd_pass *pass)
 {
-    const uint64_t begin_ns = now_ns(stage);
-    const uint64_t word = input_word(stage, pass);
+    const uint64_t begin_ns = synthetic_now_ns(stage);
+    const uint64_t word = synthetic_input_word(stage, pass);
 
-    const hd_status status = check_words(stage, pass, pass->input, "the activation is not whole");
+    const hd_status status =
+        synthetic_check_words(stage, pass, pass->input, "the activation is not whole");
     for (uint32_t half = 0; half < HD_ACQUISITION_MAX && pass->payload[half] != NULL; half++) {
         struct synthetic_payload *payload = pass->payload[half];
         *payload = (struct synthetic_payload){STAMP_MAGIC, pass->generation, word, 0};
     }
-    write_words(stage, pass->output, output_word(stage, pass, word));
-    last(stage, begin_ns, stage->spec.forward_us);
+    synthetic_write_words(stage, pass->output, synthetic_output_word(stage, pass, word));
+    synthetic_last(stage, begin_ns, stage->spec.forward_us);
     return status;
 }
 
 /* The stamp of this lease, and an input that is still what the forward read. */
-static hd_status check_half(const struct hd_stage *stage, const struct hd_pass *pass,
-                            const struct synthetic_payload *payload)
+static hd_status synthetic_check_half(const struct hd_stage *stage, const struct hd_pass *pass,
+                                      const struct synthetic_payload *payload)
 {
     if (payload->magic != STAMP_MAGIC || payload->generation != pass->generation) {
-        return complain(stage, pass->microbatch, "the payload belongs to another lease",
-                        payload->generation);
+        return synthetic_complain(stage, pass->microbatch, "the payload belongs to another lease",
+                                  payload->generation);
     }
-    if (stage->is_checked && payload->input_word != input_word(stage, pass)) {
-        return complain(stage, pass->microbatch, "the activation changed before its backward", 0);
+    if (stage->is_checked && payload->input_word != synthetic_input_word(stage, pass)) {
+        return synthetic_complain(stage, pass->microbatch,
+                                  "the activation changed before its backward", 0);
     }
     return HD_OK;
 }
 
-static hd_status check_payload(const struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_check_payload(const struct hd_stage *stage, const struct hd_pass *pass)
 {
-    hd_status status = check_half(stage, pass, pass->payload[0]);
+    hd_status status = synthetic_check_half(stage, pass, pass->payload[0]);
     if (status == HD_OK && pass->payload[1] != NULL) {
-        status = check_half(stage, pass, pass->payload[1]);
+        status = synthetic_check_half(stage, pass, pass->payload[1]);
     }
     return status;
 }
 
-static uint64_t gradient_word(const struct hd_stage *stage, const struct synthetic_payload *payload)
+static uint64_t synthetic_gradient_word(const struct hd_stage *stage,
+                                        const struct synthetic_payload *payload)
 {
     if (!stage->has_model) {
         return synthetic_mix(synthetic_mix(stage->spec.stage, payload->gradient_word),
@@ -158,7 +162,7 @@ static uint64_t gradient_word(const struct hd_stage *stage, const struct synthet
 }
 
 /* What W adds, from what I left in the payload. */
-static void add_gradients(const struct hd_stage *stage, const struct hd_pass *pass)
+static void synthetic_add_gradients(const struct hd_stage *stage, const struct hd_pass *pass)
 {
     const struct synthetic_payload *payload = pass->payload[0];
 
@@ -168,15 +172,16 @@ static void add_gradients(const struct hd_stage *stage, const struct hd_pass *pa
     }
 }
 
-static hd_status backward_input(const struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_backward_input(const struct hd_stage *stage, const struct hd_pass *pass)
 {
-    const uint64_t begin_ns = now_ns(stage);
+    const uint64_t begin_ns = synthetic_now_ns(stage);
     struct synthetic_payload *payload = pass->payload[0];
     uint64_t gradient = 0;
 
-    hd_status status = check_payload(stage, pass);
+    hd_status status = synthetic_check_payload(stage, pass);
     if (status == HD_OK) {
-        status = check_words(stage, pass, pass->output_gradient, "the gradient is not whole");
+        status =
+            synthetic_check_words(stage, pass, pass->output_gradient, "the gradient is not whole");
     }
     if (pass->output_gradient != NULL) {
         memcpy(&gradient, pass->output_gradient, sizeof gradient);
@@ -185,34 +190,34 @@ static hd_status backward_input(const struct hd_stage *stage, const struct hd_pa
         gradient = synthetic_model_first_gradient(stage, pass, payload->input_word);
     }
     payload->gradient_word = gradient;
-    write_words(stage, pass->input_gradient, gradient_word(stage, payload));
-    last(stage, begin_ns, stage->spec.input_gradient_us);
+    synthetic_write_words(stage, pass->input_gradient, synthetic_gradient_word(stage, payload));
+    synthetic_last(stage, begin_ns, stage->spec.input_gradient_us);
     return status;
 }
 
-static hd_status backward_weight(const struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_backward_weight(const struct hd_stage *stage, const struct hd_pass *pass)
 {
-    const uint64_t begin_ns = now_ns(stage);
-    const hd_status status = check_payload(stage, pass);
+    const uint64_t begin_ns = synthetic_now_ns(stage);
+    const hd_status status = synthetic_check_payload(stage, pass);
 
     if (status == HD_OK) {
-        add_gradients(stage, pass);
+        synthetic_add_gradients(stage, pass);
     }
-    last(stage, begin_ns, stage->spec.weight_gradient_us);
+    synthetic_last(stage, begin_ns, stage->spec.weight_gradient_us);
     return status;
 }
 
-static hd_status backward(const struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_backward(const struct hd_stage *stage, const struct hd_pass *pass)
 {
-    const uint64_t begin_ns = now_ns(stage);
+    const uint64_t begin_ns = synthetic_now_ns(stage);
     struct hd_stage instant = *stage;
 
     instant.spec.input_gradient_us = 0;
-    const hd_status status = backward_input(&instant, pass);
+    const hd_status status = synthetic_backward_input(&instant, pass);
     if (status == HD_OK) {
-        add_gradients(stage, pass);
+        synthetic_add_gradients(stage, pass);
     }
-    last(stage, begin_ns, stage->spec.backward_us);
+    synthetic_last(stage, begin_ns, stage->spec.backward_us);
     return status;
 }
 
@@ -220,12 +225,12 @@ hd_status synthetic_pass(const struct hd_stage *stage, uint32_t kind, const stru
 {
     switch (kind) {
     case HD_FORWARD:
-        return forward(stage, pass);
+        return synthetic_forward(stage, pass);
     case HD_BACKWARD:
-        return backward(stage, pass);
+        return synthetic_backward(stage, pass);
     case HD_BACKWARD_INPUT:
-        return backward_input(stage, pass);
+        return synthetic_backward_input(stage, pass);
     default:
-        return backward_weight(stage, pass);
+        return synthetic_backward_weight(stage, pass);
     }
 }

@@ -34,7 +34,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-static hd_status run(struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
+static hd_status synthetic_run(struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
 {
 #ifdef SYNTHETIC_HAS_CUDA
     if (stage->kernel->device != NULL) {
@@ -44,36 +44,38 @@ static hd_status run(struct hd_stage *stage, uint32_t kind, const struct hd_pass
     return synthetic_pass(stage, kind, pass);
 }
 
-static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_synthetic_forward(struct hd_stage *stage, const struct hd_pass *pass)
 {
-    return run(stage, HD_FORWARD, pass);
+    return synthetic_run(stage, HD_FORWARD, pass);
 }
 
-static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_synthetic_backward(struct hd_stage *stage, const struct hd_pass *pass)
 {
-    return run(stage, HD_BACKWARD, pass);
+    return synthetic_run(stage, HD_BACKWARD, pass);
 }
 
-static hd_status backward_input(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_synthetic_backward_input(struct hd_stage *stage,
+                                                    const struct hd_pass *pass)
 {
-    return run(stage, HD_BACKWARD_INPUT, pass);
+    return synthetic_run(stage, HD_BACKWARD_INPUT, pass);
 }
 
-static hd_status backward_weight(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_synthetic_backward_weight(struct hd_stage *stage,
+                                                     const struct hd_pass *pass)
 {
-    return run(stage, HD_BACKWARD_WEIGHT, pass);
+    return synthetic_run(stage, HD_BACKWARD_WEIGHT, pass);
 }
 
 enum { TENSOR_BYTES = SYNTHETIC_TENSOR_VALUES * sizeof(float) };
 
-static uint32_t has_model(const struct hd_host *host)
+static uint32_t synthetic_has_model(const struct hd_host *host)
 {
     return host->option_count > OPTION_MODEL && host->options[OPTION_MODEL].integer != 0;
 }
 
 #ifdef SYNTHETIC_HAS_CUDA
 /* enum hd_memory. */
-static uint32_t memory_of(const struct hd_host *host)
+static uint32_t synthetic_memory_of(const struct hd_host *host)
 {
     const char *name =
         host->option_count > OPTION_MEMORY ? host->options[OPTION_MEMORY].text : "host";
@@ -83,7 +85,8 @@ static uint32_t memory_of(const struct hd_host *host)
 }
 #endif
 
-static uint64_t boundary_bytes_of(const struct hd_host *host, const struct hd_stage_spec *spec)
+static uint64_t synthetic_boundary_bytes_of(const struct hd_host *host,
+                                            const struct hd_stage_spec *spec)
 {
     const int64_t asked = host->option_count > OPTION_BOUNDARY_BYTES
                               ? host->options[OPTION_BOUNDARY_BYTES].integer
@@ -93,19 +96,19 @@ static uint64_t boundary_bytes_of(const struct hd_host *host, const struct hd_st
     return (bytes + 7) / 8 * 8;
 }
 
-static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_spec *spec,
-                             struct hd_stage_needs *needs)
+static hd_status synthetic_stage_needs(const struct hd_host *host, const struct hd_stage_spec *spec,
+                                       struct hd_stage_needs *needs)
 {
     struct hd_stage_needs own = {
         .size = sizeof own,
         .boundary_dtype = HD_BF16,
-        .boundary_bytes = boundary_bytes_of(host, spec),
+        .boundary_bytes = synthetic_boundary_bytes_of(host, spec),
         .payload_bytes = sizeof(struct synthetic_payload),
         .acquisitions = spec->half_batches > 1 ? HD_ACQUISITION_MAX : 1,
     };
     const uint32_t room = needs->size;
 
-    if (has_model(host)) {
+    if (synthetic_has_model(host)) {
         own.tensor_count = spec->block_count;
         own.term_count = spec->has_head ? 1 : 0;
         own.parameter_bytes = (uint64_t)spec->block_count * TENSOR_BYTES;
@@ -113,17 +116,18 @@ static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_s
         own.gradient_bytes[HD_DENSE] = own.parameter_bytes;
     }
 #ifdef SYNTHETIC_HAS_CUDA
-    own.memory = memory_of(host);
+    own.memory = synthetic_memory_of(host);
     if (own.memory != HD_MEMORY_HOST) {
-        own.private_bytes = synthetic_device_stage_bytes(spec, own.boundary_bytes, has_model(host));
+        own.private_bytes =
+            synthetic_device_stage_bytes(spec, own.boundary_bytes, synthetic_has_model(host));
     }
 #endif
     memcpy(needs, &own, room < own.size ? room : own.size);
     return HD_OK;
 }
 
-static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_spec *spec,
-                              const struct hd_stage_memory *memory, struct hd_stage **out)
+static hd_status synthetic_stage_create(struct hd_kernel *kernel, const struct hd_stage_spec *spec,
+                                        const struct hd_stage_memory *memory, struct hd_stage **out)
 {
     const struct hd_host *host = kernel->host;
     struct hd_stage *stage = host->alloc(host->context, sizeof *stage, 64, "synthetic");
@@ -134,9 +138,9 @@ static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_sp
     memcpy(&stage->spec, spec, spec->size < sizeof *spec ? spec->size : sizeof *spec);
     stage->host = host;
     stage->kernel = kernel;
-    stage->boundary_words = boundary_bytes_of(host, spec) / 8;
+    stage->boundary_words = synthetic_boundary_bytes_of(host, spec) / 8;
     stage->is_checked = host->options[OPTION_CHECK].integer != 0;
-    stage->has_model = has_model(host);
+    stage->has_model = synthetic_has_model(host);
     stage->memory = (struct synthetic_memory){memory->parameters, memory->optimizer,
                                               memory->gradients[HD_DENSE]};
     stage->touch = stage->memory;
@@ -151,7 +155,7 @@ static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_sp
     return HD_OK;
 }
 
-static void stage_destroy(struct hd_stage *stage)
+static void synthetic_stage_destroy(struct hd_stage *stage)
 {
     uint32_t may_free = stage != NULL;
 
@@ -163,13 +167,13 @@ static void stage_destroy(struct hd_stage *stage)
     }
 }
 
-static hd_status tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
+static hd_status synthetic_tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
 {
     return synthetic_model_tensor(stage, index, out);
 }
 
-static hd_status tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy, uint32_t into,
-                             void *host)
+static hd_status synthetic_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy,
+                                       uint32_t into, void *host)
 {
     float *values = stage->has_model && index < stage->spec.block_count
                         ? synthetic_model_copy(&stage->memory, stage->spec.block_count, index, copy)
@@ -187,7 +191,7 @@ static hd_status tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t co
     return HD_OK;
 }
 
-static hd_status norms(struct hd_stage *stage, double *squared)
+static hd_status synthetic_norms(struct hd_stage *stage, double *squared)
 {
     if (!stage->has_model) {
         return HD_OK;
@@ -201,7 +205,7 @@ static hd_status norms(struct hd_stage *stage, double *squared)
     return HD_OK;
 }
 
-static hd_status update(struct hd_stage *stage, const struct hd_update *parameters)
+static hd_status synthetic_update(struct hd_stage *stage, const struct hd_update *parameters)
 {
     if (!stage->has_model) {
         return HD_OK;
@@ -215,8 +219,8 @@ static hd_status update(struct hd_stage *stage, const struct hd_update *paramete
     return HD_OK;
 }
 
-static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
-                             struct hd_kernel **out)
+static hd_status synthetic_open_kernel(const struct hd_host *host, uint32_t ordinal,
+                                       struct hd_device *device, struct hd_kernel **out)
 {
     struct hd_kernel *kernel = host->alloc(host->context, sizeof *kernel, 64, "synthetic");
     struct hd_device own = {
@@ -232,13 +236,14 @@ static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struc
     }
     kernel->host = host;
 #ifdef SYNTHETIC_HAS_CUDA
-    own.memory = memory_of(host);
+    own.memory = synthetic_memory_of(host);
 #endif
     /* The default slack of 50 us would be part of every stage. */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 #ifdef SYNTHETIC_HAS_CUDA
-    const hd_status status =
-        memory_of(host) != HD_MEMORY_HOST ? synthetic_device_open(kernel, ordinal, &own) : HD_OK;
+    const hd_status status = synthetic_memory_of(host) != HD_MEMORY_HOST
+                                 ? synthetic_device_open(kernel, ordinal, &own)
+                                 : HD_OK;
     if (status != HD_OK) {
         host->free(host->context, kernel);
         return status;
@@ -249,7 +254,7 @@ static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struc
     return HD_OK;
 }
 
-static void close_kernel(struct hd_kernel *kernel)
+static void synthetic_close_kernel(struct hd_kernel *kernel)
 {
     if (kernel != NULL) {
 #ifdef SYNTHETIC_HAS_CUDA
@@ -259,10 +264,10 @@ static void close_kernel(struct hd_kernel *kernel)
     }
 }
 
-static const struct hd_kernel_ops ops = {
-    .size = sizeof ops,
-    .open = open_kernel,
-    .close = close_kernel,
+static const struct hd_kernel_ops synthetic_ops = {
+    .size = sizeof synthetic_ops,
+    .open = synthetic_open_kernel,
+    .close = synthetic_close_kernel,
 #ifdef SYNTHETIC_HAS_CUDA
     .abort = synthetic_abort,
     .allocate = synthetic_allocate,
@@ -270,20 +275,20 @@ static const struct hd_kernel_ops ops = {
     .mark = synthetic_mark,
     .reached = synthetic_reached,
 #endif
-    .stage_needs = stage_needs,
-    .stage_create = stage_create,
-    .stage_destroy = stage_destroy,
-    .tensor = tensor,
-    .tensor_copy = tensor_copy,
-    .forward = forward,
-    .backward = backward,
-    .backward_input = backward_input,
-    .backward_weight = backward_weight,
-    .norms = norms,
-    .update = update,
+    .stage_needs = synthetic_stage_needs,
+    .stage_create = synthetic_stage_create,
+    .stage_destroy = synthetic_stage_destroy,
+    .tensor = synthetic_tensor,
+    .tensor_copy = synthetic_tensor_copy,
+    .forward = synthetic_synthetic_forward,
+    .backward = synthetic_synthetic_backward,
+    .backward_input = synthetic_synthetic_backward_input,
+    .backward_weight = synthetic_synthetic_backward_weight,
+    .norms = synthetic_norms,
+    .update = synthetic_update,
 };
 
-static const struct hd_option options[] = {
+static const struct hd_option synthetic_options[] = {
     {"check", "on", NULL, "check every message's pattern and every payload's stamp", HD_OPTION_FLAG,
      0},
     {"boundary_bytes", "0", "0..1073741824", "bytes of a message; 0: as the model would send",
@@ -300,8 +305,8 @@ static const struct hd_option options[] = {
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_KERNEL),
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof synthetic_options / sizeof synthetic_options[0],
+    .options = synthetic_options,
 #ifdef SYNTHETIC_HAS_CUDA
     .capabilities = HD_KERNEL_STREAM,
 #endif
@@ -311,5 +316,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .version = "0.1.0",
     .licence = "Apache-2.0",
     .source = "report, section 6.5: what a schedule costs without its kernels",
-    .ops = &ops,
+    .ops = &synthetic_ops,
 };

@@ -27,7 +27,8 @@ void *hd_head_at(const struct hd_stage *stage, const struct hd_pass *pass, enum 
     return (char *)stage->memory.scratch + stage->layout.line[stand_in[line]];
 }
 
-static uint64_t block_shift(const struct hd_weight_place *place, uint32_t block, uint64_t stride)
+static uint64_t transformer_block_shift(const struct hd_weight_place *place, uint32_t block,
+                                        uint64_t stride)
 {
     return place->in_block ? block * stride : 0;
 }
@@ -37,7 +38,7 @@ void *hd_master_at(const struct hd_stage *stage, enum hd_weight weight, uint32_t
     const struct hd_weight_place *place = &stage->layout.weights[weight];
     assert(block < stage->spec.block_count);
     return (char *)stage->memory.parameters + place->master +
-           block_shift(place, block, stage->layout.parameter_stride);
+           transformer_block_shift(place, block, stage->layout.parameter_stride);
 }
 
 void *hd_copy_at(const struct hd_stage *stage, enum hd_weight weight, uint32_t block)
@@ -50,7 +51,7 @@ void *hd_gradient_at(const struct hd_stage *stage, enum hd_weight weight, uint32
 {
     const struct hd_weight_place *place = &stage->layout.weights[weight];
     return (char *)stage->memory.gradients[place->group] + place->gradient +
-           block_shift(place, block, stage->layout.gradient_stride[place->group]);
+           transformer_block_shift(place, block, stage->layout.gradient_stride[place->group]);
 }
 
 struct hd_frame hd_frame_at(const struct hd_stage *stage, const struct hd_pass *pass,
@@ -67,7 +68,8 @@ struct hd_frame hd_frame_at(const struct hd_stage *stage, const struct hd_pass *
     return frame;
 }
 
-static struct hd_matrix matrix(const void *data, uint32_t dtype, uint64_t rows, uint64_t columns)
+static struct hd_matrix transformer_matrix(const void *data, uint32_t dtype, uint64_t rows,
+                                           uint64_t columns)
 {
     assert(rows <= UINT32_MAX && columns <= UINT32_MAX);
     return (struct hd_matrix){
@@ -77,13 +79,13 @@ static struct hd_matrix matrix(const void *data, uint32_t dtype, uint64_t rows, 
 struct hd_matrix hd_activation(const struct hd_stage *stage, const void *data, uint64_t rows,
                                uint64_t columns)
 {
-    return matrix(data, stage->ops->activation, rows, columns);
+    return transformer_matrix(data, stage->ops->activation, rows, columns);
 }
 
 struct hd_matrix hd_statistic(const struct hd_stage *stage, const void *data, uint64_t rows,
                               uint64_t columns)
 {
-    return matrix(data, stage->ops->statistic, rows, columns);
+    return transformer_matrix(data, stage->ops->statistic, rows, columns);
 }
 
 struct hd_matrix hd_weight_matrix(const struct hd_frame *frame, enum hd_weight weight)

@@ -22,8 +22,9 @@
     } while (0)
 
 /* The weight gradient of y = x W^T: W += dy^T x. */
-static hd_status add_weight_gradient(const struct hd_frame *frame, enum hd_weight weight,
-                                     const void *dy, const void *x)
+static hd_status transformer_add_weight_gradient(const struct hd_frame *frame,
+                                                 enum hd_weight weight, const void *dy,
+                                                 const void *x)
 {
     const struct hd_stage *stage = frame->stage;
     const struct hd_weight_place *place = &stage->layout.weights[weight];
@@ -35,8 +36,8 @@ static hd_status add_weight_gradient(const struct hd_frame *frame, enum hd_weigh
     return stage->ops->gemm(stage->kernel->device, &args);
 }
 
-static hd_status norm_backward(const struct hd_frame *frame, enum hd_weight weight,
-                               struct hd_norm_args args)
+static hd_status transformer_norm_backward(const struct hd_frame *frame, enum hd_weight weight,
+                                           struct hd_norm_args args)
 {
     const struct hd_stage *stage = frame->stage;
     args.weight = hd_master_at(stage, weight, frame->block);
@@ -67,13 +68,13 @@ static hd_status backward_head(const struct hd_frame *frame)
                                       .label_scale = pass->label_scale};
     TRY(hd_norm_rows(frame, HD_WEIGHT_NORM, x, xn, rstd));
     TRY(stage->ops->head_loss_backward(stage->kernel->device, &head));
-    return norm_backward(
+    return transformer_norm_backward(
         frame, HD_WEIGHT_NORM,
         (struct hd_norm_args){.x = x, .rstd = rstd, .dy = dxn, .dx = hd_work_at(stage, HD_WORK_G)});
 }
 
 /* Step 2, first half: g -> [dz], and where experts are quantised its image down the rows. */
-static hd_status permute_gradient(const struct hd_frame *frame, const void *g)
+static hd_status transformer_permute_gradient(const struct hd_frame *frame, const void *g)
 {
     const struct hd_stage *stage = frame->stage;
     struct hd_rows_args permute = hd_rows_of(frame);
@@ -94,13 +95,13 @@ static hd_status permute_gradient(const struct hd_frame *frame, const void *g)
 }
 
 /* Step 2: g, permuted where there are experts -> [e]. */
-static hd_status open_down(const struct hd_frame *frame, const void *g)
+static hd_status transformer_open_down(const struct hd_frame *frame, const void *g)
 {
     const struct hd_stage *stage = frame->stage;
     const uint64_t rows = stage->layout.row_max;
     const void *dz = g;
     if (stage->spec.experts) {
-        TRY(permute_gradient(frame, g));
+        TRY(transformer_permute_gradient(frame, g));
         dz = hd_work_at(stage, HD_WORK_WIDE);
     }
     struct hd_gemm_args args = {
@@ -112,7 +113,7 @@ static hd_status open_down(const struct hd_frame *frame, const void *g)
 }
 
 /* Step 3: [e] -> [dgates], [dgate_up], [weighted]. */
-static hd_status through_swiglu(const struct hd_frame *frame)
+static hd_status transformer_through_swiglu(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
     struct hd_swiglu_args swiglu = hd_swiglu_of(frame);
@@ -124,7 +125,7 @@ static hd_status through_swiglu(const struct hd_frame *frame)
 }
 
 /* MXFP8, before step 4: [weighted] down its rows, [dgate_up] in both ways. */
-static hd_status round_inner(const struct hd_frame *frame)
+static hd_status transformer_round_inner(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
     void *weighted = hd_work_at(stage, HD_WORK_WEIGHTED);
@@ -147,8 +148,9 @@ static hd_status round_inner(const struct hd_frame *frame)
 }
 
 /* A weight gradient of the experts, over their rows: W += dy^T x. */
-static hd_status add_expert_gradient(const struct hd_frame *frame, enum hd_weight weight,
-                                     const void *dy, const void *x)
+static hd_status transformer_add_expert_gradient(const struct hd_frame *frame,
+                                                 enum hd_weight weight, const void *dy,
+                                                 const void *x)
 {
     const struct hd_stage *stage = frame->stage;
     const struct hd_weight_place *place = &stage->layout.weights[weight];
@@ -160,7 +162,7 @@ static hd_status add_expert_gradient(const struct hd_frame *frame, enum hd_weigh
 }
 
 /* Step 4, second third: [dgate_up] -> the rows' gradient (over dz; dense: [dxn]). */
-static hd_status through_up(const struct hd_frame *frame)
+static hd_status transformer_through_up(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
     const uint64_t rows = stage->layout.row_max, inner = stage->spec.expert_width;
@@ -174,20 +176,22 @@ static hd_status through_up(const struct hd_frame *frame)
 }
 
 /* Step 4: W_down +=, the rows' gradient, W_gate and W_up +=. */
-static hd_status expert_gradients(const struct hd_frame *frame, const void *g)
+static hd_status transformer_expert_gradients(const struct hd_frame *frame, const void *g)
 {
     const struct hd_stage *stage = frame->stage;
     const int has_experts = stage->spec.experts > 0;
     const void *dz = has_experts ? hd_work_at(stage, HD_WORK_WIDE) : g;
     const void *rows =
         has_experts ? hd_line_at(frame, HD_LINE_ROWS) : hd_work_at(stage, HD_WORK_XN);
-    TRY(add_expert_gradient(frame, HD_WEIGHT_DOWN, dz, hd_work_at(stage, HD_WORK_WEIGHTED)));
-    TRY(through_up(frame));
-    return add_expert_gradient(frame, HD_WEIGHT_GATE_UP, hd_work_at(stage, HD_WORK_DGATE_UP), rows);
+    TRY(transformer_add_expert_gradient(frame, HD_WEIGHT_DOWN, dz,
+                                        hd_work_at(stage, HD_WORK_WEIGHTED)));
+    TRY(transformer_through_up(frame));
+    return transformer_add_expert_gradient(frame, HD_WEIGHT_GATE_UP,
+                                           hd_work_at(stage, HD_WORK_DGATE_UP), rows);
 }
 
 /* The same in MXFP8: the rows come back from the payload exactly, and go down the columns. */
-static hd_status expert_gradients_mxfp8(const struct hd_frame *frame)
+static hd_status transformer_expert_gradients_mxfp8(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
     void *const columns = hd_work_at(stage, HD_WORK_WIDE_COLUMNS);
@@ -196,17 +200,18 @@ static hd_status expert_gradients_mxfp8(const struct hd_frame *frame)
                                      .rows = hd_row_count(frame),
                                      .columns = stage->spec.width,
                                      .row_limit = hd_row_limit(frame)};
-    TRY(round_inner(frame));
-    TRY(add_expert_gradient(frame, HD_WEIGHT_DOWN, columns, hd_work_at(stage, HD_WORK_WEIGHTED)));
-    TRY(through_up(frame));
+    TRY(transformer_round_inner(frame));
+    TRY(transformer_add_expert_gradient(frame, HD_WEIGHT_DOWN, columns,
+                                        hd_work_at(stage, HD_WORK_WEIGHTED)));
+    TRY(transformer_through_up(frame));
     TRY(hd_load_rows(frame, columns));
     TRY(hd_round(stage, &rows));
-    return add_expert_gradient(frame, HD_WEIGHT_GATE_UP,
-                               hd_work_at(stage, HD_WORK_DGATE_UP_COLUMNS), columns);
+    return transformer_add_expert_gradient(frame, HD_WEIGHT_GATE_UP,
+                                           hd_work_at(stage, HD_WORK_DGATE_UP_COLUMNS), columns);
 }
 
 /* Steps 5 and 6, first half: the router, and every row back to its token -> [dxn]. */
-static hd_status gather_rows(const struct hd_frame *frame)
+static hd_status transformer_gather_rows(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
     void *dxr = hd_work_at(stage, HD_WORK_DXR);
@@ -230,22 +235,23 @@ static hd_status backward_experts(const struct hd_frame *frame, const void *x, c
     TRY(hd_recompute_block(frame, x));
     const void *x1 = hd_line_at(frame, HD_LINE_X1);
     void *r2 = hd_line_at(frame, HD_LINE_R2);
-    TRY(open_down(frame, g));
-    TRY(through_swiglu(frame));
-    TRY(hd_is_mxfp8(stage) ? expert_gradients_mxfp8(frame) : expert_gradients(frame, g));
+    TRY(transformer_open_down(frame, g));
+    TRY(transformer_through_swiglu(frame));
+    TRY(hd_is_mxfp8(stage) ? transformer_expert_gradients_mxfp8(frame)
+                           : transformer_expert_gradients(frame, g));
     if (stage->spec.experts) {
-        TRY(gather_rows(frame));
+        TRY(transformer_gather_rows(frame));
     }
-    return norm_backward(frame, HD_WEIGHT_NORM2,
-                         (struct hd_norm_args){.x = x1,
-                                               .rstd = r2,
-                                               .dy = hd_work_at(stage, HD_WORK_DXN),
-                                               .add = g,
-                                               .dx = hd_work_at(stage, HD_WORK_DX1)});
+    return transformer_norm_backward(frame, HD_WEIGHT_NORM2,
+                                     (struct hd_norm_args){.x = x1,
+                                                           .rstd = r2,
+                                                           .dy = hd_work_at(stage, HD_WORK_DXN),
+                                                           .add = g,
+                                                           .dx = hd_work_at(stage, HD_WORK_DX1)});
 }
 
 /* Steps 7 and 8: [dx1] -> [dq], [dk], [dv], before the inverse of rope and norm. */
-static hd_status through_attention(const struct hd_frame *frame)
+static hd_status transformer_through_attention(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
     const uint64_t tokens = stage->layout.tokens, width = stage->spec.width;
@@ -256,7 +262,7 @@ static hd_status through_attention(const struct hd_frame *frame)
                                          .c = hd_activation(stage, dout, tokens, width),
                                          .form = HD_DGRAD};
     TRY(stage->ops->gemm(stage->kernel->device, &through));
-    TRY(add_weight_gradient(frame, HD_WEIGHT_O, dx1, hd_line_at(frame, HD_LINE_O)));
+    TRY(transformer_add_weight_gradient(frame, HD_WEIGHT_O, dx1, hd_line_at(frame, HD_LINE_O)));
     TRY(hd_rotate(frame));
     struct hd_attention_args attention = hd_attention_of(frame);
     attention.dout = dout;
@@ -267,14 +273,15 @@ static hd_status through_attention(const struct hd_frame *frame)
 }
 
 /* Step 9, for q or k: the inverse rotation, then the norm's backward, in place. */
-static hd_status unrotate(const struct hd_frame *frame, enum hd_weight weight, void *gradient)
+static hd_status transformer_unrotate(const struct hd_frame *frame, enum hd_weight weight,
+                                      void *gradient)
 {
     const struct hd_stage *stage = frame->stage;
     const int is_q = weight == HD_WEIGHT_QNORM;
     const struct hd_rope_args rope =
         hd_rope_of(stage, gradient, is_q ? stage->spec.heads : stage->spec.key_value_heads, 1);
     TRY(stage->ops->rope(stage->kernel->device, &rope));
-    return norm_backward(
+    return transformer_norm_backward(
         frame, weight,
         (struct hd_norm_args){.x = hd_line_at(frame, is_q ? HD_LINE_Q : HD_LINE_K),
                               .rstd = hd_line_at(frame, is_q ? HD_LINE_RQ : HD_LINE_RK),
@@ -283,7 +290,7 @@ static hd_status unrotate(const struct hd_frame *frame, enum hd_weight weight, v
 }
 
 /* Step 10, second half: three input gradients, summed in S, rounded once -> dxn (over [do]). */
-static hd_status sum_projections(const struct hd_frame *frame, void *dxn)
+static hd_status transformer_sum_projections(const struct hd_frame *frame, void *dxn)
 {
     static const struct {
         enum hd_weight weight;
@@ -314,15 +321,15 @@ static hd_status backward_attention(const struct hd_frame *frame, const void *x,
     const struct hd_stage *stage = frame->stage;
     void *xn = hd_work_at(stage, HD_WORK_XN), *r1 = hd_line_at(frame, HD_LINE_R1);
     void *dxn = hd_work_at(stage, HD_WORK_DO);
-    TRY(through_attention(frame));
-    TRY(unrotate(frame, HD_WEIGHT_QNORM, hd_work_at(stage, HD_WORK_DQ)));
-    TRY(unrotate(frame, HD_WEIGHT_KNORM, hd_work_at(stage, HD_WORK_DK)));
+    TRY(transformer_through_attention(frame));
+    TRY(transformer_unrotate(frame, HD_WEIGHT_QNORM, hd_work_at(stage, HD_WORK_DQ)));
+    TRY(transformer_unrotate(frame, HD_WEIGHT_KNORM, hd_work_at(stage, HD_WORK_DK)));
     TRY(hd_norm_rows(frame, HD_WEIGHT_NORM1, x, xn, r1));
-    TRY(add_weight_gradient(frame, HD_WEIGHT_Q, hd_work_at(stage, HD_WORK_DQ), xn));
-    TRY(add_weight_gradient(frame, HD_WEIGHT_K, hd_work_at(stage, HD_WORK_DK), xn));
-    TRY(add_weight_gradient(frame, HD_WEIGHT_V, hd_work_at(stage, HD_WORK_DV), xn));
-    TRY(sum_projections(frame, dxn));
-    return norm_backward(
+    TRY(transformer_add_weight_gradient(frame, HD_WEIGHT_Q, hd_work_at(stage, HD_WORK_DQ), xn));
+    TRY(transformer_add_weight_gradient(frame, HD_WEIGHT_K, hd_work_at(stage, HD_WORK_DK), xn));
+    TRY(transformer_add_weight_gradient(frame, HD_WEIGHT_V, hd_work_at(stage, HD_WORK_DV), xn));
+    TRY(transformer_sum_projections(frame, dxn));
+    return transformer_norm_backward(
         frame, HD_WEIGHT_NORM1,
         (struct hd_norm_args){
             .x = x, .rstd = r1, .dy = dxn, .add = hd_work_at(stage, HD_WORK_DX1), .dx = dx});
@@ -330,7 +337,8 @@ static hd_status backward_attention(const struct hd_frame *frame, const void *x,
 
 /* --- the pass -------------------------------------------------------------------------------- */
 
-static struct hd_embed_args embed_of(const struct hd_stage *stage, const struct hd_pass *pass)
+static struct hd_embed_args transformer_embed_of(const struct hd_stage *stage,
+                                                 const struct hd_pass *pass)
 {
     return (struct hd_embed_args){.tokens = pass->tokens,
                                   .table = hd_copy_at(stage, HD_WEIGHT_EMBED, 0),
@@ -341,21 +349,21 @@ static struct hd_embed_args embed_of(const struct hd_stage *stage, const struct 
 }
 
 /* The input of block 0, which the payload does not hold. */
-static hd_status first_input(const struct hd_stage *stage, const struct hd_pass *pass,
-                             const void **x)
+static hd_status transformer_first_input(const struct hd_stage *stage, const struct hd_pass *pass,
+                                         const void **x)
 {
     *x = pass->input;
     if (!stage->spec.has_embedding) {
         return HD_OK;
     }
-    const struct hd_embed_args args = embed_of(stage, pass);
+    const struct hd_embed_args args = transformer_embed_of(stage, pass);
     *x = args.x;
     return stage->ops->embed(stage->kernel->device, &args);
 }
 
 static hd_status backward_embedding(const struct hd_stage *stage, const struct hd_pass *pass)
 {
-    struct hd_embed_args args = embed_of(stage, pass);
+    struct hd_embed_args args = transformer_embed_of(stage, pass);
     args.dx = hd_work_at(stage, HD_WORK_G);
     args.dtable = hd_gradient_at(stage, HD_WEIGHT_EMBED, 0);
     return stage->ops->embed_backward(stage->kernel->device, &args);
@@ -368,7 +376,7 @@ static hd_status backward_block(const struct hd_frame *frame, const void *g)
     void *dx = is_boundary ? frame->pass->input_gradient : hd_work_at(stage, HD_WORK_G);
     const void *x = hd_line_at(frame, HD_LINE_X);
     if (frame->block == 0) {
-        TRY(first_input(stage, frame->pass, &x));
+        TRY(transformer_first_input(stage, frame->pass, &x));
     }
     TRY(backward_experts(frame, x, g));
     return backward_attention(frame, x, dx);

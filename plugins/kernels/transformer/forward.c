@@ -21,7 +21,8 @@
     } while (0)
 
 /* [xn] W^T -> one of q, k, v. */
-static hd_status project(const struct hd_frame *frame, enum hd_weight weight, enum hd_line line)
+static hd_status transformer_project(const struct hd_frame *frame, enum hd_weight weight,
+                                     enum hd_line line)
 {
     const struct hd_stage *stage = frame->stage;
     const uint64_t tokens = stage->layout.tokens;
@@ -35,15 +36,15 @@ static hd_status project(const struct hd_frame *frame, enum hd_weight weight, en
 }
 
 /* Steps 1 to 3: x -> x1. */
-static hd_status attend(const struct hd_frame *frame, const void *x)
+static hd_status transformer_attend(const struct hd_frame *frame, const void *x)
 {
     const struct hd_stage *stage = frame->stage;
     const uint64_t tokens = stage->layout.tokens, width = stage->spec.width;
     TRY(hd_norm_rows(frame, HD_WEIGHT_NORM1, x, hd_work_at(stage, HD_WORK_XN),
                      hd_line_at(frame, HD_LINE_R1)));
-    TRY(project(frame, HD_WEIGHT_Q, HD_LINE_Q));
-    TRY(project(frame, HD_WEIGHT_K, HD_LINE_K));
-    TRY(project(frame, HD_WEIGHT_V, HD_LINE_V));
+    TRY(transformer_project(frame, HD_WEIGHT_Q, HD_LINE_Q));
+    TRY(transformer_project(frame, HD_WEIGHT_K, HD_LINE_K));
+    TRY(transformer_project(frame, HD_WEIGHT_V, HD_LINE_V));
     TRY(hd_rotate(frame));
     const struct hd_attention_args attention = hd_attention_of(frame);
     TRY(stage->ops->attention(stage->kernel->device, &attention));
@@ -58,7 +59,7 @@ static hd_status attend(const struct hd_frame *frame, const void *x)
 
 /* Steps 4 and 5, first half: which token goes where, and the rows that go.  In MXFP8 they are
    quantised on their way into the payload. */
-static hd_status dispatch(const struct hd_frame *frame, double *terms)
+static hd_status transformer_dispatch(const struct hd_frame *frame, double *terms)
 {
     const struct hd_stage *stage = frame->stage;
     struct hd_route_args route = hd_route_of(frame);
@@ -76,7 +77,7 @@ static hd_status dispatch(const struct hd_frame *frame, double *terms)
 }
 
 /* Step 5, second half: rows (dense: [xn]) -> gate_up. */
-static hd_status open_experts(const struct hd_frame *frame)
+static hd_status transformer_open_experts(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
     const struct hd_stage_spec *spec = &stage->spec;
@@ -97,7 +98,7 @@ static hd_status open_experts(const struct hd_frame *frame)
 }
 
 /* Step 6, first half: gate_up -> [h], as the next product reads it. */
-static hd_status activate(const struct hd_frame *frame, void *h)
+static hd_status transformer_activate(const struct hd_frame *frame, void *h)
 {
     const struct hd_stage *stage = frame->stage;
     struct hd_swiglu_args swiglu = hd_swiglu_of(frame);
@@ -116,7 +117,7 @@ static hd_status activate(const struct hd_frame *frame, void *h)
 
 /* Steps 5 to 7 of the experts: rows -> gate_up -> [h] -> [y] -> out.  Dense: the sum with x1 is in
    the last GEMM. */
-static hd_status run_experts(const struct hd_frame *frame, void *out)
+static hd_status transformer_run_experts(const struct hd_frame *frame, void *out)
 {
     const struct hd_stage *stage = frame->stage;
     const struct hd_stage_spec *spec = &stage->spec;
@@ -131,8 +132,8 @@ static hd_status run_experts(const struct hd_frame *frame, void *out)
     if (spec->experts == 0) {
         down.add = hd_activation(stage, x1, rows, spec->width);
     }
-    TRY(open_experts(frame));
-    TRY(activate(frame, h));
+    TRY(transformer_open_experts(frame));
+    TRY(transformer_activate(frame, h));
     TRY(hd_gemm_experts(frame, &down));
     if (spec->experts == 0) {
         return HD_OK;
@@ -145,7 +146,7 @@ static hd_status run_experts(const struct hd_frame *frame, void *out)
 }
 
 /* x1 -> [xn]; the statistic is written again where it was kept, with the same bits. */
-static hd_status norm_experts(const struct hd_frame *frame)
+static hd_status transformer_norm_experts(const struct hd_frame *frame)
 {
     return hd_norm_rows(frame, HD_WEIGHT_NORM2, hd_line_at(frame, HD_LINE_X1),
                         hd_work_at(frame->stage, HD_WORK_XN), hd_line_at(frame, HD_LINE_R2));
@@ -153,26 +154,26 @@ static hd_status norm_experts(const struct hd_frame *frame)
 
 static hd_status forward_block(const struct hd_frame *frame, const void *x, void *out)
 {
-    TRY(attend(frame, x));
-    TRY(norm_experts(frame));
+    TRY(transformer_attend(frame, x));
+    TRY(transformer_norm_experts(frame));
     if (frame->stage->spec.experts) {
-        TRY(dispatch(frame, &frame->pass->terms[2 * (size_t)frame->block]));
+        TRY(transformer_dispatch(frame, &frame->pass->terms[2 * (size_t)frame->block]));
     }
-    return run_experts(frame, out);
+    return transformer_run_experts(frame, out);
 }
 
 hd_status hd_recompute_block(const struct hd_frame *frame, const void *x)
 {
     const uint32_t recompute = frame->stage->spec.recompute;
     if (recompute == HD_RECOMPUTE_FULL) {
-        TRY(attend(frame, x));
+        TRY(transformer_attend(frame, x));
     }
-    TRY(norm_experts(frame));
+    TRY(transformer_norm_experts(frame));
     if (recompute == HD_RECOMPUTE_FULL && frame->stage->spec.experts) {
         /* The forward has reported these terms. */
-        TRY(dispatch(frame, hd_work_at(frame->stage, HD_WORK_TERMS)));
+        TRY(transformer_dispatch(frame, hd_work_at(frame->stage, HD_WORK_TERMS)));
     }
-    return recompute == HD_RECOMPUTE_NONE ? HD_OK : open_experts(frame);
+    return recompute == HD_RECOMPUTE_NONE ? HD_OK : transformer_open_experts(frame);
 }
 
 /* Step 8. */
@@ -197,7 +198,8 @@ static hd_status forward_head(const struct hd_frame *frame)
     return stage->ops->head_loss(stage->kernel->device, &head);
 }
 
-static hd_status embed(const struct hd_stage *stage, const struct hd_pass *pass, void *x)
+static hd_status transformer_embed(const struct hd_stage *stage, const struct hd_pass *pass,
+                                   void *x)
 {
     const struct hd_embed_args args = {.tokens = pass->tokens,
                                        .table = hd_copy_at(stage, HD_WEIGHT_EMBED, 0),
@@ -209,7 +211,7 @@ static hd_status embed(const struct hd_stage *stage, const struct hd_pass *pass,
 }
 
 /* Where a block's output goes: the next one's x, the boundary, or what the head keeps. */
-static void *output_of(const struct hd_frame *frame)
+static void *transformer_output_of(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
     if (frame->block + 1 < stage->spec.block_count) {
@@ -224,11 +226,11 @@ hd_status hd_forward_half(struct hd_stage *stage, const struct hd_pass *pass, ui
     const void *x = pass->input;
     if (stage->spec.has_embedding) {
         x = stage->memory.scratch; /* the x line of the section in scratch */
-        TRY(embed(stage, pass, stage->memory.scratch));
+        TRY(transformer_embed(stage, pass, stage->memory.scratch));
     }
     for (uint32_t block = 0; block < stage->spec.block_count; block++) {
         const struct hd_frame frame = hd_frame_at(stage, pass, block);
-        void *out = output_of(&frame);
+        void *out = transformer_output_of(&frame);
         TRY(forward_block(&frame, x, out));
         *row_count += stage->spec.experts ? hd_row_count(&frame) : stage->layout.tokens;
         x = out;

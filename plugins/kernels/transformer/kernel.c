@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
-                             struct hd_kernel **out)
+static hd_status transformer_open_kernel(const struct hd_host *host, uint32_t ordinal,
+                                         struct hd_device *device, struct hd_kernel **out)
 {
     struct hd_kernel *kernel = host->alloc(host->context, sizeof *kernel, 64, "kernel");
     struct hd_device filled = {
@@ -36,7 +36,7 @@ static hd_status open_kernel(const struct hd_host *host, uint32_t ordinal, struc
     return HD_OK;
 }
 
-static void close_kernel(struct hd_kernel *kernel)
+static void transformer_close_kernel(struct hd_kernel *kernel)
 {
     if (kernel != NULL) {
         hd_transformer_backend.close(kernel->device);
@@ -45,8 +45,8 @@ static void close_kernel(struct hd_kernel *kernel)
 }
 
 /* Reads and checks the spec, and finds the ops that serve it. */
-static hd_status serve(const struct hd_host *host, const struct hd_stage_spec *given,
-                       struct hd_stage_spec *spec, const struct hd_ops **ops)
+static hd_status transformer_serve(const struct hd_host *host, const struct hd_stage_spec *given,
+                                   struct hd_stage_spec *spec, const struct hd_ops **ops)
 {
     const hd_status status = hd_spec_read(host, given, spec);
     if (status != HD_OK) {
@@ -63,28 +63,30 @@ static hd_status serve(const struct hd_host *host, const struct hd_stage_spec *g
     return hd_transformer_backend.check != NULL ? hd_transformer_backend.check(host, spec) : HD_OK;
 }
 
-static uint64_t rope_bytes(const struct hd_stage_spec *spec, const struct hd_layout *layout)
+static uint64_t transformer_rope_bytes(const struct hd_stage_spec *spec,
+                                       const struct hd_layout *layout)
 {
     return (uint64_t)spec->sequence * (spec->width / spec->heads / 2) * layout->statistic_bytes;
 }
 
-static uint64_t own_bytes(const struct hd_stage_spec *spec, const struct hd_ops *ops,
-                          const struct hd_layout *layout)
+static uint64_t transformer_own_bytes(const struct hd_stage_spec *spec, const struct hd_ops *ops,
+                                      const struct hd_layout *layout)
 {
-    uint64_t bytes = sizeof(struct hd_stage) + 2 * rope_bytes(spec, layout);
+    uint64_t bytes = sizeof(struct hd_stage) + 2 * transformer_rope_bytes(spec, layout);
     if (hd_transformer_backend.private_bytes != NULL) {
         bytes += hd_transformer_backend.private_bytes(ops, spec);
     }
     return bytes;
 }
 
-static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_spec *given,
-                             struct hd_stage_needs *needs)
+static hd_status transformer_stage_needs(const struct hd_host *host,
+                                         const struct hd_stage_spec *given,
+                                         struct hd_stage_needs *needs)
 {
     struct hd_stage_spec spec;
     struct hd_layout layout;
     const struct hd_ops *ops;
-    const hd_status status = serve(host, given, &spec, &ops);
+    const hd_status status = transformer_serve(host, given, &spec, &ops);
     if (status != HD_OK) {
         return status;
     }
@@ -100,7 +102,7 @@ static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_s
         .gradient_bytes = {layout.gradient_bytes[HD_DENSE], layout.gradient_bytes[HD_EXPERT]},
         .payload_bytes = layout.payload_bytes,
         .scratch_bytes = layout.scratch_bytes,
-        .private_bytes = own_bytes(&spec, ops, &layout),
+        .private_bytes = transformer_own_bytes(&spec, ops, &layout),
         .memory = hd_is_remote() ? HD_MEMORY_CUDA : HD_MEMORY_HOST,
         .forward_flops = hd_spec_forward_flops(&spec),
         .backward_flops = 2 * hd_spec_forward_flops(&spec),
@@ -110,7 +112,7 @@ static hd_status stage_needs(const struct hd_host *host, const struct hd_stage_s
 }
 
 /* One entry of a table of S, from float64. */
-static void put_statistic(void *table, uint32_t dtype, uint64_t index, double value)
+static void transformer_put_statistic(void *table, uint32_t dtype, uint64_t index, double value)
 {
     if (dtype == HD_F64) {
         ((double *)table)[index] = value;
@@ -119,7 +121,7 @@ static void put_statistic(void *table, uint32_t dtype, uint64_t index, double va
     }
 }
 
-static void fill_rope(const struct hd_stage *stage, void *cosine, void *sine)
+static void transformer_fill_rope(const struct hd_stage *stage, void *cosine, void *sine)
 {
     const struct hd_stage_spec *spec = &stage->spec;
     const uint32_t head_width = spec->width / spec->heads, pairs = head_width / 2;
@@ -128,14 +130,14 @@ static void fill_rope(const struct hd_stage *stage, void *cosine, void *sine)
         for (uint32_t position = 0; position < spec->sequence; position++) {
             const uint64_t index = (uint64_t)position * pairs + pair;
             const double angle = position * frequency;
-            put_statistic(cosine, stage->ops->statistic, index, cos(angle));
-            put_statistic(sine, stage->ops->statistic, index, sin(angle));
+            transformer_put_statistic(cosine, stage->ops->statistic, index, cos(angle));
+            transformer_put_statistic(sine, stage->ops->statistic, index, sin(angle));
         }
     }
 }
 
 /* The tables to where the ops read them, and the host's copies away. */
-static hd_status send_rope(struct hd_stage *stage, uint64_t bytes)
+static hd_status transformer_send_rope(struct hd_stage *stage, uint64_t bytes)
 {
     const struct hd_host *host = stage->kernel->host;
     void **const tables[] = {&stage->cosine, &stage->sine};
@@ -155,10 +157,10 @@ static hd_status send_rope(struct hd_stage *stage, uint64_t bytes)
     return status;
 }
 
-static hd_status make_rope(struct hd_stage *stage)
+static hd_status transformer_make_rope(struct hd_stage *stage)
 {
     const struct hd_host *host = stage->kernel->host;
-    const uint64_t bytes = rope_bytes(&stage->spec, &stage->layout);
+    const uint64_t bytes = transformer_rope_bytes(&stage->spec, &stage->layout);
     stage->cosine = host->alloc(host->context, bytes, 64, "rope");
     stage->sine = host->alloc(host->context, bytes, 64, "rope");
     if (stage->cosine == NULL || stage->sine == NULL) {
@@ -168,11 +170,11 @@ static hd_status make_rope(struct hd_stage *stage)
         return hd_refuse(host, HD_NO_MEMORY, "no memory for the rotation tables of stage %u",
                          stage->spec.stage);
     }
-    fill_rope(stage, stage->cosine, stage->sine);
-    return send_rope(stage, bytes);
+    transformer_fill_rope(stage, stage->cosine, stage->sine);
+    return transformer_send_rope(stage, bytes);
 }
 
-static void stage_destroy(struct hd_stage *stage)
+static void transformer_stage_destroy(struct hd_stage *stage)
 {
     if (stage != NULL) {
         const struct hd_host *host = stage->kernel->host;
@@ -184,8 +186,10 @@ static void stage_destroy(struct hd_stage *stage)
     }
 }
 
-static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_spec *given,
-                              const struct hd_stage_memory *memory, struct hd_stage **out)
+static hd_status transformer_stage_create(struct hd_kernel *kernel,
+                                          const struct hd_stage_spec *given,
+                                          const struct hd_stage_memory *memory,
+                                          struct hd_stage **out)
 {
     const struct hd_host *host = kernel->host;
     struct hd_stage *stage = host->alloc(host->context, sizeof *stage, 64, "stage");
@@ -193,19 +197,19 @@ static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_sp
         return hd_refuse(host, HD_NO_MEMORY, "no memory for the state of a stage");
     }
     stage->kernel = kernel;
-    hd_status status = serve(host, given, &stage->spec, &stage->ops);
+    hd_status status = transformer_serve(host, given, &stage->spec, &stage->ops);
     if (status == HD_OK) {
         memcpy(&stage->memory, memory,
                memory->size < sizeof *memory ? memory->size : sizeof *memory);
         hd_layout_make(&stage->spec, stage->ops, &stage->layout);
         stage->spec_hash = hd_spec_hash(&stage->spec, stage->ops);
-        status = make_rope(stage);
+        status = transformer_make_rope(stage);
     }
     if (status == HD_OK && hd_transformer_backend.prepare != NULL) {
         status = hd_transformer_backend.prepare(kernel->device, stage->ops, &stage->spec);
     }
     if (status != HD_OK) {
-        stage_destroy(stage);
+        transformer_stage_destroy(stage);
         return status;
     }
     *out = stage;
@@ -213,8 +217,9 @@ static hd_status stage_create(struct hd_kernel *kernel, const struct hd_stage_sp
 }
 
 #define HD_MEMBERS_OF_BOTH                                                                       \
-    .size = sizeof(struct hd_kernel_ops), .open = open_kernel, .close = close_kernel,            \
-    .stage_needs = stage_needs, .stage_create = stage_create, .stage_destroy = stage_destroy,    \
+    .size = sizeof(struct hd_kernel_ops), .open = transformer_open_kernel,                       \
+    .close = transformer_close_kernel, .stage_needs = transformer_stage_needs,                   \
+    .stage_create = transformer_stage_create, .stage_destroy = transformer_stage_destroy,        \
     .tensor = hd_stage_tensor, .tensor_copy = hd_stage_tensor_copy, .forward = hd_stage_forward, \
     .backward = hd_stage_backward, .norms = hd_stage_norms, .update = hd_stage_update
 

@@ -8,27 +8,27 @@
 
 #include <assert.h>
 
-static uint64_t dtype_bytes(uint32_t dtype)
+static uint64_t transformer_dtype_bytes(uint32_t dtype)
 {
     return dtype == HD_F64 ? 8 : dtype == HD_BF16 ? 2 : 4;
 }
 
 /* Gives `bytes` a place at the cursor, which moves on to the next multiple of `align`. */
-static uint64_t take(uint64_t *cursor, uint64_t bytes, uint64_t align)
+static uint64_t transformer_take(uint64_t *cursor, uint64_t bytes, uint64_t align)
 {
     const uint64_t place = *cursor;
     *cursor = (place + bytes + align - 1) / align * align;
     return place;
 }
 
-static uint64_t most(uint64_t a, uint64_t b)
+static uint64_t transformer_most(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
 /* --- weights ----------------------------------------------------------------------------- */
 
-static void shape_block(const struct hd_stage_spec *spec, struct hd_layout *out)
+static void transformer_shape_block(const struct hd_stage_spec *spec, struct hd_layout *out)
 {
     const uint64_t width = spec->width, shared = out->key_value_width;
     const uint64_t inner = spec->expert_width, experts = spec->experts ? spec->experts : 1;
@@ -61,7 +61,7 @@ static void shape_block(const struct hd_stage_spec *spec, struct hd_layout *out)
     }
 }
 
-static void shape_ends(const struct hd_stage_spec *spec, struct hd_layout *out)
+static void transformer_shape_ends(const struct hd_stage_spec *spec, struct hd_layout *out)
 {
     if (spec->has_embedding) {
         out->weights[HD_WEIGHT_EMBED] = (struct hd_weight_place){.experts = 1,
@@ -86,34 +86,36 @@ struct cursors {
     uint64_t parameters, optimizer, gradients[HD_GROUP_COUNT];
 };
 
-static void place_weight(struct hd_layout *out, enum hd_weight weight, struct cursors *at)
+static void transformer_place_weight(struct hd_layout *out, enum hd_weight weight,
+                                     struct cursors *at)
 {
     struct hd_weight_place *place = &out->weights[weight];
     place->count = place->experts * place->rows * place->columns;
     const uint64_t bytes = place->count * out->statistic_bytes;
     /* A copy of the master's own dtype would be the master. */
     place->has_copy = place->has_copy && out->activation_bytes != out->statistic_bytes;
-    place->master = take(&at->parameters, bytes, 64);
+    place->master = transformer_take(&at->parameters, bytes, 64);
     place->copy = place->master;
     if (place->has_copy) {
-        place->copy = take(&at->parameters, place->count * out->activation_bytes, 64);
+        place->copy = transformer_take(&at->parameters, place->count * out->activation_bytes, 64);
     }
     place->dgrad_copy = place->copy;
     if (out->is_mxfp8 && (weight == HD_WEIGHT_GATE_UP || weight == HD_WEIGHT_DOWN)) {
-        place->dgrad_copy = take(&at->parameters, place->count * out->activation_bytes, 64);
+        place->dgrad_copy =
+            transformer_take(&at->parameters, place->count * out->activation_bytes, 64);
     }
-    place->moment1 = take(&at->optimizer, bytes, 64);
-    place->moment2 = take(&at->optimizer, bytes, 64);
-    place->gradient = take(&at->gradients[place->group], bytes, 64);
+    place->moment1 = transformer_take(&at->optimizer, bytes, 64);
+    place->moment2 = transformer_take(&at->optimizer, bytes, 64);
+    place->gradient = transformer_take(&at->gradients[place->group], bytes, 64);
 }
 
-static void place_weights(const struct hd_stage_spec *spec, struct hd_layout *out)
+static void transformer_place_weights(const struct hd_stage_spec *spec, struct hd_layout *out)
 {
     struct cursors at = {0};
-    place_weight(out, HD_WEIGHT_EMBED, &at);
+    transformer_place_weight(out, HD_WEIGHT_EMBED, &at);
     const struct cursors begin = at;
     for (uint32_t weight = HD_WEIGHT_NORM1; weight <= HD_WEIGHT_DOWN; weight++) {
-        place_weight(out, weight, &at);
+        transformer_place_weight(out, weight, &at);
     }
     const uint64_t others = spec->block_count - 1;
     out->parameter_stride = at.parameters - begin.parameters;
@@ -124,8 +126,8 @@ static void place_weights(const struct hd_stage_spec *spec, struct hd_layout *ou
         out->gradient_stride[group] = at.gradients[group] - begin.gradients[group];
         at.gradients[group] += others * out->gradient_stride[group];
     }
-    place_weight(out, HD_WEIGHT_NORM, &at);
-    place_weight(out, HD_WEIGHT_HEAD, &at);
+    transformer_place_weight(out, HD_WEIGHT_NORM, &at);
+    transformer_place_weight(out, HD_WEIGHT_HEAD, &at);
     out->parameter_bytes = at.parameters;
     out->optimizer_bytes = at.optimizer;
     for (uint32_t group = 0; group < HD_GROUP_COUNT; group++) {
@@ -136,13 +138,13 @@ static void place_weights(const struct hd_stage_spec *spec, struct hd_layout *ou
 /* --- payload ----------------------------------------------------------------------------- */
 
 /* Whether a forward keeps the line: see payload.md's table, by its three columns. */
-static int is_kept(enum hd_line line, uint32_t recompute)
+static int transformer_is_kept(enum hd_line line, uint32_t recompute)
 {
     return line == HD_LINE_X || recompute == HD_RECOMPUTE_NONE ||
            (recompute == HD_RECOMPUTE_EXPERTS && line != HD_LINE_GATE_UP);
 }
 
-static void place_section(const struct hd_stage_spec *spec, struct hd_layout *out)
+static void transformer_place_section(const struct hd_stage_spec *spec, struct hd_layout *out)
 {
     const uint64_t a = out->activation_bytes, s = out->statistic_bytes, tokens = out->tokens;
     const uint64_t wide = tokens * spec->width * a, shared = tokens * out->key_value_width * a;
@@ -174,23 +176,23 @@ static void place_section(const struct hd_stage_spec *spec, struct hd_layout *ou
         [HD_LINE_GATE_UP] = out->row_max * 2 * spec->expert_width * a,
     };
     for (uint32_t line = 0; line < HD_LINE_COUNT; line++) {
-        out->line[line] = take(&out->section_bytes, bytes[line], HD_LINE_BYTES);
-        out->kept[line] = is_kept(line, spec->recompute)
-                              ? take(&out->kept_stride, bytes[line], HD_LINE_BYTES)
+        out->line[line] = transformer_take(&out->section_bytes, bytes[line], HD_LINE_BYTES);
+        out->kept[line] = transformer_is_kept(line, spec->recompute)
+                              ? transformer_take(&out->kept_stride, bytes[line], HD_LINE_BYTES)
                               : HD_NOT_KEPT;
     }
     out->first_shift = out->line[HD_LINE_R1];
 }
 
-static void place_payload(const struct hd_stage_spec *spec, struct hd_layout *out)
+static void transformer_place_payload(const struct hd_stage_spec *spec, struct hd_layout *out)
 {
     uint64_t cursor = HD_LINE_BYTES + spec->block_count * out->kept_stride - out->first_shift;
     if (spec->has_head) {
         const uint64_t wide = out->tokens * spec->width * out->activation_bytes;
         const uint64_t statistic = out->tokens * out->statistic_bytes;
-        out->head[HD_HEAD_X] = take(&cursor, wide, HD_LINE_BYTES);
-        out->head[HD_HEAD_RSTD] = take(&cursor, statistic, HD_LINE_BYTES);
-        out->head[HD_HEAD_LSE] = take(&cursor, statistic, HD_LINE_BYTES);
+        out->head[HD_HEAD_X] = transformer_take(&cursor, wide, HD_LINE_BYTES);
+        out->head[HD_HEAD_RSTD] = transformer_take(&cursor, statistic, HD_LINE_BYTES);
+        out->head[HD_HEAD_LSE] = transformer_take(&cursor, statistic, HD_LINE_BYTES);
     }
     out->payload_bytes = cursor;
 }
@@ -198,25 +200,25 @@ static void place_payload(const struct hd_stage_spec *spec, struct hd_layout *ou
 /* --- scratch ----------------------------------------------------------------------------- */
 
 /* Places the lines first..last from `begin`; returns where they end. */
-static uint64_t place_phase(struct hd_layout *out, const uint64_t *bytes, enum hd_work first,
-                            enum hd_work last, uint64_t begin)
+static uint64_t transformer_place_phase(struct hd_layout *out, const uint64_t *bytes,
+                                        enum hd_work first, enum hd_work last, uint64_t begin)
 {
     for (uint32_t work = first; work <= last; work++) {
-        out->work[work] = take(&begin, bytes[work], HD_LINE_BYTES);
+        out->work[work] = transformer_take(&begin, bytes[work], HD_LINE_BYTES);
     }
     return begin;
 }
 
-static void place_scratch(const struct hd_stage_spec *spec, const struct hd_ops *ops,
-                          struct hd_layout *out)
+static void transformer_place_scratch(const struct hd_stage_spec *spec, const struct hd_ops *ops,
+                                      struct hd_layout *out)
 {
     const uint64_t a = out->activation_bytes, s = out->statistic_bytes, rows = out->row_max;
     const uint64_t wide = out->tokens * spec->width * a, inner = rows * spec->expert_width * a;
     const uint64_t shared = out->tokens * out->key_value_width * a;
     const uint64_t only_mxfp8 = out->is_mxfp8, only_dense = out->is_mxfp8_dense;
-    const uint64_t widest = most(spec->width, 2ull * spec->expert_width);
+    const uint64_t widest = transformer_most(spec->width, 2ull * spec->expert_width);
     const uint64_t weight = 2ull * spec->expert_width * spec->width;
-    const uint64_t source = out->tokens * most(spec->width, spec->expert_width);
+    const uint64_t source = out->tokens * transformer_most(spec->width, spec->expert_width);
     const uint64_t bytes[HD_WORK_COUNT] = {
         [HD_WORK_TERMS] = out->term_count * sizeof(double),
         [HD_WORK_SLAB] =
@@ -241,13 +243,14 @@ static void place_scratch(const struct hd_stage_spec *spec, const struct hd_ops 
         [HD_WORK_WIDE_COLUMNS] = only_mxfp8 * rows * spec->width * a,
         [HD_WORK_DGATE_UP_COLUMNS] = only_mxfp8 * 2 * inner,
         [HD_WORK_IMAGE_A] = only_dense * out->tokens * widest * a,
-        [HD_WORK_IMAGE_B] = only_dense * most(weight, source) * a,
+        [HD_WORK_IMAGE_B] = only_dense * transformer_most(weight, source) * a,
     };
     uint64_t begin = out->section_bytes;
-    begin = place_phase(out, bytes, HD_WORK_TERMS, HD_WORK_XN, begin);
-    const uint64_t attention = place_phase(out, bytes, HD_WORK_QN, HD_WORK_SUM, begin);
-    const uint64_t experts = place_phase(out, bytes, HD_WORK_DXR, HD_WORK_IMAGE_B, begin);
-    out->ops_scratch = most(attention, experts);
+    begin = transformer_place_phase(out, bytes, HD_WORK_TERMS, HD_WORK_XN, begin);
+    const uint64_t attention = transformer_place_phase(out, bytes, HD_WORK_QN, HD_WORK_SUM, begin);
+    const uint64_t experts =
+        transformer_place_phase(out, bytes, HD_WORK_DXR, HD_WORK_IMAGE_B, begin);
+    out->ops_scratch = transformer_most(attention, experts);
     out->ops_scratch_bytes = ops->scratch_bytes(spec);
     out->scratch_bytes = out->ops_scratch + out->ops_scratch_bytes;
 }
@@ -257,8 +260,8 @@ void hd_layout_make(const struct hd_stage_spec *spec, const struct hd_ops *ops,
 {
     const int is_mxfp8 = spec->precision == HD_PRECISION_MXFP8;
     assert(spec->block_count > 0 && spec->heads > 0 && spec->key_value_heads > 0);
-    *out = (struct hd_layout){.activation_bytes = dtype_bytes(ops->activation),
-                              .statistic_bytes = dtype_bytes(ops->statistic),
+    *out = (struct hd_layout){.activation_bytes = transformer_dtype_bytes(ops->activation),
+                              .statistic_bytes = transformer_dtype_bytes(ops->statistic),
                               .is_mxfp8 = is_mxfp8 && spec->experts > 0,
                               .is_mxfp8_dense = is_mxfp8 && spec->experts == 0,
                               .term_count = hd_term_count(spec),
@@ -269,10 +272,10 @@ void hd_layout_make(const struct hd_stage_spec *spec, const struct hd_ops *ops,
         const uint64_t worst = out->tokens * spec->experts_per_token + 31ull * spec->experts;
         out->row_max = worst / HD_ROW_BLOCK * HD_ROW_BLOCK;
     }
-    shape_block(spec, out);
-    shape_ends(spec, out);
-    place_weights(spec, out);
-    place_section(spec, out);
-    place_payload(spec, out);
-    place_scratch(spec, ops, out);
+    transformer_shape_block(spec, out);
+    transformer_shape_ends(spec, out);
+    transformer_place_weights(spec, out);
+    transformer_place_section(spec, out);
+    transformer_place_payload(spec, out);
+    transformer_place_scratch(spec, ops, out);
 }

@@ -41,7 +41,8 @@ const int32_t *hd_row_limit(const struct hd_frame *frame)
     return hd_is_remote() ? offsets + frame->stage->spec.experts : NULL;
 }
 
-static struct hd_matrix quantised(void *data, void *scales, uint64_t rows, uint64_t columns)
+static struct hd_matrix transformer_quantised(void *data, void *scales, uint64_t rows,
+                                              uint64_t columns)
 {
     assert(rows <= UINT32_MAX && columns <= UINT32_MAX);
     return (struct hd_matrix){.data = data,
@@ -51,8 +52,8 @@ static struct hd_matrix quantised(void *data, void *scales, uint64_t rows, uint6
                               .columns = (uint32_t)columns};
 }
 
-static hd_status dequantise(const struct hd_stage *stage, struct hd_quantise_args args,
-                            void *target)
+static hd_status transformer_dequantise(const struct hd_stage *stage, struct hd_quantise_args args,
+                                        void *target)
 {
     if (target == NULL) {
         return HD_OK;
@@ -62,16 +63,17 @@ static hd_status dequantise(const struct hd_stage *stage, struct hd_quantise_arg
 }
 
 /* 32 rows: both images are made before either is written, since one may lie over the source. */
-static hd_status round_slab(const struct hd_stage *stage, const struct hd_rounding *slab)
+static hd_status transformer_round_slab(const struct hd_stage *stage,
+                                        const struct hd_rounding *slab)
 {
     uint8_t *const lines = hd_work_at(stage, HD_WORK_SLAB);
     const uint64_t columns = slab->columns, count = HD_ROW_BLOCK * columns;
     const struct hd_quantise_args args = {
         .source = slab->source,
-        .rowwise =
-            quantised(slab->rowwise ? lines : NULL, lines + 2 * count, HD_ROW_BLOCK, columns),
-        .columnwise = quantised(slab->columnwise ? lines + count : NULL,
-                                lines + 2 * count + columns, HD_ROW_BLOCK, columns),
+        .rowwise = transformer_quantised(slab->rowwise ? lines : NULL, lines + 2 * count,
+                                         HD_ROW_BLOCK, columns),
+        .columnwise = transformer_quantised(slab->columnwise ? lines + count : NULL,
+                                            lines + 2 * count + columns, HD_ROW_BLOCK, columns),
         .rows = HD_ROW_BLOCK,
         .columns = (uint32_t)columns,
         .scale_rule = stage->spec.scale_rule};
@@ -80,18 +82,19 @@ static hd_status round_slab(const struct hd_stage *stage, const struct hd_roundi
     columnwise.rowwise.data = NULL;
     hd_status status = stage->ops->quantise(stage->kernel->device, &args);
     if (status == HD_OK) {
-        status = dequantise(stage, rowwise, slab->rowwise);
+        status = transformer_dequantise(stage, rowwise, slab->rowwise);
     }
-    return status == HD_OK ? dequantise(stage, columnwise, slab->columnwise) : status;
+    return status == HD_OK ? transformer_dequantise(stage, columnwise, slab->columnwise) : status;
 }
 
-static void *advance(void *data, uint64_t bytes)
+static void *transformer_advance(void *data, uint64_t bytes)
 {
     return data == NULL ? NULL : (char *)data + bytes;
 }
 
 /* Both images at once, by an op of its own. */
-static hd_status make_images(const struct hd_stage *stage, const struct hd_rounding *rounding)
+static hd_status transformer_make_images(const struct hd_stage *stage,
+                                         const struct hd_rounding *rounding)
 {
     const struct hd_image_args args = {.source = rounding->source,
                                        .rowwise = rounding->rowwise,
@@ -106,54 +109,54 @@ static hd_status make_images(const struct hd_stage *stage, const struct hd_round
 hd_status hd_round(const struct hd_stage *stage, const struct hd_rounding *rounding)
 {
     if (stage->ops->image != NULL) {
-        return make_images(stage, rounding);
+        return transformer_make_images(stage, rounding);
     }
     const uint64_t slab_bytes = HD_ROW_BLOCK * rounding->columns * stage->layout.activation_bytes;
     struct hd_rounding slab = *rounding;
     hd_status status = HD_OK;
     assert(rounding->rows % HD_ROW_BLOCK == 0 && rounding->columns % HD_ROW_BLOCK == 0);
     for (uint64_t row = 0; status == HD_OK && row < rounding->rows; row += HD_ROW_BLOCK) {
-        status = round_slab(stage, &slab);
-        slab.source = advance(slab.source, slab_bytes);
-        slab.rowwise = advance(slab.rowwise, slab_bytes);
-        slab.columnwise = advance(slab.columnwise, slab_bytes);
+        status = transformer_round_slab(stage, &slab);
+        slab.source = transformer_advance(slab.source, slab_bytes);
+        slab.rowwise = transformer_advance(slab.rowwise, slab_bytes);
+        slab.columnwise = transformer_advance(slab.columnwise, slab_bytes);
     }
     return status;
 }
 
 /* --- the dispatch payload --------------------------------------------------------------------- */
 
-static struct hd_quantise_args rows_of(const struct hd_frame *frame)
+static struct hd_quantise_args transformer_rows_of(const struct hd_frame *frame)
 {
     const struct hd_stage *stage = frame->stage;
     const uint64_t rows = hd_row_count(frame), width = stage->spec.width;
     assert(rows <= stage->layout.row_max);
-    return (struct hd_quantise_args){.rowwise =
-                                         quantised(hd_line_at(frame, HD_LINE_ROWS),
-                                                   hd_line_at(frame, HD_LINE_SCALES), rows, width),
-                                     .rows = (uint32_t)rows,
-                                     .columns = (uint32_t)width,
-                                     .scale_rule = stage->spec.scale_rule,
-                                     .row_limit = hd_row_limit(frame)};
+    return (struct hd_quantise_args){
+        .rowwise = transformer_quantised(hd_line_at(frame, HD_LINE_ROWS),
+                                         hd_line_at(frame, HD_LINE_SCALES), rows, width),
+        .rows = (uint32_t)rows,
+        .columns = (uint32_t)width,
+        .scale_rule = stage->spec.scale_rule,
+        .row_limit = hd_row_limit(frame)};
 }
 
 hd_status hd_store_rows(const struct hd_frame *frame, const void *source)
 {
-    struct hd_quantise_args args = rows_of(frame);
+    struct hd_quantise_args args = transformer_rows_of(frame);
     args.source = source;
     return frame->stage->ops->quantise(frame->stage->kernel->device, &args);
 }
 
 hd_status hd_load_rows(const struct hd_frame *frame, void *target)
 {
-    return dequantise(frame->stage, rows_of(frame), target);
+    return transformer_dequantise(frame->stage, transformer_rows_of(frame), target);
 }
 
 /* --- a dense product -------------------------------------------------------------------------- */
 
 /* Makes `matrix` its image along the rows or down the columns, in a line of scratch. */
-static hd_status take_image(const struct hd_stage *stage, struct hd_matrix *matrix,
-                            enum hd_work line, int is_columnwise)
+static hd_status transformer_take_image(const struct hd_stage *stage, struct hd_matrix *matrix,
+                                        enum hd_work line, int is_columnwise)
 {
     void *const image = hd_work_at(stage, line);
     const struct hd_rounding rounding = {.source = matrix->data,
@@ -178,9 +181,9 @@ hd_status hd_gemm_mxfp8(const struct hd_stage *stage, const struct hd_gemm_args 
         return status;
     }
     product.is_mxfp8 = 0;
-    status = take_image(stage, &product.a, HD_WORK_IMAGE_A, args->form == HD_WGRAD);
+    status = transformer_take_image(stage, &product.a, HD_WORK_IMAGE_A, args->form == HD_WGRAD);
     if (status == HD_OK) {
-        status = take_image(stage, &product.b, HD_WORK_IMAGE_B, args->form != HD_FPROP);
+        status = transformer_take_image(stage, &product.b, HD_WORK_IMAGE_B, args->form != HD_FPROP);
     }
     return status == HD_OK ? stage->ops->gemm(stage->kernel->device, &product) : status;
 }

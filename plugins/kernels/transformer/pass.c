@@ -20,43 +20,43 @@
         }                               \
     } while (0)
 
-static struct hd_pass read_pass(const struct hd_pass *given)
+static struct hd_pass transformer_read_pass(const struct hd_pass *given)
 {
     struct hd_pass pass = {0};
     memcpy(&pass, given, given->size < sizeof pass ? given->size : sizeof pass);
     return pass;
 }
 
-static const int32_t *half_of_tokens(const int32_t *tokens, uint64_t offset)
+static const int32_t *transformer_half_of_tokens(const int32_t *tokens, uint64_t offset)
 {
     return tokens == NULL ? NULL : tokens + offset;
 }
 
-static void *half_of_boundary(const void *tensor, uint64_t offset_bytes)
+static void *transformer_half_of_boundary(const void *tensor, uint64_t offset_bytes)
 {
     return tensor == NULL ? NULL : (char *)(uintptr_t)tensor + offset_bytes;
 }
 
 /* The pass of one half, which has the payload of its own as payload[0]. */
-static struct hd_pass half_of(const struct hd_stage *stage, const struct hd_pass *whole,
-                              uint32_t half)
+static struct hd_pass transformer_half_of(const struct hd_stage *stage, const struct hd_pass *whole,
+                                          uint32_t half)
 {
     const uint64_t tokens = half * stage->layout.tokens;
     const uint64_t bytes = tokens * stage->spec.width * stage->layout.activation_bytes;
     struct hd_pass pass = *whole;
     pass.payload[0] = whole->payload[half];
     pass.payload[1] = NULL;
-    pass.tokens = half_of_tokens(whole->tokens, tokens);
-    pass.targets = half_of_tokens(whole->targets, tokens);
-    pass.input = half_of_boundary(whole->input, bytes);
-    pass.output = half_of_boundary(whole->output, bytes);
-    pass.output_gradient = half_of_boundary(whole->output_gradient, bytes);
-    pass.input_gradient = half_of_boundary(whole->input_gradient, bytes);
+    pass.tokens = transformer_half_of_tokens(whole->tokens, tokens);
+    pass.targets = transformer_half_of_tokens(whole->targets, tokens);
+    pass.input = transformer_half_of_boundary(whole->input, bytes);
+    pass.output = transformer_half_of_boundary(whole->output, bytes);
+    pass.output_gradient = transformer_half_of_boundary(whole->output_gradient, bytes);
+    pass.input_gradient = transformer_half_of_boundary(whole->input_gradient, bytes);
     pass.auxiliary_scale = whole->auxiliary_scale / stage->spec.half_batches;
     return pass;
 }
 
-static void bind(const struct hd_stage *stage)
+static void transformer_bind(const struct hd_stage *stage)
 {
     hd_transformer_backend.bind(stage->kernel->device,
                                 (char *)stage->memory.scratch + stage->layout.ops_scratch,
@@ -76,8 +76,8 @@ struct hd_stamp hd_stamp_of(const struct hd_stage *stage, const struct hd_pass *
                              .half = half};
 }
 
-static hd_status write_stamp(const struct hd_stage *stage, const struct hd_pass *pass,
-                             uint32_t half, uint64_t row_count)
+static hd_status transformer_write_stamp(const struct hd_stage *stage, const struct hd_pass *pass,
+                                         uint32_t half, uint64_t row_count)
 {
     struct hd_stamp_args args = {pass->payload[0], hd_stamp_of(stage, pass, half, row_count)};
     if (hd_is_remote()) {
@@ -88,7 +88,8 @@ static hd_status write_stamp(const struct hd_stage *stage, const struct hd_pass 
     return HD_OK;
 }
 
-static hd_status add_terms(const struct hd_stage *stage, double *terms, const double *more)
+static hd_status transformer_add_terms(const struct hd_stage *stage, double *terms,
+                                       const double *more)
 {
     const struct hd_terms_args args = {terms, more, stage->layout.term_count};
     if (hd_is_remote()) {
@@ -102,21 +103,21 @@ static hd_status add_terms(const struct hd_stage *stage, double *terms, const do
 
 hd_status hd_stage_forward(struct hd_stage *stage, const struct hd_pass *given)
 {
-    const struct hd_pass pass = read_pass(given);
+    const struct hd_pass pass = transformer_read_pass(given);
     assert(stage->spec.has_embedding ? pass.tokens != NULL : pass.input != NULL);
     assert(stage->spec.has_head ? pass.targets != NULL : pass.output != NULL);
-    bind(stage);
+    transformer_bind(stage);
     for (uint32_t half = 0; half < stage->spec.half_batches; half++) {
-        struct hd_pass part = half_of(stage, &pass, half);
+        struct hd_pass part = transformer_half_of(stage, &pass, half);
         uint64_t row_count = 0;
         assert((part.payload[0] != NULL) == (pass.payload[0] != NULL));
         part.terms = half == 0 ? pass.terms : hd_work_at(stage, HD_WORK_TERMS);
         TRY(hd_forward_half(stage, &part, &row_count));
         if (half > 0) {
-            TRY(add_terms(stage, pass.terms, part.terms));
+            TRY(transformer_add_terms(stage, pass.terms, part.terms));
         }
         if (part.payload[0] != NULL) {
-            TRY(write_stamp(stage, &part, half, row_count));
+            TRY(transformer_write_stamp(stage, &part, half, row_count));
         }
     }
     return HD_OK;
@@ -124,8 +125,8 @@ hd_status hd_stage_forward(struct hd_stage *stage, const struct hd_pass *given)
 
 /* --- what a payload is trusted with ----------------------------------------------------------- */
 
-static hd_status check_stamp(const struct hd_stage *stage, const struct hd_pass *pass,
-                             uint32_t half)
+static hd_status transformer_check_stamp(const struct hd_stage *stage, const struct hd_pass *pass,
+                                         uint32_t half)
 {
     struct hd_stamp stamp;
     struct hd_fault fault = {
@@ -146,7 +147,7 @@ static hd_status check_stamp(const struct hd_stage *stage, const struct hd_pass 
     return fault.code ? hd_fault_refuse(stage->kernel->host, &fault) : HD_OK;
 }
 
-static int in_range(const int32_t *index, uint64_t count, int64_t least, int64_t limit)
+static int transformer_in_range(const int32_t *index, uint64_t count, int64_t least, int64_t limit)
 {
     for (uint64_t i = 0; i < count; i++) {
         if (index[i] < least || index[i] >= limit) {
@@ -157,35 +158,36 @@ static int in_range(const int32_t *index, uint64_t count, int64_t least, int64_t
 }
 
 /* Whether every index that the ops will follow stays within its tensor (K8). */
-static int maps_hold(const struct hd_frame *frame)
+static int transformer_maps_hold(const struct hd_frame *frame)
 {
     const struct hd_layout *layout = &frame->stage->layout;
     const uint32_t experts = frame->stage->spec.experts;
     const uint64_t chosen = layout->tokens * frame->stage->spec.experts_per_token;
     const int64_t row_max = (int64_t)layout->row_max;
     const int32_t *offsets = hd_line_at(frame, HD_LINE_OFFSETS);
-    int holds = offsets[0] == 0 && in_range(offsets, experts + 1u, 0, row_max + 1);
+    int holds = offsets[0] == 0 && transformer_in_range(offsets, experts + 1u, 0, row_max + 1);
     for (uint32_t expert = 0; expert < experts; expert++) {
         holds = holds && offsets[expert] <= offsets[expert + 1] &&
                 offsets[expert + 1] % (int32_t)HD_ROW_BLOCK == 0;
     }
-    return holds && in_range(hd_line_at(frame, HD_LINE_SELECTED), chosen, 0, experts) &&
-           in_range(hd_line_at(frame, HD_LINE_ROW_OF), chosen, 0, offsets[experts]) &&
-           in_range(hd_line_at(frame, HD_LINE_SOURCE), layout->row_max, -1, (int64_t)chosen);
+    return holds && transformer_in_range(hd_line_at(frame, HD_LINE_SELECTED), chosen, 0, experts) &&
+           transformer_in_range(hd_line_at(frame, HD_LINE_ROW_OF), chosen, 0, offsets[experts]) &&
+           transformer_in_range(hd_line_at(frame, HD_LINE_SOURCE), layout->row_max, -1,
+                                (int64_t)chosen);
 }
 
-static hd_status check_payload(const struct hd_stage *stage, const struct hd_pass *pass,
-                               uint32_t half)
+static hd_status transformer_check_payload(const struct hd_stage *stage, const struct hd_pass *pass,
+                                           uint32_t half)
 {
     const int keeps_routing = stage->layout.kept[HD_LINE_OFFSETS] != HD_NOT_KEPT;
     if (hd_is_remote()) {
         return hd_remote_check(stage, pass, half);
     }
-    TRY(check_stamp(stage, pass, half));
+    TRY(transformer_check_stamp(stage, pass, half));
     for (uint32_t block = 0;
          stage->spec.experts && keeps_routing && block < stage->spec.block_count; block++) {
         const struct hd_frame frame = hd_frame_at(stage, pass, block);
-        if (!maps_hold(&frame)) {
+        if (!transformer_maps_hold(&frame)) {
             const struct hd_fault fault = {.code = HD_FAULT_ROUTING,
                                            .stage = stage->spec.stage,
                                            .block = stage->spec.first_block + block,
@@ -201,17 +203,17 @@ static hd_status check_payload(const struct hd_stage *stage, const struct hd_pas
 
 hd_status hd_stage_backward(struct hd_stage *stage, const struct hd_pass *given)
 {
-    const struct hd_pass pass = read_pass(given);
+    const struct hd_pass pass = transformer_read_pass(given);
     assert(stage->spec.has_embedding ? pass.tokens != NULL : pass.input_gradient != NULL);
     assert(stage->spec.has_head ? pass.targets != NULL : pass.output_gradient != NULL);
     for (uint32_t half = 0; half < stage->spec.half_batches; half++) {
-        const struct hd_pass part = half_of(stage, &pass, half);
+        const struct hd_pass part = transformer_half_of(stage, &pass, half);
         assert(part.payload[0] != NULL);
-        TRY(check_payload(stage, &part, half));
+        TRY(transformer_check_payload(stage, &part, half));
     }
-    bind(stage);
+    transformer_bind(stage);
     for (uint32_t half = 0; half < stage->spec.half_batches; half++) {
-        const struct hd_pass part = half_of(stage, &pass, half);
+        const struct hd_pass part = transformer_half_of(stage, &pass, half);
         TRY(hd_backward_half(stage, &part));
     }
     return HD_OK;

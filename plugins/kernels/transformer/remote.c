@@ -51,7 +51,7 @@ hd_status hd_copy_and_wait(struct hd_kernel *kernel, void *target, const void *s
     return status == HD_OK ? hd_transformer_backend.remote->drain(kernel->device) : status;
 }
 
-static int32_t *map_at(const struct hd_frame *frame, enum hd_line line)
+static int32_t *transformer_map_at(const struct hd_frame *frame, enum hd_line line)
 {
     return hd_line_at(frame, line);
 }
@@ -71,10 +71,10 @@ hd_status hd_remote_check(const struct hd_stage *stage, const struct hd_pass *pa
     if (stage->spec.experts && layout->kept[HD_LINE_OFFSETS] != HD_NOT_KEPT) {
         const struct hd_frame frame = hd_frame_at(stage, pass, 0);
         args.block_count = stage->spec.block_count;
-        args.maps = (struct hd_routing){.offsets = map_at(&frame, HD_LINE_OFFSETS),
-                                        .selected = map_at(&frame, HD_LINE_SELECTED),
-                                        .row_of = map_at(&frame, HD_LINE_ROW_OF),
-                                        .source = map_at(&frame, HD_LINE_SOURCE)};
+        args.maps = (struct hd_routing){.offsets = transformer_map_at(&frame, HD_LINE_OFFSETS),
+                                        .selected = transformer_map_at(&frame, HD_LINE_SELECTED),
+                                        .row_of = transformer_map_at(&frame, HD_LINE_ROW_OF),
+                                        .source = transformer_map_at(&frame, HD_LINE_SOURCE)};
     }
     return hd_transformer_backend.remote->check_payload(stage->kernel->device, &args);
 }

@@ -25,7 +25,7 @@ hd_status hd_refuse(const struct hd_host *host, hd_status status, const char *fo
     return host->fail != NULL ? host->fail(host->context, &error) : status;
 }
 
-static void fill_defaults(struct hd_stage_spec *spec)
+static void transformer_fill_defaults(struct hd_stage_spec *spec)
 {
     spec->key_value_heads = spec->key_value_heads ? spec->key_value_heads : spec->heads;
     spec->half_batches = spec->half_batches ? spec->half_batches : 1;
@@ -36,7 +36,8 @@ static void fill_defaults(struct hd_stage_spec *spec)
 }
 
 /* What the contract has and this program does not. */
-static hd_status check_built(const struct hd_host *host, const struct hd_stage_spec *spec)
+static hd_status transformer_check_built(const struct hd_host *host,
+                                         const struct hd_stage_spec *spec)
 {
     if (spec->precision > HD_PRECISION_F32) {
         return hd_refuse(host, HD_UNSUPPORTED, "precision %u is not known: use bf16, mxfp8 or f32",
@@ -65,7 +66,8 @@ static hd_status check_built(const struct hd_host *host, const struct hd_stage_s
 
 /* Blocks of 32 lie along both dimensions of a feed-forward's matrices.  Rows of experts are padded
    to 32; the tokens of a dense block are not. */
-static hd_status check_mxfp8(const struct hd_host *host, const struct hd_stage_spec *spec)
+static hd_status transformer_check_mxfp8(const struct hd_host *host,
+                                         const struct hd_stage_spec *spec)
 {
     if (spec->precision != HD_PRECISION_MXFP8) {
         return HD_OK;
@@ -92,7 +94,8 @@ static hd_status check_mxfp8(const struct hd_host *host, const struct hd_stage_s
     return HD_OK;
 }
 
-static hd_status check_halves(const struct hd_host *host, const struct hd_stage_spec *spec)
+static hd_status transformer_check_halves(const struct hd_host *host,
+                                          const struct hd_stage_spec *spec)
 {
     if (spec->batch % spec->half_batches) {
         return hd_refuse(
@@ -105,7 +108,8 @@ static hd_status check_halves(const struct hd_host *host, const struct hd_stage_
 }
 
 /* What no transformer can be; the core has checked most of it. */
-static hd_status check_shape(const struct hd_host *host, const struct hd_stage_spec *spec)
+static hd_status transformer_check_shape(const struct hd_host *host,
+                                         const struct hd_stage_spec *spec)
 {
     if (spec->width == 0 || spec->layers == 0 || spec->block_count == 0 || spec->sequence == 0 ||
         spec->batch == 0 || spec->expert_width == 0 || spec->vocabulary == 0) {
@@ -146,16 +150,16 @@ hd_status hd_spec_read(const struct hd_host *host, const struct hd_stage_spec *g
     struct hd_stage_spec spec = {0};
     memcpy(&spec, given, given->size < sizeof spec ? given->size : sizeof spec);
     spec.size = sizeof spec;
-    fill_defaults(&spec);
-    hd_status status = check_built(host, &spec);
+    transformer_fill_defaults(&spec);
+    hd_status status = transformer_check_built(host, &spec);
     if (status == HD_OK) {
-        status = check_shape(host, &spec);
+        status = transformer_check_shape(host, &spec);
     }
     if (status == HD_OK) {
-        status = check_halves(host, &spec);
+        status = transformer_check_halves(host, &spec);
     }
     if (status == HD_OK) {
-        status = check_mxfp8(host, &spec);
+        status = transformer_check_mxfp8(host, &spec);
     }
     if (status == HD_OK) {
         spec.batch /= spec.half_batches;
@@ -164,7 +168,7 @@ hd_status hd_spec_read(const struct hd_host *host, const struct hd_stage_spec *g
     return status;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value)
+static uint64_t transformer_mix(uint64_t hash, uint64_t value)
 {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
     return hash ^ (hash >> 29);
@@ -181,7 +185,7 @@ uint64_t hd_spec_hash(const struct hd_stage_spec *spec, const struct hd_ops *ops
         spec->scale_rule,    spec->half_batches};
     uint64_t hash = HD_STAMP_MAGIC;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        hash = mix(hash, words[i]);
+        hash = transformer_mix(hash, words[i]);
     }
     return hash;
 }

@@ -19,7 +19,7 @@
 
 enum { HEAD_BYTES = 4096 }; /* before the words: the nonce */
 
-static uint64_t round_up(uint64_t bytes, uint64_t alignment_bytes)
+static uint64_t cuda_ipc_round_up(uint64_t bytes, uint64_t alignment_bytes)
 {
     return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
 }
@@ -27,28 +27,28 @@ static uint64_t round_up(uint64_t bytes, uint64_t alignment_bytes)
 /* --- where everything lies --------------------------------------------------------------- */
 
 /* Every rank reckons where each channel lies, also those between others. */
-static hd_status measure(struct hd_transport *instance, uint32_t number)
+static hd_status cuda_ipc_measure(struct hd_transport *instance, uint32_t number)
 {
-    const struct hd_channel *channel = instance->turn.channels[number];
-    struct ipc_lane *lane = (struct ipc_lane *)instance->turn.lane_of[number];
+    const struct hd_channel *channel = instance->book.channels[number];
+    struct ipc_lane *lane = (struct ipc_lane *)instance->book.lane_of[number];
     struct ipc_peer *target = &instance->peers[channel->target];
     const uint64_t bytes_max = (uint64_t)1 << 46;
     uint64_t stride_bytes = 0;
 
     if (channel->bytes <= bytes_max) {
-        stride_bytes = round_up(channel->bytes, instance->turn.alignment_bytes);
+        stride_bytes = cuda_ipc_round_up(channel->bytes, instance->book.alignment_bytes);
     }
     if (stride_bytes == 0 || channel->depth > bytes_max / stride_bytes ||
         target->arena_bytes > bytes_max) {
-        const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, number, 0};
-        return turn_fail(&instance->turn, &fault,
+        const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, number, 0};
+        return book_fail(&instance->book, &fault,
                          "channel %u: %u slots of %" PRIu64 " bytes are more than a GPU has",
                          number, channel->depth, channel->bytes);
     }
     if (lane != NULL) {
         lane->stride_bytes = stride_bytes;
         lane->offset_bytes = target->arena_bytes;
-        instance->sends_bytes += lane->turn.is_source ? lane->turn.slot_count * stride_bytes : 0;
+        instance->sends_bytes += lane->book.is_source ? lane->book.slot_count * stride_bytes : 0;
     }
     target->arena_bytes += channel->depth * stride_bytes;
     return HD_OK;
@@ -56,41 +56,42 @@ static hd_status measure(struct hd_transport *instance, uint32_t number)
 
 hd_status ipc_arena_measure(struct hd_transport *instance)
 {
-    const uint32_t channel_count = instance->turn.channel_count;
+    const uint32_t channel_count = instance->book.channel_count;
     hd_status status = HD_OK;
 
     instance->words_bytes =
-        round_up(HEAD_BYTES + channel_count * sizeof(struct ipc_words), HEAD_BYTES);
+        cuda_ipc_round_up(HEAD_BYTES + channel_count * sizeof(struct ipc_words), HEAD_BYTES);
     for (uint32_t i = 0; status == HD_OK && i < channel_count; i++) {
-        status = measure(instance, i);
+        status = cuda_ipc_measure(instance, i);
     }
     return status;
 }
 
 /* --- words ------------------------------------------------------------------------------- */
 
-static hd_status refuse_words(struct hd_transport *instance, uint32_t rank, hd_status status,
-                              const char *reason)
+static hd_status cuda_ipc_refuse_words(struct hd_transport *instance, uint32_t rank,
+                                       hd_status status, const char *reason)
 {
-    const struct turn_fault fault = {status, rank, TURN_NONE, 0};
+    const struct book_fault fault = {status, rank, TURN_NONE, 0};
 
-    return turn_fail(&instance->turn, &fault, "the words of rank %u: %s", rank, reason);
+    return book_fail(&instance->book, &fault, "the words of rank %u: %s", rank, reason);
 }
 
-static hd_status map_words(struct hd_transport *instance, struct ipc_peer *peer, int descriptor)
+static hd_status cuda_ipc_map_words(struct hd_transport *instance, struct ipc_peer *peer,
+                                    int descriptor)
 {
     void *words =
         mmap(NULL, instance->words_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
 
     if (words == MAP_FAILED) {
-        return refuse_words(instance, peer->turn.rank, HD_NO_MEMORY, strerror(errno));
+        return cuda_ipc_refuse_words(instance, peer->book.rank, HD_NO_MEMORY, strerror(errno));
     }
     peer->words = words;
     return HD_OK;
 }
 
 /* Streams see the words from here on. */
-static hd_status register_words(struct hd_transport *instance, struct ipc_peer *peer)
+static hd_status cuda_ipc_register_words(struct hd_transport *instance, struct ipc_peer *peer)
 {
     const struct cuda_library *cuda = &instance->cuda;
     void *gpu = NULL;
@@ -107,27 +108,27 @@ static hd_status register_words(struct hd_transport *instance, struct ipc_peer *
     return status;
 }
 
-static hd_status make_words(struct hd_transport *instance)
+static hd_status cuda_ipc_make_words(struct hd_transport *instance)
 {
-    struct ipc_peer *self = &instance->peers[instance->turn.host->rank];
+    struct ipc_peer *self = &instance->peers[instance->book.host->rank];
 
     instance->descriptor = memfd_create("heddle-cuda-ipc", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (instance->descriptor < 0 ||
         ftruncate(instance->descriptor, (off_t)instance->words_bytes) != 0 ||
         getrandom(&instance->nonce, sizeof instance->nonce, 0) != sizeof instance->nonce) {
-        return refuse_words(instance, self->turn.rank, HD_NO_MEMORY, strerror(errno));
+        return cuda_ipc_refuse_words(instance, self->book.rank, HD_NO_MEMORY, strerror(errno));
     }
     (void)fcntl(instance->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    hd_status status = map_words(instance, self, instance->descriptor);
+    hd_status status = cuda_ipc_map_words(instance, self, instance->descriptor);
     if (status == HD_OK) {
         memcpy(self->words, &instance->nonce, sizeof instance->nonce);
-        status = register_words(instance, self);
+        status = cuda_ipc_register_words(instance, self);
     }
     return status;
 }
 
-static hd_status open_words(struct hd_transport *instance, struct ipc_peer *peer,
-                            const struct ipc_card *card)
+static hd_status cuda_ipc_open_words(struct hd_transport *instance, struct ipc_peer *peer,
+                                     const struct ipc_card *card)
 {
     char path[64];
     struct stat found;
@@ -135,73 +136,77 @@ static hd_status open_words(struct hd_transport *instance, struct ipc_peer *peer
     snprintf(path, sizeof path, "/proc/%d/fd/%d", card->place.pid, card->descriptor);
     const int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0) {
-        return refuse_words(instance, peer->turn.rank, HD_UNSUPPORTED,
-                            "they cannot be opened: cuda_ipc needs all ranks in one pid namespace "
-                            "and of one user");
+        return cuda_ipc_refuse_words(
+            instance, peer->book.rank, HD_UNSUPPORTED,
+            "they cannot be opened: cuda_ipc needs all ranks in one pid namespace "
+            "and of one user");
     }
     hd_status status = HD_UNSUPPORTED;
     if (fstat(descriptor, &found) == 0 && (uint64_t)found.st_size == instance->words_bytes) {
-        status = map_words(instance, peer, descriptor);
+        status = cuda_ipc_map_words(instance, peer, descriptor);
     }
     close(descriptor);
     if (status == HD_OK && memcmp(peer->words, &card->nonce, sizeof card->nonce) == 0) {
-        return register_words(instance, peer);
+        return cuda_ipc_register_words(instance, peer);
     }
-    return refuse_words(instance, peer->turn.rank, HD_UNSUPPORTED,
-                        "another file stands there: the ranks are not in one pid namespace");
+    return cuda_ipc_refuse_words(
+        instance, peer->book.rank, HD_UNSUPPORTED,
+        "another file stands there: the ranks are not in one pid namespace");
 }
 
 /* --- device memory ----------------------------------------------------------------------- */
 
 /* `bytes` and room to begin at an aligned address, which *aligned is. */
-static hd_status allocate(struct hd_transport *instance, uint64_t bytes, const char *tag,
-                          void **memory, unsigned char **aligned)
+static hd_status cuda_ipc_allocate(struct hd_transport *instance, uint64_t bytes, const char *tag,
+                                   void **memory, unsigned char **aligned)
 {
-    const uint64_t room_bytes = bytes + instance->turn.alignment_bytes;
-    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
+    const uint64_t room_bytes = bytes + instance->book.alignment_bytes;
+    const struct book_fault fault = book_own_fault(HD_NO_MEMORY);
     char text[CUDA_REASON_BYTES];
 
     const cudaError_t error = instance->cuda.cudaMalloc(memory, room_bytes);
     if (error != cudaSuccess) {
-        return turn_fail(&instance->turn, &fault,
+        return book_fail(&instance->book, &fault,
                          "GPU %d has no %" PRIu64
                          " bytes for the slots of rank %u (%s): plan fewer slots or smaller "
                          "microbatches",
-                         instance->device, room_bytes, instance->turn.host->rank,
+                         instance->device, room_bytes, instance->book.host->rank,
                          cuda_explain(&instance->cuda, "cudaMalloc", error, text));
     }
-    turn_account(&instance->turn, (int64_t)bytes, tag);
-    *aligned =
-        (unsigned char *)(uintptr_t)round_up((uintptr_t)*memory, instance->turn.alignment_bytes);
+    book_account(&instance->book, (int64_t)bytes, tag);
+    *aligned = (unsigned char *)(uintptr_t)cuda_ipc_round_up((uintptr_t)*memory,
+                                                             instance->book.alignment_bytes);
     return HD_OK;
 }
 
-static void place_sends(struct hd_transport *instance, unsigned char *slots)
+static void cuda_ipc_place_sends(struct hd_transport *instance, unsigned char *slots)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->turn.is_source) {
+        if (lane->book.is_source) {
             lane->own_slots = slots;
-            slots += lane->turn.slot_count * lane->stride_bytes;
+            slots += lane->book.slot_count * lane->stride_bytes;
         }
     }
 }
 
 hd_status ipc_arena_make(struct hd_transport *instance)
 {
-    struct ipc_peer *self = &instance->peers[instance->turn.host->rank];
+    struct ipc_peer *self = &instance->peers[instance->book.host->rank];
     unsigned char *aligned = NULL;
-    hd_status status = make_words(instance);
+    hd_status status = cuda_ipc_make_words(instance);
 
     if (status == HD_OK && self->arena_bytes > 0) {
-        status = allocate(instance, self->arena_bytes, "transfer", &instance->arena, &self->arena);
+        status = cuda_ipc_allocate(instance, self->arena_bytes, "transfer", &instance->arena,
+                                   &self->arena);
         instance->shift_bytes =
             status == HD_OK ? (uint64_t)(self->arena - (unsigned char *)instance->arena) : 0;
     }
     if (status == HD_OK && instance->sends_bytes > 0) {
-        status = allocate(instance, instance->sends_bytes, "send", &instance->sends, &aligned);
+        status =
+            cuda_ipc_allocate(instance, instance->sends_bytes, "send", &instance->sends, &aligned);
         if (status == HD_OK) {
-            place_sends(instance, aligned);
+            cuda_ipc_place_sends(instance, aligned);
         }
     }
     return status;
@@ -210,7 +215,7 @@ hd_status ipc_arena_make(struct hd_transport *instance)
 hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
                           const struct ipc_card *card)
 {
-    const struct turn_fault fault = {HD_UNSUPPORTED, peer->turn.rank, TURN_NONE, 0};
+    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, TURN_NONE, 0};
     char bus_id[sizeof card->bus_id] = "";
     int other = 0;
     int can = 0;
@@ -222,10 +227,10 @@ hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
         }
     }
     if (other == instance->cuda.device_count) {
-        return turn_fail(&instance->turn, &fault,
+        return book_fail(&instance->book, &fault,
                          "rank %u computes on GPU %.19s, which this process does not see: cuda_ipc "
                          "needs every GPU visible to every rank (CUDA_VISIBLE_DEVICES)",
-                         peer->turn.rank, card->bus_id);
+                         peer->book.rank, card->bus_id);
     }
     peer->device = other;
     if (other == instance->device) {
@@ -233,27 +238,27 @@ hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
     }
     (void)instance->cuda.cudaDeviceCanAccessPeer(&can, instance->device, other);
     if (!can) {
-        return turn_fail(&instance->turn, &fault,
+        return book_fail(&instance->book, &fault,
                          "GPU %d cannot reach GPU %d of rank %u (cudaDeviceCanAccessPeer says 0): "
                          "place neighbours on one GPU, or take a transport that needs no peer "
                          "access",
-                         instance->device, other, peer->turn.rank);
+                         instance->device, other, peer->book.rank);
     }
     return HD_OK;
 }
 
-static hd_status open_arena(struct hd_transport *instance, struct ipc_peer *peer,
-                            const struct ipc_card *card)
+static hd_status cuda_ipc_open_arena(struct hd_transport *instance, struct ipc_peer *peer,
+                                     const struct ipc_card *card)
 {
-    const struct turn_fault fault = {HD_UNSUPPORTED, peer->turn.rank, TURN_NONE, 0};
+    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, TURN_NONE, 0};
     char text[CUDA_REASON_BYTES];
 
     const cudaError_t error = instance->cuda.cudaIpcOpenMemHandle(&peer->import, card->handle,
                                                                   cudaIpcMemLazyEnablePeerAccess);
     if (error != cudaSuccess) {
         peer->import = NULL;
-        return turn_fail(&instance->turn, &fault, "the arena of rank %u cannot be mapped: %s",
-                         peer->turn.rank,
+        return book_fail(&instance->book, &fault, "the arena of rank %u cannot be mapped: %s",
+                         peer->book.rank,
                          cuda_explain(&instance->cuda, "cudaIpcOpenMemHandle", error, text));
     }
     peer->arena = (unsigned char *)peer->import + card->shift_bytes;
@@ -269,8 +274,8 @@ hd_status ipc_arena_open(struct hd_transport *instance, struct ipc_peer *peer,
         peer->arena = (unsigned char *)(uintptr_t)card->arena;
         return HD_OK;
     }
-    const hd_status status = open_words(instance, peer, card);
-    return status == HD_OK ? open_arena(instance, peer, card) : status;
+    const hd_status status = cuda_ipc_open_words(instance, peer, card);
+    return status == HD_OK ? cuda_ipc_open_arena(instance, peer, card) : status;
 }
 
 void ipc_arena_close(struct hd_transport *instance, struct ipc_peer *peer)
@@ -282,9 +287,9 @@ void ipc_arena_close(struct hd_transport *instance, struct ipc_peer *peer)
 }
 
 /* Words of a GPU that may still write them stay mapped as long as the process. */
-static void free_words(struct hd_transport *instance, struct ipc_peer *peer)
+static void cuda_ipc_free_words(struct hd_transport *instance, struct ipc_peer *peer)
 {
-    const int is_own = peer->turn.rank == instance->turn.host->rank;
+    const int is_own = peer->book.rank == instance->book.host->rank;
 
     if (peer->is_registered) {
         (void)instance->cuda.cudaHostUnregister(peer->words);
@@ -302,8 +307,8 @@ void ipc_arena_free(struct hd_transport *instance, int frees_device)
     }
     (void)instance->cuda.cudaFree(instance->sends);
     (void)instance->cuda.cudaFree(instance->arena);
-    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
-        free_words(instance, &instance->peers[rank]);
+    for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
+        cuda_ipc_free_words(instance, &instance->peers[rank]);
     }
     if (instance->descriptor >= 0) {
         close(instance->descriptor);

@@ -14,20 +14,20 @@
 /* Lets this rank's streams go; the arrived words of its incoming channels are its own memory. */
 void ipc_poison(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && !lane->turn.is_source) {
+        if (lane->words != NULL && !lane->book.is_source) {
             atomic_store(&lane->words->arrived, IPC_POISON);
         }
     }
 }
 
 /* This rank writes no more on the channels where it is at that end. */
-static void tell_peers(struct hd_transport *instance, int is_source)
+static void cuda_ipc_tell_peers(struct hd_transport *instance, int is_source)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && lane->turn.is_source == is_source) {
+        if (lane->words != NULL && lane->book.is_source == is_source) {
             atomic_store(is_source ? &lane->words->source_stopped : &lane->words->target_stopped,
                          1);
         }
@@ -35,27 +35,27 @@ static void tell_peers(struct hd_transport *instance, int is_source)
 }
 
 /* Can the source of this incoming channel copy no more? */
-static int has_stopped(const struct ipc_lane *lane)
+static int cuda_ipc_has_stopped(const struct ipc_lane *lane)
 {
-    return atomic_load(&lane->words->source_stopped) != 0 || turn_has_ended(&lane->peer->turn);
+    return atomic_load(&lane->words->source_stopped) != 0 || book_has_ended(&lane->peer->book);
 }
 
-static int has_closed(const struct ipc_lane *lane)
+static int cuda_ipc_has_closed(const struct ipc_lane *lane)
 {
-    return atomic_load(&lane->words->source_closed) != 0 || turn_has_ended(&lane->peer->turn);
+    return atomic_load(&lane->words->source_closed) != 0 || book_has_ended(&lane->peer->book);
 }
 
 /* Until `is_so` of all incoming channels; the first of which it is not, or NULL. */
-static const struct ipc_lane *await_all(struct hd_transport *instance,
-                                        int (*is_so)(const struct ipc_lane *lane),
-                                        uint64_t deadline_ns)
+static const struct ipc_lane *cuda_ipc_await_all(struct hd_transport *instance,
+                                                 int (*is_so)(const struct ipc_lane *lane),
+                                                 uint64_t deadline_ns)
 {
     uint64_t pause_ns = 0;
 
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         const struct ipc_lane *lane = &instance->lanes[i];
-        while (lane->words != NULL && !lane->turn.is_source && !is_so(lane)) {
-            if (turn_now_ns(&instance->turn) >= deadline_ns) {
+        while (lane->words != NULL && !lane->book.is_source && !is_so(lane)) {
+            if (book_now_ns(&instance->book) >= deadline_ns) {
                 return lane;
             }
             ipc_nap(&pause_ns);
@@ -65,16 +65,16 @@ static const struct ipc_lane *await_all(struct hd_transport *instance,
 }
 
 /* Is a copy left that may still get its credit?  A failed instance starts no more. */
-static int has_copies_left(struct hd_transport *instance)
+static int cuda_ipc_has_copies_left(struct hd_transport *instance)
 {
     int has = 0;
 
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->turn.is_source && lane->started_count < lane->turn.posted_count) {
+        if (lane->book.is_source && lane->started_count < lane->book.posted_count) {
             /* What the target gave before it stopped still counts: so first that, then a move. */
             const int is_hopeless =
-                atomic_load(&lane->words->target_stopped) != 0 || turn_has_ended(&lane->peer->turn);
+                atomic_load(&lane->words->target_stopped) != 0 || book_has_ended(&lane->peer->book);
             int moved = 0;
             const hd_status status = ipc_move(instance, &moved);
             has = has || (status == HD_OK && (moved || !is_hopeless));
@@ -84,12 +84,12 @@ static int has_copies_left(struct hd_transport *instance)
 }
 
 /* All copies are over that can be. */
-static int await_copies(struct hd_transport *instance, uint64_t deadline_ns)
+static int cuda_ipc_await_copies(struct hd_transport *instance, uint64_t deadline_ns)
 {
     uint64_t pause_ns = 0;
 
-    while (has_copies_left(instance) || !ipc_is_idle(instance)) {
-        if (turn_now_ns(&instance->turn) >= deadline_ns) {
+    while (cuda_ipc_has_copies_left(instance) || !ipc_is_idle(instance)) {
+        if (book_now_ns(&instance->book) >= deadline_ns) {
             return 0;
         }
         ipc_nap(&pause_ns);
@@ -101,23 +101,23 @@ static int await_copies(struct hd_transport *instance, uint64_t deadline_ns)
 hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     (void)instance->cuda.cudaSetDevice(instance->device);
-    tell_peers(instance, 0);
-    if (!await_copies(instance, deadline_ns)) {
-        const struct turn_fault fault = turn_own_fault(HD_TIMEOUT);
-        (void)turn_fail(&instance->turn, &fault,
+    cuda_ipc_tell_peers(instance, 0);
+    if (!cuda_ipc_await_copies(instance, deadline_ns)) {
+        const struct book_fault fault = book_own_fault(HD_TIMEOUT);
+        (void)book_fail(&instance->book, &fault,
                         "the copies of rank %u did not come to rest by the deadline: its memory is "
                         "leaked",
-                        instance->turn.host->rank);
+                        instance->book.host->rank);
         return HD_TIMEOUT;
     }
-    tell_peers(instance, 1);
-    const struct ipc_lane *lane = await_all(instance, has_stopped, deadline_ns);
+    cuda_ipc_tell_peers(instance, 1);
+    const struct ipc_lane *lane = cuda_ipc_await_all(instance, cuda_ipc_has_stopped, deadline_ns);
     if (lane == NULL) {
         instance->is_at_rest = 1;
         return HD_OK;
     }
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_TIMEOUT, ipc_news(lane));
-    (void)turn_fail(&instance->turn, &fault,
+    const struct book_fault fault = book_peer_fault(&lane->book, HD_TIMEOUT, ipc_news(lane));
+    (void)book_fail(&instance->book, &fault,
                     "channel %u: rank %u did not come to rest by the deadline: its receive slots "
                     "are leaked",
                     fault.channel, fault.rank);
@@ -125,14 +125,14 @@ hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 }
 
 /* This rank's sends are over, and their targets may free what they went to. */
-static void leave_peers(struct hd_transport *instance)
+static void cuda_ipc_leave_peers(struct hd_transport *instance)
 {
-    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         ipc_arena_close(instance, &instance->peers[rank]);
     }
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && lane->turn.is_source) {
+        if (lane->words != NULL && lane->book.is_source) {
             atomic_store(&lane->words->source_closed, 1);
         }
     }
@@ -149,9 +149,10 @@ void ipc_close_all(struct hd_transport *instance, uint64_t deadline_ns)
     const int may_free = has_cuda && instance->is_at_rest && ipc_is_idle(instance);
 
     if (may_free) {
-        leave_peers(instance);
+        cuda_ipc_leave_peers(instance);
     }
     ipc_streams_free(instance);
-    ipc_arena_free(instance, may_free && await_all(instance, has_closed, deadline_ns) == NULL);
-    turn_destroy(instance);
+    ipc_arena_free(instance, may_free && cuda_ipc_await_all(instance, cuda_ipc_has_closed,
+                                                            deadline_ns) == NULL);
+    book_destroy(instance);
 }

@@ -27,23 +27,23 @@
 /* --- what the peer has done -------------------------------------------------------------- */
 
 /* The caller's thread may be a new one, and a device is current in a thread. */
-static hd_status use_device(struct hd_transport *instance)
+static hd_status cuda_ipc_use_device(struct hd_transport *instance)
 {
     return ipc_runtime(instance, NULL, "cudaSetDevice",
                        instance->cuda.cudaSetDevice(instance->device));
 }
 
-static hd_status read_news(struct hd_transport *instance, struct ipc_lane *lane)
+static hd_status cuda_ipc_read_news(struct hd_transport *instance, struct ipc_lane *lane)
 {
     const uint64_t news = ipc_news(lane);
-    const uint64_t most_count = lane->turn.is_source ? lane->started_count : turn_most(&lane->turn);
-    const hd_status failed = turn_failed(&instance->turn);
+    const uint64_t most_count = lane->book.is_source ? lane->started_count : book_most(&lane->book);
+    const hd_status failed = book_failed(&instance->book);
 
     if (failed < 0) {
         return failed; /* it may have been poison */
     }
-    const hd_status status = turn_check_news(&instance->turn, &lane->turn, news,
-                                             (struct turn_range){lane->known_count, most_count});
+    const hd_status status = book_check_news(&instance->book, &lane->book, news,
+                                             (struct book_range){lane->known_count, most_count});
     if (status == HD_OK) {
         lane->known_count = news;
     }
@@ -54,10 +54,10 @@ hd_status ipc_move(struct hd_transport *instance, int *moved)
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->turn.is_source && lane->started_count < lane->turn.posted_count) {
-            status = read_news(instance, lane);
+        if (lane->book.is_source && lane->started_count < lane->book.posted_count) {
+            status = cuda_ipc_read_news(instance, lane);
             if (status == HD_OK) {
                 status = ipc_start_copies(instance, lane, moved);
             }
@@ -68,28 +68,29 @@ hd_status ipc_move(struct hd_transport *instance, int *moved)
 
 /* Source: is the send slot unread by any copy, of this message or of an older?  Target: is it
    here? */
-static hd_status look(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence)
+static hd_status cuda_ipc_look(struct hd_transport *instance, struct ipc_lane *lane,
+                               uint64_t sequence)
 {
-    const uint64_t goal = turn_goal(&lane->turn, sequence);
+    const uint64_t goal = book_goal(&lane->book, sequence);
     hd_status status = HD_OK;
 
-    if (lane->turn.is_source) {
+    if (lane->book.is_source) {
         return goal == 0 ? HD_OK : ipc_look_sent(instance, lane, goal - 1);
     }
     if (lane->known_count < goal) {
-        status = read_news(instance, lane);
+        status = cuda_ipc_read_news(instance, lane);
     }
-    return status == HD_OK ? turn_answer(&lane->turn, sequence, lane->known_count) : status;
+    return status == HD_OK ? book_answer(&lane->book, sequence, lane->known_count) : status;
 }
 
-static hd_status look_and_move(struct hd_transport *instance, struct ipc_lane *lane,
-                               uint64_t sequence)
+static hd_status cuda_ipc_look_and_move(struct hd_transport *instance, struct ipc_lane *lane,
+                                        uint64_t sequence)
 {
     int moved = 0;
     hd_status status = ipc_move(instance, &moved);
 
     if (status == HD_OK) {
-        status = look(instance, lane, sequence);
+        status = cuda_ipc_look(instance, lane, sequence);
     }
     if (status == HD_IN_PROGRESS) {
         status = ipc_look_for_deaths(instance, lane);
@@ -100,52 +101,52 @@ static hd_status look_and_move(struct hd_transport *instance, struct ipc_lane *l
 
 /* --- the contract: source ---------------------------------------------------------------- */
 
-static struct ipc_lane *lane_of(const struct hd_transport *instance, uint32_t channel)
+static struct ipc_lane *cuda_ipc_lane_of(const struct hd_transport *instance, uint32_t channel)
 {
-    return (struct ipc_lane *)instance->turn.lane_of[channel];
+    return (struct ipc_lane *)instance->book.lane_of[channel];
 }
 
-static void *slot(struct hd_transport *instance, const struct hd_message *message)
+static void *cuda_ipc_slot(struct hd_transport *instance, const struct hd_message *message)
 {
-    const struct ipc_lane *lane = lane_of(instance, message->channel);
+    const struct ipc_lane *lane = cuda_ipc_lane_of(instance, message->channel);
 
-    return lane->own_slots + message->sequence % lane->turn.slot_count * lane->stride_bytes;
+    return lane->own_slots + message->sequence % lane->book.slot_count * lane->stride_bytes;
 }
 
-static hd_status reserve(struct hd_transport *instance, const struct hd_message *message)
+static hd_status cuda_ipc_reserve(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    hd_status status = turn_to_reserve(&instance->turn, message, &lane);
+    struct book_lane *lane = NULL;
+    hd_status status = book_to_reserve(&instance->book, message, &lane);
 
     if (status == HD_OK) {
-        status = use_device(instance);
+        status = cuda_ipc_use_device(instance);
     }
     if (status == HD_OK) {
-        status = look_and_move(instance, (struct ipc_lane *)lane, message->sequence);
+        status = cuda_ipc_look_and_move(instance, (struct ipc_lane *)lane, message->sequence);
     }
-    return turn_reserved(lane, status);
+    return book_reserved(lane, status);
 }
 
-static hd_status post_send(struct hd_transport *instance, const struct hd_message *message,
-                           void *stream)
+static hd_status cuda_ipc_post_send(struct hd_transport *instance, const struct hd_message *message,
+                                    void *stream)
 {
-    struct turn_lane *turn = NULL;
+    struct book_lane *book = NULL;
     int moved = 0;
-    hd_status status = turn_to_post(&instance->turn, message, TURN_SOURCE, &turn);
+    hd_status status = book_to_post(&instance->book, message, TURN_SOURCE, &book);
 
     if (status == HD_OK) {
-        status = use_device(instance);
+        status = cuda_ipc_use_device(instance);
     }
     if (status != HD_OK) {
         return status;
     }
-    struct ipc_lane *lane = (struct ipc_lane *)turn;
-    lane->sends[message->sequence % turn->slot_count].is_ordered = stream != NULL;
+    struct ipc_lane *lane = (struct ipc_lane *)book;
+    lane->sends[message->sequence % book->slot_count].is_ordered = stream != NULL;
     if (stream != NULL) {
         status = ipc_mark_written(instance, lane, message->sequence, stream);
     }
     if (status == HD_OK) {
-        turn->posted_count++;
+        book->posted_count++;
         status = ipc_move(instance, &moved);
     }
     return status;
@@ -153,10 +154,10 @@ static hd_status post_send(struct hd_transport *instance, const struct hd_messag
 
 /* --- the contract: target ---------------------------------------------------------------- */
 
-static hd_status post_recv(struct hd_transport *instance, const struct hd_message *message)
+static hd_status cuda_ipc_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    const hd_status status = turn_to_post(&instance->turn, message, TURN_TARGET, &lane);
+    struct book_lane *lane = NULL;
+    const hd_status status = book_to_post(&instance->book, message, TURN_TARGET, &lane);
 
     if (status == HD_OK) {
         lane->posted_count++;
@@ -164,14 +165,14 @@ static hd_status post_recv(struct hd_transport *instance, const struct hd_messag
     return status;
 }
 
-static hd_status release(struct hd_transport *instance, const struct hd_message *message,
-                         void *stream)
+static hd_status cuda_ipc_release(struct hd_transport *instance, const struct hd_message *message,
+                                  void *stream)
 {
-    struct turn_lane *lane = NULL;
-    hd_status status = turn_to_release(&instance->turn, message, &lane);
+    struct book_lane *lane = NULL;
+    hd_status status = book_to_release(&instance->book, message, &lane);
 
     if (status == HD_OK) {
-        status = use_device(instance);
+        status = cuda_ipc_use_device(instance);
     }
     if (status == HD_OK) {
         lane->released_count++;
@@ -182,73 +183,73 @@ static hd_status release(struct hd_transport *instance, const struct hd_message 
 
 /* --- the contract: either end ------------------------------------------------------------ */
 
-static hd_status ask(struct hd_transport *instance, const struct hd_message *message,
-                     enum turn_side side, struct ipc_lane **lane)
+static hd_status cuda_ipc_ask(struct hd_transport *instance, const struct hd_message *message,
+                              enum book_side side, struct ipc_lane **lane)
 {
-    struct turn_lane *turn = NULL;
-    const hd_status status = turn_to_ask(&instance->turn, message, side, &turn);
+    struct book_lane *book = NULL;
+    const hd_status status = book_to_ask(&instance->book, message, side, &book);
 
-    *lane = (struct ipc_lane *)turn;
-    return status == HD_OK ? use_device(instance) : status;
+    *lane = (struct ipc_lane *)book;
+    return status == HD_OK ? cuda_ipc_use_device(instance) : status;
 }
 
-static hd_status test(struct hd_transport *instance, const struct hd_message *message)
+static hd_status cuda_ipc_test(struct hd_transport *instance, const struct hd_message *message)
 {
     struct ipc_lane *lane = NULL;
-    const hd_status status = ask(instance, message, TURN_EITHER, &lane);
+    const hd_status status = cuda_ipc_ask(instance, message, TURN_EITHER, &lane);
 
-    return status == HD_OK ? look_and_move(instance, lane, message->sequence) : status;
+    return status == HD_OK ? cuda_ipc_look_and_move(instance, lane, message->sequence) : status;
 }
 
 /* Nothing is said of the host. */
-static hd_status wait_in_stream(struct hd_transport *instance, const struct hd_message *message,
-                                void *stream)
+static hd_status cuda_ipc_wait_in_stream(struct hd_transport *instance,
+                                         const struct hd_message *message, void *stream)
 {
     struct ipc_lane *lane = NULL;
-    hd_status status = ask(instance, message, TURN_TARGET, &lane);
+    hd_status status = cuda_ipc_ask(instance, message, TURN_TARGET, &lane);
 
     if (status == HD_OK) {
         status = ipc_await_signal(instance, lane, message->sequence, stream);
     }
     if (status == HD_OK) {
-        turn_readable(&lane->turn, message->sequence);
+        book_readable(&lane->book, message->sequence);
     }
     return status;
 }
 
-static hd_status wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
-                      uint64_t deadline_ns)
+static hd_status cuda_ipc_wait(struct hd_transport *instance, const struct hd_message *message,
+                               void *stream, uint64_t deadline_ns)
 {
     struct ipc_lane *lane = NULL;
     uint64_t pause_ns = 0;
 
     if (stream != NULL) {
-        return wait_in_stream(instance, message, stream);
+        return cuda_ipc_wait_in_stream(instance, message, stream);
     }
-    hd_status status = ask(instance, message, TURN_EITHER, &lane);
+    hd_status status = cuda_ipc_ask(instance, message, TURN_EITHER, &lane);
     if (status == HD_OK) {
-        status = look_and_move(instance, lane, message->sequence);
+        status = cuda_ipc_look_and_move(instance, lane, message->sequence);
     }
     while (status == HD_IN_PROGRESS) { /* ends at the deadline */
-        if (turn_now_ns(&instance->turn) >= deadline_ns) {
-            const struct turn_fault fault =
-                turn_peer_fault(&lane->turn, HD_TIMEOUT, message->sequence);
-            return turn_report_wait(&instance->turn, &lane->turn, &fault, ipc_news(lane));
+        if (book_now_ns(&instance->book) >= deadline_ns) {
+            const struct book_fault fault =
+                book_peer_fault(&lane->book, HD_TIMEOUT, message->sequence);
+            return book_report_wait(&instance->book, &lane->book, &fault, ipc_news(lane));
         }
         ipc_nap(&pause_ns);
-        status = turn_failed(&instance->turn);
-        status = status < 0 ? status : look_and_move(instance, lane, message->sequence);
+        status = book_failed(&instance->book);
+        status = status < 0 ? status : cuda_ipc_look_and_move(instance, lane, message->sequence);
     }
     return status;
 }
 
-static hd_status progress(struct hd_transport *instance)
+static hd_status cuda_ipc_progress(struct hd_transport *instance)
 {
     int moved = 0;
-    hd_status status = turn_failed(&instance->turn);
+    hd_status status = book_failed(&instance->book);
 
     if (status == HD_OK) {
-        status = use_device(instance);
+        status = cuda_ipc_use_device(instance);
     }
     if (status == HD_OK) {
         status = ipc_move(instance, &moved);
@@ -259,44 +260,45 @@ static hd_status progress(struct hd_transport *instance)
     return status == HD_OK && !moved ? HD_IN_PROGRESS : status;
 }
 
-static void abort_waits(struct hd_transport *instance, const char *reason)
+static void cuda_ipc_abort_waits(struct hd_transport *instance, const char *reason)
 {
     (void)reason;
-    turn_abort(&instance->turn);
+    book_abort(&instance->book);
     ipc_poison(instance);
 }
 
-static void stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out)
+static void cuda_ipc_stats(struct hd_transport *instance, uint32_t channel,
+                           struct hd_channel_stats *out)
 {
-    const struct ipc_lane *lane = lane_of(instance, channel);
+    const struct ipc_lane *lane = cuda_ipc_lane_of(instance, channel);
     const uint64_t news = lane != NULL ? ipc_news(lane) : 0;
 
-    turn_stats(lane != NULL ? &lane->turn : NULL, news < IPC_POISON ? news : 0, out);
+    book_stats(lane != NULL ? &lane->book : NULL, news < IPC_POISON ? news : 0, out);
 }
 
-static const struct hd_transport_ops ops = {
-    .size = sizeof ops,
+static const struct hd_transport_ops cuda_ipc_ops = {
+    .size = sizeof cuda_ipc_ops,
     .open = ipc_open_all,
-    .slot = slot,
-    .reserve = reserve,
-    .post_send = post_send,
-    .post_recv = post_recv,
-    .test = test,
-    .wait = wait,
-    .release = release,
-    .progress = progress,
-    .abort = abort_waits,
+    .slot = cuda_ipc_slot,
+    .reserve = cuda_ipc_reserve,
+    .post_send = cuda_ipc_post_send,
+    .post_recv = cuda_ipc_post_recv,
+    .test = cuda_ipc_test,
+    .wait = cuda_ipc_wait,
+    .release = cuda_ipc_release,
+    .progress = cuda_ipc_progress,
+    .abort = cuda_ipc_abort_waits,
     .quiesce = ipc_quiesce,
     .close = ipc_close_all,
-    .stats = stats,
+    .stats = cuda_ipc_stats,
 };
 
-static const struct hd_option options[] = {CUDA_RUNTIME_OPTION};
+static const struct hd_option cuda_ipc_options[] = {CUDA_RUNTIME_OPTION};
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof cuda_ipc_options / sizeof cuda_ipc_options[0],
+    .options = cuda_ipc_options,
     .capabilities = HD_TRANSPORT_CUDA | HD_TRANSPORT_NO_RESIDENT | HD_TRANSPORT_PEER_DEATH |
                     HD_TRANSPORT_UNBLOCKS | HD_TRANSPORT_SHARED_DEVICE | HD_TRANSPORT_PROGRESS |
                     HD_TRANSPORT_TARGET_PROGRESS,
@@ -306,5 +308,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .version = "0.1.0",
     .licence = "Apache-2.0",
     .source = "CUDA: IPC memory handles and stream memory operations",
-    .ops = &ops,
+    .ops = &cuda_ipc_ops,
 };

@@ -16,7 +16,7 @@
 #define CUDA_IPC_H
 
 #include "cuda_library.h"
-#include "turn_open.h"
+#include "books_open.h"
 
 #define IPC_MAGIC      0x636970616475636full
 #define IPC_LINE_BYTES 128
@@ -34,8 +34,8 @@ struct ipc_words {
 
 /* What every rank publishes of itself. */
 struct ipc_card {
-    struct turn_card head;
-    struct turn_place place;
+    struct book_card head;
+    struct book_place place;
     uint64_t nonce;       /* as in its words' header: it is this rank's memory */
     uint64_t shift_bytes; /* of slot 0 from the begin of the allocation */
     uint64_t arena;       /* the address, for a rank of the same process */
@@ -46,7 +46,7 @@ struct ipc_card {
 };
 
 struct ipc_peer {
-    struct turn_peer turn;
+    struct book_peer book;
     int device;               /* its GPU, by the ordinal that it has here */
     int is_registered;        /* its words, by this instance */
     uint64_t arena_bytes;     /* of the channels that end there */
@@ -65,7 +65,7 @@ struct ipc_send {
 
 /* This rank's end of a channel; turn.readable_count: a stream may wait for the last of them. */
 struct ipc_lane {
-    struct turn_lane turn;
+    struct book_lane book;
     struct ipc_words *words; /* NULL before the peer is known */
     CUdeviceptr words_gpu;
     struct ipc_peer *peer;
@@ -82,7 +82,7 @@ struct ipc_lane {
 };
 
 struct hd_transport {
-    struct turn turn;
+    struct book book;
     struct ipc_peer *peers; /* [rank_count] */
     struct ipc_lane *lanes; /* [turn.lane_count] */
     struct cuda_library cuda;
@@ -174,7 +174,7 @@ hd_status ipc_open_all(const struct hd_transport_setup *setup, struct hd_transpo
 /* The word that this rank reads: what has arrived here, or what the target has released. */
 static inline uint64_t ipc_news(const struct ipc_lane *lane)
 {
-    return atomic_load(lane->turn.is_source ? &lane->words->credit : &lane->words->arrived);
+    return atomic_load(lane->book.is_source ? &lane->words->credit : &lane->words->arrived);
 }
 
 static inline CUdeviceptr ipc_gpu_word(const struct ipc_lane *lane, size_t offset)

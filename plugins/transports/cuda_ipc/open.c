@@ -1,5 +1,5 @@
 /*
- * cuda_ipc/open.c - from channels to memory that is lent, mapped and proven; turn_open's steps.
+ * cuda_ipc/open.c - from channels to memory that is lent, mapped and proven; book_open's steps.
  *
  *   make      find CUDA, take the GPU, make words, arena, send slots, streams
  *   connect   hold peers, map their words and arenas
@@ -11,16 +11,16 @@
 #include <stdio.h>
 
 /* An error of CUDA's, where it was noticed; it may be of work that was enqueued before. */
-static hd_status fail_device(struct hd_transport *instance, const struct ipc_lane *lane,
-                             const char *text)
+static hd_status cuda_ipc_fail_device(struct hd_transport *instance, const struct ipc_lane *lane,
+                                      const char *text)
 {
-    const struct turn_fault fault = {HD_DEVICE, TURN_NONE,
-                                     lane != NULL ? lane->turn.number : TURN_NONE, 0};
+    const struct book_fault fault = {HD_DEVICE, TURN_NONE,
+                                     lane != NULL ? lane->book.number : TURN_NONE, 0};
 
     if (lane == NULL) {
-        return turn_fail(&instance->turn, &fault, "GPU %d: %s", instance->device, text);
+        return book_fail(&instance->book, &fault, "GPU %d: %s", instance->device, text);
     }
-    return turn_fail(&instance->turn, &fault, "channel %u on GPU %d: %s", fault.channel,
+    return book_fail(&instance->book, &fault, "channel %u on GPU %d: %s", fault.channel,
                      instance->device, text);
 }
 
@@ -32,7 +32,7 @@ hd_status ipc_runtime(struct hd_transport *instance, const struct ipc_lane *lane
     if (error == cudaSuccess) {
         return HD_OK;
     }
-    return fail_device(instance, lane, cuda_explain(&instance->cuda, call, error, text));
+    return cuda_ipc_fail_device(instance, lane, cuda_explain(&instance->cuda, call, error, text));
 }
 
 hd_status ipc_driver(struct hd_transport *instance, const struct ipc_lane *lane, const char *call,
@@ -43,28 +43,30 @@ hd_status ipc_driver(struct hd_transport *instance, const struct ipc_lane *lane,
     if (error == CUDA_SUCCESS) {
         return HD_OK;
     }
-    return fail_device(instance, lane, cuda_explain_driver(&instance->cuda, call, error, text));
+    return cuda_ipc_fail_device(instance, lane,
+                                cuda_explain_driver(&instance->cuda, call, error, text));
 }
 
 /* --- what this rank has ------------------------------------------------------------------ */
 
-static hd_status refuse(struct hd_transport *instance, const char *reason)
+static hd_status cuda_ipc_refuse(struct hd_transport *instance, const char *reason)
 {
-    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
-    return turn_fail(&instance->turn, &fault, "%s", reason);
+    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
+    return book_fail(&instance->book, &fault, "%s", reason);
 }
 
-static hd_status find_cuda(struct hd_transport *instance)
+static hd_status cuda_ipc_find_cuda(struct hd_transport *instance)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     const char *path = host->option_count > 0 ? host->options[0].text : "libcudart.so.13";
 
-    return cuda_load(&instance->cuda, path) == HD_OK ? HD_OK
-                                                     : refuse(instance, instance->cuda.reason);
+    return cuda_load(&instance->cuda, path) == HD_OK
+               ? HD_OK
+               : cuda_ipc_refuse(instance, instance->cuda.reason);
 }
 
 /* Ranks beyond the GPUs of this machine share them, in turn. */
-static hd_status take_device(struct hd_transport *instance, uint32_t ordinal)
+static hd_status cuda_ipc_take_device(struct hd_transport *instance, uint32_t ordinal)
 {
     const struct cuda_library *cuda = &instance->cuda;
     const enum cudaDeviceAttr has_operations =
@@ -79,8 +81,8 @@ static hd_status take_device(struct hd_transport *instance, uint32_t ordinal)
                              cuda->cudaDeviceGetAttribute(&can, has_operations, instance->device));
     }
     if (status == HD_OK && !can) {
-        const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
-        status = turn_fail(&instance->turn, &fault,
+        const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
+        status = book_fail(&instance->book, &fault,
                            "GPU %d has no 64-bit stream memory operations "
                            "(CAN_USE_64_BIT_STREAM_MEM_OPS), which cuda_ipc signals with",
                            instance->device);
@@ -88,22 +90,24 @@ static hd_status take_device(struct hd_transport *instance, uint32_t ordinal)
     return status;
 }
 
-static hd_status make_own(struct hd_transport *instance, const struct hd_transport_setup *setup)
+static hd_status cuda_ipc_make_own(struct hd_transport *instance,
+                                   const struct hd_transport_setup *setup)
 {
     hd_status status = HD_OK;
 
     if (setup->memory != HD_MEMORY_CUDA) {
-        status = refuse(instance, "cuda_ipc carries device memory only; kernels in host memory "
-                                  "need another transport, such as shm");
+        status =
+            cuda_ipc_refuse(instance, "cuda_ipc carries device memory only; kernels in host memory "
+                                      "need another transport, such as shm");
     }
     if (status == HD_OK) {
-        status = turn_check(&instance->turn);
+        status = book_check(&instance->book);
     }
     if (status == HD_OK) {
-        status = find_cuda(instance);
+        status = cuda_ipc_find_cuda(instance);
     }
     if (status == HD_OK) {
-        status = take_device(instance, setup->device);
+        status = cuda_ipc_take_device(instance, setup->device);
     }
     if (status == HD_OK) {
         status = ipc_arena_measure(instance);
@@ -115,14 +119,14 @@ static hd_status make_own(struct hd_transport *instance, const struct hd_transpo
 }
 
 /* What the others need of this rank, or why they get nothing. */
-static hd_status make(struct hd_transport *instance, const struct hd_transport_setup *setup,
-                      void *own_card)
+static hd_status cuda_ipc_make(struct hd_transport *instance,
+                               const struct hd_transport_setup *setup, void *own_card)
 {
-    const struct ipc_peer *self = &instance->peers[instance->turn.host->rank];
+    const struct ipc_peer *self = &instance->peers[instance->book.host->rank];
     struct ipc_card *card = own_card;
-    hd_status status = make_own(instance, setup);
+    hd_status status = cuda_ipc_make_own(instance, setup);
 
-    card->place = turn_find_place();
+    card->place = book_find_place();
     card->nonce = instance->nonce;
     card->shift_bytes = instance->shift_bytes;
     card->arena = (uintptr_t)self->arena;
@@ -143,16 +147,16 @@ static hd_status make(struct hd_transport *instance, const struct hd_transport_s
 
 /* --- the other ends ---------------------------------------------------------------------- */
 
-static void place_lane(struct hd_transport *instance, struct ipc_lane *lane)
+static void cuda_ipc_place_lane(struct hd_transport *instance, struct ipc_lane *lane)
 {
-    struct ipc_peer *self = &instance->peers[instance->turn.host->rank];
-    struct ipc_peer *target = &instance->peers[lane->turn.channel->target];
+    struct ipc_peer *self = &instance->peers[instance->book.host->rank];
+    struct ipc_peer *target = &instance->peers[lane->book.channel->target];
     const uint64_t offset_bytes =
-        4096 + lane->turn.number * sizeof(struct ipc_words); /* behind the nonce's page */
+        4096 + lane->book.number * sizeof(struct ipc_words); /* behind the nonce's page */
 
     lane->words = (struct ipc_words *)(void *)(target->words + offset_bytes);
     lane->words_gpu = (CUdeviceptr)(uintptr_t)(target->words_gpu + offset_bytes);
-    if (lane->turn.is_source) {
+    if (lane->book.is_source) {
         lane->peer_slots = target->arena + lane->offset_bytes;
     } else {
         lane->own_slots = self->arena + lane->offset_bytes;
@@ -160,64 +164,65 @@ static void place_lane(struct hd_transport *instance, struct ipc_lane *lane)
 }
 
 /* "cuda_ipc/dev0", or "cuda_ipc/dev0-dev1" where two GPUs have part in it. */
-static void name_lane(const struct hd_transport *instance, struct ipc_lane *lane)
+static void cuda_ipc_name_lane(const struct hd_transport *instance, struct ipc_lane *lane)
 {
-    const int source = lane->turn.is_source ? instance->device : lane->peer->device;
-    const int target = lane->turn.is_source ? lane->peer->device : instance->device;
-    const size_t bytes = sizeof lane->turn.carrier;
+    const int source = lane->book.is_source ? instance->device : lane->peer->device;
+    const int target = lane->book.is_source ? lane->peer->device : instance->device;
+    const size_t bytes = sizeof lane->book.carrier;
 
     if (source == target) {
-        snprintf(lane->turn.carrier, bytes, "cuda_ipc/dev%d", source);
+        snprintf(lane->book.carrier, bytes, "cuda_ipc/dev%d", source);
     } else {
-        snprintf(lane->turn.carrier, bytes, "cuda_ipc/dev%d-dev%d", source, target);
+        snprintf(lane->book.carrier, bytes, "cuda_ipc/dev%d-dev%d", source, target);
     }
 }
 
-static hd_status connect_lane(struct hd_transport *instance, struct ipc_lane *lane,
-                              const struct ipc_card *cards)
+static hd_status cuda_ipc_connect_lane(struct hd_transport *instance, struct ipc_lane *lane,
+                                       const struct ipc_card *cards)
 {
-    struct ipc_peer *peer = &instance->peers[lane->turn.peer_rank];
-    const struct ipc_card *card = &cards[lane->turn.peer_rank];
+    struct ipc_peer *peer = &instance->peers[lane->book.peer_rank];
+    const struct ipc_card *card = &cards[lane->book.peer_rank];
     hd_status status = HD_OK;
 
     lane->peer = peer;
-    if (peer->turn.pidfd < 0) {
+    if (peer->book.pidfd < 0) {
         status = ipc_arena_reach(instance, peer, card);
         status = status == HD_OK ? ipc_peer_hold(instance, peer, cards) : status;
     }
-    if (status == HD_OK && lane->turn.is_source && peer->words == NULL) {
+    if (status == HD_OK && lane->book.is_source && peer->words == NULL) {
         status = ipc_arena_open(instance, peer, card);
     }
     if (status == HD_OK) {
-        place_lane(instance, lane);
-        name_lane(instance, lane);
+        cuda_ipc_place_lane(instance, lane);
+        cuda_ipc_name_lane(instance, lane);
     }
     return status;
 }
 
-static hd_status connect_all(struct hd_transport *instance, const void *cards, uint64_t deadline_ns)
+static hd_status cuda_ipc_connect_all(struct hd_transport *instance, const void *cards,
+                                      uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
     (void)deadline_ns;
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
-        status = connect_lane(instance, &instance->lanes[i], cards);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
+        status = cuda_ipc_connect_lane(instance, &instance->lanes[i], cards);
     }
     return status;
 }
 
-static void reset_words(struct hd_transport *instance)
+static void cuda_ipc_reset_words(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        atomic_store(lane->turn.is_source ? &lane->words->arrived : &lane->words->credit, 0);
+        atomic_store(lane->book.is_source ? &lane->words->arrived : &lane->words->credit, 0);
     }
 }
 
 /* --- open -------------------------------------------------------------------------------- */
 
 /* The warm-up's stream may wait. */
-static void close_failed(struct hd_transport *instance, uint64_t deadline_ns)
+static void cuda_ipc_close_failed(struct hd_transport *instance, uint64_t deadline_ns)
 {
     ipc_poison(instance);
     ipc_close_all(instance, deadline_ns);
@@ -225,23 +230,23 @@ static void close_failed(struct hd_transport *instance, uint64_t deadline_ns)
 
 hd_status ipc_open_all(const struct hd_transport_setup *setup, struct hd_transport **out)
 {
-    static const struct turn_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
+    static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
                                             .lane_bytes = sizeof(struct ipc_lane),
                                             .peer_bytes = sizeof(struct ipc_peer)};
-    static const struct turn_steps steps = {.magic = IPC_MAGIC,
+    static const struct book_steps steps = {.magic = IPC_MAGIC,
                                             .card_bytes = sizeof(struct ipc_card),
-                                            .make = make,
-                                            .connect = connect_all,
+                                            .make = cuda_ipc_make,
+                                            .connect = cuda_ipc_connect_all,
                                             .warm_up = ipc_warm_up,
-                                            .reset = reset_words,
-                                            .close = close_failed};
-    struct hd_transport *instance = turn_create(setup, "cuda_ipc", &sizes);
+                                            .reset = cuda_ipc_reset_words,
+                                            .close = cuda_ipc_close_failed};
+    struct hd_transport *instance = book_create(setup, "cuda_ipc", &sizes);
 
     if (instance == NULL) {
         return HD_NO_MEMORY;
     }
-    instance->lanes = instance->turn.lanes;
-    instance->peers = instance->turn.peers;
+    instance->lanes = instance->book.lanes;
+    instance->peers = instance->book.peers;
     instance->descriptor = -1;
-    return turn_open(instance, setup, &steps, out);
+    return book_open(instance, setup, &steps, out);
 }

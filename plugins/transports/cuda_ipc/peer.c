@@ -19,21 +19,21 @@ enum {
 hd_status ipc_peer_hold(struct hd_transport *instance, struct ipc_peer *peer,
                         const struct ipc_card *cards)
 {
-    const uint32_t rank = peer->turn.rank;
-    const struct turn_place *own = &cards[instance->turn.host->rank].place;
-    const int is_in_reach = turn_is_in_reach(own, &cards[rank].place);
-    const int error = is_in_reach ? turn_hold(&peer->turn, cards[rank].place.pid) : ENOTSUP;
-    const struct turn_fault fault = {error == ESRCH ? HD_PEER_LOST : HD_UNSUPPORTED, rank,
+    const uint32_t rank = peer->book.rank;
+    const struct book_place *own = &cards[instance->book.host->rank].place;
+    const int is_in_reach = book_is_in_reach(own, &cards[rank].place);
+    const int error = is_in_reach ? book_hold(&peer->book, cards[rank].place.pid) : ENOTSUP;
+    const struct book_fault fault = {error == ESRCH ? HD_PEER_LOST : HD_UNSUPPORTED, rank,
                                      TURN_NONE, 0};
 
     if (error == 0) {
         return HD_OK;
     }
     if (error == ESRCH) {
-        return turn_fail(&instance->turn, &fault, "rank %u (process %d) has ended", rank,
+        return book_fail(&instance->book, &fault, "rank %u (process %d) has ended", rank,
                          cards[rank].place.pid);
     }
-    return turn_fail(&instance->turn, &fault,
+    return book_fail(&instance->book, &fault,
                      "no pidfd of rank %u (process %d): %s; cuda_ipc needs all ranks in one pid "
                      "namespace of one host, and Linux 5.3",
                      rank, cards[rank].place.pid,
@@ -41,46 +41,47 @@ hd_status ipc_peer_hold(struct hd_transport *instance, struct ipc_peer *peer,
 }
 
 /* Does a stream of this rank, or the caller, wait for what has not come? */
-static int is_waiting(const struct ipc_lane *lane, const struct ipc_lane *asked)
+static int cuda_ipc_is_waiting(const struct ipc_lane *lane, const struct ipc_lane *asked)
 {
     if (lane->words == NULL) {
         return 0;
     }
-    return lane->turn.is_source
-               ? ipc_news(lane) + lane->turn.channel->depth < lane->turn.posted_count
-               : ipc_news(lane) < lane->turn.readable_count + (lane == asked);
+    return lane->book.is_source
+               ? ipc_news(lane) + lane->book.channel->depth < lane->book.posted_count
+               : ipc_news(lane) < lane->book.readable_count + (lane == asked);
 }
 
 /* Ended, or stopped while this rank was still to hear of it. */
-static int is_gone(const struct ipc_lane *lane)
+static int cuda_ipc_is_gone(const struct ipc_lane *lane)
 {
-    return atomic_load(lane->turn.is_source ? &lane->words->target_stopped
+    return atomic_load(lane->book.is_source ? &lane->words->target_stopped
                                             : &lane->words->source_stopped) != 0 ||
-           turn_has_ended(&lane->peer->turn);
+           book_has_ended(&lane->peer->book);
 }
 
 hd_status ipc_look_for_deaths(struct hd_transport *instance, const struct ipc_lane *asked)
 {
-    const uint64_t now_ns = turn_now_ns(&instance->turn);
+    const uint64_t now_ns = book_now_ns(&instance->book);
 
     if (now_ns - instance->looked_ns < LOOK_NS) {
         return HD_OK;
     }
     instance->looked_ns = now_ns;
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         const struct ipc_lane *lane = &instance->lanes[i];
         /* Its last word may have come before its end: so first the end, then the word again. */
-        if (is_waiting(lane, asked) && is_gone(lane) && is_waiting(lane, asked)) {
-            const struct turn_fault fault = {HD_PEER_LOST, lane->turn.peer_rank, i,
-                                             lane->turn.is_source ? lane->turn.reserved_count
-                                                                  : lane->turn.readable_count};
-            return turn_fail(&instance->turn, &fault,
+        if (cuda_ipc_is_waiting(lane, asked) && cuda_ipc_is_gone(lane) &&
+            cuda_ipc_is_waiting(lane, asked)) {
+            const struct book_fault fault = {HD_PEER_LOST, lane->book.peer_rank, i,
+                                             lane->book.is_source ? lane->book.reserved_count
+                                                                  : lane->book.readable_count};
+            return book_fail(&instance->book, &fault,
                              "channel %u (%s over boundary %u): rank %u has ended, and this rank "
                              "still waits for its %s",
                              i,
-                             lane->turn.channel->direction == HD_FORWARD ? "forward" : "backward",
-                             lane->turn.channel->boundary, fault.rank,
-                             lane->turn.is_source ? "releases" : "messages");
+                             lane->book.channel->direction == HD_FORWARD ? "forward" : "backward",
+                             lane->book.channel->boundary, fault.rank,
+                             lane->book.is_source ? "releases" : "messages");
         }
     }
     return HD_OK;

@@ -1,5 +1,5 @@
 if(TARGET hd_cuda)
-  target_link_libraries(${target} PRIVATE hd_cuda hd_turn)
+  target_link_libraries(${target} PRIVATE hd_cuda hd_books)
 else()
   set(HD_PLUGIN_SKIP "CUDA's headers are not installed (cuda_runtime_api.h)")
 endif()

@@ -12,7 +12,7 @@
 hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
                            void *stream)
 {
-    const struct ipc_send *send = &lane->sends[sequence % lane->turn.slot_count];
+    const struct ipc_send *send = &lane->sends[sequence % lane->book.slot_count];
 
     return ipc_runtime(instance, lane, "cudaEventRecord",
                        instance->cuda.cudaEventRecord(send->written, stream));
@@ -22,7 +22,7 @@ hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_
                    uint64_t signal)
 {
     const struct cuda_library *cuda = &instance->cuda;
-    const struct hd_channel *channel = lane->turn.channel;
+    const struct hd_channel *channel = lane->book.channel;
     const uint64_t send_slot = sequence % channel->send_depth;
     struct ipc_send *send = &lane->sends[send_slot];
     hd_status status = HD_OK;
@@ -67,13 +67,13 @@ hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_lane *lane,
  */
 hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream)
 {
-    const uint64_t credit = lane->turn.released_count;
-    const struct turn_fault fault = {HD_INVALID, TURN_NONE, lane->turn.number, credit - 1};
+    const uint64_t credit = lane->book.released_count;
+    const struct book_fault fault = {HD_INVALID, TURN_NONE, lane->book.number, credit - 1};
     const int is_behind = atomic_load(&lane->words->credit) + 1 < credit;
 
     if (stream != NULL && lane->release_stream != NULL && is_behind &&
         stream != lane->release_stream) {
-        return turn_fail(&instance->turn, &fault,
+        return book_fail(&instance->book, &fault,
                          "channel %u: messages are released in two streams", fault.channel);
     }
     cudaStream_t through = stream != NULL ? stream : is_behind ? lane->release_stream : NULL;

@@ -17,7 +17,7 @@
 enum { FOREIGN_STREAM_COUNT = 2, PRIORITY = -1 };
 
 /* What CUDA has read at its start; 8 is its default. */
-static uint32_t hardware_queues(void)
+static uint32_t cuda_ipc_hardware_queues(void)
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     const long count = text != NULL ? strtol(text, NULL, 10) : 8;
@@ -25,30 +25,30 @@ static uint32_t hardware_queues(void)
     return count < 1 || count > 32 ? 8 : (uint32_t)count;
 }
 
-static hd_status check_queues(struct hd_transport *instance)
+static hd_status cuda_ipc_check_queues(struct hd_transport *instance)
 {
-    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
+    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
 
-    instance->queue_count = hardware_queues();
+    instance->queue_count = cuda_ipc_hardware_queues();
     if (instance->queue_count > FOREIGN_STREAM_COUNT) {
         return HD_OK;
     }
-    return turn_fail(&instance->turn, &fault,
+    return book_fail(&instance->book, &fault,
                      "CUDA_DEVICE_MAX_CONNECTIONS=%u puts copies behind the kernels that wait for "
                      "them: unset it, or set it to %u or more",
                      instance->queue_count, FOREIGN_STREAM_COUNT + 1);
 }
 
-static hd_status make_events(struct hd_transport *instance, struct ipc_lane *lane)
+static hd_status cuda_ipc_make_events(struct hd_transport *instance, struct ipc_lane *lane)
 {
-    const struct hd_host *host = instance->turn.host;
-    const uint32_t count = lane->turn.channel->send_depth;
-    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
+    const struct hd_host *host = instance->book.host;
+    const uint32_t count = lane->book.channel->send_depth;
+    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
     hd_status status = HD_OK;
 
     lane->sends = host->alloc(host->context, count * sizeof *lane->sends, 64, "cuda_ipc");
     if (lane->sends == NULL) {
-        return turn_fail(&instance->turn, &fault, "no memory for the books of %u send slots",
+        return book_fail(&instance->book, &fault, "no memory for the books of %u send slots",
                          count);
     }
     for (uint32_t i = 0; status == HD_OK && i < 2 * count; i++) {
@@ -61,16 +61,16 @@ static hd_status make_events(struct hd_transport *instance, struct ipc_lane *lan
     return status;
 }
 
-static hd_status make_streams(struct hd_transport *instance)
+static hd_status cuda_ipc_make_streams(struct hd_transport *instance)
 {
-    const struct hd_host *host = instance->turn.host;
-    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
+    const struct hd_host *host = instance->book.host;
+    const struct book_fault fault = book_own_fault(HD_NO_MEMORY);
     hd_status status = HD_OK;
 
     instance->streams = host->alloc(
         host->context, (instance->stream_count + 1) * sizeof *instance->streams, 64, "cuda_ipc");
     if (instance->streams == NULL) {
-        return turn_fail(&instance->turn, &fault, "no memory for the streams of the channels");
+        return book_fail(&instance->book, &fault, "no memory for the streams of the channels");
     }
     for (uint32_t i = 0; status == HD_OK && i <= instance->stream_count; i++) {
         status = ipc_runtime(instance, NULL, "cudaStreamCreateWithPriority",
@@ -84,23 +84,23 @@ hd_status ipc_streams_make(struct hd_transport *instance)
 {
     uint32_t source_count = 0;
     uint32_t next = 0;
-    hd_status status = check_queues(instance);
+    hd_status status = cuda_ipc_check_queues(instance);
 
     if (status != HD_OK) {
         return status;
     }
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        source_count += instance->lanes[i].turn.is_source != 0;
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
+        source_count += instance->lanes[i].book.is_source != 0;
     }
     const uint32_t room_count = instance->queue_count - FOREIGN_STREAM_COUNT;
     instance->is_paced = source_count > room_count;
     instance->stream_count = source_count > room_count ? room_count : source_count;
-    status = make_streams(instance);
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
+    status = cuda_ipc_make_streams(instance);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->turn.is_source) {
+        if (lane->book.is_source) {
             lane->stream = instance->streams[next++ % instance->stream_count];
-            status = make_events(instance, lane);
+            status = cuda_ipc_make_events(instance, lane);
         }
     }
     return status;
@@ -109,11 +109,11 @@ hd_status ipc_streams_make(struct hd_transport *instance)
 void ipc_streams_free(struct hd_transport *instance)
 {
     const struct cuda_library *cuda = &instance->cuda;
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
 
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ipc_lane *lane = &instance->lanes[i];
-        for (uint32_t slot = 0; lane->sends != NULL && slot < lane->turn.channel->send_depth;
+        for (uint32_t slot = 0; lane->sends != NULL && slot < lane->book.channel->send_depth;
              slot++) {
             if (lane->sends[slot].written != NULL) {
                 (void)cuda->cudaEventDestroy(lane->sends[slot].written);
@@ -137,10 +137,10 @@ void ipc_streams_free(struct hd_transport *instance)
 /* --- copies ------------------------------------------------------------------------------ */
 
 /* Whether a copy may go into its stream without waiting there, if it must not. */
-static hd_status look_written(struct hd_transport *instance, const struct ipc_lane *lane,
-                              uint64_t sequence)
+static hd_status cuda_ipc_look_written(struct hd_transport *instance, const struct ipc_lane *lane,
+                                       uint64_t sequence)
 {
-    const struct ipc_send *send = &lane->sends[sequence % lane->turn.channel->send_depth];
+    const struct ipc_send *send = &lane->sends[sequence % lane->book.channel->send_depth];
 
     if (!instance->is_paced || !send->is_ordered) {
         return HD_OK;
@@ -152,13 +152,13 @@ static hd_status look_written(struct hd_transport *instance, const struct ipc_la
 
 hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_lane *lane, int *moved)
 {
-    while (lane->started_count < lane->turn.posted_count) { /* at most send_depth */
+    while (lane->started_count < lane->book.posted_count) { /* at most send_depth */
         const uint64_t sequence = lane->started_count;
-        if (sequence >= lane->turn.channel->depth &&
-            ipc_news(lane) <= sequence - lane->turn.channel->depth) {
+        if (sequence >= lane->book.channel->depth &&
+            ipc_news(lane) <= sequence - lane->book.channel->depth) {
             return HD_OK; /* no credit yet */
         }
-        hd_status status = look_written(instance, lane, sequence);
+        hd_status status = cuda_ipc_look_written(instance, lane, sequence);
         if (status == HD_IN_PROGRESS) {
             return HD_OK;
         }
@@ -181,7 +181,7 @@ hd_status ipc_look_sent(struct hd_transport *instance, struct ipc_lane *lane, ui
             return HD_IN_PROGRESS;
         }
         const cudaError_t error = instance->cuda.cudaEventQuery(
-            lane->sends[lane->sent_count % lane->turn.channel->send_depth].sent);
+            lane->sends[lane->sent_count % lane->book.channel->send_depth].sent);
         if (error == cudaErrorNotReady) {
             return HD_IN_PROGRESS;
         }

@@ -16,24 +16,25 @@ struct trial {
 };
 
 /* HD_IN_PROGRESS until the deadline, or the end of the peer. */
-static hd_status look_at_peer(const struct trial *trial, const struct ipc_lane *lane)
+static hd_status cuda_ipc_look_at_peer(const struct trial *trial, const struct ipc_lane *lane)
 {
-    if (turn_has_ended(&lane->peer->turn)) {
+    if (book_has_ended(&lane->peer->book)) {
         return HD_PEER_LOST;
     }
-    return turn_now_ns(&trial->instance->turn) < trial->deadline_ns ? HD_IN_PROGRESS : HD_TIMEOUT;
+    return book_now_ns(&trial->instance->book) < trial->deadline_ns ? HD_IN_PROGRESS : HD_TIMEOUT;
 }
 
 /* The host waits for a stream of this instance. */
-static hd_status drain(const struct trial *trial, const struct ipc_lane *lane, cudaStream_t stream)
+static hd_status cuda_ipc_drain(const struct trial *trial, const struct ipc_lane *lane,
+                                cudaStream_t stream)
 {
     uint64_t pause_ns = 0;
     cudaError_t error = trial->instance->cuda.cudaStreamQuery(stream);
 
     while (error == cudaErrorNotReady) {
-        const hd_status status = look_at_peer(trial, lane);
+        const hd_status status = cuda_ipc_look_at_peer(trial, lane);
         if (status != HD_IN_PROGRESS) {
-            return turn_report_warm_up(&trial->instance->turn, &lane->turn, status);
+            return book_report_warm_up(&trial->instance->book, &lane->book, status);
         }
         ipc_nap(&pause_ns);
         error = trial->instance->cuda.cudaStreamQuery(stream);
@@ -41,31 +42,31 @@ static hd_status drain(const struct trial *trial, const struct ipc_lane *lane, c
     return ipc_runtime(trial->instance, lane, "a stream of the warm-up", error);
 }
 
-static hd_status send(const struct trial *trial, struct ipc_lane *lane)
+static hd_status cuda_ipc_send(const struct trial *trial, struct ipc_lane *lane)
 {
     struct hd_transport *instance = trial->instance;
-    const uint64_t send_slot = TURN_WARM_UP % lane->turn.channel->send_depth;
+    const uint64_t send_slot = TURN_WARM_UP % lane->book.channel->send_depth;
 
-    turn_fill_pattern(&lane->turn, trial->staging);
+    book_fill_pattern(&lane->book, trial->staging);
     hd_status status =
         ipc_runtime(instance, lane, "cudaMemcpyAsync",
                     instance->cuda.cudaMemcpyAsync(lane->own_slots + send_slot * lane->stride_bytes,
-                                                   trial->staging, lane->turn.channel->bytes,
+                                                   trial->staging, lane->book.channel->bytes,
                                                    cudaMemcpyHostToDevice, lane->stream));
     if (status == HD_OK) {
         status = ipc_copy(instance, lane, TURN_WARM_UP, 1);
     }
     /* The staging is the next channel's. */
-    return status == HD_OK ? drain(trial, lane, lane->stream) : status;
+    return status == HD_OK ? cuda_ipc_drain(trial, lane, lane->stream) : status;
 }
 
 /* As a consumer does it: a stream waits for the signal, reads, and gives the credit. */
-static hd_status receive(const struct trial *trial, struct ipc_lane *lane)
+static hd_status cuda_ipc_receive(const struct trial *trial, struct ipc_lane *lane)
 {
     struct hd_transport *instance = trial->instance;
     const struct cuda_library *cuda = &instance->cuda;
     cudaStream_t stream = instance->streams[instance->stream_count];
-    const uint64_t receive_slot = TURN_WARM_UP % lane->turn.channel->depth;
+    const uint64_t receive_slot = TURN_WARM_UP % lane->book.channel->depth;
 
     hd_status status = ipc_driver(
         instance, lane, "cuStreamWaitValue64",
@@ -76,7 +77,7 @@ static hd_status receive(const struct trial *trial, struct ipc_lane *lane)
             ipc_runtime(instance, lane, "cudaMemcpyAsync",
                         cuda->cudaMemcpyAsync(
                             trial->staging, lane->own_slots + receive_slot * lane->stride_bytes,
-                            lane->turn.channel->bytes, cudaMemcpyDeviceToHost, stream));
+                            lane->book.channel->bytes, cudaMemcpyDeviceToHost, stream));
     }
     if (status == HD_OK) {
         status = ipc_driver(instance, lane, "cuStreamWriteValue64",
@@ -85,48 +86,49 @@ static hd_status receive(const struct trial *trial, struct ipc_lane *lane)
                                 CU_STREAM_WRITE_VALUE_DEFAULT));
     }
     if (status == HD_OK) {
-        status = drain(trial, lane, stream);
+        status = cuda_ipc_drain(trial, lane, stream);
     }
-    return status == HD_OK ? turn_check_pattern(&instance->turn, &lane->turn, trial->staging)
+    return status == HD_OK ? book_check_pattern(&instance->book, &lane->book, trial->staging)
                            : status;
 }
 
-static hd_status await_credit(const struct trial *trial, struct ipc_lane *lane)
+static hd_status cuda_ipc_await_credit(const struct trial *trial, struct ipc_lane *lane)
 {
     hd_status status = HD_IN_PROGRESS;
     uint64_t pause_ns = 0;
 
     while (status == HD_IN_PROGRESS && ipc_news(lane) < 1) {
         ipc_nap(&pause_ns);
-        status = look_at_peer(trial, lane);
+        status = cuda_ipc_look_at_peer(trial, lane);
     }
     if (ipc_news(lane) >= 1) { /* it may have come before its end */
         return HD_OK;
     }
-    return turn_report_warm_up(&trial->instance->turn, &lane->turn, status);
+    return book_report_warm_up(&trial->instance->book, &lane->book, status);
 }
 
 /* One part of it, on every channel that has this rank at that end. */
-static hd_status on_all(const struct trial *trial, int is_source,
-                        hd_status (*part)(const struct trial *trial, struct ipc_lane *lane))
+static hd_status cuda_ipc_on_all(const struct trial *trial, int is_source,
+                                 hd_status (*part)(const struct trial *trial,
+                                                   struct ipc_lane *lane))
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < trial->instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < trial->instance->book.lane_count; i++) {
         struct ipc_lane *lane = &trial->instance->lanes[i];
-        if (lane->words != NULL && lane->turn.is_source == is_source) {
+        if (lane->words != NULL && lane->book.is_source == is_source) {
             status = part(trial, lane);
         }
     }
     return status;
 }
 
-static uint64_t largest_message(const struct hd_transport *instance)
+static uint64_t cuda_ipc_largest_message(const struct hd_transport *instance)
 {
     uint64_t bytes = 8;
 
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        const uint64_t own = instance->lanes[i].turn.channel->bytes;
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
+        const uint64_t own = instance->lanes[i].book.channel->bytes;
         bytes = own > bytes ? own : bytes;
     }
     return bytes;
@@ -135,19 +137,20 @@ static uint64_t largest_message(const struct hd_transport *instance)
 hd_status ipc_warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 {
     void *staging = NULL;
-    hd_status status = ipc_runtime(
-        instance, NULL, "cudaHostAlloc",
-        instance->cuda.cudaHostAlloc(&staging, largest_message(instance), cudaHostAllocDefault));
+    hd_status status =
+        ipc_runtime(instance, NULL, "cudaHostAlloc",
+                    instance->cuda.cudaHostAlloc(&staging, cuda_ipc_largest_message(instance),
+                                                 cudaHostAllocDefault));
     const struct trial trial = {instance, staging, deadline_ns};
 
     if (status == HD_OK) {
-        status = on_all(&trial, 1, send);
+        status = cuda_ipc_on_all(&trial, 1, cuda_ipc_send);
     }
     if (status == HD_OK) {
-        status = on_all(&trial, 0, receive);
+        status = cuda_ipc_on_all(&trial, 0, cuda_ipc_receive);
     }
     if (status == HD_OK) {
-        status = on_all(&trial, 1, await_credit);
+        status = cuda_ipc_on_all(&trial, 1, cuda_ipc_await_credit);
     }
     if (status == HD_OK) { /* after a failure a stream may be at it still: it is left */
         status = ipc_runtime(instance, NULL, "cudaFreeHost", instance->cuda.cudaFreeHost(staging));

@@ -26,7 +26,7 @@
 
 enum { NAP_NS = 50000, OVERTAKE_NS = 2000000 };
 
-static const struct hd_option options[] = {
+static const struct hd_option hook_fault_options[] = {
     {"fault", "none",
      "none | drop | duplicate | flip | flip_seal | partial | kill_self | kill_peer | stop_self | "
      "stop_peer",
@@ -49,15 +49,15 @@ static const struct hd_option options[] = {
 
 /* --- what is held ------------------------------------------------------------------------ */
 
-static int has_chance(const struct hd_transport *hook, const struct hd_message *message,
-                      enum option percent)
+static int hook_fault_has_chance(const struct hd_transport *hook, const struct hd_message *message,
+                                 enum option percent)
 {
     return hook_draw(hook, message->channel, message->sequence, (uint32_t)percent % 4) % 100 <
            (uint64_t)hook->values[percent];
 }
 
 /* From when on is the message on its way that has just been posted, and when may it go? */
-static struct held held_for(struct hd_transport *hook, const struct hd_message *message)
+static struct held hook_fault_held_for(struct hd_transport *hook, const struct hd_message *message)
 {
     struct lane *lane = &hook->lanes[message->channel];
     const uint64_t delay_us = (uint64_t)hook->values[DELAY_US];
@@ -81,51 +81,54 @@ static struct held held_for(struct hd_transport *hook, const struct hd_message *
         lane->line_free_ns = held.begin_ns + bytes * 1000 / bandwidth_mb;
         held.due_ns = lane->line_free_ns;
     }
-    if (hook->values[REORDER_PERCENT] > 0 && has_chance(hook, message, REORDER_PERCENT)) {
+    if (hook->values[REORDER_PERCENT] > 0 &&
+        hook_fault_has_chance(hook, message, REORDER_PERCENT)) {
         lane->yields_to = hook->passed_count + 1;
         held.due_ns += OVERTAKE_NS;
     }
     return held;
 }
 
-static int is_held(const struct lane *lane)
+static int hook_fault_is_held(const struct lane *lane)
 {
     return lane->passed_count < lane->posted_count;
 }
 
 /* Of the message that goes next; the lane holds one. */
-static const struct held *next_of(const struct hd_transport *hook, uint32_t channel)
+static const struct held *hook_fault_next_of(const struct hd_transport *hook, uint32_t channel)
 {
     const struct lane *lane = &hook->lanes[channel];
     return &lane->held[lane->passed_count % hook_channel(hook, channel)->depth];
 }
 
 /* The way over the slow line is part of the transfer; where it ends, inner says. */
-static void report(const struct hd_transport *hook, const struct hd_message *message)
+static void hook_fault_report(const struct hd_transport *hook, const struct hd_message *message)
 {
     const struct hd_transfer transfer = {.size = sizeof transfer,
                                          .channel = message->channel,
                                          .sequence = message->sequence,
-                                         .begin_ns = next_of(hook, message->channel)->begin_ns};
+                                         .begin_ns =
+                                             hook_fault_next_of(hook, message->channel)->begin_ns};
 
     hook->host->trace_transfer(hook->host->context, &transfer);
 }
 
 /* HD_OK if a message of the lane went to inner, else HD_IN_PROGRESS. */
-static hd_status pass_one(struct hd_transport *hook, uint32_t channel, int forced)
+static hd_status hook_fault_pass_one(struct hd_transport *hook, uint32_t channel, int forced)
 {
     struct lane *lane = &hook->lanes[channel];
     const struct hd_message message = {.sequence = lane->passed_count, .channel = channel};
-    const uint64_t due_ns = is_held(lane) ? next_of(hook, channel)->due_ns : 0;
+    const uint64_t due_ns =
+        hook_fault_is_held(lane) ? hook_fault_next_of(hook, channel)->due_ns : 0;
     const int was_overtaken = lane->yields_to > 0 && hook->passed_count >= lane->yields_to;
 
-    if (!is_held(lane) || due_ns == UINT64_MAX ||
+    if (!hook_fault_is_held(lane) || due_ns == UINT64_MAX ||
         (!forced && !was_overtaken && due_ns > hook_now_ns(hook))) {
         return HD_IN_PROGRESS;
     }
     lane->yields_to = 0;
     hook_damage(hook, &message);
-    report(hook, &message);
+    hook_fault_report(hook, &message);
     const hd_status status = hook->inner_ops->post_send(hook->inner, &message, NULL);
     lane->passed_count++;
     hook->passed_count++;
@@ -139,7 +142,7 @@ hd_status hook_pass_due(struct hd_transport *hook, int forced)
     for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
         hd_status status = HD_OK;
         while (hook->lanes[i].held != NULL && status == HD_OK) {
-            status = pass_one(hook, i, forced);
+            status = hook_fault_pass_one(hook, i, forced);
             if (status < 0) {
                 return status;
             }
@@ -155,37 +158,39 @@ uint64_t hook_next_due_ns(const struct hd_transport *hook)
 
     for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
         const struct lane *lane = &hook->lanes[i];
-        if (lane->held != NULL && is_held(lane) && next_of(hook, i)->due_ns < next_ns) {
-            next_ns = next_of(hook, i)->due_ns;
+        if (lane->held != NULL && hook_fault_is_held(lane) &&
+            hook_fault_next_of(hook, i)->due_ns < next_ns) {
+            next_ns = hook_fault_next_of(hook, i)->due_ns;
         }
     }
     return next_ns;
 }
 
 /* Is anything held that will go by itself? */
-static int holds_any(const struct hd_transport *hook)
+static int hook_fault_holds_any(const struct hd_transport *hook)
 {
     return hook_next_due_ns(hook) != UINT64_MAX;
 }
 
 /* --- the contract ------------------------------------------------------------------------ */
 
-static void *slot(struct hd_transport *hook, const struct hd_message *message)
+static void *hook_fault_slot(struct hd_transport *hook, const struct hd_message *message)
 {
     return hook->inner_ops->slot(hook->inner, message);
 }
 
-static int is_own(const struct hd_transport *hook, const struct hd_message *message)
+static int hook_fault_is_own(const struct hd_transport *hook, const struct hd_message *message)
 {
     return message->channel < hook->setup.channel_count &&
            hook->lanes[message->channel].held != NULL;
 }
 
-static hd_status reserve_locked(struct hd_transport *hook, const struct hd_message *message)
+static hd_status hook_fault_reserve_locked(struct hd_transport *hook,
+                                           const struct hd_message *message)
 {
     const hd_status passed = hook_pass_due(hook, 0);
 
-    if (passed < 0 || !is_own(hook, message)) {
+    if (passed < 0 || !hook_fault_is_own(hook, message)) {
         return passed < 0 ? passed : hook->inner_ops->reserve(hook->inner, message);
     }
     struct lane *lane = &hook->lanes[message->channel];
@@ -201,10 +206,10 @@ static hd_status reserve_locked(struct hd_transport *hook, const struct hd_messa
     return hook->inner_ops->reserve(hook->inner, message);
 }
 
-static hd_status post_send_locked(struct hd_transport *hook, const struct hd_message *message,
-                                  void *stream)
+static hd_status hook_fault_post_send_locked(struct hd_transport *hook,
+                                             const struct hd_message *message, void *stream)
 {
-    const int is_mine = is_own(hook, message) && stream == NULL;
+    const int is_mine = hook_fault_is_own(hook, message) && stream == NULL;
 
     if (!is_mine || message->sequence != hook->lanes[message->channel].posted_count) {
         const hd_status passed =
@@ -214,34 +219,36 @@ static hd_status post_send_locked(struct hd_transport *hook, const struct hd_mes
     struct lane *lane = &hook->lanes[message->channel];
     hook_signal(hook, message);
     lane->held[message->sequence % hook_channel(hook, message->channel)->depth] =
-        held_for(hook, message);
+        hook_fault_held_for(hook, message);
     lane->posted_count++;
     pthread_cond_signal(&hook->news);
     const hd_status passed = hook_pass_due(hook, 0);
     return passed < 0 ? passed : HD_OK;
 }
 
-static hd_status post_recv_locked(struct hd_transport *hook, const struct hd_message *message)
+static hd_status hook_fault_post_recv_locked(struct hd_transport *hook,
+                                             const struct hd_message *message)
 {
     const hd_status passed = hook_pass_due(hook, 0);
     return passed < 0 ? passed : hook->inner_ops->post_recv(hook->inner, message);
 }
 
-static hd_status test_locked(struct hd_transport *hook, const struct hd_message *message)
+static hd_status hook_fault_test_locked(struct hd_transport *hook, const struct hd_message *message)
 {
     const hd_status passed = hook_pass_due(hook, 0);
 
     if (passed < 0) {
         return passed;
     }
-    if (is_own(hook, message) && message->sequence >= hook->lanes[message->channel].passed_count &&
+    if (hook_fault_is_own(hook, message) &&
+        message->sequence >= hook->lanes[message->channel].passed_count &&
         message->sequence < hook->lanes[message->channel].posted_count) {
         return HD_IN_PROGRESS; /* held: inner does not know it yet */
     }
     return hook->inner_ops->test(hook->inner, message);
 }
 
-static hd_status progress_locked(struct hd_transport *hook)
+static hd_status hook_fault_progress_locked(struct hd_transport *hook)
 {
     const hd_status passed = hook_pass_due(hook, 0);
 
@@ -253,7 +260,7 @@ static hd_status progress_locked(struct hd_transport *hook)
 }
 
 /* The line may move meanwhile. */
-static void nap(struct hd_transport *hook)
+static void hook_fault_nap(struct hd_transport *hook)
 {
     const struct timespec duration = {0, NAP_NS};
 
@@ -266,32 +273,33 @@ static void nap(struct hd_transport *hook)
  * Until nothing is held, or the message is there.  A wait of inner would sleep through what is due,
  * and one with a nearer deadline would fail for good.
  */
-static hd_status wait_while_held(struct hd_transport *hook, const struct hd_message *message,
-                                 uint64_t deadline_ns)
+static hd_status hook_fault_wait_while_held(struct hd_transport *hook,
+                                            const struct hd_message *message, uint64_t deadline_ns)
 {
-    hd_status status = test_locked(hook, message);
+    hd_status status = hook_fault_test_locked(hook, message);
 
-    while (status == HD_IN_PROGRESS && holds_any(hook) && hook_now_ns(hook) < deadline_ns) {
-        nap(hook);
-        status = progress_locked(hook);
-        status = status < 0 ? status : test_locked(hook, message);
+    while (status == HD_IN_PROGRESS && hook_fault_holds_any(hook) &&
+           hook_now_ns(hook) < deadline_ns) {
+        hook_fault_nap(hook);
+        status = hook_fault_progress_locked(hook);
+        status = status < 0 ? status : hook_fault_test_locked(hook, message);
     }
     return status;
 }
 
-static hd_status wait_locked(struct hd_transport *hook, const struct hd_message *message,
-                             void *stream, uint64_t deadline_ns)
+static hd_status hook_fault_wait_locked(struct hd_transport *hook, const struct hd_message *message,
+                                        void *stream, uint64_t deadline_ns)
 {
     hd_status status = HD_IN_PROGRESS;
 
     if (stream == NULL) {
-        status = wait_while_held(hook, message, deadline_ns);
+        status = hook_fault_wait_while_held(hook, message, deadline_ns);
     }
     while (status == HD_IN_PROGRESS && hook->inner_ops->wait == NULL &&
            hook_now_ns(hook) < deadline_ns) {
-        nap(hook);
-        status = progress_locked(hook);
-        status = status < 0 ? status : test_locked(hook, message);
+        hook_fault_nap(hook);
+        status = hook_fault_progress_locked(hook);
+        status = status < 0 ? status : hook_fault_test_locked(hook, message);
     }
     if (status != HD_IN_PROGRESS || hook->inner_ops->wait == NULL) {
         return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
@@ -299,31 +307,31 @@ static hd_status wait_locked(struct hd_transport *hook, const struct hd_message 
     return hook->inner_ops->wait(hook->inner, message, stream, deadline_ns);
 }
 
-static hd_status release_locked(struct hd_transport *hook, const struct hd_message *message,
-                                void *stream)
+static hd_status hook_fault_release_locked(struct hd_transport *hook,
+                                           const struct hd_message *message, void *stream)
 {
     const hd_status passed = hook_pass_due(hook, 0);
     return passed < 0 ? passed : hook->inner_ops->release(hook->inner, message, stream);
 }
 
-static void abort_waits(struct hd_transport *hook, const char *reason)
+static void hook_fault_abort_waits(struct hd_transport *hook, const char *reason)
 {
     hook->inner_ops->abort(hook->inner, reason);
 }
 
-static hd_status quiesce_locked(struct hd_transport *hook, uint64_t deadline_ns)
+static hd_status hook_fault_quiesce_locked(struct hd_transport *hook, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
-    while (status >= 0 && holds_any(hook) && hook_now_ns(hook) < deadline_ns) {
-        nap(hook);
-        status = progress_locked(hook);
+    while (status >= 0 && hook_fault_holds_any(hook) && hook_now_ns(hook) < deadline_ns) {
+        hook_fault_nap(hook);
+        status = hook_fault_progress_locked(hook);
     }
     return hook->inner_ops->quiesce == NULL ? HD_OK
                                             : hook->inner_ops->quiesce(hook->inner, deadline_ns);
 }
 
-static void close_both(struct hd_transport *hook, uint64_t deadline_ns)
+static void hook_fault_close_both(struct hd_transport *hook, uint64_t deadline_ns)
 {
     if (hook != NULL) {
         hook_stop_line(hook);
@@ -332,7 +340,8 @@ static void close_both(struct hd_transport *hook, uint64_t deadline_ns)
     }
 }
 
-static void stats(struct hd_transport *hook, uint32_t channel, struct hd_channel_stats *out)
+static void hook_fault_stats(struct hd_transport *hook, uint32_t channel,
+                             struct hd_channel_stats *out)
 {
     const uint32_t size = out->size;
     struct hd_channel_stats all = {.size = sizeof all};
@@ -347,93 +356,94 @@ static void stats(struct hd_transport *hook, uint32_t channel, struct hd_channel
 
 /* --- the same, one at a time -------------------------------------------------------------- */
 
-static hd_status reserve(struct hd_transport *hook, const struct hd_message *message)
+static hd_status hook_fault_reserve(struct hd_transport *hook, const struct hd_message *message)
 {
     pthread_mutex_lock(&hook->lock);
-    const hd_status status = reserve_locked(hook, message);
+    const hd_status status = hook_fault_reserve_locked(hook, message);
     pthread_mutex_unlock(&hook->lock);
     return status;
 }
 
-static hd_status post_send(struct hd_transport *hook, const struct hd_message *message,
-                           void *stream)
+static hd_status hook_fault_post_send(struct hd_transport *hook, const struct hd_message *message,
+                                      void *stream)
 {
     pthread_mutex_lock(&hook->lock);
-    const hd_status status = post_send_locked(hook, message, stream);
+    const hd_status status = hook_fault_post_send_locked(hook, message, stream);
     pthread_mutex_unlock(&hook->lock);
     return status;
 }
 
-static hd_status post_recv(struct hd_transport *hook, const struct hd_message *message)
+static hd_status hook_fault_post_recv(struct hd_transport *hook, const struct hd_message *message)
 {
     pthread_mutex_lock(&hook->lock);
-    const hd_status status = post_recv_locked(hook, message);
+    const hd_status status = hook_fault_post_recv_locked(hook, message);
     pthread_mutex_unlock(&hook->lock);
     return status;
 }
 
-static hd_status test(struct hd_transport *hook, const struct hd_message *message)
+static hd_status hook_fault_test(struct hd_transport *hook, const struct hd_message *message)
 {
     pthread_mutex_lock(&hook->lock);
-    const hd_status status = test_locked(hook, message);
+    const hd_status status = hook_fault_test_locked(hook, message);
     pthread_mutex_unlock(&hook->lock);
     return status;
 }
 
-static hd_status wait(struct hd_transport *hook, const struct hd_message *message, void *stream,
-                      uint64_t deadline_ns)
+static hd_status hook_fault_wait(struct hd_transport *hook, const struct hd_message *message,
+                                 void *stream, uint64_t deadline_ns)
 {
     pthread_mutex_lock(&hook->lock);
-    const hd_status status = wait_locked(hook, message, stream, deadline_ns);
+    const hd_status status = hook_fault_wait_locked(hook, message, stream, deadline_ns);
     pthread_mutex_unlock(&hook->lock);
     return status;
 }
 
-static hd_status release(struct hd_transport *hook, const struct hd_message *message, void *stream)
+static hd_status hook_fault_release(struct hd_transport *hook, const struct hd_message *message,
+                                    void *stream)
 {
     pthread_mutex_lock(&hook->lock);
-    const hd_status status = release_locked(hook, message, stream);
+    const hd_status status = hook_fault_release_locked(hook, message, stream);
     pthread_mutex_unlock(&hook->lock);
     return status;
 }
 
-static hd_status progress(struct hd_transport *hook)
+static hd_status hook_fault_progress(struct hd_transport *hook)
 {
     pthread_mutex_lock(&hook->lock);
-    const hd_status status = progress_locked(hook);
+    const hd_status status = hook_fault_progress_locked(hook);
     pthread_mutex_unlock(&hook->lock);
     return status;
 }
 
-static hd_status quiesce(struct hd_transport *hook, uint64_t deadline_ns)
+static hd_status hook_fault_quiesce(struct hd_transport *hook, uint64_t deadline_ns)
 {
     pthread_mutex_lock(&hook->lock);
-    const hd_status status = quiesce_locked(hook, deadline_ns);
+    const hd_status status = hook_fault_quiesce_locked(hook, deadline_ns);
     pthread_mutex_unlock(&hook->lock);
     return status;
 }
 
-static const struct hd_transport_ops ops = {
-    .size = sizeof ops,
+static const struct hd_transport_ops hook_fault_ops = {
+    .size = sizeof hook_fault_ops,
     .open = hook_open,
-    .slot = slot,
-    .reserve = reserve,
-    .post_send = post_send,
-    .post_recv = post_recv,
-    .test = test,
-    .wait = wait,
-    .release = release,
-    .progress = progress,
-    .abort = abort_waits,
-    .quiesce = quiesce,
-    .close = close_both,
-    .stats = stats,
+    .slot = hook_fault_slot,
+    .reserve = hook_fault_reserve,
+    .post_send = hook_fault_post_send,
+    .post_recv = hook_fault_post_recv,
+    .test = hook_fault_test,
+    .wait = hook_fault_wait,
+    .release = hook_fault_release,
+    .progress = hook_fault_progress,
+    .abort = hook_fault_abort_waits,
+    .quiesce = hook_fault_quiesce,
+    .close = hook_fault_close_both,
+    .stats = hook_fault_stats,
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof hook_fault_options / sizeof hook_fault_options[0],
+    .options = hook_fault_options,
     .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_HOOK,
     .name = "hook_fault",
     .summary = "wraps the transport of transport.inner, and delays, drops, breaks or kills",
@@ -441,5 +451,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .version = "0.1.0",
     .licence = "Apache-2.0",
     .source = "heddle's own; the hook providers of libfabric are the idea",
-    .ops = &ops,
+    .ops = &hook_fault_ops,
 };

@@ -11,11 +11,12 @@
 #include <signal.h>
 #include <time.h>
 
-static const uint64_t second_ns = 1000000000u;
+static const uint64_t hook_fault_second_ns = 1000000000u;
 
-static void sleep_until(struct hd_transport *hook, uint64_t due_ns)
+static void hook_fault_sleep_until(struct hd_transport *hook, uint64_t due_ns)
 {
-    const struct timespec due = {(time_t)(due_ns / second_ns), (long)(due_ns % second_ns)};
+    const struct timespec due = {(time_t)(due_ns / hook_fault_second_ns),
+                                 (long)(due_ns % hook_fault_second_ns)};
 
     if (due_ns == UINT64_MAX) {
         pthread_cond_wait(&hook->news, &hook->lock);
@@ -25,7 +26,7 @@ static void sleep_until(struct hd_transport *hook, uint64_t due_ns)
 }
 
 /* The first failure is inner's, and stays there: the next call of the core returns it. */
-static void *run(void *argument)
+static void *hook_fault_run(void *argument)
 {
     struct hd_transport *hook = argument;
     hd_status status = HD_OK;
@@ -34,14 +35,14 @@ static void *run(void *argument)
     while (status >= 0 && !hook->is_resting) { /* until close */
         status = hook_pass_due(hook, 0);
         if (status >= 0 && !hook->is_resting) {
-            sleep_until(hook, hook_next_due_ns(hook));
+            hook_fault_sleep_until(hook, hook_next_due_ns(hook));
         }
     }
     pthread_mutex_unlock(&hook->lock);
     return NULL;
 }
 
-static int is_needed(const struct hd_transport *hook)
+static int hook_fault_is_needed(const struct hd_transport *hook)
 {
     return hook->values[DELAY_US] > 0 || hook->values[BANDWIDTH_MB] > 0 ||
            hook->values[REORDER_PERCENT] > 0;
@@ -57,12 +58,12 @@ int hook_start_line(struct hd_transport *hook)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* the host's clock */
     pthread_cond_init(&hook->news, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (!is_needed(hook)) {
+    if (!hook_fault_is_needed(hook)) {
         return 0;
     }
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the core's */
-    const int error = pthread_create(&hook->thread, NULL, run, hook);
+    const int error = pthread_create(&hook->thread, NULL, hook_fault_run, hook);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     hook->has_thread = error == 0;
     return error;

@@ -22,14 +22,14 @@ void hook_free(struct hd_transport *hook)
 
 /* --- open -------------------------------------------------------------------------------- */
 
-static hd_status refuse(const struct hd_host *host, hd_status status, const char *text)
+static hd_status hook_fault_refuse(const struct hd_host *host, hd_status status, const char *text)
 {
     const struct hd_error error = {sizeof error, status, UINT32_MAX, UINT32_MAX, 0, text};
     return host->fail(host->context, &error);
 }
 
 /* Of all ranks: whoever is to be killed must be known. */
-static hd_status exchange_pids(struct hd_transport *hook, uint64_t deadline_ns)
+static hd_status hook_fault_exchange_pids(struct hd_transport *hook, uint64_t deadline_ns)
 {
     const struct hd_host *host = hook->host;
     const int32_t pid = (int32_t)getpid();
@@ -48,11 +48,12 @@ static hd_status exchange_pids(struct hd_transport *hook, uint64_t deadline_ns)
         snprintf(key, sizeof key, "hook_fault.%u.%u", rank, generation - 1);
         status = host->get(host->context, key, &hook->pids[rank], sizeof pid, deadline_ns);
     }
-    return status == HD_OK ? HD_OK
-                           : refuse(host, status, "the process numbers of all ranks did not come");
+    return status == HD_OK
+               ? HD_OK
+               : hook_fault_refuse(host, status, "the process numbers of all ranks did not come");
 }
 
-static hd_status take_lane(struct hd_transport *hook, uint32_t channel)
+static hd_status hook_fault_take_lane(struct hd_transport *hook, uint32_t channel)
 {
     const struct hd_host *host = hook->host;
     const struct hd_channel *shape = hook_channel(hook, channel);
@@ -68,10 +69,11 @@ static hd_status take_lane(struct hd_transport *hook, uint32_t channel)
     }
     const int has_all =
         lane->held != NULL && (lane->copy != NULL) == (strcmp(hook->fault, "duplicate") == 0);
-    return has_all ? HD_OK : refuse(host, HD_NO_MEMORY, "no memory for the held messages");
+    return has_all ? HD_OK
+                   : hook_fault_refuse(host, HD_NO_MEMORY, "no memory for the held messages");
 }
 
-static void read_options(struct hd_transport *hook)
+static void hook_fault_read_options(struct hd_transport *hook)
 {
     const struct hd_host *host = hook->host;
 
@@ -89,7 +91,7 @@ static void read_options(struct hd_transport *hook)
 }
 
 /* What is held goes later than what was posted after it, which a serial transport may not see. */
-static int breaks_order(const struct hd_transport *hook, const struct hd_plugin *inner)
+static int hook_fault_breaks_order(const struct hd_transport *hook, const struct hd_plugin *inner)
 {
     const int holds_back = hook->values[DELAY_US] > 0 || hook->values[BANDWIDTH_MB] > 0 ||
                            hook->values[REORDER_PERCENT] > 0;
@@ -99,22 +101,23 @@ static int breaks_order(const struct hd_transport *hook, const struct hd_plugin 
 static hd_status open_inner(struct hd_transport *hook, const struct hd_transport_setup *setup)
 {
     hd_status status =
-        breaks_order(hook, setup->inner)
-            ? refuse(setup->host, HD_UNSUPPORTED,
-                     "inner is serial: it takes messages in one order, and none can be held back")
+        hook_fault_breaks_order(hook, setup->inner)
+            ? hook_fault_refuse(
+                  setup->host, HD_UNSUPPORTED,
+                  "inner is serial: it takes messages in one order, and none can be held back")
             : HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < setup->channel_count; i++) {
-        status = take_lane(hook, i);
+        status = hook_fault_take_lane(hook, i);
     }
     if (status == HD_OK) {
-        status = exchange_pids(hook, setup->deadline_ns);
+        status = hook_fault_exchange_pids(hook, setup->deadline_ns);
     }
     if (status == HD_OK) {
         status = hook->inner_ops->open(&hook->setup, &hook->inner);
     }
     if (status == HD_OK && hook_start_line(hook) != 0) {
-        status = refuse(hook->host, HD_SYSTEM, "there is no thread for the slow line");
+        status = hook_fault_refuse(hook->host, HD_SYSTEM, "there is no thread for the slow line");
         hook_stop_line(hook);
         hook->inner_ops->close(hook->inner, setup->deadline_ns);
     }
@@ -126,7 +129,8 @@ hd_status hook_open(const struct hd_transport_setup *setup, struct hd_transport 
     const struct hd_host *host = setup->host;
 
     if (setup->inner == NULL || setup->inner_host == NULL || setup->memory != HD_MEMORY_HOST) {
-        return refuse(host, HD_UNSUPPORTED, "hook_fault wraps a transport of host memory");
+        return hook_fault_refuse(host, HD_UNSUPPORTED,
+                                 "hook_fault wraps a transport of host memory");
     }
     struct hd_transport *hook = host->alloc(
         host->context, sizeof *hook + setup->channel_count * sizeof(struct lane), 64, "hook_fault");
@@ -134,7 +138,7 @@ hd_status hook_open(const struct hd_transport_setup *setup, struct hd_transport 
     if (hook == NULL || pids == NULL) {
         host->free(host->context, hook);
         host->free(host->context, pids);
-        return refuse(host, HD_NO_MEMORY, "no memory for the books of the hook");
+        return hook_fault_refuse(host, HD_NO_MEMORY, "no memory for the books of the hook");
     }
     hook->host = host;
     hook->pids = pids;
@@ -143,7 +147,7 @@ hd_status hook_open(const struct hd_transport_setup *setup, struct hd_transport 
     hook->setup.host = setup->inner_host;
     hook->setup.inner = NULL;
     hook->setup.inner_host = NULL;
-    read_options(hook);
+    hook_fault_read_options(hook);
     const hd_status status = open_inner(hook, setup);
     if (status != HD_OK) {
         hook_free(hook);

@@ -26,8 +26,8 @@ int hook_is_chosen(const struct hd_transport *hook, uint32_t channel, uint64_t s
            (number < 0 || (uint64_t)number == sequence);
 }
 
-static int is_struck(const struct hd_transport *hook, const struct hd_message *message,
-                     const char *fault)
+static int hook_fault_is_struck(const struct hd_transport *hook, const struct hd_message *message,
+                                const char *fault)
 {
     return strcmp(hook->fault, fault) == 0 &&
            hook_is_chosen(hook, message->channel, message->sequence);
@@ -35,7 +35,8 @@ static int is_struck(const struct hd_transport *hook, const struct hd_message *m
 
 /* --- the one fault ----------------------------------------------------------------------- */
 
-static unsigned char *slot_of(struct hd_transport *hook, const struct hd_message *message)
+static unsigned char *hook_fault_slot_of(struct hd_transport *hook,
+                                         const struct hd_message *message)
 {
     return hook->inner_ops->slot(hook->inner, message);
 }
@@ -44,33 +45,33 @@ void hook_signal(const struct hd_transport *hook, const struct hd_message *messa
 {
     const int32_t peer = hook->pids[hook_channel(hook, message->channel)->target];
 
-    if (is_struck(hook, message, "kill_self")) {
+    if (hook_fault_is_struck(hook, message, "kill_self")) {
         kill(getpid(), SIGKILL);
-    } else if (is_struck(hook, message, "stop_self")) {
+    } else if (hook_fault_is_struck(hook, message, "stop_self")) {
         kill(getpid(), SIGSTOP);
-    } else if (is_struck(hook, message, "kill_peer")) {
+    } else if (hook_fault_is_struck(hook, message, "kill_peer")) {
         kill(peer, SIGKILL);
-    } else if (is_struck(hook, message, "stop_peer")) {
+    } else if (hook_fault_is_struck(hook, message, "stop_peer")) {
         kill(peer, SIGSTOP);
     }
 }
 
 /* The message after the chosen one gets the content of the chosen one. */
-static void duplicate(struct hd_transport *hook, const struct hd_message *message)
+static void hook_fault_duplicate(struct hd_transport *hook, const struct hd_message *message)
 {
     struct lane *lane = &hook->lanes[message->channel];
     const uint64_t bytes = hook_channel(hook, message->channel)->bytes + HD_SEAL_BYTES;
-    unsigned char *first = slot_of(hook, message) - HD_SEAL_BYTES;
+    unsigned char *first = hook_fault_slot_of(hook, message) - HD_SEAL_BYTES;
 
     if (lane->copy == NULL) {
         return;
     }
-    if (is_struck(hook, message, "duplicate")) {
+    if (hook_fault_is_struck(hook, message, "duplicate")) {
         memcpy(lane->copy, first, bytes);
     } else if (message->sequence > 0) {
         const struct hd_message before = {.sequence = message->sequence - 1,
                                           .channel = message->channel};
-        if (is_struck(hook, &before, "duplicate")) {
+        if (hook_fault_is_struck(hook, &before, "duplicate")) {
             memcpy(first, lane->copy, bytes);
         }
     }
@@ -80,14 +81,14 @@ void hook_damage(struct hd_transport *hook, const struct hd_message *message)
 {
     const uint64_t bytes = hook_channel(hook, message->channel)->bytes;
     const uint64_t chance = hook_draw(hook, message->channel, message->sequence, 3);
-    unsigned char *slot = slot_of(hook, message);
+    unsigned char *slot = hook_fault_slot_of(hook, message);
 
-    duplicate(hook, message);
-    if (is_struck(hook, message, "flip")) {
+    hook_fault_duplicate(hook, message);
+    if (hook_fault_is_struck(hook, message, "flip")) {
         slot[chance / 8 % bytes] ^= (unsigned char)(1u << chance % 8);
-    } else if (is_struck(hook, message, "flip_seal")) {
+    } else if (hook_fault_is_struck(hook, message, "flip_seal")) {
         slot[(int64_t)(chance / 8 % 8) - HD_SEAL_BYTES] ^= (unsigned char)(1u << chance % 8);
-    } else if (is_struck(hook, message, "partial")) {
+    } else if (hook_fault_is_struck(hook, message, "partial")) {
         memset(slot, 0xAA, (bytes + 1) / 2);
         kill(getpid(), SIGKILL);
     }

@@ -13,57 +13,59 @@
  */
 #include "nccl_link.h"
 
-static hd_status check(struct hd_transport *instance, char reason[NCCL_REASON_BYTES])
+static hd_status nccl_nccl_check(struct hd_transport *instance, char reason[NCCL_REASON_BYTES])
 {
     (void)instance;
     (void)reason;
     return HD_OK;
 }
 
-static uint64_t arena_bytes(const struct nccl_lane *lane)
+static uint64_t nccl_arena_bytes(const struct nccl_lane *lane)
 {
-    return lane->turn.slot_count * lane->stride_bytes;
+    return lane->book.slot_count * lane->stride_bytes;
 }
 
-static hd_status prepare(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_prepare(struct hd_transport *instance, struct nccl_lane *lane)
 {
     const hd_status status = nccl_cuda(
-        instance, lane, instance->cuda.cudaMalloc((void **)&lane->slots, arena_bytes(lane)),
+        instance, lane, instance->cuda.cudaMalloc((void **)&lane->slots, nccl_arena_bytes(lane)),
         "cudaMalloc");
 
     if (status == HD_OK) {
-        turn_account(&instance->turn, (int64_t)arena_bytes(lane), "transfer");
+        book_account(&instance->book, (int64_t)nccl_arena_bytes(lane), "transfer");
     }
     return status;
 }
 
-static void finish(struct hd_transport *instance, struct nccl_lane *lane)
+static void nccl_finish(struct hd_transport *instance, struct nccl_lane *lane)
 {
     instance->cuda.cudaFree(lane->slots);
-    turn_account(&instance->turn, -(int64_t)arena_bytes(lane), "transfer");
+    book_account(&instance->book, -(int64_t)nccl_arena_bytes(lane), "transfer");
     lane->slots = NULL;
 }
 
-static void *slot_of(const struct nccl_lane *lane, uint64_t sequence)
+static void *nccl_slot_of(const struct nccl_lane *lane, uint64_t sequence)
 {
-    return lane->slots + sequence % lane->turn.slot_count * lane->stride_bytes;
+    return lane->slots + sequence % lane->book.slot_count * lane->stride_bytes;
 }
 
-static hd_status send_one(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence)
+static hd_status nccl_send_one(struct hd_transport *instance, struct nccl_lane *lane,
+                               uint64_t sequence)
 {
     return nccl_begun(instance, lane,
-                      instance->nccl.ncclSend(slot_of(lane, sequence), lane->turn.channel->bytes,
-                                              ncclUint8, NCCL_TARGET, lane->comm, lane->stream),
+                      instance->nccl.ncclSend(nccl_slot_of(lane, sequence),
+                                              lane->book.channel->bytes, ncclUint8, NCCL_TARGET,
+                                              lane->comm, lane->stream),
                       "ncclSend");
 }
 
-static hd_status receive_one(struct hd_transport *instance, struct nccl_lane *lane,
-                             uint64_t sequence)
+static hd_status nccl_receive_one(struct hd_transport *instance, struct nccl_lane *lane,
+                                  uint64_t sequence)
 {
-    const uint64_t slot = sequence % lane->turn.slot_count;
+    const uint64_t slot = sequence % lane->book.slot_count;
     hd_status status = HD_OK;
 
-    if (sequence >= lane->turn.slot_count && lane->is_freed[slot]) {
+    if (sequence >= lane->book.slot_count && lane->is_freed[slot]) {
         status = nccl_cuda(instance, lane,
                            instance->cuda.cudaStreamWaitEvent(lane->stream, lane->freed[slot], 0),
                            "cudaStreamWaitEvent");
@@ -72,14 +74,15 @@ static hd_status receive_one(struct hd_transport *instance, struct nccl_lane *la
         return status;
     }
     return nccl_begun(instance, lane,
-                      instance->nccl.ncclRecv(slot_of(lane, sequence), lane->turn.channel->bytes,
-                                              ncclUint8, NCCL_SOURCE, lane->comm, lane->stream),
+                      instance->nccl.ncclRecv(nccl_slot_of(lane, sequence),
+                                              lane->book.channel->bytes, ncclUint8, NCCL_SOURCE,
+                                              lane->comm, lane->stream),
                       "ncclRecv");
 }
 
 /* The event stands behind the receive since that was posted. */
-static hd_status await(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence,
-                       cudaStream_t stream)
+static hd_status nccl_await(struct hd_transport *instance, struct nccl_lane *lane,
+                            uint64_t sequence, cudaStream_t stream)
 {
     (void)instance;
     (void)lane;
@@ -88,8 +91,8 @@ static hd_status await(struct hd_transport *instance, struct nccl_lane *lane, ui
     return HD_OK;
 }
 
-static hd_status release_one(struct hd_transport *instance, struct nccl_lane *lane,
-                             uint64_t sequence)
+static hd_status nccl_release_one(struct hd_transport *instance, struct nccl_lane *lane,
+                                  uint64_t sequence)
 {
     (void)instance;
     (void)lane;
@@ -98,31 +101,32 @@ static hd_status release_one(struct hd_transport *instance, struct nccl_lane *la
 }
 
 /* A send that is over has met its receive: nothing more crosses. */
-static hd_status await_credit(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_await_credit(struct hd_transport *instance, struct nccl_lane *lane)
 {
     (void)instance;
     (void)lane;
     return HD_OK;
 }
 
-static const struct nccl_mode mode = {.name = "nccl",
-                                      .check = check,
-                                      .prepare = prepare,
-                                      .finish = finish,
-                                      .send = send_one,
-                                      .receive = receive_one,
-                                      .await = await,
-                                      .release = release_one,
-                                      .await_credit = await_credit};
+static const struct nccl_mode nccl_mode = {.name = "nccl",
+                                           .check = nccl_nccl_check,
+                                           .prepare = nccl_prepare,
+                                           .finish = nccl_finish,
+                                           .send = nccl_send_one,
+                                           .receive = nccl_receive_one,
+                                           .await = nccl_await,
+                                           .release = nccl_release_one,
+                                           .await_credit = nccl_await_credit};
 
-static hd_status open_two_sided(const struct hd_transport_setup *setup, struct hd_transport **out)
+static hd_status nccl_open_two_sided(const struct hd_transport_setup *setup,
+                                     struct hd_transport **out)
 {
-    return nccl_open(setup, &mode, out);
+    return nccl_open(setup, &nccl_mode, out);
 }
 
-static const struct hd_transport_ops ops = NCCL_OPS(open_two_sided);
+static const struct hd_transport_ops nccl_ops = NCCL_OPS(nccl_open_two_sided);
 
-static const struct hd_option options[] = {
+static const struct hd_option nccl_options[] = {
     NCCL_OPTION_ROWS,
     {.name = "max_ctas",
      .initial = "1",
@@ -133,8 +137,8 @@ static const struct hd_option options[] = {
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof nccl_options / sizeof nccl_options[0],
+    .options = nccl_options,
     .capabilities =
         HD_TRANSPORT_CUDA | HD_TRANSPORT_MANY_HOSTS | HD_TRANSPORT_UNBLOCKS | HD_TRANSPORT_SERIAL,
     .name = "nccl",
@@ -143,5 +147,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .version = "0.1.0",
     .licence = "Apache-2.0",
     .source = "NCCL 2.28 or newer, ncclSend and ncclRecv",
-    .ops = &ops,
+    .ops = &nccl_ops,
 };

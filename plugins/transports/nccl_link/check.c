@@ -9,76 +9,80 @@ enum { CONNECTIONS = 8, OTHER_STREAMS = 2 };
 
 #define BYTES_MAX (UINT64_C(1) << 46) /* half of what a process can address */
 
-static hd_status refuse(struct hd_transport *instance, hd_status status, const char *reason)
+static hd_status nccl_link_refuse(struct hd_transport *instance, hd_status status,
+                                  const char *reason)
 {
-    const struct turn_fault fault = turn_own_fault(status);
-    return turn_fail(&instance->turn, &fault, "%s: %s", instance->turn.name, reason);
+    const struct book_fault fault = book_own_fault(status);
+    return book_fail(&instance->book, &fault, "%s: %s", instance->book.name, reason);
 }
 
-static hd_status check_sizes(struct hd_transport *instance)
+static hd_status nccl_link_check_sizes(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->turn.channel_count; i++) {
-        const struct hd_channel *channel = instance->turn.channels[i];
+    for (uint32_t i = 0; i < instance->book.channel_count; i++) {
+        const struct hd_channel *channel = instance->book.channels[i];
         if (channel->bytes > BYTES_MAX || channel->depth > BYTES_MAX / channel->bytes) {
-            const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, i, 0};
-            return turn_fail(&instance->turn, &fault,
+            const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, i, 0};
+            return book_fail(&instance->book, &fault,
                              "%s: no device has so much memory: plan fewer slots or smaller "
                              "microbatches",
-                             instance->turn.name);
+                             instance->book.name);
         }
     }
     return HD_OK;
 }
 
-static hd_status check_setup(struct hd_transport *instance, const struct hd_transport_setup *setup)
+static hd_status nccl_link_check_setup(struct hd_transport *instance,
+                                       const struct hd_transport_setup *setup)
 {
     if (setup->memory != HD_MEMORY_CUDA) {
-        return refuse(instance, HD_UNSUPPORTED,
-                      "it moves device memory; choose kernels that compute on a GPU, or another "
-                      "transport (shm, ucx_tag, ucx_put) for these");
+        return nccl_link_refuse(
+            instance, HD_UNSUPPORTED,
+            "it moves device memory; choose kernels that compute on a GPU, or another "
+            "transport (shm, ucx_tag, ucx_put) for these");
     }
-    const hd_status status = turn_check(&instance->turn);
-    return status == HD_OK ? check_sizes(instance) : status;
+    const hd_status status = book_check(&instance->book);
+    return status == HD_OK ? nccl_link_check_sizes(instance) : status;
 }
 
-static const char *text_option(const struct hd_host *host, uint32_t option, const char *initial)
+static const char *nccl_link_text_option(const struct hd_host *host, uint32_t option,
+                                         const char *initial)
 {
     return host->option_count > option && host->options[option].text != NULL
                ? host->options[option].text
                : initial;
 }
 
-static hd_status load(struct hd_transport *instance)
+static hd_status nccl_link_load(struct hd_transport *instance)
 {
-    const struct hd_host *host = instance->turn.host;
-    const char *runtime = text_option(host, NCCL_OPTION_RUNTIME, "libcudart.so.13");
-    const char *library = text_option(host, NCCL_OPTION_LIBRARY, "libnccl.so.2");
+    const struct hd_host *host = instance->book.host;
+    const char *runtime = nccl_link_text_option(host, NCCL_OPTION_RUNTIME, "libcudart.so.13");
+    const char *library = nccl_link_text_option(host, NCCL_OPTION_LIBRARY, "libnccl.so.2");
 
     hd_status status = cuda_load(&instance->cuda, runtime);
     if (status != HD_OK) {
-        return refuse(instance, status, instance->cuda.reason);
+        return nccl_link_refuse(instance, status, instance->cuda.reason);
     }
     status = nccl_load(&instance->nccl, library);
     if (status != HD_OK) {
-        return refuse(instance, status, instance->nccl.reason);
+        return nccl_link_refuse(instance, status, instance->nccl.reason);
     }
     return HD_OK;
 }
 
 /* The run's log says which library it really was. */
-static void say_library(const struct hd_transport *instance)
+static void nccl_link_say_library(const struct hd_transport *instance)
 {
     char version[16], text[2 * NCCL_PATH_BYTES + 128];
 
     snprintf(text, sizeof text, "%s: NCCL %s (%s), CUDA runtime %d.%d (%s), device %u",
-             instance->turn.name, nccl_version_text(instance->nccl.version, version),
+             instance->book.name, nccl_version_text(instance->nccl.version, version),
              instance->nccl.path, instance->cuda.runtime_version / 1000,
              instance->cuda.runtime_version % 1000 / 10, instance->cuda.path, instance->device);
-    instance->turn.host->log(instance->turn.host->context, 2, text);
+    instance->book.host->log(instance->book.host->context, 2, text);
 }
 
-static hd_status choose_device(struct hd_transport *instance,
-                               const struct hd_transport_setup *setup)
+static hd_status nccl_link_choose_device(struct hd_transport *instance,
+                                         const struct hd_transport_setup *setup)
 {
     char reason[160];
 
@@ -86,19 +90,20 @@ static hd_status choose_device(struct hd_transport *instance,
         snprintf(reason, sizeof reason,
                  "rank %u would use GPU %u and there are %d: NCCL wants a GPU for each rank; use "
                  "fewer ranks, or transport cuda_ipc",
-                 instance->turn.host->rank, setup->device, instance->cuda.device_count);
-        return refuse(instance, HD_UNSUPPORTED, reason);
+                 instance->book.host->rank, setup->device, instance->cuda.device_count);
+        return nccl_link_refuse(instance, HD_UNSUPPORTED, reason);
     }
     instance->device = setup->device;
     return nccl_use_device(instance);
 }
 
 /* A stream that waits holds its queue of the GPU, and whatever shares that queue waits along. */
-static hd_status check_queues(const struct hd_transport *instance, char reason[NCCL_REASON_BYTES])
+static hd_status nccl_link_check_queues(const struct hd_transport *instance,
+                                        char reason[NCCL_REASON_BYTES])
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     const long queues = text != NULL ? strtol(text, NULL, 10) : CONNECTIONS;
-    const uint32_t needed = instance->turn.lane_count + OTHER_STREAMS;
+    const uint32_t needed = instance->book.lane_count + OTHER_STREAMS;
 
     if (queues >= (long)needed) {
         return HD_OK;
@@ -107,38 +112,38 @@ static hd_status check_queues(const struct hd_transport *instance, char reason[N
              "CUDA_DEVICE_MAX_CONNECTIONS: the GPU of rank %u has %ld hardware queues (%s) and %u "
              "are needed: one for each of its %u channels, one to compute and one to copy; set it "
              "to %u or more, 32 at most",
-             instance->turn.host->rank, queues, text != NULL ? "as set" : "CUDA's default", needed,
-             instance->turn.lane_count, needed);
+             instance->book.host->rank, queues, text != NULL ? "as set" : "CUDA's default", needed,
+             instance->book.lane_count, needed);
     return HD_UNSUPPORTED;
 }
 
 static hd_status check_mode(struct hd_transport *instance)
 {
     char reason[NCCL_REASON_BYTES];
-    hd_status status = check_queues(instance, reason);
+    hd_status status = nccl_link_check_queues(instance, reason);
 
     if (status == HD_OK) {
         status = instance->mode->check(instance, reason);
     }
-    return status != HD_OK ? refuse(instance, status, reason) : HD_OK;
+    return status != HD_OK ? nccl_link_refuse(instance, status, reason) : HD_OK;
 }
 
 hd_status nccl_check(struct hd_transport *instance, const struct hd_transport_setup *setup,
                      struct nccl_card *card)
 {
-    hd_status status = check_setup(instance, setup);
+    hd_status status = nccl_link_check_setup(instance, setup);
 
     if (status == HD_OK) {
-        status = load(instance);
+        status = nccl_link_load(instance);
     }
     if (status == HD_OK) {
-        status = choose_device(instance, setup);
+        status = nccl_link_choose_device(instance, setup);
     }
     if (status == HD_OK) {
-        say_library(instance);
+        nccl_link_say_library(instance);
         status = check_mode(instance);
     }
-    card->place = turn_find_place();
+    card->place = book_find_place();
     card->nccl_version = instance->nccl.version;
     card->device = (int32_t)instance->device;
     if (status == HD_OK && instance->cuda.cudaDeviceGetPCIBusId(
@@ -152,17 +157,17 @@ hd_status nccl_check(struct hd_transport *instance, const struct hd_transport_se
 
 hd_status nccl_meet(struct hd_transport *instance, const struct nccl_card *cards, uint32_t rank)
 {
-    const struct nccl_card *own = &cards[instance->turn.host->rank];
+    const struct nccl_card *own = &cards[instance->book.host->rank];
     const struct nccl_card *card = &cards[rank];
-    const struct turn_fault unsupported = {HD_UNSUPPORTED, rank, TURN_NONE, 0};
-    const int is_here = turn_is_on_host(&own->place, &card->place);
+    const struct book_fault unsupported = {HD_UNSUPPORTED, rank, TURN_NONE, 0};
+    const int is_here = book_is_on_host(&own->place, &card->place);
     char version[16], other[16];
 
     if (card == own) {
         return HD_OK;
     }
     if (card->nccl_version != own->nccl_version) {
-        return turn_fail(&instance->turn, &unsupported,
+        return book_fail(&instance->book, &unsupported,
                          "rank %u has NCCL %s and this rank %s: NCCL speaks only with its own "
                          "version",
                          rank, nccl_version_text(card->nccl_version, other),
@@ -170,17 +175,17 @@ hd_status nccl_meet(struct hd_transport *instance, const struct nccl_card *cards
     }
     if (is_here && strcmp(own->pci, card->pci) == 0 &&
         getenv("NCCL_MULTI_RANK_GPU_ENABLE") == NULL) {
-        return turn_fail(
-            &instance->turn, &unsupported,
+        return book_fail(
+            &instance->book, &unsupported,
             "ranks %u and %u share the GPU %s, which NCCL refuses: use fewer ranks, or "
             "transport cuda_ipc",
-            instance->turn.host->rank, rank, own->pci);
+            instance->book.host->rank, rank, own->pci);
     }
     if (!is_here && instance->mode->is_one_sided) {
-        return turn_fail(&instance->turn, &unsupported,
+        return book_fail(&instance->book, &unsupported,
                          "rank %u is on another host, and %s puts within one (single node): use "
                          "transport nccl",
-                         rank, instance->turn.name);
+                         rank, instance->book.name);
     }
     return HD_OK;
 }

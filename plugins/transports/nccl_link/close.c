@@ -20,7 +20,7 @@ enum { LOCK_S = 2 };
 /* --- abort ------------------------------------------------------------------------------- */
 
 /* A call of NCCL that hangs keeps the lock; then the process must end without this. */
-static int take_lock(struct hd_transport *instance)
+static int nccl_link_take_lock(struct hd_transport *instance)
 {
     struct timespec until;
 
@@ -29,22 +29,22 @@ static int take_lock(struct hd_transport *instance)
     return pthread_mutex_timedlock(&instance->lock, &until) == 0;
 }
 
-static void tear_down(struct hd_transport *instance)
+static void nccl_link_tear_down(struct hd_transport *instance)
 {
-    if (!take_lock(instance)) {
-        instance->turn.host->log(
-            instance->turn.host->context, 1,
+    if (!nccl_link_take_lock(instance)) {
+        instance->book.host->log(
+            instance->book.host->context, 1,
             "NCCL has not come back from a call: its communicators are not aborted");
         return;
     }
     instance->cuda.cudaSetDevice((int)instance->device);
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct nccl_lane *lane = &instance->lanes[i];
         if (lane->comm != NULL && instance->nccl.revoke != NULL) {
             (void)instance->nccl.revoke(lane->comm, 0);
         }
     }
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct nccl_lane *lane = &instance->lanes[i];
         if (lane->comm != NULL) {
             (void)instance->nccl.ncclCommAbort(lane->comm);
@@ -55,26 +55,26 @@ static void tear_down(struct hd_transport *instance)
     pthread_mutex_unlock(&instance->lock);
 }
 
-static void *help(void *argument)
+static void *nccl_link_help(void *argument)
 {
     struct hd_transport *instance = argument;
 
     while (sem_wait(&instance->wake) != 0 && errno == EINTR) {
         continue;
     }
-    if (!atomic_load(&instance->is_ending) || turn_failed(&instance->turn) < 0) {
-        tear_down(instance);
+    if (!atomic_load(&instance->is_ending) || book_failed(&instance->book) < 0) {
+        nccl_link_tear_down(instance);
     }
     return NULL;
 }
 
 hd_status nccl_start_helper(struct hd_transport *instance)
 {
-    const struct turn_fault fault = turn_own_fault(HD_SYSTEM);
-    const int error = pthread_create(&instance->helper, NULL, help, instance);
+    const struct book_fault fault = book_own_fault(HD_SYSTEM);
+    const int error = pthread_create(&instance->helper, NULL, nccl_link_help, instance);
 
     if (error != 0) {
-        return turn_fail(&instance->turn, &fault, "no thread that would abort NCCL: %s",
+        return book_fail(&instance->book, &fault, "no thread that would abort NCCL: %s",
                          strerror(error));
     }
     instance->has_helper = 1;
@@ -84,14 +84,14 @@ hd_status nccl_start_helper(struct hd_transport *instance)
 void nccl_abort(struct hd_transport *instance, const char *reason)
 {
     (void)reason;
-    turn_abort(&instance->turn);
+    book_abort(&instance->book);
     if (!atomic_load(&instance->is_torn_down)) {
         sem_post(&instance->wake);
     }
 }
 
 /* It may hang in NCCL after an abort, and is then left to the end of the process. */
-static void end_helper(struct hd_transport *instance)
+static void nccl_link_end_helper(struct hd_transport *instance)
 {
     struct timespec until;
 
@@ -110,20 +110,21 @@ static void end_helper(struct hd_transport *instance)
 
 /* --- rest -------------------------------------------------------------------------------- */
 
-static hd_status report_restless(struct hd_transport *instance, const struct nccl_lane *lane)
+static hd_status nccl_link_report_restless(struct hd_transport *instance,
+                                           const struct nccl_lane *lane)
 {
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_TIMEOUT, lane->done_count);
+    const struct book_fault fault = book_peer_fault(&lane->book, HD_TIMEOUT, lane->done_count);
 
-    turn_fail(&instance->turn, &fault,
+    book_fail(&instance->book, &fault,
               "channel %u to rank %u did not come to rest by the deadline: this rank's memory is "
               "leaked",
-              lane->turn.number, lane->turn.peer_rank);
+              lane->book.number, lane->book.peer_rank);
     return HD_TIMEOUT;
 }
 
 /* Until all that the lane's streams hold is over. */
-static hd_status rest_lane(struct hd_transport *instance, struct nccl_lane *lane,
-                           uint64_t deadline_ns)
+static hd_status nccl_link_rest_lane(struct hd_transport *instance, struct nccl_lane *lane,
+                                     uint64_t deadline_ns)
 {
     cudaStream_t streams[] = {lane->stream, lane->arrivals};
     hd_status status = HD_OK;
@@ -145,10 +146,10 @@ hd_status nccl_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = nccl_use_device(instance);
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
-        status = rest_lane(instance, &instance->lanes[i], deadline_ns);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
+        status = nccl_link_rest_lane(instance, &instance->lanes[i], deadline_ns);
         if (status == HD_TIMEOUT) {
-            return report_restless(instance, &instance->lanes[i]);
+            return nccl_link_report_restless(instance, &instance->lanes[i]);
         }
     }
     if (status == HD_OK) {
@@ -163,11 +164,11 @@ hd_status nccl_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 
 /* --- the end ----------------------------------------------------------------------------- */
 
-static void end_communicators(struct hd_transport *instance, uint64_t deadline_ns)
+static void nccl_link_end_communicators(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
         struct nccl_lane *lane = &instance->lanes[i];
         if (lane->comm == NULL) {
             continue;
@@ -182,12 +183,12 @@ static void end_communicators(struct hd_transport *instance, uint64_t deadline_n
     }
 }
 
-static void free_lane(struct hd_transport *instance, struct nccl_lane *lane)
+static void nccl_link_free_lane(struct hd_transport *instance, struct nccl_lane *lane)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     const struct cuda_library *cuda = &instance->cuda;
 
-    for (uint32_t i = 0; lane->moved != NULL && i < 2 * lane->turn.slot_count; i++) {
+    for (uint32_t i = 0; lane->moved != NULL && i < 2 * lane->book.slot_count; i++) {
         if (lane->moved[i] != NULL) {
             cuda->cudaEventDestroy(lane->moved[i]);
         }
@@ -211,15 +212,15 @@ void nccl_close(struct hd_transport *instance, uint64_t deadline_ns)
         return;
     }
     if (instance->may_be_written) {
-        end_helper(instance);
+        nccl_link_end_helper(instance);
         return; /* memory, communicators and all: a late write must find what it was sent to */
     }
-    if (instance->has_helper && turn_failed(&instance->turn) == HD_OK) {
-        end_communicators(instance, deadline_ns);
+    if (instance->has_helper && book_failed(&instance->book) == HD_OK) {
+        nccl_link_end_communicators(instance, deadline_ns);
     }
-    end_helper(instance);
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        free_lane(instance, &instance->lanes[i]);
+    nccl_link_end_helper(instance);
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
+        nccl_link_free_lane(instance, &instance->lanes[i]);
     }
     if (instance->base != NULL) {
         instance->cuda.cudaEventDestroy(instance->base);
@@ -229,5 +230,5 @@ void nccl_close(struct hd_transport *instance, uint64_t deadline_ns)
     }
     pthread_mutex_destroy(&instance->lock);
     sem_destroy(&instance->wake);
-    turn_destroy(instance);
+    book_destroy(instance);
 }

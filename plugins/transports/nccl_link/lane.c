@@ -13,30 +13,32 @@
 /* --- what has happened ------------------------------------------------------------------- */
 
 /* When the device passed an event, on the host's clock. */
-static void trace(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence)
+static void nccl_link_trace(struct hd_transport *instance, struct nccl_lane *lane,
+                            uint64_t sequence)
 {
     float milliseconds = 0;
 
-    if (lane->turn.is_source || !instance->turn.is_traced ||
+    if (lane->book.is_source || !instance->book.is_traced ||
         instance->cuda.cudaEventElapsedTime(&milliseconds, instance->base,
-                                            lane->moved[sequence % lane->turn.slot_count]) !=
+                                            lane->moved[sequence % lane->book.slot_count]) !=
             cudaSuccess) {
         return;
     }
-    turn_report(
-        &instance->turn,
-        (struct hd_transfer){.channel = lane->turn.number,
+    book_report(
+        &instance->book,
+        (struct hd_transfer){.channel = lane->book.number,
                              .sequence = sequence,
                              .end_ns = instance->base_ns + (uint64_t)((double)milliseconds * 1e6)});
 }
 
 /* How many messages have an event behind them: all posted ones, or those that were waited for. */
-static uint64_t recorded_count(const struct hd_transport *instance, const struct nccl_lane *lane)
+static uint64_t nccl_link_recorded_count(const struct hd_transport *instance,
+                                         const struct nccl_lane *lane)
 {
-    if (instance->mode->is_one_sided && !lane->turn.is_source) {
+    if (instance->mode->is_one_sided && !lane->book.is_source) {
         return lane->awaited_count;
     }
-    return lane->turn.posted_count;
+    return lane->book.posted_count;
 }
 
 hd_status nccl_advance(struct hd_transport *instance, struct nccl_lane *lane)
@@ -47,10 +49,10 @@ hd_status nccl_advance(struct hd_transport *instance, struct nccl_lane *lane)
     if (instance->group_count > 0) {
         return HD_IN_PROGRESS; /* its events are not recorded yet */
     }
-    while (status == HD_OK && lane->done_count < recorded_count(instance, lane)) {
-        status = nccl_query(instance, lane, lane->moved[lane->done_count % lane->turn.slot_count]);
+    while (status == HD_OK && lane->done_count < nccl_link_recorded_count(instance, lane)) {
+        status = nccl_query(instance, lane, lane->moved[lane->done_count % lane->book.slot_count]);
         if (status == HD_OK) {
-            trace(instance, lane, lane->done_count);
+            nccl_link_trace(instance, lane, lane->done_count);
             lane->done_count++;
         }
     }
@@ -61,54 +63,55 @@ hd_status nccl_advance(struct hd_transport *instance, struct nccl_lane *lane)
     return lane->done_count > before ? HD_OK : HD_IN_PROGRESS;
 }
 
-static hd_status look(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence)
+static hd_status nccl_link_look(struct hd_transport *instance, struct nccl_lane *lane,
+                                uint64_t sequence)
 {
-    if (lane->done_count < turn_goal(&lane->turn, sequence)) {
+    if (lane->done_count < book_goal(&lane->book, sequence)) {
         const hd_status moved = nccl_advance(instance, lane);
         if (moved < 0) {
             return moved;
         }
     }
-    const hd_status failed = turn_failed(&instance->turn);
+    const hd_status failed = book_failed(&instance->book);
     if (failed < 0) {
         return failed; /* an abort passes the device's events, too, and nothing has arrived */
     }
-    return turn_answer(&lane->turn, sequence, lane->done_count);
+    return book_answer(&lane->book, sequence, lane->done_count);
 }
 
 /* --- the contract ------------------------------------------------------------------------ */
 
-static struct nccl_lane *lane_of(const struct hd_transport *instance, uint32_t channel)
+static struct nccl_lane *nccl_link_lane_of(const struct hd_transport *instance, uint32_t channel)
 {
-    return (struct nccl_lane *)instance->turn.lane_of[channel];
+    return (struct nccl_lane *)instance->book.lane_of[channel];
 }
 
 void *nccl_slot(struct hd_transport *instance, const struct hd_message *message)
 {
-    const struct nccl_lane *lane = lane_of(instance, message->channel);
-    return lane->slots + message->sequence % lane->turn.slot_count * lane->stride_bytes;
+    const struct nccl_lane *lane = nccl_link_lane_of(instance, message->channel);
+    return lane->slots + message->sequence % lane->book.slot_count * lane->stride_bytes;
 }
 
 hd_status nccl_reserve(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    hd_status status = turn_to_reserve(&instance->turn, message, &lane);
+    struct book_lane *lane = NULL;
+    hd_status status = book_to_reserve(&instance->book, message, &lane);
 
     if (status == HD_OK) {
         status = nccl_use_device(instance);
     }
     if (status == HD_OK) {
-        status = look(instance, (struct nccl_lane *)lane, message->sequence);
+        status = nccl_link_look(instance, (struct nccl_lane *)lane, message->sequence);
     }
-    return turn_reserved(lane, status);
+    return book_reserved(lane, status);
 }
 
 hd_status nccl_post_send(struct hd_transport *instance, const struct hd_message *message,
                          void *stream)
 {
-    struct turn_lane *turn = NULL;
-    hd_status status = turn_to_post(&instance->turn, message, TURN_SOURCE, &turn);
-    struct nccl_lane *lane = (struct nccl_lane *)turn;
+    struct book_lane *book = NULL;
+    hd_status status = book_to_post(&instance->book, message, TURN_SOURCE, &book);
+    struct nccl_lane *lane = (struct nccl_lane *)book;
 
     if (status == HD_OK) {
         status = nccl_use_device(instance);
@@ -120,15 +123,15 @@ hd_status nccl_post_send(struct hd_transport *instance, const struct hd_message 
         status = nccl_launch(instance, lane, message, instance->mode->send);
     }
     if (status == HD_OK) {
-        turn->posted_count++;
+        book->posted_count++;
     }
     return status;
 }
 
 hd_status nccl_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    hd_status status = turn_to_post(&instance->turn, message, TURN_TARGET, &lane);
+    struct book_lane *lane = NULL;
+    hd_status status = book_to_post(&instance->book, message, TURN_TARGET, &lane);
 
     if (status == HD_OK) {
         status = nccl_use_device(instance);
@@ -143,18 +146,18 @@ hd_status nccl_post_recv(struct hd_transport *instance, const struct hd_message 
 }
 
 /* At the target, the message's event stands on `stream`, or on one of the lane's, afterwards. */
-static hd_status ask(struct hd_transport *instance, const struct hd_message *message, void *stream,
-                     struct nccl_lane **lane)
+static hd_status nccl_link_ask(struct hd_transport *instance, const struct hd_message *message,
+                               void *stream, struct nccl_lane **lane)
 {
-    struct turn_lane *turn = NULL;
-    const enum turn_side side = stream != NULL ? TURN_TARGET : TURN_EITHER;
-    hd_status status = turn_to_ask(&instance->turn, message, side, &turn);
+    struct book_lane *book = NULL;
+    const enum book_side side = stream != NULL ? TURN_TARGET : TURN_EITHER;
+    hd_status status = book_to_ask(&instance->book, message, side, &book);
 
-    *lane = (struct nccl_lane *)turn;
+    *lane = (struct nccl_lane *)book;
     if (status == HD_OK) {
         status = nccl_use_device(instance);
     }
-    if (status == HD_OK && !turn->is_source) {
+    if (status == HD_OK && !book->is_source) {
         status = instance->mode->await(instance, *lane, message->sequence, stream);
     }
     return status;
@@ -163,23 +166,23 @@ static hd_status ask(struct hd_transport *instance, const struct hd_message *mes
 hd_status nccl_test(struct hd_transport *instance, const struct hd_message *message)
 {
     struct nccl_lane *lane = NULL;
-    const hd_status status = ask(instance, message, NULL, &lane);
+    const hd_status status = nccl_link_ask(instance, message, NULL, &lane);
 
-    return status == HD_OK ? look(instance, lane, message->sequence) : status;
+    return status == HD_OK ? nccl_link_look(instance, lane, message->sequence) : status;
 }
 
-static hd_status wait_on_host(struct hd_transport *instance, struct nccl_lane *lane,
-                              uint64_t sequence, uint64_t deadline_ns)
+static hd_status nccl_link_wait_on_host(struct hd_transport *instance, struct nccl_lane *lane,
+                                        uint64_t sequence, uint64_t deadline_ns)
 {
-    const struct turn_fault late = turn_peer_fault(&lane->turn, HD_TIMEOUT, sequence);
-    hd_status status = look(instance, lane, sequence);
+    const struct book_fault late = book_peer_fault(&lane->book, HD_TIMEOUT, sequence);
+    hd_status status = nccl_link_look(instance, lane, sequence);
 
     while (status == HD_IN_PROGRESS) {
-        if (turn_now_ns(&instance->turn) > deadline_ns) {
-            return turn_report_wait(&instance->turn, &lane->turn, &late, lane->done_count);
+        if (book_now_ns(&instance->book) > deadline_ns) {
+            return book_report_wait(&instance->book, &lane->book, &late, lane->done_count);
         }
         nccl_nap();
-        status = look(instance, lane, sequence);
+        status = nccl_link_look(instance, lane, sequence);
     }
     return status;
 }
@@ -188,27 +191,27 @@ hd_status nccl_wait(struct hd_transport *instance, const struct hd_message *mess
                     uint64_t deadline_ns)
 {
     struct nccl_lane *lane = NULL;
-    const hd_status status = ask(instance, message, stream, &lane);
+    const hd_status status = nccl_link_ask(instance, message, stream, &lane);
 
     if (status != HD_OK) {
         return status;
     }
     if (stream == NULL) {
-        return wait_on_host(instance, lane, message->sequence, deadline_ns);
+        return nccl_link_wait_on_host(instance, lane, message->sequence, deadline_ns);
     }
-    turn_readable(&lane->turn, message->sequence);
+    book_readable(&lane->book, message->sequence);
     return nccl_cuda(instance, lane,
                      instance->cuda.cudaStreamWaitEvent(
-                         stream, lane->moved[message->sequence % lane->turn.slot_count], 0),
+                         stream, lane->moved[message->sequence % lane->book.slot_count], 0),
                      "cudaStreamWaitEvent");
 }
 
 hd_status nccl_release(struct hd_transport *instance, const struct hd_message *message,
                        void *stream)
 {
-    struct turn_lane *turn = NULL;
-    hd_status status = turn_to_release(&instance->turn, message, &turn);
-    struct nccl_lane *lane = (struct nccl_lane *)turn;
+    struct book_lane *book = NULL;
+    hd_status status = book_to_release(&instance->book, message, &book);
+    struct nccl_lane *lane = (struct nccl_lane *)book;
     const uint64_t sequence = message->sequence;
 
     if (status == HD_OK) {
@@ -217,11 +220,11 @@ hd_status nccl_release(struct hd_transport *instance, const struct hd_message *m
     if (status != HD_OK) {
         return status;
     }
-    lane->is_freed[sequence % lane->turn.slot_count] = stream != NULL;
+    lane->is_freed[sequence % lane->book.slot_count] = stream != NULL;
     if (stream != NULL) {
         status = nccl_cuda(
             instance, lane,
-            instance->cuda.cudaEventRecord(lane->freed[sequence % lane->turn.slot_count], stream),
+            instance->cuda.cudaEventRecord(lane->freed[sequence % lane->book.slot_count], stream),
             "cudaEventRecord");
     }
     if (status == HD_OK) {
@@ -230,7 +233,7 @@ hd_status nccl_release(struct hd_transport *instance, const struct hd_message *m
     if (status != HD_OK) {
         return status;
     }
-    lane->turn.released_count++;
+    lane->book.released_count++;
     status = nccl_advance(instance, lane); /* what has been read is counted */
     return status < 0 ? status : HD_OK;
 }
@@ -241,16 +244,16 @@ hd_status nccl_progress(struct hd_transport *instance)
     hd_status moved = HD_IN_PROGRESS;
     hd_status status = nccl_use_device(instance);
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
         const hd_status advanced = nccl_advance(instance, &instance->lanes[i]);
         moved = advanced == HD_OK ? HD_OK : moved;
         status = advanced < 0 ? advanced : HD_OK;
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
         const struct nccl_lane *lane = &instance->lanes[i];
         ncclResult_t result = ncclSuccess;
         pthread_mutex_lock(&instance->lock);
-        const ncclResult_t asked = turn_failed(&instance->turn) < 0
+        const ncclResult_t asked = book_failed(&instance->book) < 0
                                        ? ncclSuccess
                                        : instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
         status = nccl_begun(instance, lane, asked != ncclSuccess ? asked : result, "its channel");
@@ -261,9 +264,9 @@ hd_status nccl_progress(struct hd_transport *instance)
 
 void nccl_stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out)
 {
-    const struct nccl_lane *lane = lane_of(instance, channel);
+    const struct nccl_lane *lane = nccl_link_lane_of(instance, channel);
 
-    turn_stats(lane != NULL ? &lane->turn : NULL,
+    book_stats(lane != NULL ? &lane->book : NULL,
                lane != NULL ? atomic_load_explicit(&lane->finished_count, memory_order_relaxed) : 0,
                out);
 }

@@ -16,10 +16,10 @@ enum { NAP_NS = 20000, SPIN_COUNT = 200 };
    fails. */
 #define LAUNCH_NS UINT64_C(60000000000)
 
-static struct turn_fault fault_of(const struct nccl_lane *lane, hd_status status)
+static struct book_fault nccl_link_fault_of(const struct nccl_lane *lane, hd_status status)
 {
-    return lane == NULL ? turn_own_fault(status)
-                        : turn_peer_fault(&lane->turn, status, lane->done_count);
+    return lane == NULL ? book_own_fault(status)
+                        : book_peer_fault(&lane->book, status, lane->done_count);
 }
 
 void nccl_nap(void)
@@ -31,19 +31,19 @@ void nccl_nap(void)
 hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_lane *lane, cudaError_t error,
                     const char *call)
 {
-    const struct turn_fault fault = fault_of(lane, HD_DEVICE);
+    const struct book_fault fault = nccl_link_fault_of(lane, HD_DEVICE);
     char text[CUDA_REASON_BYTES];
 
     if (error == cudaSuccess) {
         return HD_OK;
     }
-    return turn_fail(&instance->turn, &fault, "%s: %s", instance->turn.name,
+    return book_fail(&instance->book, &fault, "%s: %s", instance->book.name,
                      cuda_explain(&instance->cuda, call, error, text));
 }
 
 hd_status nccl_use_device(struct hd_transport *instance)
 {
-    const hd_status failed = turn_failed(&instance->turn);
+    const hd_status failed = book_failed(&instance->book);
 
     if (failed < 0) {
         return failed;
@@ -52,7 +52,7 @@ hd_status nccl_use_device(struct hd_transport *instance)
                      "cudaSetDevice");
 }
 
-static hd_status status_of(ncclResult_t result)
+static hd_status nccl_link_status_of(ncclResult_t result)
 {
     switch (result) {
     case ncclRemoteError:
@@ -67,14 +67,14 @@ static hd_status status_of(ncclResult_t result)
     }
 }
 
-static hd_status explain(struct hd_transport *instance, const struct nccl_lane *lane,
-                         ncclResult_t result, const char *call)
+static hd_status nccl_link_explain(struct hd_transport *instance, const struct nccl_lane *lane,
+                                   ncclResult_t result, const char *call)
 {
-    const struct turn_fault fault = fault_of(lane, status_of(result));
+    const struct book_fault fault = nccl_link_fault_of(lane, nccl_link_status_of(result));
     const char *last = instance->nccl.ncclGetLastError(lane != NULL ? lane->comm : NULL);
 
-    return turn_fail(&instance->turn, &fault, "%s: %s with rank %u: %s%s%s", instance->turn.name,
-                     call, lane != NULL ? lane->turn.peer_rank : instance->turn.host->rank,
+    return book_fail(&instance->book, &fault, "%s: %s with rank %u: %s%s%s", instance->book.name,
+                     call, lane != NULL ? lane->book.peer_rank : instance->book.host->rank,
                      instance->nccl.ncclGetErrorString(result),
                      last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
 }
@@ -82,19 +82,19 @@ static hd_status explain(struct hd_transport *instance, const struct nccl_lane *
 hd_status nccl_settle(struct hd_transport *instance, const struct nccl_lane *lane,
                       ncclResult_t result, const char *call, uint64_t deadline_ns)
 {
-    const struct turn_fault late = fault_of(lane, HD_TIMEOUT);
+    const struct book_fault late = nccl_link_fault_of(lane, HD_TIMEOUT);
 
-    for (uint32_t turn = 0; result == ncclInProgress; turn++) {
-        const hd_status failed = turn_failed(&instance->turn);
+    for (uint32_t book = 0; result == ncclInProgress; book++) {
+        const hd_status failed = book_failed(&instance->book);
         if (failed < 0) {
             return failed;
         }
-        if (turn_now_ns(&instance->turn) > deadline_ns) {
-            return turn_fail(&instance->turn, &late,
+        if (book_now_ns(&instance->book) > deadline_ns) {
+            return book_fail(&instance->book, &late,
                              "%s: %s with rank %u was not over by the deadline",
-                             instance->turn.name, call, lane->turn.peer_rank);
+                             instance->book.name, call, lane->book.peer_rank);
         }
-        if (turn >= SPIN_COUNT) {
+        if (book >= SPIN_COUNT) {
             nccl_nap();
         }
         const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
@@ -102,7 +102,7 @@ hd_status nccl_settle(struct hd_transport *instance, const struct nccl_lane *lan
             result = asked;
         }
     }
-    return result == ncclSuccess ? HD_OK : explain(instance, lane, result, call);
+    return result == ncclSuccess ? HD_OK : nccl_link_explain(instance, lane, result, call);
 }
 
 hd_status nccl_begun(struct hd_transport *instance, const struct nccl_lane *lane,
@@ -111,7 +111,7 @@ hd_status nccl_begun(struct hd_transport *instance, const struct nccl_lane *lane
     if (result == ncclSuccess || result == ncclInProgress) {
         return HD_OK;
     }
-    return explain(instance, lane, result, call);
+    return nccl_link_explain(instance, lane, result, call);
 }
 
 hd_status nccl_query(struct hd_transport *instance, const struct nccl_lane *lane, cudaEvent_t event)
@@ -147,11 +147,11 @@ hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_lane
     hd_status status = nccl_query(instance, lane, event);
 
     while (status == HD_IN_PROGRESS) {
-        const hd_status failed = turn_failed(&instance->turn);
+        const hd_status failed = book_failed(&instance->book);
         if (failed < 0) {
             return failed;
         }
-        if (turn_now_ns(&instance->turn) > deadline_ns) {
+        if (book_now_ns(&instance->book) > deadline_ns) {
             return HD_TIMEOUT;
         }
         nccl_nap();
@@ -162,17 +162,17 @@ hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_lane
 
 /* --- groups ------------------------------------------------------------------------------ */
 
-static hd_status record_moved(struct hd_transport *instance, struct nccl_lane *lane,
-                              uint64_t sequence)
+static hd_status nccl_link_record_moved(struct hd_transport *instance, struct nccl_lane *lane,
+                                        uint64_t sequence)
 {
     return nccl_cuda(
         instance, lane,
-        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->turn.slot_count], lane->stream),
+        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->book.slot_count], lane->stream),
         "cudaEventRecord");
 }
 
 /* The last of its group has been enqueued: all begin, and an event stands behind each. */
-static hd_status end_group(struct hd_transport *instance, uint64_t deadline_ns)
+static hd_status nccl_link_end_group(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
@@ -180,7 +180,7 @@ static hd_status end_group(struct hd_transport *instance, uint64_t deadline_ns)
         instance->is_group_open = 0;
         const ncclResult_t result = instance->nccl.ncclGroupEnd();
         if (result != ncclSuccess && result != ncclInProgress) {
-            status = explain(instance, instance->group[0], result, "ncclGroupEnd");
+            status = nccl_link_explain(instance, instance->group[0], result, "ncclGroupEnd");
         }
     }
     for (uint32_t i = 0; status == HD_OK && i < instance->group_count; i++) {
@@ -190,39 +190,40 @@ static hd_status end_group(struct hd_transport *instance, uint64_t deadline_ns)
         result = asked != ncclSuccess ? asked : result;
         status = nccl_settle(instance, lane, result, "a group of transfers", deadline_ns);
         if (status == HD_OK && !instance->mode->is_one_sided) {
-            status = record_moved(instance, lane, instance->group_sequence[i]);
+            status = nccl_link_record_moved(instance, lane, instance->group_sequence[i]);
         }
     }
     instance->group_count = 0;
     return status;
 }
 
-static hd_status open_group(struct hd_transport *instance, const struct nccl_lane *lane,
-                            const struct hd_message *message)
+static hd_status nccl_link_open_group(struct hd_transport *instance, const struct nccl_lane *lane,
+                                      const struct hd_message *message)
 {
-    const struct turn_fault fault = {HD_UNSUPPORTED, TURN_NONE, lane->turn.number,
+    const struct book_fault fault = {HD_UNSUPPORTED, TURN_NONE, lane->book.number,
                                      message->sequence};
 
     if (instance->group_count == NCCL_GROUP_MAX) {
-        return turn_fail(&instance->turn, &fault, "%s: a group of more than %d posts",
-                         instance->turn.name, NCCL_GROUP_MAX);
+        return book_fail(&instance->book, &fault, "%s: a group of more than %d posts",
+                         instance->book.name, NCCL_GROUP_MAX);
     }
     if (message->group_left == 0 || instance->is_group_open) {
         return HD_OK;
     }
     const ncclResult_t result = instance->nccl.ncclGroupStart();
     instance->is_group_open = result == ncclSuccess;
-    return result == ncclSuccess ? HD_OK : explain(instance, lane, result, "ncclGroupStart");
+    return result == ncclSuccess ? HD_OK
+                                 : nccl_link_explain(instance, lane, result, "ncclGroupStart");
 }
 
 hd_status nccl_launch(struct hd_transport *instance, struct nccl_lane *lane,
                       const struct hd_message *message,
                       hd_status (*enqueue)(struct hd_transport *, struct nccl_lane *, uint64_t))
 {
-    const uint64_t deadline_ns = turn_now_ns(&instance->turn) + LAUNCH_NS;
+    const uint64_t deadline_ns = book_now_ns(&instance->book) + LAUNCH_NS;
 
     pthread_mutex_lock(&instance->lock);
-    hd_status status = open_group(instance, lane, message);
+    hd_status status = nccl_link_open_group(instance, lane, message);
     if (status == HD_OK) {
         status = enqueue(instance, lane, message->sequence);
     }
@@ -231,7 +232,7 @@ hd_status nccl_launch(struct hd_transport *instance, struct nccl_lane *lane,
         instance->group_sequence[instance->group_count] = message->sequence;
         instance->group_count++;
         if (message->group_left == 0) {
-            status = end_group(instance, deadline_ns);
+            status = nccl_link_end_group(instance, deadline_ns);
         }
     }
     pthread_mutex_unlock(&instance->lock);

@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static hd_status refuse(struct nccl_library *library, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static hd_status nccl_link_nccl_library_refuse(struct nccl_library *library, const char *format,
+                                               ...) __attribute__((format(printf, 2, 3)));
 
-static hd_status refuse(struct nccl_library *library, const char *format, ...)
+static hd_status nccl_link_nccl_library_refuse(struct nccl_library *library, const char *format,
+                                               ...)
 {
     va_list arguments;
 
@@ -26,7 +27,7 @@ const char *nccl_version_text(int version, char text[16])
 }
 
 /* A pointer to data may hold one to a function, by POSIX; C wants it said through memory. */
-static int find(void *handle, const char *name, void *out)
+static int nccl_link_find(void *handle, const char *name, void *out)
 {
     void *symbol = dlsym(handle, name);
 
@@ -34,21 +35,22 @@ static int find(void *handle, const char *name, void *out)
     return symbol != NULL;
 }
 
-static hd_status open_file(struct nccl_library *library, const char *path, void **handle)
+static hd_status nccl_link_open_file(struct nccl_library *library, const char *path, void **handle)
 {
     ncclResult_t (*get_version)(int *) = NULL;
     Dl_info where;
 
     *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (*handle == NULL) {
-        return refuse(library,
-                      "NCCL is not here (%s): install it, or name its file with the option library",
-                      dlerror());
+        return nccl_link_nccl_library_refuse(
+            library, "NCCL is not here (%s): install it, or name its file with the option library",
+            dlerror());
     }
     snprintf(library->path, sizeof library->path, "%s", path);
-    if (!find(*handle, "ncclGetVersion", &get_version) ||
+    if (!nccl_link_find(*handle, "ncclGetVersion", &get_version) ||
         get_version(&library->version) != ncclSuccess) {
-        return refuse(library, "%s is no NCCL: it has no ncclGetVersion", path);
+        return nccl_link_nccl_library_refuse(library, "%s is no NCCL: it has no ncclGetVersion",
+                                             path);
     }
     void *symbol = dlsym(*handle, "ncclGetVersion");
     if (dladdr(symbol, &where) != 0 && where.dli_fname != NULL) {
@@ -63,20 +65,21 @@ hd_status nccl_load(struct nccl_library *library, const char *path)
     char version[16];
 
     memset(library, 0, sizeof *library);
-    hd_status status = open_file(library, path, &handle);
+    hd_status status = nccl_link_open_file(library, path, &handle);
     if (status != HD_OK) {
         return status;
     }
-#define FIND(name)                                                                           \
-    if (status == HD_OK && !find(handle, #name, &library->name)) {                           \
-        status = refuse(library, "%s is NCCL %s and has no %s: install a newer one",         \
-                        library->path, nccl_version_text(library->version, version), #name); \
+#define FIND(name)                                                                      \
+    if (status == HD_OK && !nccl_link_find(handle, #name, &library->name)) {            \
+        status = nccl_link_nccl_library_refuse(                                         \
+            library, "%s is NCCL %s and has no %s: install a newer one", library->path, \
+            nccl_version_text(library->version, version), #name);                       \
     }
     NCCL_CALLS(FIND)
 #undef FIND
-    find(handle, "ncclCommRevoke", &library->revoke);
-    find(handle, "ncclPutSignal", &library->put_signal);
-    find(handle, "ncclSignal", &library->signal);
-    find(handle, "ncclWaitSignal", &library->wait_signal);
+    nccl_link_find(handle, "ncclCommRevoke", &library->revoke);
+    nccl_link_find(handle, "ncclPutSignal", &library->put_signal);
+    nccl_link_find(handle, "ncclSignal", &library->signal);
+    nccl_link_find(handle, "ncclWaitSignal", &library->wait_signal);
     return status;
 }

@@ -26,7 +26,7 @@
 #include "cuda_library.h"
 #include "nccl_library.h"
 
-#include "turn_open.h"
+#include "books_open.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -37,7 +37,7 @@ enum { NCCL_SOURCE = 0, NCCL_TARGET = 1 }; /* ranks of every communicator */
 
 /* This rank's end of one channel. */
 struct nccl_lane {
-    struct turn_lane turn;
+    struct book_lane book;
     uint64_t stride_bytes;
     unsigned char *slots; /* on the device */
     ncclComm_t comm;
@@ -76,7 +76,7 @@ struct nccl_mode {
 enum { NCCL_GROUP_MAX = 64 };
 
 struct hd_transport {
-    struct turn turn;
+    struct book book;
     const struct nccl_mode *mode;
     struct nccl_lane *lanes; /* [turn.lane_count] */
     uint32_t device;
@@ -133,8 +133,8 @@ void nccl_nap(void);
 /* --- check.c ----------------------------------------------------------------------------- */
 
 struct nccl_card {
-    struct turn_card head;
-    struct turn_place place;
+    struct book_card head;
+    struct book_place place;
     int32_t nccl_version, device;
     char pci[32];
 };

@@ -18,20 +18,20 @@
 
 /* --- ids --------------------------------------------------------------------------------- */
 
-static hd_status put_ids(struct hd_transport *instance)
+static hd_status nccl_link_put_ids(struct hd_transport *instance)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     hd_status status = HD_OK;
     ncclUniqueId id;
     char key[TURN_KEY_BYTES];
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
         const struct nccl_lane *lane = &instance->lanes[i];
-        if (lane->turn.is_source) {
+        if (lane->book.is_source) {
             status =
                 nccl_begun(instance, lane, instance->nccl.ncclGetUniqueId(&id), "ncclGetUniqueId");
             if (status == HD_OK) {
-                turn_key(&instance->turn, "channel", lane->turn.number, key);
+                book_key(&instance->book, "channel", lane->book.number, key);
                 status = host->put(host->context, key, &id, sizeof id);
             }
         }
@@ -41,27 +41,27 @@ static hd_status put_ids(struct hd_transport *instance)
 
 /* --- one lane ---------------------------------------------------------------------------- */
 
-static hd_status make_stream(struct hd_transport *instance, const struct nccl_lane *lane,
-                             cudaStream_t *stream)
+static hd_status nccl_link_make_stream(struct hd_transport *instance, const struct nccl_lane *lane,
+                                       cudaStream_t *stream)
 {
     return nccl_cuda(instance, lane,
                      instance->cuda.cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, 0),
                      "cudaStreamCreateWithPriority");
 }
 
-static hd_status make_events(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_link_make_events(struct hd_transport *instance, struct nccl_lane *lane)
 {
-    const struct hd_host *host = instance->turn.host;
-    const uint32_t count = lane->turn.slot_count;
+    const struct hd_host *host = instance->book.host;
+    const uint32_t count = lane->book.slot_count;
     hd_status status = HD_OK;
 
     lane->moved =
-        host->alloc(host->context, 2 * count * sizeof(cudaEvent_t), 64, instance->turn.name);
-    lane->is_freed = host->alloc(host->context, count, 64, instance->turn.name);
+        host->alloc(host->context, 2 * count * sizeof(cudaEvent_t), 64, instance->book.name);
+    lane->is_freed = host->alloc(host->context, count, 64, instance->book.name);
     if (lane->moved == NULL || lane->is_freed == NULL) {
-        const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
-        return turn_fail(&instance->turn, &fault, "no memory for the events of channel %u",
-                         lane->turn.number);
+        const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
+        return book_fail(&instance->book, &fault, "no memory for the events of channel %u",
+                         lane->book.number);
     }
     lane->freed = lane->moved + count;
     for (uint32_t i = 0; status == HD_OK && i < 2 * count; i++) {
@@ -80,7 +80,7 @@ static hd_status make_events(struct hd_transport *instance, struct nccl_lane *la
 }
 
 /* A kernel of one or two blocks cannot be a cluster of four, NCCL's own default on newer GPUs. */
-static ncclConfig_t configure(const struct hd_transport *instance)
+static ncclConfig_t nccl_link_configure(const struct hd_transport *instance)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
@@ -93,40 +93,42 @@ static ncclConfig_t configure(const struct hd_transport *instance)
     return config;
 }
 
-static hd_status connect_lane(struct hd_transport *instance, struct nccl_lane *lane,
-                              uint64_t deadline_ns)
+static hd_status nccl_link_connect_lane(struct hd_transport *instance, struct nccl_lane *lane,
+                                        uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->turn.host;
-    ncclConfig_t config = configure(instance);
+    const struct hd_host *host = instance->book.host;
+    ncclConfig_t config = nccl_link_configure(instance);
     ncclUniqueId id;
     char key[TURN_KEY_BYTES];
 
-    turn_key(&instance->turn, "channel", lane->turn.number, key);
+    book_key(&instance->book, "channel", lane->book.number, key);
     hd_status status = host->get(host->context, key, &id, sizeof id, deadline_ns);
     if (status != HD_OK) {
         return status;
     }
     instance->may_be_written = 1; /* until quiesce knows better */
     const ncclResult_t result = instance->nccl.ncclCommInitRankConfig(
-        &lane->comm, 2, id, lane->turn.is_source ? NCCL_SOURCE : NCCL_TARGET, &config);
+        &lane->comm, 2, id, lane->book.is_source ? NCCL_SOURCE : NCCL_TARGET, &config);
     return nccl_settle(instance, lane, result, "connecting", deadline_ns);
 }
 
 /* --- warm-up ----------------------------------------------------------------------------- */
 
-static hd_status copy_slot(struct hd_transport *instance, struct nccl_lane *lane, int is_down)
+static hd_status nccl_link_copy_slot(struct hd_transport *instance, struct nccl_lane *lane,
+                                     int is_down)
 {
     void *target = is_down ? (void *)lane->slots : (void *)instance->staging;
     const void *source = is_down ? (const void *)instance->staging : (const void *)lane->slots;
 
     return nccl_cuda(instance, lane,
-                     instance->cuda.cudaMemcpyAsync(target, source, lane->turn.channel->bytes,
+                     instance->cuda.cudaMemcpyAsync(target, source, lane->book.channel->bytes,
                                                     cudaMemcpyDefault, lane->stream),
                      "cudaMemcpyAsync");
 }
 
 /* Until everything on the lane's own stream is over. */
-static hd_status drain(struct hd_transport *instance, struct nccl_lane *lane, uint64_t deadline_ns)
+static hd_status nccl_link_drain(struct hd_transport *instance, struct nccl_lane *lane,
+                                 uint64_t deadline_ns)
 {
     hd_status status =
         nccl_cuda(instance, lane, instance->cuda.cudaEventRecord(lane->ready, lane->stream),
@@ -135,89 +137,89 @@ static hd_status drain(struct hd_transport *instance, struct nccl_lane *lane, ui
     if (status == HD_OK) {
         status = nccl_await_event(instance, lane, lane->ready, deadline_ns);
     }
-    return turn_report_warm_up(&instance->turn, &lane->turn, status);
+    return book_report_warm_up(&instance->book, &lane->book, status);
 }
 
-static hd_status warm_source(struct hd_transport *instance, struct nccl_lane *lane,
-                             uint64_t deadline_ns)
+static hd_status nccl_link_warm_source(struct hd_transport *instance, struct nccl_lane *lane,
+                                       uint64_t deadline_ns)
 {
-    const struct hd_message first = {.sequence = 0, .channel = lane->turn.number};
+    const struct hd_message first = {.sequence = 0, .channel = lane->book.number};
 
-    turn_fill_pattern(&lane->turn, instance->staging);
-    hd_status status = copy_slot(instance, lane, 1);
+    book_fill_pattern(&lane->book, instance->staging);
+    hd_status status = nccl_link_copy_slot(instance, lane, 1);
     if (status == HD_OK) {
         status = nccl_launch(instance, lane, &first, instance->mode->send);
-        lane->turn.posted_count = 1;
+        lane->book.posted_count = 1;
     }
     if (status == HD_OK) {
         status = instance->mode->await_credit(instance, lane);
     }
-    return status == HD_OK ? drain(instance, lane, deadline_ns) : status;
+    return status == HD_OK ? nccl_link_drain(instance, lane, deadline_ns) : status;
 }
 
-static hd_status warm_target(struct hd_transport *instance, struct nccl_lane *lane,
-                             uint64_t deadline_ns)
+static hd_status nccl_link_warm_target(struct hd_transport *instance, struct nccl_lane *lane,
+                                       uint64_t deadline_ns)
 {
-    const struct hd_message first = {.sequence = 0, .channel = lane->turn.number};
+    const struct hd_message first = {.sequence = 0, .channel = lane->book.number};
     hd_status status = nccl_launch(instance, lane, &first, instance->mode->receive);
 
-    lane->turn.posted_count = 1;
+    lane->book.posted_count = 1;
     if (status == HD_OK) {
         status = instance->mode->await(instance, lane, 0, NULL);
     }
     if (status == HD_OK) {
         status = nccl_await_event(instance, lane, lane->moved[0], deadline_ns);
-        status = turn_report_warm_up(&instance->turn, &lane->turn, status);
+        status = book_report_warm_up(&instance->book, &lane->book, status);
     }
     if (status == HD_OK) {
-        status = copy_slot(instance, lane, 0);
+        status = nccl_link_copy_slot(instance, lane, 0);
     }
     if (status == HD_OK) {
-        status = drain(instance, lane, deadline_ns);
+        status = nccl_link_drain(instance, lane, deadline_ns);
     }
     if (status == HD_OK) {
-        status = turn_check_pattern(&instance->turn, &lane->turn, instance->staging);
+        status = book_check_pattern(&instance->book, &lane->book, instance->staging);
     }
     lane->is_freed[0] = 0;
     if (status == HD_OK) {
         status = instance->mode->release(instance, lane, 0);
     }
-    return status == HD_OK ? drain(instance, lane, deadline_ns) : status;
+    return status == HD_OK ? nccl_link_drain(instance, lane, deadline_ns) : status;
 }
 
-static void reset(struct hd_transport *instance)
+static void nccl_link_reset(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct nccl_lane *lane = &instance->lanes[i];
-        lane->turn.posted_count = 0;
+        lane->book.posted_count = 0;
         lane->done_count = 0;
         lane->awaited_count = 0;
-        lane->turn.released_count = 0;
+        lane->book.released_count = 0;
     }
 }
 
 /* --- all of it --------------------------------------------------------------------------- */
 
-static hd_status open_lane(struct hd_transport *instance, struct nccl_lane *lane,
-                           uint64_t deadline_ns)
+static hd_status nccl_link_open_lane(struct hd_transport *instance, struct nccl_lane *lane,
+                                     uint64_t deadline_ns)
 {
-    hd_status status = make_stream(instance, lane, &lane->stream);
+    hd_status status = nccl_link_make_stream(instance, lane, &lane->stream);
 
-    if (status == HD_OK && instance->mode->is_one_sided && !lane->turn.is_source) {
-        status = make_stream(instance, lane, &lane->arrivals);
+    if (status == HD_OK && instance->mode->is_one_sided && !lane->book.is_source) {
+        status = nccl_link_make_stream(instance, lane, &lane->arrivals);
     }
     if (status == HD_OK) {
-        status = make_events(instance, lane);
+        status = nccl_link_make_events(instance, lane);
     }
     if (status == HD_OK) {
-        status = connect_lane(instance, lane, deadline_ns);
+        status = nccl_link_connect_lane(instance, lane, deadline_ns);
     }
     if (status == HD_OK) {
         status = instance->mode->prepare(instance, lane);
     }
     if (status == HD_OK) {
-        status = lane->turn.is_source ? warm_source(instance, lane, deadline_ns)
-                                      : warm_target(instance, lane, deadline_ns);
+        status = lane->book.is_source ? nccl_link_warm_source(instance, lane, deadline_ns)
+                                      : nccl_link_warm_target(instance, lane, deadline_ns);
     }
     return status;
 }
@@ -227,18 +229,18 @@ static hd_status open_lanes(struct hd_transport *instance, uint64_t deadline_ns)
     uint64_t bytes_max = 8;
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        const uint64_t bytes = instance->lanes[i].turn.channel->bytes;
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
+        const uint64_t bytes = instance->lanes[i].book.channel->bytes;
         bytes_max = bytes > bytes_max ? bytes : bytes_max;
     }
     status = nccl_cuda(
         instance, NULL,
         instance->cuda.cudaHostAlloc((void **)&instance->staging, bytes_max, cudaHostAllocDefault),
         "cudaHostAlloc");
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
-        status = open_lane(instance, &instance->lanes[i], deadline_ns);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
+        status = nccl_link_open_lane(instance, &instance->lanes[i], deadline_ns);
     }
-    if (status != HD_OK || instance->turn.lane_count == 0) {
+    if (status != HD_OK || instance->book.lane_count == 0) {
         return status;
     }
     status = nccl_cuda(instance, NULL,
@@ -252,40 +254,41 @@ static hd_status open_lanes(struct hd_transport *instance, uint64_t deadline_ns)
     }
     if (status == HD_OK) {
         status = nccl_await_event(instance, NULL, instance->base, deadline_ns);
-        instance->base_ns = turn_now_ns(&instance->turn);
+        instance->base_ns = book_now_ns(&instance->book);
     }
     return status;
 }
 
-static void place_lane(const struct hd_transport *instance, struct nccl_lane *lane)
+static void nccl_link_place_lane(const struct hd_transport *instance, struct nccl_lane *lane)
 {
-    const uint64_t align = instance->turn.alignment_bytes;
+    const uint64_t align = instance->book.alignment_bytes;
     char version[16];
 
-    lane->stride_bytes = (lane->turn.channel->bytes + align - 1) / align * align;
+    lane->stride_bytes = (lane->book.channel->bytes + align - 1) / align * align;
     if (instance->mode->is_one_sided) {
-        lane->turn.slot_count = lane->turn.channel->depth; /* of one symmetric window */
+        lane->book.slot_count = lane->book.channel->depth; /* of one symmetric window */
     }
-    snprintf(lane->turn.carrier, sizeof lane->turn.carrier, "%s/gpu%u/nccl-%s", instance->turn.name,
+    snprintf(lane->book.carrier, sizeof lane->book.carrier, "%s/gpu%u/nccl-%s", instance->book.name,
              instance->device, nccl_version_text(instance->nccl.version, version));
 }
 
-static hd_status make(struct hd_transport *instance, const struct hd_transport_setup *setup,
-                      void *card)
+static hd_status nccl_link_make(struct hd_transport *instance,
+                                const struct hd_transport_setup *setup, void *card)
 {
     const hd_status status = nccl_check(instance, setup, card);
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
-        place_lane(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
+        nccl_link_place_lane(instance, &instance->lanes[i]);
     }
     return status == HD_OK ? nccl_start_helper(instance) : status;
 }
 
-static hd_status connect_all(struct hd_transport *instance, const void *cards, uint64_t deadline_ns)
+static hd_status nccl_link_connect_all(struct hd_transport *instance, const void *cards,
+                                       uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
-    for (uint32_t rank = 0; status == HD_OK && rank < instance->turn.host->rank_count; rank++) {
+    for (uint32_t rank = 0; status == HD_OK && rank < instance->book.host->rank_count; rank++) {
         status = nccl_meet(instance, cards, rank);
     }
     return status == HD_OK ? open_lanes(instance, deadline_ns) : status;
@@ -294,27 +297,27 @@ static hd_status connect_all(struct hd_transport *instance, const void *cards, u
 hd_status nccl_open(const struct hd_transport_setup *setup, const struct nccl_mode *mode,
                     struct hd_transport **out)
 {
-    static const struct turn_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
+    static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
                                             .lane_bytes = sizeof(struct nccl_lane)};
-    static const struct turn_steps steps = {.magic = NCCL_MAGIC,
+    static const struct book_steps steps = {.magic = NCCL_MAGIC,
                                             .card_bytes = sizeof(struct nccl_card),
-                                            .make = make,
-                                            .publish = put_ids,
-                                            .connect = connect_all,
-                                            .reset = reset,
+                                            .make = nccl_link_make,
+                                            .publish = nccl_link_put_ids,
+                                            .connect = nccl_link_connect_all,
+                                            .reset = nccl_link_reset,
                                             .close = nccl_close};
     const struct hd_host *host = setup->host;
-    struct hd_transport *instance = turn_create(setup, mode->name, &sizes);
+    struct hd_transport *instance = book_create(setup, mode->name, &sizes);
 
     if (instance == NULL) {
         return HD_NO_MEMORY;
     }
     instance->mode = mode;
-    instance->lanes = instance->turn.lanes;
+    instance->lanes = instance->book.lanes;
     instance->max_ctas = host->option_count > NCCL_OPTION_CTAS
                              ? (uint32_t)host->options[NCCL_OPTION_CTAS].integer
                              : 1;
     pthread_mutex_init(&instance->lock, NULL);
     sem_init(&instance->wake, 0, 0);
-    return turn_open(instance, setup, &steps, out);
+    return book_open(instance, setup, &steps, out);
 }

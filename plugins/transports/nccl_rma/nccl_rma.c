@@ -21,7 +21,7 @@
 
 enum { VERSION_MIN = 23007, DRIVER_MIN = 12050 };
 
-static hd_status check(struct hd_transport *instance, char reason[NCCL_REASON_BYTES])
+static hd_status nccl_rma_check(struct hd_transport *instance, char reason[NCCL_REASON_BYTES])
 {
     const struct nccl_library *nccl = &instance->nccl;
     char version[16];
@@ -51,44 +51,44 @@ static hd_status check(struct hd_transport *instance, char reason[NCCL_REASON_BY
 
 /* --- windows ----------------------------------------------------------------------------- */
 
-static uint64_t window_bytes(const struct nccl_lane *lane)
+static uint64_t nccl_rma_window_bytes(const struct nccl_lane *lane)
 {
     const uint64_t page = NCCL_WIN_REQUIRED_ALIGNMENT;
-    const uint64_t bytes = lane->turn.channel->depth * lane->stride_bytes;
+    const uint64_t bytes = lane->book.channel->depth * lane->stride_bytes;
     return (bytes + page - 1) / page * page;
 }
 
 /* Both ends register as much: a symmetric window is one size. */
-static hd_status prepare(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_rma_prepare(struct hd_transport *instance, struct nccl_lane *lane)
 {
-    const struct hd_host *host = instance->turn.host;
-    const struct turn_fault missing = turn_peer_fault(&lane->turn, HD_UNSUPPORTED, 0);
-    const uint64_t deadline_ns = turn_now_ns(&instance->turn) + 60000000000u;
+    const struct hd_host *host = instance->book.host;
+    const struct book_fault missing = book_peer_fault(&lane->book, HD_UNSUPPORTED, 0);
+    const uint64_t deadline_ns = book_now_ns(&instance->book) + 60000000000u;
     void *memory = NULL;
-    hd_status status =
-        nccl_settle(instance, lane, instance->nccl.ncclMemAlloc(&memory, window_bytes(lane)),
-                    "ncclMemAlloc", deadline_ns);
+    hd_status status = nccl_settle(
+        instance, lane, instance->nccl.ncclMemAlloc(&memory, nccl_rma_window_bytes(lane)),
+        "ncclMemAlloc", deadline_ns);
 
     if (status != HD_OK) {
         return status;
     }
     lane->slots = memory;
-    turn_account(&instance->turn, (int64_t)window_bytes(lane), "transfer");
-    status = nccl_settle(instance, lane,
-                         instance->nccl.ncclCommWindowRegister(lane->comm, lane->slots,
-                                                               window_bytes(lane), &lane->window,
-                                                               NCCL_WIN_COLL_SYMMETRIC),
-                         "ncclCommWindowRegister", deadline_ns);
+    book_account(&instance->book, (int64_t)nccl_rma_window_bytes(lane), "transfer");
+    status = nccl_settle(
+        instance, lane,
+        instance->nccl.ncclCommWindowRegister(lane->comm, lane->slots, nccl_rma_window_bytes(lane),
+                                              &lane->window, NCCL_WIN_COLL_SYMMETRIC),
+        "ncclCommWindowRegister", deadline_ns);
     if (status == HD_OK && lane->window == NULL) {
-        return turn_fail(&instance->turn, &missing,
+        return book_fail(&instance->book, &missing,
                          "symmetric window: NCCL makes none between ranks %u and %u; their GPUs "
                          "must reach each other (P2P, cuMem): use transport nccl",
-                         host->rank, lane->turn.peer_rank);
+                         host->rank, lane->book.peer_rank);
     }
     return status;
 }
 
-static void finish(struct hd_transport *instance, struct nccl_lane *lane)
+static void nccl_rma_finish(struct hd_transport *instance, struct nccl_lane *lane)
 {
     if (lane->window != NULL) {
         (void)instance->nccl.ncclCommWindowDeregister(lane->comm, lane->window);
@@ -96,7 +96,7 @@ static void finish(struct hd_transport *instance, struct nccl_lane *lane)
     }
     if (lane->slots != NULL) {
         (void)instance->nccl.ncclMemFree(lane->slots);
-        turn_account(&instance->turn, -(int64_t)window_bytes(lane), "transfer");
+        book_account(&instance->book, -(int64_t)nccl_rma_window_bytes(lane), "transfer");
         lane->slots = NULL;
     }
 }
@@ -104,11 +104,11 @@ static void finish(struct hd_transport *instance, struct nccl_lane *lane)
 /* --- messages ---------------------------------------------------------------------------- */
 
 /* `count` signals of the peer, on `stream`; NCCL adds them to what it expects. */
-static hd_status await_signals(struct hd_transport *instance, struct nccl_lane *lane, int count,
-                               cudaStream_t stream)
+static hd_status nccl_rma_await_signals(struct hd_transport *instance, struct nccl_lane *lane,
+                                        int count, cudaStream_t stream)
 {
     struct nccl_wait_signal signals = {.signal_count = count,
-                                       .peer = lane->turn.is_source ? NCCL_TARGET : NCCL_SOURCE};
+                                       .peer = lane->book.is_source ? NCCL_TARGET : NCCL_SOURCE};
 
     const hd_status status =
         nccl_begun(instance, lane, instance->nccl.wait_signal(1, &signals, lane->comm, stream),
@@ -117,50 +117,51 @@ static hd_status await_signals(struct hd_transport *instance, struct nccl_lane *
 }
 
 /* The library's own work on this host: until an event may stand behind it. */
-static hd_status enqueued(struct hd_transport *instance, const struct nccl_lane *lane)
+static hd_status nccl_rma_enqueued(struct hd_transport *instance, const struct nccl_lane *lane)
 {
     ncclResult_t result = ncclSuccess;
     const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
 
     return nccl_settle(instance, lane, asked != ncclSuccess ? asked : result, "a transfer",
-                       turn_now_ns(&instance->turn) + 60000000000u);
+                       book_now_ns(&instance->book) + 60000000000u);
 }
 
-static hd_status record(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence,
-                        cudaStream_t stream)
+static hd_status nccl_rma_record(struct hd_transport *instance, struct nccl_lane *lane,
+                                 uint64_t sequence, cudaStream_t stream)
 {
     return nccl_cuda(
         instance, lane,
-        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->turn.slot_count], stream),
+        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->book.slot_count], stream),
         "cudaEventRecord");
 }
 
-static hd_status send_one(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence)
+static hd_status nccl_rma_send_one(struct hd_transport *instance, struct nccl_lane *lane,
+                                   uint64_t sequence)
 {
-    const uint64_t offset = sequence % lane->turn.slot_count * lane->stride_bytes;
+    const uint64_t offset = sequence % lane->book.slot_count * lane->stride_bytes;
     hd_status status = HD_OK;
 
-    if (sequence >= lane->turn.slot_count) {
-        status = await_signals(instance, lane, 1, lane->stream);
-        status = status == HD_OK ? enqueued(instance, lane) : status;
+    if (sequence >= lane->book.slot_count) {
+        status = nccl_rma_await_signals(instance, lane, 1, lane->stream);
+        status = status == HD_OK ? nccl_rma_enqueued(instance, lane) : status;
     }
     if (status == HD_OK) {
         status =
             nccl_begun(instance, lane,
-                       instance->nccl.put_signal(lane->slots + offset, lane->turn.channel->bytes,
+                       instance->nccl.put_signal(lane->slots + offset, lane->book.channel->bytes,
                                                  ncclUint8, NCCL_TARGET, lane->window, offset, 0, 0,
                                                  0, lane->comm, lane->stream),
                        "ncclPutSignal");
     }
     if (status == HD_OK) {
-        status = enqueued(instance, lane);
+        status = nccl_rma_enqueued(instance, lane);
     }
-    return status == HD_OK ? record(instance, lane, sequence, lane->stream) : status;
+    return status == HD_OK ? nccl_rma_record(instance, lane, sequence, lane->stream) : status;
 }
 
 /* Nobody asks for a message: it lands in its slot, which its release made free. */
-static hd_status receive_one(struct hd_transport *instance, struct nccl_lane *lane,
-                             uint64_t sequence)
+static hd_status nccl_rma_receive_one(struct hd_transport *instance, struct nccl_lane *lane,
+                                      uint64_t sequence)
 {
     (void)instance;
     (void)lane;
@@ -170,27 +171,28 @@ static hd_status receive_one(struct hd_transport *instance, struct nccl_lane *la
 
 /* One wait a message, in sequence: on the consumer's stream, or else on one where it holds up
    nothing. */
-static hd_status await(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence,
-                       cudaStream_t stream)
+static hd_status nccl_rma_await(struct hd_transport *instance, struct nccl_lane *lane,
+                                uint64_t sequence, cudaStream_t stream)
 {
     hd_status status = HD_OK;
 
     pthread_mutex_lock(&instance->lock);
     while (status == HD_OK && lane->awaited_count <= sequence) {
         const cudaStream_t where = stream != NULL ? stream : lane->arrivals;
-        status = await_signals(instance, lane, 1, where);
-        status = status == HD_OK ? enqueued(instance, lane) : status;
-        status = status == HD_OK ? record(instance, lane, lane->awaited_count, where) : status;
+        status = nccl_rma_await_signals(instance, lane, 1, where);
+        status = status == HD_OK ? nccl_rma_enqueued(instance, lane) : status;
+        status =
+            status == HD_OK ? nccl_rma_record(instance, lane, lane->awaited_count, where) : status;
         lane->awaited_count += status == HD_OK;
     }
     pthread_mutex_unlock(&instance->lock);
     return status;
 }
 
-static hd_status release_one(struct hd_transport *instance, struct nccl_lane *lane,
-                             uint64_t sequence)
+static hd_status nccl_rma_release_one(struct hd_transport *instance, struct nccl_lane *lane,
+                                      uint64_t sequence)
 {
-    const uint64_t slot = sequence % lane->turn.slot_count;
+    const uint64_t slot = sequence % lane->book.slot_count;
     hd_status status = HD_OK;
 
     if (lane->is_freed[slot]) {
@@ -205,45 +207,46 @@ static hd_status release_one(struct hd_transport *instance, struct nccl_lane *la
                             "ncclSignal");
     }
     if (status == HD_OK) {
-        status = enqueued(instance, lane);
+        status = nccl_rma_enqueued(instance, lane);
     }
     pthread_mutex_unlock(&instance->lock);
     return status;
 }
 
-static hd_status await_credit(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_rma_await_credit(struct hd_transport *instance, struct nccl_lane *lane)
 {
     pthread_mutex_lock(&instance->lock);
-    hd_status status = await_signals(instance, lane, 1, lane->stream);
-    status = status == HD_OK ? enqueued(instance, lane) : status;
+    hd_status status = nccl_rma_await_signals(instance, lane, 1, lane->stream);
+    status = status == HD_OK ? nccl_rma_enqueued(instance, lane) : status;
     pthread_mutex_unlock(&instance->lock);
     return status;
 }
 
-static const struct nccl_mode mode = {.name = "nccl_rma",
-                                      .is_one_sided = 1,
-                                      .check = check,
-                                      .prepare = prepare,
-                                      .finish = finish,
-                                      .send = send_one,
-                                      .receive = receive_one,
-                                      .await = await,
-                                      .release = release_one,
-                                      .await_credit = await_credit};
+static const struct nccl_mode nccl_rma_mode = {.name = "nccl_rma",
+                                               .is_one_sided = 1,
+                                               .check = nccl_rma_check,
+                                               .prepare = nccl_rma_prepare,
+                                               .finish = nccl_rma_finish,
+                                               .send = nccl_rma_send_one,
+                                               .receive = nccl_rma_receive_one,
+                                               .await = nccl_rma_await,
+                                               .release = nccl_rma_release_one,
+                                               .await_credit = nccl_rma_await_credit};
 
-static hd_status open_one_sided(const struct hd_transport_setup *setup, struct hd_transport **out)
+static hd_status nccl_rma_open_one_sided(const struct hd_transport_setup *setup,
+                                         struct hd_transport **out)
 {
-    return nccl_open(setup, &mode, out);
+    return nccl_open(setup, &nccl_rma_mode, out);
 }
 
-static const struct hd_transport_ops ops = NCCL_OPS(open_one_sided);
+static const struct hd_transport_ops nccl_rma_ops = NCCL_OPS(nccl_rma_open_one_sided);
 
-static const struct hd_option options[] = {NCCL_OPTION_ROWS};
+static const struct hd_option nccl_rma_options[] = {NCCL_OPTION_ROWS};
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof nccl_rma_options / sizeof nccl_rma_options[0],
+    .options = nccl_rma_options,
     .capabilities = HD_TRANSPORT_CUDA | HD_TRANSPORT_NO_RESIDENT,
     .name = "nccl_rma",
     .summary = "one-sided puts with signal of NCCL between the GPUs of a host, no kernel resident",
@@ -251,5 +254,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .version = "0.1.0",
     .licence = "Apache-2.0",
     .source = "NCCL 2.30.7 or newer, ncclPutSignal, ncclSignal and ncclWaitSignal",
-    .ops = &ops,
+    .ops = &nccl_rma_ops,
 };

@@ -1,5 +1,5 @@
 if(TARGET hd_nccl)
-  target_link_libraries(${target} PRIVATE hd_nccl hd_cuda hd_turn)
+  target_link_libraries(${target} PRIVATE hd_nccl hd_cuda hd_books)
 else()
   set(HD_PLUGIN_SKIP "the headers of CUDA or of NCCL are not installed")
 endif()

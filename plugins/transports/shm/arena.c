@@ -18,45 +18,45 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static uint64_t round_up(uint64_t bytes, uint64_t alignment_bytes)
+static uint64_t shm_round_up(uint64_t bytes, uint64_t alignment_bytes)
 {
     return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
 }
 
-static uint64_t head_bytes(const struct hd_transport *instance)
+static uint64_t shm_head_bytes(const struct hd_transport *instance)
 {
-    return round_up(sizeof(struct shm_words) + HD_SEAL_BYTES, instance->turn.alignment_bytes);
+    return shm_round_up(sizeof(struct shm_words) + HD_SEAL_BYTES, instance->book.alignment_bytes);
 }
 
 /* Every rank reckons where each channel lies, also those between others. */
-static hd_status measure(struct hd_transport *instance, uint32_t number)
+static hd_status shm_measure(struct hd_transport *instance, uint32_t number)
 {
-    const struct hd_channel *channel = instance->turn.channels[number];
+    const struct hd_channel *channel = instance->book.channels[number];
     struct shm_lane *lane = shm_lane_of(instance, number);
     struct shm_peer *target = &instance->peers[channel->target];
     const uint64_t bytes_max = (uint64_t)1 << 46; /* half of what a process can address */
-    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, number, 0};
+    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, number, 0};
     uint64_t stride_bytes = 0;
 
     if (channel->bytes <= bytes_max) {
-        stride_bytes = round_up(channel->bytes + HD_SEAL_BYTES, instance->turn.alignment_bytes);
+        stride_bytes = shm_round_up(channel->bytes + HD_SEAL_BYTES, instance->book.alignment_bytes);
     }
     if (stride_bytes == 0 || channel->depth > bytes_max / stride_bytes) {
-        return turn_fail(&instance->turn, &fault,
+        return book_fail(&instance->book, &fault,
                          "channel %u: %u slots of %" PRIu64
                          " bytes are more than a process can map",
                          number, channel->depth, channel->bytes);
     }
-    const uint64_t used_bytes = head_bytes(instance) + channel->depth * stride_bytes;
+    const uint64_t used_bytes = shm_head_bytes(instance) + channel->depth * stride_bytes;
     if (lane != NULL) {
         lane->stride_bytes = stride_bytes;
         lane->offset_bytes = target->arena_bytes;
         lane->used_bytes = used_bytes;
-        lane->mapped_bytes = round_up(used_bytes, instance->page_bytes);
+        lane->mapped_bytes = shm_round_up(used_bytes, instance->page_bytes);
     }
-    target->arena_bytes += round_up(used_bytes, instance->page_bytes);
+    target->arena_bytes += shm_round_up(used_bytes, instance->page_bytes);
     if (target->arena_bytes > bytes_max) {
-        return turn_fail(&instance->turn, &fault,
+        return book_fail(&instance->book, &fault,
                          "channel %u: the channels to rank %u are more than a process can map",
                          number, channel->target);
     }
@@ -68,68 +68,68 @@ hd_status shm_arena_measure(struct hd_transport *instance)
     hd_status status = HD_OK;
 
     instance->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.channel_count; i++) {
-        status = measure(instance, i);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.channel_count; i++) {
+        status = shm_measure(instance, i);
     }
     return status;
 }
 
-static hd_status refuse_memory(struct hd_transport *instance, const struct shm_lane *lane,
-                               const char *reason)
+static hd_status shm_refuse_memory(struct hd_transport *instance, const struct shm_lane *lane,
+                                   const char *reason)
 {
-    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
-    return turn_fail(&instance->turn, &fault,
+    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
+    return book_fail(&instance->book, &fault,
                      "channel %u needs %" PRIu64 " bytes of shared memory (%u slots of %" PRIu64
                      "): %s; plan fewer slots or smaller microbatches",
-                     fault.channel, lane->mapped_bytes, lane->turn.channel->depth,
-                     lane->turn.channel->bytes, reason);
+                     fault.channel, lane->mapped_bytes, lane->book.channel->depth,
+                     lane->book.channel->bytes, reason);
 }
 
 /* Every page is there afterwards. */
-static hd_status reserve_pages(struct hd_transport *instance, struct shm_lane *lane)
+static hd_status shm_reserve_pages(struct hd_transport *instance, struct shm_lane *lane)
 {
-    const uint64_t left_bytes = turn_available_bytes();
+    const uint64_t left_bytes = book_available_bytes();
     char reason[64];
     int error = 0;
 
     if (lane->mapped_bytes > left_bytes) {
         snprintf(reason, sizeof reason, "only %" PRIu64 " are available", left_bytes);
-        return refuse_memory(instance, lane, reason);
+        return shm_refuse_memory(instance, lane, reason);
     }
     do { /* a signal undoes the whole call, so this ends once signals do */
         error = posix_fallocate(instance->descriptor, (off_t)lane->offset_bytes,
                                 (off_t)lane->mapped_bytes);
     } while (error == EINTR);
     if (error != 0) {
-        return refuse_memory(instance, lane, strerror(error));
+        return shm_refuse_memory(instance, lane, strerror(error));
     }
     return HD_OK;
 }
 
-static hd_status map(struct hd_transport *instance, struct shm_lane *lane, int descriptor)
+static hd_status shm_map(struct hd_transport *instance, struct shm_lane *lane, int descriptor)
 {
     void *memory = mmap(NULL, lane->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                         descriptor, (off_t)lane->offset_bytes);
     if (memory == MAP_FAILED) {
-        return refuse_memory(instance, lane, strerror(errno));
+        return shm_refuse_memory(instance, lane, strerror(errno));
     }
     lane->words = memory;
-    lane->slots = (unsigned char *)memory + head_bytes(instance);
+    lane->slots = (unsigned char *)memory + shm_head_bytes(instance);
     return HD_OK;
 }
 
-static hd_status make_lane(struct hd_transport *instance, struct shm_lane *lane)
+static hd_status shm_make_lane(struct hd_transport *instance, struct shm_lane *lane)
 {
-    hd_status status = reserve_pages(instance, lane);
+    hd_status status = shm_reserve_pages(instance, lane);
 
     if (status == HD_OK) {
-        status = map(instance, lane, instance->descriptor);
+        status = shm_map(instance, lane, instance->descriptor);
     }
     if (status == HD_OK) {
-        turn_account(&instance->turn, (int64_t)lane->used_bytes, "transfer");
+        book_account(&instance->book, (int64_t)lane->used_bytes, "transfer");
         lane->words->magic = SHM_MAGIC;
         lane->words->nonce = instance->nonce;
-        lane->words->channel = lane->turn.number;
+        lane->words->channel = lane->book.number;
         lane->words->home = lane->words;
         atomic_store(&lane->words->holder_count, 1);
         lane->is_home = 1;
@@ -137,17 +137,17 @@ static hd_status make_lane(struct hd_transport *instance, struct shm_lane *lane)
     return status;
 }
 
-static hd_status refuse_memfd(struct hd_transport *instance)
+static hd_status shm_refuse_memfd(struct hd_transport *instance)
 {
-    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
+    const struct book_fault fault = book_own_fault(HD_NO_MEMORY);
 
-    return turn_fail(&instance->turn, &fault, "no shared memory for this rank's channels: %s",
+    return book_fail(&instance->book, &fault, "no shared memory for this rank's channels: %s",
                      strerror(errno));
 }
 
 hd_status shm_arena_make(struct hd_transport *instance)
 {
-    const uint32_t rank = instance->turn.host->rank;
+    const uint32_t rank = instance->book.host->rank;
     hd_status status = HD_OK;
 
     if (instance->peers[rank].arena_bytes == 0) {
@@ -157,11 +157,11 @@ hd_status shm_arena_make(struct hd_transport *instance)
     instance->descriptor = memfd_create("heddle-channels", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (instance->descriptor < 0 ||
         getrandom(&instance->nonce, sizeof instance->nonce, 0) != sizeof instance->nonce) {
-        return refuse_memfd(instance);
+        return shm_refuse_memfd(instance);
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
-        if (!instance->lanes[i].turn.is_source) {
-            status = make_lane(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
+        if (!instance->lanes[i].book.is_source) {
+            status = shm_make_lane(instance, &instance->lanes[i]);
         }
     }
     /* No end can change the size afterwards. */
@@ -169,50 +169,51 @@ hd_status shm_arena_make(struct hd_transport *instance)
     return status;
 }
 
-static hd_status refuse_card(struct hd_transport *instance, const struct shm_lane *lane,
-                             hd_status status, const char *reason)
+static hd_status shm_refuse_card(struct hd_transport *instance, const struct shm_lane *lane,
+                                 hd_status status, const char *reason)
 {
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, status, 0);
-    return turn_fail(&instance->turn, &fault, "channel %u: the memory of rank %u: %s",
+    const struct book_fault fault = book_peer_fault(&lane->book, status, 0);
+    return book_fail(&instance->book, &fault, "channel %u: the memory of rank %u: %s",
                      fault.channel, fault.rank, reason);
 }
 
-static int is_expected(const struct shm_lane *lane, const struct shm_card *card)
+static int shm_is_expected(const struct shm_lane *lane, const struct shm_card *card)
 {
     return lane->words->magic == SHM_MAGIC && lane->words->nonce == card->nonce &&
-           lane->words->channel == lane->turn.number;
+           lane->words->channel == lane->book.number;
 }
 
 /*
  * Ranks that are threads of one process need no second mapping; with one, what both ends touch has
  * one address, and a checker of races sees it.
  */
-static void share_home(struct hd_transport *instance, struct shm_lane *lane)
+static void shm_share_home(struct hd_transport *instance, struct shm_lane *lane)
 {
     struct shm_words *home = lane->words->home;
 
     shm_arena_unmap(instance, lane);
     atomic_fetch_add(&home->holder_count, 1);
     lane->words = home;
-    lane->slots = (unsigned char *)home + head_bytes(instance);
+    lane->slots = (unsigned char *)home + shm_head_bytes(instance);
     lane->is_home = 1;
 }
 
 /* A rank that has given up, or ended, has closed its descriptor: then it is lost, and this is none
    of this rank's doing. */
-static hd_status refuse_path(struct hd_transport *instance, const struct shm_lane *lane,
-                             const char *path)
+static hd_status shm_refuse_path(struct hd_transport *instance, const struct shm_lane *lane,
+                                 const char *path)
 {
     const int error = errno;
     char reason[192];
 
     if (error == ENOENT) {
-        return refuse_card(instance, lane, HD_PEER_LOST,
-                           "it is not there any more: that rank has ended, or given up its open");
+        return shm_refuse_card(
+            instance, lane, HD_PEER_LOST,
+            "it is not there any more: that rank has ended, or given up its open");
     }
     snprintf(reason, sizeof reason, "%s: %s; shm needs all ranks to be of one user", path,
              strerror(error));
-    return refuse_card(instance, lane, HD_UNSUPPORTED, reason);
+    return shm_refuse_card(instance, lane, HD_UNSUPPORTED, reason);
 }
 
 hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
@@ -224,23 +225,23 @@ hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
     snprintf(path, sizeof path, "/proc/%d/fd/%d", card->place.pid, card->descriptor);
     const int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0) {
-        return refuse_path(instance, lane, path);
+        return shm_refuse_path(instance, lane, path);
     }
     if (fstat(descriptor, &found) != 0 ||
-        (uint64_t)found.st_size != instance->peers[lane->turn.peer_rank].arena_bytes) {
+        (uint64_t)found.st_size != instance->peers[lane->book.peer_rank].arena_bytes) {
         close(descriptor);
-        return refuse_card(instance, lane, HD_PEER_LOST,
-                           "another file stands there: that rank has given up its open");
+        return shm_refuse_card(instance, lane, HD_PEER_LOST,
+                               "another file stands there: that rank has given up its open");
     }
-    hd_status status = map(instance, lane, descriptor);
+    hd_status status = shm_map(instance, lane, descriptor);
     close(descriptor);
-    if (status == HD_OK && !is_expected(lane, card)) {
+    if (status == HD_OK && !shm_is_expected(lane, card)) {
         shm_arena_unmap(instance, lane);
-        status = refuse_card(instance, lane, HD_PEER_LOST,
-                             "other content stands there: that rank has given up its open");
+        status = shm_refuse_card(instance, lane, HD_PEER_LOST,
+                                 "other content stands there: that rank has given up its open");
     }
     if (status == HD_OK && card->place.pid == (int32_t)getpid()) {
-        share_home(instance, lane);
+        shm_share_home(instance, lane);
     }
     return status;
 }
@@ -256,8 +257,8 @@ void shm_arena_close_descriptor(struct hd_transport *instance)
 void shm_arena_unmap(struct hd_transport *instance, struct shm_lane *lane)
 {
     if (lane->words != NULL) {
-        if (!lane->turn.is_source) {
-            turn_account(&instance->turn, -(int64_t)lane->used_bytes, "transfer");
+        if (!lane->book.is_source) {
+            book_account(&instance->book, -(int64_t)lane->used_bytes, "transfer");
         }
         const int is_last = !lane->is_home || atomic_fetch_sub(&lane->words->holder_count, 1) == 1;
         if (is_last) {

@@ -9,12 +9,12 @@
 #include <inttypes.h>
 
 /* Of both ends: a source writes payload, a target credits. */
-static void tell_peers(struct hd_transport *instance)
+static void shm_tell_peers(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct shm_lane *lane = &instance->lanes[i];
         if (lane->words != NULL) {
-            shm_publish(lane->turn.is_source ? &lane->words->source_stopped
+            shm_publish(lane->book.is_source ? &lane->words->source_stopped
                                              : &lane->words->target_stopped,
                         1, shm_peer_asleep(lane));
         }
@@ -22,14 +22,14 @@ static void tell_peers(struct hd_transport *instance)
 }
 
 /* Can the source of this incoming channel still write? */
-static int is_at_rest(const struct shm_lane *lane)
+static int shm_is_at_rest(const struct shm_lane *lane)
 {
     return atomic_load(&lane->words->source_stopped) != 0 ||
-           (lane->peer != NULL && turn_has_ended(&lane->peer->turn));
+           (lane->peer != NULL && book_has_ended(&lane->peer->book));
 }
 
-static hd_status await_rest(struct hd_transport *instance, const struct shm_lane *lane,
-                            uint64_t deadline_ns)
+static hd_status shm_await_rest(struct hd_transport *instance, const struct shm_lane *lane,
+                                uint64_t deadline_ns)
 {
     const struct shm_wait wait = {.word = &lane->words->source_stopped,
                                   .goal = 1,
@@ -41,9 +41,9 @@ static hd_status await_rest(struct hd_transport *instance, const struct shm_lane
     if (shm_wait_for(instance, &wait) != HD_TIMEOUT) {
         return HD_OK; /* it has stopped, or is dead */
     }
-    const struct turn_fault fault =
-        turn_peer_fault(&lane->turn, HD_TIMEOUT, atomic_load(&lane->words->arrived));
-    turn_fail(&instance->turn, &fault,
+    const struct book_fault fault =
+        book_peer_fault(&lane->book, HD_TIMEOUT, atomic_load(&lane->words->arrived));
+    book_fail(&instance->book, &fault,
               "channel %u: rank %u did not come to rest by the deadline (it has sent %" PRIu64
               " messages): its memory here is leaked",
               fault.channel, fault.rank, fault.sequence);
@@ -55,11 +55,11 @@ hd_status shm_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
-    tell_peers(instance);
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    shm_tell_peers(instance);
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         const struct shm_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && !lane->turn.is_source &&
-            await_rest(instance, lane, deadline_ns) != HD_OK) {
+        if (lane->words != NULL && !lane->book.is_source &&
+            shm_await_rest(instance, lane, deadline_ns) != HD_OK) {
             status = HD_TIMEOUT;
         }
     }
@@ -72,13 +72,13 @@ void shm_close_all(struct hd_transport *instance, uint64_t deadline_ns)
     if (instance == NULL) {
         return;
     }
-    tell_peers(instance);
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    shm_tell_peers(instance);
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct shm_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && (lane->turn.is_source || is_at_rest(lane))) {
+        if (lane->words != NULL && (lane->book.is_source || shm_is_at_rest(lane))) {
             shm_arena_unmap(instance, lane);
         }
     }
     shm_arena_close_descriptor(instance);
-    turn_destroy(instance);
+    book_destroy(instance);
 }

@@ -1,5 +1,5 @@
 /*
- * shm/open.c - from channels to mapped, proven memory, and back; the steps are turn_open's.
+ * shm/open.c - from channels to mapped, proven memory, and back; the steps are book_open's.
  *
  *   make      the arena of this rank's incoming channels
  *   connect   hold peers, open the outgoing channels
@@ -15,19 +15,19 @@
 
 /* --- memory and peers -------------------------------------------------------------------- */
 
-static hd_status make(struct hd_transport *instance, const struct hd_transport_setup *setup,
-                      void *card)
+static hd_status shm_make(struct hd_transport *instance, const struct hd_transport_setup *setup,
+                          void *card)
 {
-    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
+    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
     hd_status status = HD_OK;
 
     if (setup->memory != HD_MEMORY_HOST) {
-        status = turn_fail(&instance->turn, &fault,
+        status = book_fail(&instance->book, &fault,
                            "shm carries host memory only; kernels on a device need another "
                            "transport");
     }
     if (status == HD_OK) {
-        status = turn_check(&instance->turn);
+        status = book_check(&instance->book);
     }
     if (status == HD_OK) {
         status = shm_arena_measure(instance);
@@ -39,33 +39,33 @@ static hd_status make(struct hd_transport *instance, const struct hd_transport_s
     return status;
 }
 
-static hd_status connect_lane(struct hd_transport *instance, struct shm_lane *lane,
-                              const struct shm_card *cards)
+static hd_status shm_connect_lane(struct hd_transport *instance, struct shm_lane *lane,
+                                  const struct shm_card *cards)
 {
     hd_status status = HD_OK;
 
-    lane->peer = &instance->peers[lane->turn.peer_rank];
-    snprintf(lane->turn.carrier, sizeof lane->turn.carrier, "shm");
-    if (lane->peer->turn.pidfd < 0) {
+    lane->peer = &instance->peers[lane->book.peer_rank];
+    snprintf(lane->book.carrier, sizeof lane->book.carrier, "shm");
+    if (lane->peer->book.pidfd < 0) {
         status = shm_peer_hold(instance, lane->peer, cards);
     }
-    if (status != HD_OK || !lane->turn.is_source) {
+    if (status != HD_OK || !lane->book.is_source) {
         return status;
     }
-    return shm_arena_open(instance, lane, &cards[lane->turn.peer_rank]);
+    return shm_arena_open(instance, lane, &cards[lane->book.peer_rank]);
 }
 
-static hd_status connect_all(struct hd_transport *instance, const void *all_cards,
-                             uint64_t deadline_ns)
+static hd_status shm_connect_all(struct hd_transport *instance, const void *all_cards,
+                                 uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     const struct shm_card *cards = all_cards;
     const int is_given = host->option_count > 0 && host->options[0].integer >= 0;
     hd_status status = HD_OK;
 
     (void)deadline_ns;
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
-        status = connect_lane(instance, &instance->lanes[i], cards);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
+        status = shm_connect_lane(instance, &instance->lanes[i], cards);
     }
     instance->spin_ns = is_given ? (uint64_t)host->options[0].integer * 1000
                                  : shm_peer_spin_ns(cards, host->rank, host->rank_count);
@@ -74,32 +74,32 @@ static hd_status connect_all(struct hd_transport *instance, const void *all_card
 
 /* --- warm-up ----------------------------------------------------------------------------- */
 
-static unsigned char *warm_up_slot(const struct shm_lane *lane)
+static unsigned char *shm_warm_up_slot(const struct shm_lane *lane)
 {
-    return lane->slots + TURN_WARM_UP % lane->turn.slot_count * lane->stride_bytes;
+    return lane->slots + TURN_WARM_UP % lane->book.slot_count * lane->stride_bytes;
 }
 
-static hd_status await_warm_up(struct hd_transport *instance, const struct shm_lane *lane,
-                               uint64_t deadline_ns)
+static hd_status shm_await_warm_up(struct hd_transport *instance, const struct shm_lane *lane,
+                                   uint64_t deadline_ns)
 {
     const struct shm_wait wait = {.word = shm_news(lane),
                                   .goal = 1,
-                                  .stopped = lane->turn.is_source ? &lane->words->target_stopped
+                                  .stopped = lane->book.is_source ? &lane->words->target_stopped
                                                                   : &lane->words->source_stopped,
                                   .asleep = shm_own_asleep(lane),
                                   .peer = lane->peer,
                                   .deadline_ns = deadline_ns};
 
-    return turn_report_warm_up(&instance->turn, &lane->turn, shm_wait_for(instance, &wait));
+    return book_report_warm_up(&instance->book, &lane->book, shm_wait_for(instance, &wait));
 }
 
-static hd_status receive_warm_up(struct hd_transport *instance, struct shm_lane *lane,
-                                 uint64_t deadline_ns)
+static hd_status shm_receive_warm_up(struct hd_transport *instance, struct shm_lane *lane,
+                                     uint64_t deadline_ns)
 {
-    hd_status status = await_warm_up(instance, lane, deadline_ns);
+    hd_status status = shm_await_warm_up(instance, lane, deadline_ns);
 
     if (status == HD_OK) {
-        status = turn_check_pattern(&instance->turn, &lane->turn, warm_up_slot(lane));
+        status = book_check_pattern(&instance->book, &lane->book, shm_warm_up_slot(lane));
     }
     if (status == HD_OK) {
         shm_publish(&lane->words->credit, 1, shm_peer_asleep(lane));
@@ -107,60 +107,60 @@ static hd_status receive_warm_up(struct hd_transport *instance, struct shm_lane 
     return status;
 }
 
-static hd_status warm_up(struct hd_transport *instance, uint64_t deadline_ns)
+static hd_status shm_warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    const uint32_t lane_count = instance->turn.lane_count;
+    const uint32_t lane_count = instance->book.lane_count;
     struct shm_lane *lanes = instance->lanes;
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; i < lane_count; i++) {
-        if (lanes[i].turn.is_source) {
-            turn_fill_pattern(&lanes[i].turn, warm_up_slot(&lanes[i]));
+        if (lanes[i].book.is_source) {
+            book_fill_pattern(&lanes[i].book, shm_warm_up_slot(&lanes[i]));
             shm_publish(&lanes[i].words->arrived, 1, shm_peer_asleep(&lanes[i]));
         }
     }
     for (uint32_t i = 0; status == HD_OK && i < lane_count; i++) {
-        if (!lanes[i].turn.is_source) {
-            status = receive_warm_up(instance, &lanes[i], deadline_ns);
+        if (!lanes[i].book.is_source) {
+            status = shm_receive_warm_up(instance, &lanes[i], deadline_ns);
         }
     }
     for (uint32_t i = 0; status == HD_OK && i < lane_count; i++) {
-        if (lanes[i].turn.is_source) {
-            status = await_warm_up(instance, &lanes[i], deadline_ns);
+        if (lanes[i].book.is_source) {
+            status = shm_await_warm_up(instance, &lanes[i], deadline_ns);
         }
     }
     return status;
 }
 
-static void reset_words(struct hd_transport *instance)
+static void shm_reset_words(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct shm_lane *lane = &instance->lanes[i];
-        atomic_store(lane->turn.is_source ? &lane->words->arrived : &lane->words->credit, 0);
+        atomic_store(lane->book.is_source ? &lane->words->arrived : &lane->words->credit, 0);
     }
     shm_arena_close_descriptor(instance); /* every source has it mapped by now */
 }
 
 hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transport **out)
 {
-    static const struct turn_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
+    static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
                                             .lane_bytes = sizeof(struct shm_lane),
                                             .peer_bytes = sizeof(struct shm_peer),
                                             .is_in_place = 1};
-    static const struct turn_steps steps = {.magic = SHM_MAGIC,
+    static const struct book_steps steps = {.magic = SHM_MAGIC,
                                             .card_bytes = sizeof(struct shm_card),
-                                            .make = make,
-                                            .connect = connect_all,
-                                            .warm_up = warm_up,
-                                            .reset = reset_words,
+                                            .make = shm_make,
+                                            .connect = shm_connect_all,
+                                            .warm_up = shm_warm_up,
+                                            .reset = shm_reset_words,
                                             .close = shm_close_all};
-    struct hd_transport *instance = turn_create(setup, "shm", &sizes);
+    struct hd_transport *instance = book_create(setup, "shm", &sizes);
 
     if (instance == NULL) {
         return HD_NO_MEMORY;
     }
-    instance->lanes = instance->turn.lanes;
-    instance->peers = instance->turn.peers;
+    instance->lanes = instance->book.lanes;
+    instance->peers = instance->book.peers;
     instance->descriptor = -1;
-    return turn_open(instance, setup, &steps, out);
+    return book_open(instance, setup, &steps, out);
 }

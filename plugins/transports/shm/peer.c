@@ -11,33 +11,33 @@ enum {
 
 void shm_peer_introduce(const struct hd_transport *instance, struct shm_card *card)
 {
-    card->place = turn_find_place();
+    card->place = book_find_place();
     card->nonce = instance->nonce;
     card->descriptor = instance->descriptor;
-    card->cores = turn_find_cores();
+    card->cores = book_find_cores();
 }
 
 hd_status shm_peer_hold(struct hd_transport *instance, struct shm_peer *peer,
                         const struct shm_card *cards)
 {
-    const uint32_t rank = peer->turn.rank;
-    const struct shm_card *own = &cards[instance->turn.host->rank];
-    const struct turn_fault lost = {HD_PEER_LOST, rank, TURN_NONE, 0};
-    const struct turn_fault unsupported = {HD_UNSUPPORTED, rank, TURN_NONE, 0};
+    const uint32_t rank = peer->book.rank;
+    const struct shm_card *own = &cards[instance->book.host->rank];
+    const struct book_fault lost = {HD_PEER_LOST, rank, TURN_NONE, 0};
+    const struct book_fault unsupported = {HD_UNSUPPORTED, rank, TURN_NONE, 0};
 
-    if (!turn_is_in_reach(&own->place, &cards[rank].place)) {
-        return turn_fail(&instance->turn, &unsupported,
+    if (!book_is_in_reach(&own->place, &cards[rank].place)) {
+        return book_fail(&instance->book, &unsupported,
                          "rank %u runs on another host, or in another pid namespace: shm needs all "
                          "ranks in one",
                          rank);
     }
-    const int error = turn_hold(&peer->turn, cards[rank].place.pid);
+    const int error = book_hold(&peer->book, cards[rank].place.pid);
     if (error == ESRCH) {
-        return turn_fail(&instance->turn, &lost, "rank %u (process %d) has ended", rank,
+        return book_fail(&instance->book, &lost, "rank %u (process %d) has ended", rank,
                          cards[rank].place.pid);
     }
     if (error != 0) {
-        return turn_fail(&instance->turn, &unsupported,
+        return book_fail(&instance->book, &unsupported,
                          "no pidfd of rank %u (process %d): %s; shm sees a peer's death only "
                          "through one, which needs Linux 5.3",
                          rank, cards[rank].place.pid, strerror(error));
@@ -47,11 +47,11 @@ hd_status shm_peer_hold(struct hd_transport *instance, struct shm_peer *peer,
 
 uint64_t shm_peer_spin_ns(const struct shm_card *cards, uint32_t rank, uint32_t rank_count)
 {
-    const uint32_t core_count = turn_core_count(&cards[rank].cores);
+    const uint32_t core_count = book_core_count(&cards[rank].cores);
     uint32_t sharer_count = 0; /* this rank itself included */
 
     for (uint32_t other = 0; other < rank_count; other++) {
-        sharer_count += (uint32_t)turn_share_core(&cards[rank].cores, &cards[other].cores);
+        sharer_count += (uint32_t)book_share_core(&cards[rank].cores, &cards[other].cores);
     }
     return core_count > 0 && sharer_count <= core_count ? SPIN_ALONE_NS : SPIN_CROWDED_NS;
 }

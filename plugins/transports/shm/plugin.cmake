@@ -1,1 +1,1 @@
-target_link_libraries(${target} PRIVATE hd_turn)
+target_link_libraries(${target} PRIVATE hd_books)

@@ -26,78 +26,78 @@
  * HD_OK once the peer's word has come to the goal of `message`, else HD_IN_PROGRESS.  What was
  * known before is not asked again: the word's line stays with the peer, who is writing it.
  */
-static inline hd_status look(struct hd_transport *instance, struct shm_lane *lane,
-                             uint64_t sequence)
+static inline hd_status shm_look(struct hd_transport *instance, struct shm_lane *lane,
+                                 uint64_t sequence)
 {
-    if (lane->known_count < turn_goal(&lane->turn, sequence)) {
+    if (lane->known_count < book_goal(&lane->book, sequence)) {
         const uint64_t news = atomic_load_explicit(shm_news(lane), memory_order_acquire);
         const hd_status status =
-            turn_check_news(&instance->turn, &lane->turn, news,
-                            (struct turn_range){lane->known_count, turn_most(&lane->turn)});
+            book_check_news(&instance->book, &lane->book, news,
+                            (struct book_range){lane->known_count, book_most(&lane->book)});
         if (status != HD_OK) {
             return status;
         }
         lane->known_count = news;
     }
-    return turn_answer(&lane->turn, sequence, lane->known_count);
+    return book_answer(&lane->book, sequence, lane->known_count);
 }
 
 /* --- the contract ------------------------------------------------------------------------ */
 
-static void *slot(struct hd_transport *instance, const struct hd_message *message)
+static void *shm_slot(struct hd_transport *instance, const struct hd_message *message)
 {
     const struct shm_lane *lane = shm_lane_of(instance, message->channel);
-    return lane->slots + message->sequence % lane->turn.slot_count * lane->stride_bytes;
+    return lane->slots + message->sequence % lane->book.slot_count * lane->stride_bytes;
 }
 
-static hd_status reserve(struct hd_transport *instance, const struct hd_message *message)
+static hd_status shm_reserve(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    hd_status status = turn_to_reserve(&instance->turn, message, &lane);
+    struct book_lane *lane = NULL;
+    hd_status status = book_to_reserve(&instance->book, message, &lane);
 
     if (status == HD_OK) {
-        status = look(instance, (struct shm_lane *)lane, message->sequence);
+        status = shm_look(instance, (struct shm_lane *)lane, message->sequence);
     }
-    return turn_reserved(lane, status);
+    return book_reserved(lane, status);
 }
 
 /* In place, all bytes are there already when the signal goes, at `now_ns`: a transfer takes no
    time, and holds nobody. */
-static void report(const struct hd_transport *instance, const struct hd_message *message,
-                   uint64_t now_ns)
+static void shm_report(const struct hd_transport *instance, const struct hd_message *message,
+                       uint64_t now_ns)
 {
-    turn_report(&instance->turn, (struct hd_transfer){.channel = message->channel,
+    book_report(&instance->book, (struct hd_transfer){.channel = message->channel,
                                                       .sequence = message->sequence,
                                                       .begin_ns = now_ns,
                                                       .end_ns = now_ns});
 }
 
-static hd_status post_send(struct hd_transport *instance, const struct hd_message *message,
-                           void *stream)
+static hd_status shm_post_send(struct hd_transport *instance, const struct hd_message *message,
+                               void *stream)
 {
-    struct turn_lane *turn = NULL;
-    const hd_status status = turn_to_post(&instance->turn, message, TURN_SOURCE, &turn);
+    struct book_lane *book = NULL;
+    const hd_status status = book_to_post(&instance->book, message, TURN_SOURCE, &book);
 
     if (status != HD_OK) {
         return status;
     }
     if (stream != NULL) {
-        return turn_refuse_stream(&instance->turn, message);
+        return book_refuse_stream(&instance->book, message);
     }
-    struct shm_lane *lane = (struct shm_lane *)turn;
-    const uint64_t now_ns = instance->turn.is_traced ? turn_now_ns(&instance->turn) : 0;
-    turn->posted_count++;
-    shm_publish(&lane->words->arrived, turn->posted_count, shm_peer_asleep(lane));
-    if (instance->turn.is_traced) {
-        report(instance, message, now_ns); /* the peer need not wait for it */
+    struct shm_lane *lane = (struct shm_lane *)book;
+    const uint64_t now_ns = instance->book.is_traced ? book_now_ns(&instance->book) : 0;
+    book->posted_count++;
+    shm_publish(&lane->words->arrived, book->posted_count, shm_peer_asleep(lane));
+    if (instance->book.is_traced) {
+        shm_report(instance, message, now_ns); /* the peer need not wait for it */
     }
     return HD_OK;
 }
 
-static hd_status post_recv(struct hd_transport *instance, const struct hd_message *message)
+static hd_status shm_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    const hd_status status = turn_to_post(&instance->turn, message, TURN_TARGET, &lane);
+    struct book_lane *lane = NULL;
+    const hd_status status = book_to_post(&instance->book, message, TURN_TARGET, &lane);
 
     if (status == HD_OK) {
         lane->posted_count++;
@@ -105,103 +105,104 @@ static hd_status post_recv(struct hd_transport *instance, const struct hd_messag
     return status;
 }
 
-static hd_status test(struct hd_transport *instance, const struct hd_message *message)
+static hd_status shm_test(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    const hd_status status = turn_to_ask(&instance->turn, message, TURN_EITHER, &lane);
+    struct book_lane *lane = NULL;
+    const hd_status status = book_to_ask(&instance->book, message, TURN_EITHER, &lane);
 
-    return status == HD_OK ? look(instance, (struct shm_lane *)lane, message->sequence) : status;
+    return status == HD_OK ? shm_look(instance, (struct shm_lane *)lane, message->sequence)
+                           : status;
 }
 
 /* Sleeps until the peer's word has come to the goal of `message`. */
-static hd_status await(struct hd_transport *instance, struct shm_lane *lane, uint64_t sequence,
-                       uint64_t deadline_ns)
+static hd_status shm_await(struct hd_transport *instance, struct shm_lane *lane, uint64_t sequence,
+                           uint64_t deadline_ns)
 {
     const struct shm_wait wanted = {.word = shm_news(lane),
-                                    .goal = turn_goal(&lane->turn, sequence),
+                                    .goal = book_goal(&lane->book, sequence),
                                     .asleep = shm_own_asleep(lane),
                                     .peer = lane->peer,
                                     .deadline_ns = deadline_ns};
     const hd_status status = shm_wait_for(instance, &wanted);
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, status, sequence);
+    const struct book_fault fault = book_peer_fault(&lane->book, status, sequence);
 
     if (status == HD_PEER_LOST || status == HD_TIMEOUT) {
-        return turn_report_wait(&instance->turn, &lane->turn, &fault, atomic_load(shm_news(lane)));
+        return book_report_wait(&instance->book, &lane->book, &fault, atomic_load(shm_news(lane)));
     }
-    return status == HD_OK ? look(instance, lane, sequence) : status;
+    return status == HD_OK ? shm_look(instance, lane, sequence) : status;
 }
 
-static hd_status wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
-                      uint64_t deadline_ns)
+static hd_status shm_wait(struct hd_transport *instance, const struct hd_message *message,
+                          void *stream, uint64_t deadline_ns)
 {
-    struct turn_lane *turn = NULL;
-    hd_status status = turn_to_ask(&instance->turn, message, TURN_EITHER, &turn);
+    struct book_lane *book = NULL;
+    hd_status status = book_to_ask(&instance->book, message, TURN_EITHER, &book);
 
     if (status == HD_OK && stream != NULL) {
-        return turn_refuse_stream(&instance->turn, message);
+        return book_refuse_stream(&instance->book, message);
     }
-    struct shm_lane *lane = (struct shm_lane *)turn;
+    struct shm_lane *lane = (struct shm_lane *)book;
     if (status == HD_OK) {
-        status = look(instance, lane, message->sequence);
+        status = shm_look(instance, lane, message->sequence);
     }
-    return status == HD_IN_PROGRESS ? await(instance, lane, message->sequence, deadline_ns)
+    return status == HD_IN_PROGRESS ? shm_await(instance, lane, message->sequence, deadline_ns)
                                     : status;
 }
 
-static hd_status release(struct hd_transport *instance, const struct hd_message *message,
-                         void *stream)
+static hd_status shm_release(struct hd_transport *instance, const struct hd_message *message,
+                             void *stream)
 {
-    struct turn_lane *turn = NULL;
-    const hd_status status = turn_to_release(&instance->turn, message, &turn);
+    struct book_lane *book = NULL;
+    const hd_status status = book_to_release(&instance->book, message, &book);
 
     if (status != HD_OK) {
         return status;
     }
     if (stream != NULL) {
-        return turn_refuse_stream(&instance->turn, message);
+        return book_refuse_stream(&instance->book, message);
     }
-    struct shm_lane *lane = (struct shm_lane *)turn;
-    turn->released_count++;
-    shm_publish(&lane->words->credit, turn->released_count, shm_peer_asleep(lane));
+    struct shm_lane *lane = (struct shm_lane *)book;
+    book->released_count++;
+    shm_publish(&lane->words->credit, book->released_count, shm_peer_asleep(lane));
     return HD_OK;
 }
 
-static void abort_waits(struct hd_transport *instance, const char *reason)
+static void shm_abort_waits(struct hd_transport *instance, const char *reason)
 {
     (void)reason;
-    turn_abort(&instance->turn);
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    book_abort(&instance->book);
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         if (instance->lanes[i].words != NULL) {
             shm_wake(shm_own_asleep(&instance->lanes[i]));
         }
     }
 }
 
-static void stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out)
+static void shm_stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out)
 {
     const struct shm_lane *lane = shm_lane_of(instance, channel);
 
-    turn_stats(lane != NULL ? &lane->turn : NULL, lane != NULL ? atomic_load(shm_news(lane)) : 0,
+    book_stats(lane != NULL ? &lane->book : NULL, lane != NULL ? atomic_load(shm_news(lane)) : 0,
                out);
 }
 
-static const struct hd_transport_ops ops = {
-    .size = sizeof ops,
+static const struct hd_transport_ops shm_ops = {
+    .size = sizeof shm_ops,
     .open = shm_open_all,
-    .slot = slot,
-    .reserve = reserve,
-    .post_send = post_send,
-    .post_recv = post_recv,
-    .test = test,
-    .wait = wait,
-    .release = release,
-    .abort = abort_waits,
+    .slot = shm_slot,
+    .reserve = shm_reserve,
+    .post_send = shm_post_send,
+    .post_recv = shm_post_recv,
+    .test = shm_test,
+    .wait = shm_wait,
+    .release = shm_release,
+    .abort = shm_abort_waits,
     .quiesce = shm_quiesce,
     .close = shm_close_all,
-    .stats = stats,
+    .stats = shm_stats,
 };
 
-static const struct hd_option options[] = {
+static const struct hd_option shm_options[] = {
     {"spin_us", "-1", "-1..1000",
      "Microseconds that a wait looks before it sleeps; -1: 100, or 0 where more ranks than cores "
      "share this rank's cores.",
@@ -210,8 +211,8 @@ static const struct hd_option options[] = {
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof shm_options / sizeof shm_options[0],
+    .options = shm_options,
     .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_IN_PLACE |
                     HD_TRANSPORT_NO_RESIDENT | HD_TRANSPORT_PEER_DEATH,
     .name = "shm",
@@ -220,5 +221,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .version = "0.1.0",
     .licence = "Apache-2.0",
     .source = "heddle's own; memfd, futex and pidfd of Linux",
-    .ops = &ops,
+    .ops = &shm_ops,
 };

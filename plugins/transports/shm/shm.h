@@ -16,7 +16,7 @@
 #ifndef SHM_H
 #define SHM_H
 
-#include "turn_open.h"
+#include "books_open.h"
 
 #define SHM_MAGIC      0x316d6873656c6464ull
 #define SHM_LINE_BYTES 128 /* two lines of x86: its prefetcher fetches them in pairs */
@@ -47,22 +47,22 @@ struct shm_words {
 
 /* What every rank publishes of itself. */
 struct shm_card {
-    struct turn_card head;
-    struct turn_place place;
+    struct book_card head;
+    struct book_place place;
     uint64_t nonce;
     int32_t descriptor;
     uint32_t reserved;
-    struct turn_cores cores;
+    struct book_cores cores;
 };
 
 struct shm_peer {
-    struct turn_peer turn;
+    struct book_peer book;
     uint64_t arena_bytes; /* of the channels that end there */
 };
 
 /* This rank's end of one channel. */
 struct shm_lane {
-    struct turn_lane turn;
+    struct book_lane book;
     struct shm_words *words; /* owned mapping; NULL before it is made or opened */
     unsigned char *slots;    /* slot 0 */
     struct shm_peer *peer;
@@ -75,7 +75,7 @@ struct shm_lane {
 };
 
 struct hd_transport {
-    struct turn turn;
+    struct book book;
     struct shm_peer *peers; /* [rank_count] */
     struct shm_lane *lanes; /* [turn.lane_count] */
     uint64_t page_bytes;
@@ -132,24 +132,24 @@ void shm_close_all(struct hd_transport *instance, uint64_t deadline_ns);
 
 static inline struct shm_lane *shm_lane_of(const struct hd_transport *instance, uint32_t channel)
 {
-    return (struct shm_lane *)instance->turn.lane_of[channel];
+    return (struct shm_lane *)instance->book.lane_of[channel];
 }
 
 /* This rank's own sleeping word of a channel, and the peer's. */
 static inline _Atomic uint32_t *shm_own_asleep(const struct shm_lane *lane)
 {
-    return lane->turn.is_source ? &lane->words->source_asleep : &lane->words->target_asleep;
+    return lane->book.is_source ? &lane->words->source_asleep : &lane->words->target_asleep;
 }
 
 static inline _Atomic uint32_t *shm_peer_asleep(const struct shm_lane *lane)
 {
-    return lane->turn.is_source ? &lane->words->target_asleep : &lane->words->source_asleep;
+    return lane->book.is_source ? &lane->words->target_asleep : &lane->words->source_asleep;
 }
 
 /* The word that this rank reads: what has arrived here, or what the target has released. */
 static inline const _Atomic uint64_t *shm_news(const struct shm_lane *lane)
 {
-    return lane->turn.is_source ? &lane->words->credit : &lane->words->arrived;
+    return lane->book.is_source ? &lane->words->credit : &lane->words->arrived;
 }
 
 #endif /* SHM_H */

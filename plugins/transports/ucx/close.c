@@ -19,26 +19,26 @@
 
 #include <inttypes.h>
 
-static int is_gone(const struct ucx_peer *peer)
+static int ucx_is_gone(const struct ucx_peer *peer)
 {
-    return ucx_peer_is_dead(peer) || (peer->turn.pidfd < 0 && atomic_load(&peer->is_lost));
+    return ucx_peer_is_dead(peer) || (peer->book.pidfd < 0 && atomic_load(&peer->is_lost));
 }
 
-static int has_stopped(const struct ucx_peer *peer)
+static int ucx_has_stopped(const struct ucx_peer *peer)
 {
     return !peer->is_mine || peer->ep == NULL || ucx_has_ended(&peer->stop_received) ||
-           is_gone(peer);
+           ucx_is_gone(peer);
 }
 
 /* --- 1 ----------------------------------------------------------------------------------- */
 
-static int have_all_left(struct hd_transport *instance, const struct ucx_wait *wait)
+static int ucx_have_all_left(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         const struct ucx_lane *lane = &instance->lanes[i];
         if (!instance->mode->is_settled(lane) && !atomic_load(&lane->peer->is_lost) &&
-            !has_stopped(lane->peer)) {
+            !ucx_has_stopped(lane->peer)) {
             return 0;
         }
     }
@@ -48,12 +48,12 @@ static int have_all_left(struct hd_transport *instance, const struct ucx_wait *w
 /* --- 2 and 3 ----------------------------------------------------------------------------- */
 
 /* Once: a quiesce that came to its deadline may be asked for again. */
-static void flush_all(struct hd_transport *instance)
+static void ucx_flush_all(struct hd_transport *instance)
 {
-    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         struct ucx_peer *peer = &instance->peers[rank];
         if (peer->ep != NULL && !peer->has_said_stop && peer->stop_sent.state != UCX_FLYING &&
-            !has_stopped(peer) && !atomic_load(&peer->is_lost)) {
+            !ucx_has_stopped(peer) && !atomic_load(&peer->is_lost)) {
             const ucp_request_param_t sending = ucx_sending(&peer->stop_sent);
             ucx_launch(&peer->stop_sent, ucp_ep_flush_nbx(peer->ep, &sending));
         }
@@ -61,14 +61,14 @@ static void flush_all(struct hd_transport *instance)
 }
 
 /* To each peer once its flush has landed, which was this flight before. */
-static void say_stop(struct hd_transport *instance)
+static void ucx_say_stop(struct hd_transport *instance)
 {
-    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, instance->turn.host->rank);
+    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, instance->book.host->rank);
 
-    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         struct ucx_peer *peer = &instance->peers[rank];
         if (peer->ep != NULL && !peer->has_said_stop && peer->stop_sent.state != UCX_FLYING &&
-            !is_gone(peer)) {
+            !ucx_is_gone(peer)) {
             const ucp_request_param_t sending = ucx_sending(&peer->stop_sent);
             peer->has_said_stop = 1;
             ucx_launch(&peer->stop_sent, ucp_tag_send_nbx(peer->ep, &peer->stop_out,
@@ -77,14 +77,14 @@ static void say_stop(struct hd_transport *instance)
     }
 }
 
-static int have_all_stopped(struct hd_transport *instance, const struct ucx_wait *wait)
+static int ucx_have_all_stopped(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
-    say_stop(instance);
-    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
+    ucx_say_stop(instance);
+    for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         const struct ucx_peer *peer = &instance->peers[rank];
-        const int has_heard = peer->stop_sent.state != UCX_FLYING || is_gone(peer);
-        if (!has_stopped(peer) || !has_heard) {
+        const int has_heard = peer->stop_sent.state != UCX_FLYING || ucx_is_gone(peer);
+        if (!ucx_has_stopped(peer) || !has_heard) {
             return 0;
         }
     }
@@ -93,12 +93,12 @@ static int have_all_stopped(struct hd_transport *instance, const struct ucx_wait
 
 /* --- 4 ----------------------------------------------------------------------------------- */
 
-static int is_nothing_flying(struct hd_transport *instance, const struct ucx_wait *wait)
+static int ucx_is_nothing_flying(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         const struct ucx_lane *lane = &instance->lanes[i];
-        for (uint32_t slot = 0; !lane->turn.is_source && slot < lane->turn.slot_count; slot++) {
+        for (uint32_t slot = 0; !lane->book.is_source && slot < lane->book.slot_count; slot++) {
             if (lane->flights[slot].state == UCX_FLYING) {
                 return 0;
             }
@@ -107,16 +107,16 @@ static int is_nothing_flying(struct hd_transport *instance, const struct ucx_wai
     return 1;
 }
 
-static hd_status cancel_receives(struct hd_transport *instance, uint64_t deadline_ns)
+static hd_status ucx_cancel_receives(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    const uint64_t grace_ns = turn_now_ns(&instance->turn) + 100000000u;
-    const struct ucx_wait wait = {.is_over = is_nothing_flying,
+    const uint64_t grace_ns = book_now_ns(&instance->book) + 100000000u;
+    const struct ucx_wait wait = {.is_over = ucx_is_nothing_flying,
                                   .at_rest = 1,
                                   .deadline_ns = deadline_ns > grace_ns ? deadline_ns : grace_ns};
 
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         const struct ucx_lane *lane = &instance->lanes[i];
-        for (uint32_t slot = 0; !lane->turn.is_source && slot < lane->turn.slot_count; slot++) {
+        for (uint32_t slot = 0; !lane->book.is_source && slot < lane->book.slot_count; slot++) {
             if (lane->flights[slot].state == UCX_FLYING) {
                 ucp_request_cancel(instance->worker, lane->flights[slot].request);
             }
@@ -125,25 +125,25 @@ static hd_status cancel_receives(struct hd_transport *instance, uint64_t deadlin
     return ucx_wait_for(instance, &wait);
 }
 
-static hd_status report_restless(struct hd_transport *instance)
+static hd_status ucx_report_restless(struct hd_transport *instance)
 {
     uint32_t rank = 0;
 
-    while (rank + 1 < instance->turn.host->rank_count && has_stopped(&instance->peers[rank])) {
+    while (rank + 1 < instance->book.host->rank_count && ucx_has_stopped(&instance->peers[rank])) {
         rank++;
     }
-    const struct turn_fault fault = {HD_TIMEOUT, rank, TURN_NONE, 0};
-    turn_fail(&instance->turn, &fault, "rank %u did not come to rest by the deadline%s", rank,
+    const struct book_fault fault = {HD_TIMEOUT, rank, TURN_NONE, 0};
+    book_fail(&instance->book, &fault, "rank %u did not come to rest by the deadline%s", rank,
               instance->may_be_written ? ": this rank's memory is leaked" : "");
     return HD_TIMEOUT;
 }
 
 /* Can a peer that has not stopped still write here? */
-static int can_be_written(const struct hd_transport *instance)
+static int ucx_can_be_written(const struct hd_transport *instance)
 {
-    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         const struct ucx_peer *peer = &instance->peers[rank];
-        if (instance->mode->writes_remotely && !peer->is_messaged && !has_stopped(peer)) {
+        if (instance->mode->writes_remotely && !peer->is_messaged && !ucx_has_stopped(peer)) {
             return 1;
         }
     }
@@ -153,19 +153,19 @@ static int can_be_written(const struct hd_transport *instance)
 /* Says what it found, whatever failed before: only this decides what close may free. */
 hd_status ucx_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    const struct ucx_wait leave = {.is_over = have_all_left, .deadline_ns = deadline_ns};
+    const struct ucx_wait leave = {.is_over = ucx_have_all_left, .deadline_ns = deadline_ns};
     const struct ucx_wait rest = {
-        .is_over = have_all_stopped, .at_rest = 1, .deadline_ns = deadline_ns};
+        .is_over = ucx_have_all_stopped, .at_rest = 1, .deadline_ns = deadline_ns};
 
-    if (turn_failed(&instance->turn) >= 0) {
+    if (book_failed(&instance->book) >= 0) {
         (void)ucx_wait_for(instance, &leave); /* what has not left by then never will */
     }
-    flush_all(instance);
+    ucx_flush_all(instance);
     const hd_status rested = ucx_wait_for(instance, &rest);
-    const hd_status landed = cancel_receives(instance, deadline_ns);
-    instance->may_be_written = landed != HD_OK || (rested != HD_OK && can_be_written(instance));
-    if (instance->may_be_written || (rested != HD_OK && turn_failed(&instance->turn) >= 0)) {
-        return report_restless(instance);
+    const hd_status landed = ucx_cancel_receives(instance, deadline_ns);
+    instance->may_be_written = landed != HD_OK || (rested != HD_OK && ucx_can_be_written(instance));
+    if (instance->may_be_written || (rested != HD_OK && book_failed(&instance->book) >= 0)) {
+        return ucx_report_restless(instance);
     }
     return HD_OK;
 }
@@ -175,14 +175,14 @@ void ucx_close(struct hd_transport *instance, uint64_t deadline_ns)
     if (instance == NULL) {
         return;
     }
-    turn_let_go(&instance->turn);
+    book_let_go(&instance->book);
     if (instance->may_be_written) {
         return; /* memory, worker and all: a late write must find what it was sent to */
     }
     if (instance->worker != NULL) {
-        (void)cancel_receives(instance, 0);
+        (void)ucx_cancel_receives(instance, 0);
     }
     ucx_worker_close(instance, deadline_ns);
-    instance->turn.host->free(instance->turn.host->context, instance->flights);
-    turn_destroy(instance);
+    instance->book.host->free(instance->book.host->context, instance->flights);
+    book_destroy(instance);
 }

@@ -1,14 +1,14 @@
 /* ucx/flight.c - how the end of an operation comes back. */
 #include "flight.h"
 
-static void on_sent(void *request, ucs_status_t status, void *user_data)
+static void ucx_on_sent(void *request, ucs_status_t status, void *user_data)
 {
     ucx_end(user_data, status);
     ucp_request_free(request);
 }
 
-static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
-                        void *user_data)
+static void ucx_on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                            void *user_data)
 {
     struct ucx_flight *flight = user_data;
     const int is_whole = info->length == flight->bytes;
@@ -24,7 +24,7 @@ ucp_request_param_t ucx_sending(struct ucx_flight *flight)
     flight->state = UCX_FLYING;
     return (ucp_request_param_t){.op_attr_mask =
                                      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb.send = on_sent,
+                                 .cb.send = ucx_on_sent,
                                  .user_data = flight};
 }
 
@@ -36,6 +36,6 @@ ucp_request_param_t ucx_receiving(struct ucx_flight *flight, uint64_t bytes)
     return (ucp_request_param_t){.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                                                  UCP_OP_ATTR_FIELD_USER_DATA |
                                                  UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
-                                 .cb.recv = on_received,
+                                 .cb.recv = ucx_on_received,
                                  .user_data = flight};
 }

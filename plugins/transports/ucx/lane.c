@@ -12,7 +12,7 @@
 
 hd_status ucx_fail_lane(struct hd_transport *instance, struct ucx_lane *lane, ucs_status_t status)
 {
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_SYSTEM, ucx_done(lane));
+    const struct book_fault fault = book_peer_fault(&lane->book, HD_SYSTEM, ucx_done(lane));
 
     if (status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_ENDPOINT_TIMEOUT ||
         status == UCS_ERR_UNREACHABLE || status == UCS_ERR_CANCELED ||
@@ -20,34 +20,35 @@ hd_status ucx_fail_lane(struct hd_transport *instance, struct ucx_lane *lane, uc
         atomic_store(&lane->peer->is_lost, 1); /* whoever waits for it says so */
         return HD_IN_PROGRESS;
     }
-    return turn_fail(&instance->turn, &fault, "channel %u: message %" PRIu64 " %s rank %u: UCX: %s",
-                     lane->turn.number, ucx_done(lane), lane->turn.is_source ? "to" : "from",
+    return book_fail(&instance->book, &fault, "channel %u: message %" PRIu64 " %s rank %u: UCX: %s",
+                     lane->book.number, ucx_done(lane), lane->book.is_source ? "to" : "from",
                      fault.rank, ucs_status_string(status));
 }
 
 /* --- what has happened ------------------------------------------------------------------- */
 
-static hd_status report_wait(struct hd_transport *instance, const struct ucx_lane *lane,
-                             hd_status status, uint64_t sequence)
+static hd_status ucx_report_wait(struct hd_transport *instance, const struct ucx_lane *lane,
+                                 hd_status status, uint64_t sequence)
 {
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, status, sequence);
+    const struct book_fault fault = book_peer_fault(&lane->book, status, sequence);
 
-    return turn_report_wait(&instance->turn, &lane->turn, &fault, ucx_done(lane));
+    return book_report_wait(&instance->book, &lane->book, &fault, ucx_done(lane));
 }
 
 /* Moves once if it must, and sees a peer that UCX has given up. */
-static hd_status look_twice(struct hd_transport *instance, struct ucx_lane *lane, uint64_t sequence)
+static hd_status ucx_look_twice(struct hd_transport *instance, struct ucx_lane *lane,
+                                uint64_t sequence)
 {
-    hd_status status = turn_answer(&lane->turn, sequence, ucx_done(lane));
+    hd_status status = book_answer(&lane->book, sequence, ucx_done(lane));
 
     if (status == HD_IN_PROGRESS) {
         const hd_status moved = ucx_move(instance);
         if (moved < 0) {
             return moved;
         }
-        status = turn_answer(&lane->turn, sequence, ucx_done(lane));
+        status = book_answer(&lane->book, sequence, ucx_done(lane));
         if (status == HD_IN_PROGRESS && moved != HD_OK && atomic_load(&lane->peer->is_lost)) {
-            return report_wait(instance, lane, HD_PEER_LOST, sequence);
+            return ucx_report_wait(instance, lane, HD_PEER_LOST, sequence);
         }
     }
     return status;
@@ -58,7 +59,7 @@ void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane
                 uint64_t begin_ns, uint64_t end_ns)
 {
     if (instance->is_open) {
-        turn_report(&instance->turn, (struct hd_transfer){.channel = lane->turn.number,
+        book_report(&instance->book, (struct hd_transfer){.channel = lane->book.number,
                                                           .sequence = sequence,
                                                           .begin_ns = begin_ns,
                                                           .end_ns = end_ns});
@@ -70,31 +71,31 @@ void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane
 void *ucx_slot(struct hd_transport *instance, const struct hd_message *message)
 {
     const struct ucx_lane *lane = ucx_lane_of(instance, message->channel);
-    return lane->slots + message->sequence % lane->turn.slot_count * lane->stride_bytes;
+    return lane->slots + message->sequence % lane->book.slot_count * lane->stride_bytes;
 }
 
 hd_status ucx_reserve(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    hd_status status = turn_to_reserve(&instance->turn, message, &lane);
+    struct book_lane *lane = NULL;
+    hd_status status = book_to_reserve(&instance->book, message, &lane);
 
     if (status == HD_OK) {
-        status = look_twice(instance, (struct ucx_lane *)lane, message->sequence);
+        status = ucx_look_twice(instance, (struct ucx_lane *)lane, message->sequence);
     }
-    return turn_reserved(lane, status);
+    return book_reserved(lane, status);
 }
 
 hd_status ucx_post_send(struct hd_transport *instance, const struct hd_message *message,
                         void *stream)
 {
-    struct turn_lane *lane = NULL;
-    const hd_status status = turn_to_post(&instance->turn, message, TURN_SOURCE, &lane);
+    struct book_lane *lane = NULL;
+    const hd_status status = book_to_post(&instance->book, message, TURN_SOURCE, &lane);
 
     if (status != HD_OK) {
         return status;
     }
     if (stream != NULL) {
-        return turn_refuse_stream(&instance->turn, message);
+        return book_refuse_stream(&instance->book, message);
     }
     lane->posted_count++;
     return instance->mode->send(instance, (struct ucx_lane *)lane);
@@ -102,8 +103,8 @@ hd_status ucx_post_send(struct hd_transport *instance, const struct hd_message *
 
 hd_status ucx_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    const hd_status status = turn_to_post(&instance->turn, message, TURN_TARGET, &lane);
+    struct book_lane *lane = NULL;
+    const hd_status status = book_to_post(&instance->book, message, TURN_TARGET, &lane);
 
     if (status != HD_OK) {
         return status;
@@ -114,47 +115,47 @@ hd_status ucx_post_recv(struct hd_transport *instance, const struct hd_message *
 
 hd_status ucx_test(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
-    const hd_status status = turn_to_ask(&instance->turn, message, TURN_EITHER, &lane);
+    struct book_lane *lane = NULL;
+    const hd_status status = book_to_ask(&instance->book, message, TURN_EITHER, &lane);
 
-    return status == HD_OK ? look_twice(instance, (struct ucx_lane *)lane, message->sequence)
+    return status == HD_OK ? ucx_look_twice(instance, (struct ucx_lane *)lane, message->sequence)
                            : status;
 }
 
 hd_status ucx_wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
                    uint64_t deadline_ns)
 {
-    struct turn_lane *turn = NULL;
-    hd_status status = turn_to_ask(&instance->turn, message, TURN_EITHER, &turn);
+    struct book_lane *book = NULL;
+    hd_status status = book_to_ask(&instance->book, message, TURN_EITHER, &book);
 
     if (status == HD_OK && stream != NULL) {
-        return turn_refuse_stream(&instance->turn, message);
+        return book_refuse_stream(&instance->book, message);
     }
     if (status != HD_OK) {
         return status;
     }
-    struct ucx_lane *lane = (struct ucx_lane *)turn;
+    struct ucx_lane *lane = (struct ucx_lane *)book;
     const struct ucx_wait wait = {.lane = lane,
                                   .peer = lane->peer,
-                                  .goal = turn_goal(turn, message->sequence),
+                                  .goal = book_goal(book, message->sequence),
                                   .deadline_ns = deadline_ns};
     status = ucx_wait_for(instance, &wait);
     if (status == HD_PEER_LOST || status == HD_TIMEOUT) {
-        return report_wait(instance, lane, status, message->sequence);
+        return ucx_report_wait(instance, lane, status, message->sequence);
     }
-    return status == HD_OK ? turn_answer(turn, message->sequence, ucx_done(lane)) : status;
+    return status == HD_OK ? book_answer(book, message->sequence, ucx_done(lane)) : status;
 }
 
 hd_status ucx_release(struct hd_transport *instance, const struct hd_message *message, void *stream)
 {
-    struct turn_lane *lane = NULL;
-    const hd_status status = turn_to_release(&instance->turn, message, &lane);
+    struct book_lane *lane = NULL;
+    const hd_status status = book_to_release(&instance->book, message, &lane);
 
     if (status != HD_OK) {
         return status;
     }
     if (stream != NULL) {
-        return turn_refuse_stream(&instance->turn, message);
+        return book_refuse_stream(&instance->book, message);
     }
     lane->released_count++;
     return instance->mode->release(instance, (struct ucx_lane *)lane);
@@ -164,12 +165,12 @@ hd_status ucx_release(struct hd_transport *instance, const struct hd_message *me
 void ucx_abort(struct hd_transport *instance, const char *reason)
 {
     (void)reason;
-    turn_abort(&instance->turn);
+    book_abort(&instance->book);
 }
 
 void ucx_stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out)
 {
     const struct ucx_lane *lane = ucx_lane_of(instance, channel);
 
-    turn_stats(lane != NULL ? &lane->turn : NULL, lane != NULL ? ucx_done(lane) : 0, out);
+    book_stats(lane != NULL ? &lane->book : NULL, lane != NULL ? ucx_done(lane) : 0, out);
 }

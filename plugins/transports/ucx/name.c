@@ -24,7 +24,7 @@ struct choice {
 };
 
 /* "4:posix/memory.0" is "posix", "6:tcp/eth0.0" is "tcp/eth0". */
-static void shorten(const char *resource, char name[16])
+static void ucx_shorten(const char *resource, char name[16])
 {
     const char *colon = strchr(resource, ':');
     const char *start = colon != NULL ? colon + 1 : resource;
@@ -36,7 +36,7 @@ static void shorten(const char *resource, char name[16])
     snprintf(name, 16, "%.*s", (int)length, start);
 }
 
-static void read_line(const char *line, struct choice *choice)
+static void ucx_read_line(const char *line, struct choice *choice)
 {
     char name[16];
     char resource[64];
@@ -47,7 +47,7 @@ static void read_line(const char *line, struct choice *choice)
     if (lane == NULL || uses == NULL || sscanf(lane, "lane[%*d]: %63s", resource) != 1) {
         return;
     }
-    shorten(resource, name);
+    ucx_shorten(resource, name);
     choice->has_other |= strstr(resource, "/memory") == NULL;
     const char *message = strstr(uses, " am");
     if (message != NULL && (message[3] == ' ' || message[3] == '\n' || message[3] == '\0')) {
@@ -58,7 +58,7 @@ static void read_line(const char *line, struct choice *choice)
     }
 }
 
-static void read_choice(ucp_ep_h ep, struct choice *choice)
+static void ucx_read_choice(ucp_ep_h ep, struct choice *choice)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -72,7 +72,7 @@ static void read_choice(ucp_ep_h ep, struct choice *choice)
     fclose(stream);
     for (char *line = strtok_r(text, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
-        read_line(line, choice);
+        ucx_read_line(line, choice);
     }
     free(text);
 }
@@ -81,7 +81,7 @@ int ucx_has_puts(ucp_ep_h ep)
 {
     struct choice choice = {"", "", 0, 0};
 
-    read_choice(ep, &choice);
+    ucx_read_choice(ep, &choice);
     return choice.has_puts;
 }
 
@@ -89,7 +89,7 @@ int ucx_is_memory(ucp_ep_h ep)
 {
     struct choice choice = {"", "", 0, 0};
 
-    read_choice(ep, &choice);
+    ucx_read_choice(ep, &choice);
     return choice.has_puts && !choice.has_other;
 }
 
@@ -98,16 +98,16 @@ void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer)
     struct choice choice = {"?", "", 0, 0};
     const char *way = "";
 
-    read_choice(peer->ep, &choice);
+    ucx_read_choice(peer->ep, &choice);
     way = peer->is_mapped ? ", stored in place" : way;
     way = peer->is_messaged ? ", by messages" : way;
     const int has_bulk = choice.bulk[0] != '\0' && strcmp(choice.bulk, choice.eager) != 0;
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         if (lane->peer == peer && instance->mode->writes_remotely) {
-            snprintf(lane->turn.carrier, sizeof lane->turn.carrier, "%s%s", choice.eager, way);
+            snprintf(lane->book.carrier, sizeof lane->book.carrier, "%s%s", choice.eager, way);
         } else if (lane->peer == peer) {
-            snprintf(lane->turn.carrier, sizeof lane->turn.carrier, "%s%s%s", choice.eager,
+            snprintf(lane->book.carrier, sizeof lane->book.carrier, "%s%s%s", choice.eager,
                      has_bulk ? "+" : "", has_bulk ? choice.bulk : "");
         }
     }

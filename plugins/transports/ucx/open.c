@@ -1,5 +1,5 @@
 /*
- * ucx/open.c - from channels to connected, proven lanes; the steps are turn_open's.
+ * ucx/open.c - from channels to connected, proven lanes; the steps are book_open's.
  *
  *   make      memory, worker
  *   connect   an endpoint to each peer
@@ -20,67 +20,69 @@ enum { SPIN_ALONE_NS = 100000, SPIN_CROWDED_NS = 20000, LOOKS_ALONE = 1000 };
 
 /* --- what this rank has ------------------------------------------------------------------ */
 
-static hd_status refuse_setup(struct hd_transport *instance, hd_status status, const char *reason)
+static hd_status ucx_refuse_setup(struct hd_transport *instance, hd_status status,
+                                  const char *reason)
 {
-    const struct turn_fault fault = turn_own_fault(status);
-    return turn_fail(&instance->turn, &fault, "%s: %s", instance->turn.name, reason);
+    const struct book_fault fault = book_own_fault(status);
+    return book_fail(&instance->book, &fault, "%s: %s", instance->book.name, reason);
 }
 
-static hd_status check_setup(struct hd_transport *instance, const struct hd_transport_setup *setup)
+static hd_status ucx_check_setup(struct hd_transport *instance,
+                                 const struct hd_transport_setup *setup)
 {
     if (setup->memory != HD_MEMORY_HOST) {
-        return refuse_setup(instance, HD_UNSUPPORTED,
-                            "host memory only; kernels on a device need another transport");
+        return ucx_refuse_setup(instance, HD_UNSUPPORTED,
+                                "host memory only; kernels on a device need another transport");
     }
     if (setup->channel_count >= UCX_CHANNEL_STOP) {
-        return refuse_setup(instance, HD_UNSUPPORTED, "a tag numbers 2^20 - 1 channels");
+        return ucx_refuse_setup(instance, HD_UNSUPPORTED, "a tag numbers 2^20 - 1 channels");
     }
-    return turn_check(&instance->turn);
+    return book_check(&instance->book);
 }
 
-static void find_peers(struct hd_transport *instance)
+static void ucx_find_peers(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
-        lane->peer = &instance->peers[lane->turn.peer_rank];
+        lane->peer = &instance->peers[lane->book.peer_rank];
         lane->peer->is_mine = 1;
     }
 }
 
 /* One flight for every slot of this rank. */
-static hd_status take_flights(struct hd_transport *instance)
+static hd_status ucx_take_flights(struct hd_transport *instance)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     uint64_t count = 0;
 
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        count += instance->lanes[i].turn.slot_count;
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
+        count += instance->lanes[i].book.slot_count;
     }
     instance->flights = host->alloc(host->context, (count + 1) * sizeof *instance->flights, 64,
-                                    instance->turn.name);
+                                    instance->book.name);
     if (instance->flights == NULL) {
-        return refuse_setup(instance, HD_NO_MEMORY, "no memory for the books of the slots");
+        return ucx_refuse_setup(instance, HD_NO_MEMORY, "no memory for the books of the slots");
     }
     count = 0;
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         lane->flights = &instance->flights[count];
-        count += lane->turn.slot_count;
+        count += lane->book.slot_count;
     }
     return HD_OK;
 }
 
-static hd_status make(struct hd_transport *instance, const struct hd_transport_setup *setup,
-                      void *own_card)
+static hd_status ucx_make(struct hd_transport *instance, const struct hd_transport_setup *setup,
+                          void *own_card)
 {
     struct ucx_card *card = own_card;
-    hd_status status = check_setup(instance, setup);
+    hd_status status = ucx_check_setup(instance, setup);
 
-    card->place = turn_find_place();
-    card->cores = turn_find_cores();
+    card->place = book_find_place();
+    card->cores = book_find_cores();
     if (status == HD_OK) {
-        find_peers(instance);
-        status = take_flights(instance);
+        ucx_find_peers(instance);
+        status = ucx_take_flights(instance);
     }
     if (status == HD_OK) {
         status = ucx_worker_open(instance);
@@ -98,23 +100,23 @@ static hd_status make(struct hd_transport *instance, const struct hd_transport_s
 
 /* UCX needs a keep-alive round to see a death through shared memory; a pidfd says it at once.
    Without one, that and the deadline are left. */
-static hd_status hold(struct hd_transport *instance, struct ucx_peer *peer,
-                      const struct ucx_card *card)
+static hd_status ucx_hold(struct hd_transport *instance, struct ucx_peer *peer,
+                          const struct ucx_card *card)
 {
-    const struct turn_fault lost = {HD_PEER_LOST, peer->turn.rank, TURN_NONE, 0};
+    const struct book_fault lost = {HD_PEER_LOST, peer->book.rank, TURN_NONE, 0};
 
-    if (turn_hold(&peer->turn, card->place.pid) == ESRCH) {
-        return turn_fail(&instance->turn, &lost, "rank %u (process %d) has ended", peer->turn.rank,
+    if (book_hold(&peer->book, card->place.pid) == ESRCH) {
+        return book_fail(&instance->book, &lost, "rank %u (process %d) has ended", peer->book.rank,
                          card->place.pid);
     }
     return HD_OK;
 }
 
-static hd_status meet(struct hd_transport *instance, struct ucx_peer *peer,
-                      const struct ucx_card *card, int is_here)
+static hd_status ucx_meet(struct hd_transport *instance, struct ucx_peer *peer,
+                          const struct ucx_card *card, int is_here)
 {
     instance->may_be_written = instance->mode->writes_remotely; /* until quiesce knows better */
-    hd_status status = is_here ? hold(instance, peer, card) : HD_OK;
+    hd_status status = is_here ? ucx_hold(instance, peer, card) : HD_OK;
 
     if (status == HD_OK) {
         status = ucx_worker_connect(instance, peer, card);
@@ -123,9 +125,10 @@ static hd_status meet(struct hd_transport *instance, struct ucx_peer *peer,
 }
 
 /* `sharer_count` ranks, this one included, want the cores that this one may run on. */
-static void choose_spin(struct hd_transport *instance, uint32_t sharer_count, uint32_t core_count)
+static void ucx_choose_spin(struct hd_transport *instance, uint32_t sharer_count,
+                            uint32_t core_count)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     const struct hd_option_value *spin =
         host->option_count > UCX_OPTION_SPIN ? &host->options[UCX_OPTION_SPIN] : NULL;
 
@@ -140,57 +143,57 @@ static void choose_spin(struct hd_transport *instance, uint32_t sharer_count, ui
 }
 
 /* An endpoint to each that a channel leads to. */
-static hd_status connect_all(struct hd_transport *instance, const void *all_cards,
-                             uint64_t deadline_ns)
+static hd_status ucx_connect_all(struct hd_transport *instance, const void *all_cards,
+                                 uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     const struct ucx_card *cards = all_cards, *own = &cards[host->rank];
     uint32_t sharer_count = 0;
     hd_status status = HD_OK;
 
     (void)deadline_ns;
     for (uint32_t rank = 0; status == HD_OK && rank < host->rank_count; rank++) {
-        const int is_here = turn_is_in_reach(&own->place, &cards[rank].place);
-        sharer_count += (uint32_t)(is_here && turn_share_core(&own->cores, &cards[rank].cores));
+        const int is_here = book_is_in_reach(&own->place, &cards[rank].place);
+        sharer_count += (uint32_t)(is_here && book_share_core(&own->cores, &cards[rank].cores));
         if (instance->peers[rank].is_mine) {
-            status = meet(instance, &instance->peers[rank], &cards[rank], is_here);
+            status = ucx_meet(instance, &instance->peers[rank], &cards[rank], is_here);
         }
     }
-    choose_spin(instance, sharer_count, turn_core_count(&own->cores));
+    ucx_choose_spin(instance, sharer_count, book_core_count(&own->cores));
     return status;
 }
 
 /* --- warm-up ----------------------------------------------------------------------------- */
 
-static hd_status begin_warm_up(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_begin_warm_up(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    lane->turn.posted_count = 1;
-    if (!lane->turn.is_source) {
+    lane->book.posted_count = 1;
+    if (!lane->book.is_source) {
         return instance->mode->receive(instance, lane);
     }
-    turn_fill_pattern(&lane->turn, lane->slots);
+    book_fill_pattern(&lane->book, lane->slots);
     return instance->mode->send(instance, lane);
 }
 
-static hd_status verify_warm_up(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_verify_warm_up(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const hd_status status = turn_check_pattern(&instance->turn, &lane->turn, lane->slots);
+    const hd_status status = book_check_pattern(&instance->book, &lane->book, lane->slots);
 
     if (status != HD_OK) {
         return status;
     }
-    lane->turn.released_count = 1;
+    lane->book.released_count = 1;
     return instance->mode->release(instance, lane);
 }
 
-static int is_settled(struct hd_transport *instance, const struct ucx_wait *wait)
+static int ucx_is_settled(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     return instance->mode->is_settled(wait->lane);
 }
 
-static hd_status await_warm_up(struct hd_transport *instance, struct ucx_lane *lane,
-                               int (*is_over)(struct hd_transport *, const struct ucx_wait *),
-                               uint64_t deadline_ns)
+static hd_status ucx_await_warm_up(struct hd_transport *instance, struct ucx_lane *lane,
+                                   int (*is_over)(struct hd_transport *, const struct ucx_wait *),
+                                   uint64_t deadline_ns)
 {
     const struct ucx_wait wait = {.is_over = is_over,
                                   .lane = lane,
@@ -198,41 +201,41 @@ static hd_status await_warm_up(struct hd_transport *instance, struct ucx_lane *l
                                   .goal = 1,
                                   .deadline_ns = deadline_ns};
 
-    return turn_report_warm_up(&instance->turn, &lane->turn, ucx_wait_for(instance, &wait));
+    return book_report_warm_up(&instance->book, &lane->book, ucx_wait_for(instance, &wait));
 }
 
-static hd_status warm_up(struct hd_transport *instance, uint64_t deadline_ns)
+static hd_status ucx_warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status >= 0 && i < instance->turn.lane_count; i++) {
-        status = begin_warm_up(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; status >= 0 && i < instance->book.lane_count; i++) {
+        status = ucx_begin_warm_up(instance, &instance->lanes[i]);
     }
     status = status > 0 ? HD_OK : status;
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
-        if (!lane->turn.is_source) {
-            status = await_warm_up(instance, lane, NULL, deadline_ns);
-            status = status == HD_OK ? verify_warm_up(instance, lane) : status;
+        if (!lane->book.is_source) {
+            status = ucx_await_warm_up(instance, lane, NULL, deadline_ns);
+            status = status == HD_OK ? ucx_verify_warm_up(instance, lane) : status;
         }
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
-        status = await_warm_up(instance, &instance->lanes[i], is_settled, deadline_ns);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
+        status = ucx_await_warm_up(instance, &instance->lanes[i], ucx_is_settled, deadline_ns);
     }
     return status;
 }
 
-static void reset(struct hd_transport *instance)
+static void ucx_reset(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         instance->mode->reset(lane);
-        lane->turn.posted_count = 0;
+        lane->book.posted_count = 0;
         ucx_set_done(lane, 0);
-        lane->turn.released_count = 0;
-        memset(lane->flights, 0, lane->turn.slot_count * sizeof *lane->flights);
+        lane->book.released_count = 0;
+        memset(lane->flights, 0, lane->book.slot_count * sizeof *lane->flights);
     }
-    for (uint32_t rank = 0; rank < instance->turn.host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         if (instance->peers[rank].is_mine) {
             ucx_name_lanes(instance, &instance->peers[rank]);
         }
@@ -243,23 +246,23 @@ static void reset(struct hd_transport *instance)
 hd_status ucx_open(const struct hd_transport_setup *setup, const struct ucx_mode *mode,
                    struct hd_transport **out)
 {
-    static const struct turn_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
+    static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
                                             .lane_bytes = sizeof(struct ucx_lane),
                                             .peer_bytes = sizeof(struct ucx_peer)};
-    static const struct turn_steps steps = {.magic = UCX_MAGIC,
+    static const struct book_steps steps = {.magic = UCX_MAGIC,
                                             .card_bytes = sizeof(struct ucx_card),
-                                            .make = make,
-                                            .connect = connect_all,
-                                            .warm_up = warm_up,
-                                            .reset = reset,
+                                            .make = ucx_make,
+                                            .connect = ucx_connect_all,
+                                            .warm_up = ucx_warm_up,
+                                            .reset = ucx_reset,
                                             .close = ucx_close};
-    struct hd_transport *instance = turn_create(setup, mode->name, &sizes);
+    struct hd_transport *instance = book_create(setup, mode->name, &sizes);
 
     if (instance == NULL) {
         return HD_NO_MEMORY;
     }
     instance->mode = mode;
-    instance->lanes = instance->turn.lanes;
-    instance->peers = instance->turn.peers;
-    return turn_open(instance, setup, &steps, out);
+    instance->lanes = instance->book.lanes;
+    instance->peers = instance->book.peers;
+    return book_open(instance, setup, &steps, out);
 }

@@ -6,7 +6,7 @@
 
 uint64_t ucx_stride_bytes(const struct hd_transport *instance, const struct hd_channel *channel)
 {
-    const uint64_t align = instance->turn.alignment_bytes;
+    const uint64_t align = instance->book.alignment_bytes;
     return (channel->bytes + HD_SEAL_BYTES + align - 1) / align * align;
 }
 
@@ -15,12 +15,12 @@ hd_status ucx_count_slots(struct hd_transport *instance, uint64_t *bytes)
     const uint64_t most_bytes = (uint64_t)1 << 46; /* half of what a process can address */
 
     *bytes = 0;
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        const struct turn_lane *lane = &instance->lanes[i].turn;
-        const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->number, 0};
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
+        const struct book_lane *lane = &instance->lanes[i].book;
+        const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->number, 0};
         if (lane->channel->bytes > most_bytes ||
             lane->slot_count > (most_bytes - *bytes) / ucx_stride_bytes(instance, lane->channel)) {
-            return turn_fail(&instance->turn, &fault,
+            return book_fail(&instance->book, &fault,
                              "channel %u: %u slots of %" PRIu64
                              " bytes are more memory than a process can map",
                              lane->number, lane->slot_count, lane->channel->bytes);
@@ -32,7 +32,7 @@ hd_status ucx_count_slots(struct hd_transport *instance, uint64_t *bytes)
 
 hd_status ucx_check_room(struct hd_transport *instance, uint64_t bytes)
 {
-    const uint64_t left_bytes = turn_available_bytes();
+    const uint64_t left_bytes = book_available_bytes();
     char reason[64];
 
     if (bytes <= left_bytes) {
@@ -44,8 +44,8 @@ hd_status ucx_check_room(struct hd_transport *instance, uint64_t bytes)
 
 hd_status ucx_refuse_slots(struct hd_transport *instance, uint64_t bytes, const char *reason)
 {
-    const struct turn_fault fault = turn_own_fault(HD_NO_MEMORY);
-    return turn_fail(&instance->turn, &fault,
+    const struct book_fault fault = book_own_fault(HD_NO_MEMORY);
+    return book_fail(&instance->book, &fault,
                      "this rank's slots need %" PRIu64
                      " bytes of memory: %s; plan fewer slots or smaller microbatches",
                      bytes, reason);

@@ -21,7 +21,7 @@
 #define UCX_H
 
 #include "flight.h"
-#include "turn_open.h"
+#include "books_open.h"
 
 #define UCX_MAGIC         0x317863756c646468ull
 #define UCX_ADDRESS_BYTES 2048u
@@ -33,7 +33,7 @@
 #define UCX_CHANNEL_STOP  0xfffffu
 
 struct ucx_peer {
-    struct turn_peer turn; /* not held: on another host */
+    struct book_peer book; /* not held: on another host */
     int is_mine;           /* a channel leads to or from it */
     atomic_int is_lost;    /* UCX says that the connection is broken */
     ucp_ep_h ep;           /* NULL: none */
@@ -48,7 +48,7 @@ struct ucx_peer {
 
 /* This rank's end of one channel. */
 struct ucx_lane {
-    struct turn_lane turn;
+    struct book_lane book;
     struct ucx_peer *peer;
     uint64_t stride_bytes;
     unsigned char *slots;        /* slot 0; its seal stands before it */
@@ -115,9 +115,9 @@ struct ucx_mode {
 
 /* What every rank publishes of itself. */
 struct ucx_card {
-    struct turn_card head;
-    struct turn_place place;
-    struct turn_cores cores;
+    struct book_card head;
+    struct book_place place;
+    struct book_cores cores;
     uint64_t region;
     uint32_t address_bytes, rkey_bytes;
     unsigned char address[UCX_ADDRESS_BYTES];
@@ -125,7 +125,7 @@ struct ucx_card {
 };
 
 struct hd_transport {
-    struct turn turn;
+    struct book book;
     const struct ucx_mode *mode;
     uint64_t spin_ns;
     uint32_t look_count; /* of a wait that has not napped, between two at the clock */
@@ -160,12 +160,12 @@ static inline uint64_t ucx_tag(uint32_t channel, uint64_t sequence)
 
 static inline struct ucx_lane *ucx_lane_of(const struct hd_transport *instance, uint32_t channel)
 {
-    return (struct ucx_lane *)instance->turn.lane_of[channel];
+    return (struct ucx_lane *)instance->book.lane_of[channel];
 }
 
 static inline int ucx_peer_is_dead(const struct ucx_peer *peer)
 {
-    return turn_has_ended(&peer->turn);
+    return book_has_ended(&peer->book);
 }
 
 /* --- slots.c [setup] --- */
@@ -214,7 +214,7 @@ void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane
 /* For such a report; 0 where nobody keeps it. */
 static inline uint64_t ucx_now_ns(const struct hd_transport *instance)
 {
-    return instance->turn.is_traced ? turn_now_ns(&instance->turn) : 0;
+    return instance->book.is_traced ? book_now_ns(&instance->book) : 0;
 }
 
 void *ucx_slot(struct hd_transport *instance, const struct hd_message *message);

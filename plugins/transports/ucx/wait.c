@@ -17,11 +17,11 @@ enum {
     NAP_LAST_NS = 1000000, /* and a rank that sleeps moves nothing for its peers */
 };
 
-static hd_status look_at_lanes(struct hd_transport *instance)
+static hd_status ucx_look_at_lanes(struct hd_transport *instance)
 {
     hd_status moved = HD_IN_PROGRESS;
 
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         hd_status status = HD_OK;
         while (status == HD_OK) {
             status = instance->mode->advance(instance, &instance->lanes[i]);
@@ -36,26 +36,26 @@ static hd_status look_at_lanes(struct hd_transport *instance)
 
 hd_status ucx_move(struct hd_transport *instance)
 {
-    const hd_status failed = turn_failed(&instance->turn);
+    const hd_status failed = book_failed(&instance->book);
     hd_status moved = HD_IN_PROGRESS;
 
-    for (uint32_t turn = 0; turn < TURN_MAX && ucp_worker_progress(instance->worker) != 0; turn++) {
+    for (uint32_t book = 0; book < TURN_MAX && ucp_worker_progress(instance->worker) != 0; book++) {
         moved = HD_OK;
     }
     if (failed < 0) {
         return failed;
     }
-    const hd_status status = look_at_lanes(instance);
+    const hd_status status = ucx_look_at_lanes(instance);
     return status != HD_IN_PROGRESS ? status : moved;
 }
 
-static void nap(uint64_t duration_ns)
+static void ucx_nap(uint64_t duration_ns)
 {
     const struct timespec duration = {0, (long)duration_ns};
     nanosleep(&duration, NULL);
 }
 
-static int is_over(struct hd_transport *instance, const struct ucx_wait *wait)
+static int ucx_is_over(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     return wait->is_over != NULL ? wait->is_over(instance, wait)
                                  : ucx_done(wait->lane) >= wait->goal;
@@ -67,11 +67,11 @@ static int is_over(struct hd_transport *instance, const struct ucx_wait *wait)
    unless UCX did; a word that a peer puts says nothing to UCX.  UCX has its turn when all that it
    brought is counted, and one turn at a time: what it brings before its receive is posted is copied
    once more.  *moved: HD_OK if anything moved. */
-static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait,
-                      uint32_t look_count, hd_status *moved)
+static hd_status ucx_look(struct hd_transport *instance, const struct ucx_wait *wait,
+                          uint32_t look_count, hd_status *moved)
 {
     const struct ucx_mode *mode = instance->mode;
-    hd_status failed = turn_failed(&instance->turn);
+    hd_status failed = book_failed(&instance->book);
     hd_status now = HD_OK; /* before this look anything may have come */
 
     *moved = HD_IN_PROGRESS;
@@ -82,15 +82,15 @@ static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait
             continue;
         }
         now = wait->lane != NULL ? mode->advance(instance, wait->lane) : HD_IN_PROGRESS;
-        if (now == HD_OK && is_over(instance, wait)) {
+        if (now == HD_OK && ucx_is_over(instance, wait)) {
             return HD_OK;
         }
         if (now >= 0 && (has_news || i % OTHERS_EVERY == 0)) {
-            const hd_status others = look_at_lanes(instance);
+            const hd_status others = ucx_look_at_lanes(instance);
             now = others != HD_IN_PROGRESS ? others : now;
         }
-        failed = now < 0 ? now : turn_failed(&instance->turn);
-        if (failed >= 0 && is_over(instance, wait)) {
+        failed = now < 0 ? now : book_failed(&instance->book);
+        if (failed >= 0 && ucx_is_over(instance, wait)) {
             return HD_OK;
         }
         *moved = has_turned || now == HD_OK ? HD_OK : *moved;
@@ -99,18 +99,18 @@ static hd_status look(struct hd_transport *instance, const struct ucx_wait *wait
 }
 
 /* Likewise for a rank that posts and gives nothing any more. */
-static hd_status look_at_rest(struct hd_transport *instance, const struct ucx_wait *wait,
-                              hd_status *moved)
+static hd_status ucx_look_at_rest(struct hd_transport *instance, const struct ucx_wait *wait,
+                                  hd_status *moved)
 {
     *moved = HD_IN_PROGRESS;
     for (uint32_t i = 0; i < UCX_LOOKS_FEW; i++) {
         *moved = ucp_worker_progress(instance->worker) != 0 ? HD_OK : *moved;
     }
-    return is_over(instance, wait) ? HD_OK : HD_IN_PROGRESS;
+    return ucx_is_over(instance, wait) ? HD_OK : HD_IN_PROGRESS;
 }
 
 /* Has the peer gone, and left nothing that would end the wait? */
-static hd_status look_at_peer(struct hd_transport *instance, const struct ucx_wait *wait)
+static hd_status ucx_look_at_peer(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     hd_status moved = HD_IN_PROGRESS;
 
@@ -118,25 +118,25 @@ static hd_status look_at_peer(struct hd_transport *instance, const struct ucx_wa
         (!ucx_peer_is_dead(wait->peer) && !atomic_load(&wait->peer->is_lost))) {
         return HD_IN_PROGRESS;
     }
-    const hd_status status = look(instance, wait, UCX_LOOKS_FEW, &moved);
+    const hd_status status = ucx_look(instance, wait, UCX_LOOKS_FEW, &moved);
     return status == HD_IN_PROGRESS && moved != HD_OK ? HD_PEER_LOST : status;
 }
 
-static hd_status look_again(struct hd_transport *instance, const struct ucx_wait *wait,
-                            uint32_t look_count, hd_status *moved)
+static hd_status ucx_look_again(struct hd_transport *instance, const struct ucx_wait *wait,
+                                uint32_t look_count, hd_status *moved)
 {
-    return wait->at_rest ? look_at_rest(instance, wait, moved)
-                         : look(instance, wait, look_count, moved);
+    return wait->at_rest ? ucx_look_at_rest(instance, wait, moved)
+                         : ucx_look(instance, wait, look_count, moved);
 }
 
 hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wait)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     uint64_t nap_ns = NAP_FIRST_NS, idle_since_ns = 0;
     uint32_t look_count = instance->look_count;
     hd_status moved = HD_IN_PROGRESS;
     hd_status status =
-        is_over(instance, wait) ? HD_OK : look_again(instance, wait, look_count, &moved);
+        ucx_is_over(instance, wait) ? HD_OK : ucx_look_again(instance, wait, look_count, &moved);
 
     if (status == HD_IN_PROGRESS) { /* what came at once costs no look at the clock */
         idle_since_ns = host->now_ns(host->context);
@@ -154,15 +154,15 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
         } else if (now_ns - idle_since_ns < instance->spin_ns) {
             sched_yield();
         } else {
-            status = look_at_peer(instance, wait);
+            status = ucx_look_at_peer(instance, wait);
             if (status != HD_IN_PROGRESS) {
                 return status;
             }
-            nap(nap_ns);
+            ucx_nap(nap_ns);
             look_count = UCX_LOOKS_FEW; /* who sleeps does not spin as well */
             nap_ns = nap_ns < NAP_LAST_NS ? nap_ns * 3 / 2 : NAP_LAST_NS;
         }
-        status = look_again(instance, wait, look_count, &moved);
+        status = ucx_look_again(instance, wait, look_count, &moved);
     }
     return status;
 }

@@ -19,32 +19,32 @@
 
 /* --- what UCX says ----------------------------------------------------------------------- */
 
-static _Thread_local char last_words[160];
-static atomic_int is_listening;
+static _Thread_local char ucx_last_words[160];
+static atomic_int ucx_is_listening;
 
 /* UCX would print to stdout, which is the core's; a failure of ours quotes it. */
-static ucs_log_func_rc_t hear(const char *file, unsigned line, const char *function,
-                              ucs_log_level_t level, const ucs_log_component_config_t *config,
-                              const char *message, va_list arguments)
+static ucs_log_func_rc_t ucx_hear(const char *file, unsigned line, const char *function,
+                                  ucs_log_level_t level, const ucs_log_component_config_t *config,
+                                  const char *message, va_list arguments)
 {
     (void)file;
     (void)line;
     (void)function;
     (void)config;
     if (level <= UCS_LOG_LEVEL_WARN) {
-        vsnprintf(last_words, sizeof last_words, message, arguments);
+        vsnprintf(ucx_last_words, sizeof ucx_last_words, message, arguments);
     }
     return UCS_LOG_FUNC_RC_STOP;
 }
 
 /* Signals are the core's too: UCX takes some over when it is loaded.  And where an assertion of its
    own fails, thirty lines of its calls would stand before the report of the run. */
-static void tame(void)
+static void ucx_tame(void)
 {
     static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
 
-    if (atomic_exchange(&is_listening, 1) == 0) {
-        ucs_log_push_handler(hear);
+    if (atomic_exchange(&ucx_is_listening, 1) == 0) {
+        ucs_log_push_handler(ucx_hear);
         for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
             ucs_debug_disable_signal(signals[i]);
         }
@@ -52,35 +52,35 @@ static void tame(void)
             (void)ucs_global_opts_set_value("HANDLE_ERRORS", "none");
         }
     }
-    last_words[0] = '\0';
+    ucx_last_words[0] = '\0';
 }
 
-static hd_status refuse(struct hd_transport *instance, uint32_t rank, const char *call,
-                        ucs_status_t status)
+static hd_status ucx_refuse(struct hd_transport *instance, uint32_t rank, const char *call,
+                            ucs_status_t status)
 {
     const hd_status reason = status == UCS_ERR_NO_MEMORY ? HD_NO_MEMORY : HD_UNSUPPORTED;
-    const struct turn_fault fault = {reason, rank, TURN_NONE, 0};
+    const struct book_fault fault = {reason, rank, TURN_NONE, 0};
 
-    return turn_fail(&instance->turn, &fault,
-                     "%s: UCX: %s%s%s; the option tls says what it may use", call,
-                     ucs_status_string(status), last_words[0] != '\0' ? ": " : "", last_words);
+    return book_fail(
+        &instance->book, &fault, "%s: UCX: %s%s%s; the option tls says what it may use", call,
+        ucs_status_string(status), ucx_last_words[0] != '\0' ? ": " : "", ucx_last_words);
 }
 
 /* --- context and worker ------------------------------------------------------------------ */
 
-static const struct hd_option_value *option(const struct hd_transport *instance, uint32_t index)
+static const struct hd_option_value *ucx_option(const struct hd_transport *instance, uint32_t index)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     return index < host->option_count ? &host->options[index] : NULL;
 }
 
 /* Our options, over what UCX_ variables of the environment say. */
-static void configure(const struct hd_transport *instance, ucp_config_t *config)
+static void ucx_configure(const struct hd_transport *instance, ucp_config_t *config)
 {
-    const struct hd_option_value *tls = option(instance, UCX_OPTION_TLS);
-    const struct hd_option_value *keepalive = option(instance, UCX_OPTION_KEEPALIVE);
-    const struct hd_option_value *rendezvous = option(instance, UCX_OPTION_RENDEZVOUS);
-    const struct hd_option_value *element = option(instance, UCX_OPTION_ELEMENT);
+    const struct hd_option_value *tls = ucx_option(instance, UCX_OPTION_TLS);
+    const struct hd_option_value *keepalive = ucx_option(instance, UCX_OPTION_KEEPALIVE);
+    const struct hd_option_value *rendezvous = ucx_option(instance, UCX_OPTION_RENDEZVOUS);
+    const struct hd_option_value *element = ucx_option(instance, UCX_OPTION_ELEMENT);
     char text[32];
 
     ucp_config_modify(config, "MM_ERROR_HANDLING", "y");
@@ -103,37 +103,37 @@ hd_status ucx_worker_open(struct hd_transport *instance)
                                          .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucp_config_t *config = NULL;
 
-    tame();
+    ucx_tame();
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK) {
-        return refuse(instance, TURN_NONE, "ucp_config_read", status);
+        return ucx_refuse(instance, TURN_NONE, "ucp_config_read", status);
     }
-    configure(instance, config);
+    ucx_configure(instance, config);
     status = ucp_init(&wanted, config, &instance->context);
     ucp_config_release(config);
     if (status != UCS_OK) {
         instance->context = NULL;
-        return refuse(instance, TURN_NONE, "ucp_init", status);
+        return ucx_refuse(instance, TURN_NONE, "ucp_init", status);
     }
-    last_words[0] = '\0'; /* it warns of MM_ERROR_HANDLING where no shared memory is in use */
+    ucx_last_words[0] = '\0'; /* it warns of MM_ERROR_HANDLING where no shared memory is in use */
     status = ucp_worker_create(instance->context, &threads, &instance->worker);
     if (status != UCS_OK) {
         instance->worker = NULL;
-        return refuse(instance, TURN_NONE, "ucp_worker_create", status);
+        return ucx_refuse(instance, TURN_NONE, "ucp_worker_create", status);
     }
-    last_words[0] = '\0';
+    ucx_last_words[0] = '\0';
     return HD_OK;
 }
 
 hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *card)
 {
-    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
+    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
     ucp_address_t *address = NULL;
     size_t bytes = 0;
 
     const ucs_status_t status = ucp_worker_get_address(instance->worker, &address, &bytes);
     if (status != UCS_OK) {
-        return refuse(instance, TURN_NONE, "ucp_worker_get_address", status);
+        return ucx_refuse(instance, TURN_NONE, "ucp_worker_get_address", status);
     }
     const int fits = bytes <= sizeof card->address;
     if (fits) {
@@ -142,7 +142,7 @@ hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *c
     }
     ucp_worker_release_address(instance->worker, address);
     if (!fits) {
-        return turn_fail(&instance->turn, &fault,
+        return book_fail(&instance->book, &fault,
                          "the address of this worker takes %zu bytes, and a card holds %zu; name "
                          "fewer transports in the option tls",
                          bytes, sizeof card->address);
@@ -150,7 +150,7 @@ hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *c
     return HD_OK;
 }
 
-static void on_broken(void *user_data, ucp_ep_h ep, ucs_status_t status)
+static void ucx_on_broken(void *user_data, ucp_ep_h ep, ucs_status_t status)
 {
     struct ucx_peer *peer = user_data;
 
@@ -167,14 +167,14 @@ hd_status ucx_worker_connect(struct hd_transport *instance, struct ucx_peer *pee
                                                   UCP_EP_PARAM_FIELD_ERR_HANDLER,
                                     .address = (const ucp_address_t *)card->address,
                                     .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-                                    .err_handler = {.cb = on_broken, .arg = peer}};
+                                    .err_handler = {.cb = ucx_on_broken, .arg = peer}};
 
     const ucs_status_t status = ucp_ep_create(instance->worker, &params, &peer->ep);
     if (status != UCS_OK) {
         peer->ep = NULL;
-        return refuse(instance, peer->turn.rank, "ucp_ep_create", status);
+        return ucx_refuse(instance, peer->book.rank, "ucp_ep_create", status);
     }
-    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, peer->turn.rank);
+    const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, peer->book.rank);
     const ucp_request_param_t receiving = ucx_receiving(&peer->stop_received, sizeof peer->stop_in);
     ucx_launch(&peer->stop_received,
                ucp_tag_recv_nbx(instance->worker, &peer->stop_in, sizeof peer->stop_in, tag,
@@ -184,17 +184,20 @@ hd_status ucx_worker_connect(struct hd_transport *instance, struct ucx_peer *pee
 
 /* --- the end ----------------------------------------------------------------------------- */
 
-static int has_landed(struct hd_transport *instance, const struct ucx_wait *wait)
+static int ucx_has_landed(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     const struct ucx_flight *flight = &instance->peers[wait->goal].stop_received;
     return flight->state != UCX_FLYING;
 }
 
 /* What nobody sends any more. */
-static void cancel_stop(struct hd_transport *instance, struct ucx_peer *peer, uint64_t deadline_ns)
+static void ucx_cancel_stop(struct hd_transport *instance, struct ucx_peer *peer,
+                            uint64_t deadline_ns)
 {
-    const struct ucx_wait wait = {
-        .is_over = has_landed, .goal = peer->turn.rank, .at_rest = 1, .deadline_ns = deadline_ns};
+    const struct ucx_wait wait = {.is_over = ucx_has_landed,
+                                  .goal = peer->book.rank,
+                                  .at_rest = 1,
+                                  .deadline_ns = deadline_ns};
 
     if (peer->stop_received.state == UCX_FLYING) {
         ucp_request_cancel(instance->worker, peer->stop_received.request);
@@ -203,10 +206,10 @@ static void cancel_stop(struct hd_transport *instance, struct ucx_peer *peer, ui
 }
 
 /* Forced: everything of worth has been flushed by quiesce, and the peer may not be there. */
-static void close_endpoint(struct hd_transport *instance, struct ucx_peer *peer,
-                           uint64_t deadline_ns)
+static void ucx_close_endpoint(struct hd_transport *instance, struct ucx_peer *peer,
+                               uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                        .flags = UCP_EP_CLOSE_FLAG_FORCE};
     const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->ep, &force);
@@ -224,16 +227,16 @@ static void close_endpoint(struct hd_transport *instance, struct ucx_peer *peer,
 
 void ucx_worker_close(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    for (uint32_t rank = 0; instance->worker != NULL && rank < instance->turn.host->rank_count;
+    for (uint32_t rank = 0; instance->worker != NULL && rank < instance->book.host->rank_count;
          rank++) {
         struct ucx_peer *peer = &instance->peers[rank];
         if (peer->ep != NULL) {
-            cancel_stop(instance, peer, deadline_ns);
+            ucx_cancel_stop(instance, peer, deadline_ns);
             if (peer->rkey != NULL) {
                 ucp_rkey_destroy(peer->rkey);
                 peer->rkey = NULL;
             }
-            close_endpoint(instance, peer, deadline_ns);
+            ucx_close_endpoint(instance, peer, deadline_ns);
         }
     }
     if (instance->worker != NULL) {

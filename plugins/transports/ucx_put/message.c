@@ -23,27 +23,27 @@ enum { ID_PAYLOAD = 0, ID_CREDIT = 1 };
 /* --- coming ------------------------------------------------------------------------------ */
 
 /* The lane of a message that this rank is at the `is_source` end of; NULL after a failure. */
-static struct ucx_lane *lane_of(struct hd_transport *instance, const void *bytes, size_t count,
-                                int is_source, struct put_header *header)
+static struct ucx_lane *ucx_put_lane_of(struct hd_transport *instance, const void *bytes,
+                                        size_t count, int is_source, struct put_header *header)
 {
-    const struct turn_fault fault = turn_own_fault(HD_PROTOCOL);
+    const struct book_fault fault = book_own_fault(HD_PROTOCOL);
     struct ucx_lane *lane = NULL;
 
     if (count == sizeof *header) {
         memcpy(header, bytes, sizeof *header);
-        if (header->channel < instance->turn.channel_count) {
+        if (header->channel < instance->book.channel_count) {
             lane = ucx_lane_of(instance, (uint32_t)header->channel);
         }
     }
-    if (lane == NULL || lane->turn.is_source != is_source) {
-        turn_fail(&instance->turn, &fault,
+    if (lane == NULL || lane->book.is_source != is_source) {
+        book_fail(&instance->book, &fault,
                   "a message came that belongs to no channel of this rank");
         return NULL;
     }
     return lane;
 }
 
-static void on_received(void *request, ucs_status_t status, size_t length, void *user_data)
+static void ucx_put_on_received(void *request, ucs_status_t status, size_t length, void *user_data)
 {
     (void)length; /* of its announcement, and checked then */
     ucx_end(user_data, status);
@@ -51,59 +51,59 @@ static void on_received(void *request, ucs_status_t status, size_t length, void 
 }
 
 /* The announcement of a large one: it comes from its slot into this one. */
-static void fetch(struct hd_transport *instance, struct ucx_lane *lane, uint64_t sequence,
-                  void *announcement)
+static void ucx_put_fetch(struct hd_transport *instance, struct ucx_lane *lane, uint64_t sequence,
+                          void *announcement)
 {
-    struct ucx_flight *flight = &lane->flights[sequence % lane->turn.slot_count];
+    struct ucx_flight *flight = &lane->flights[sequence % lane->book.slot_count];
     const ucp_request_param_t receiving = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                                                            UCP_OP_ATTR_FIELD_USER_DATA,
-                                           .cb.recv_am = on_received,
+                                           .cb.recv_am = ucx_put_on_received,
                                            .user_data = flight};
 
     flight->state = UCX_FLYING;
     ucx_launch(flight, ucp_am_recv_data_nbx(instance->worker, announcement,
-                                            ucx_message_in(lane, sequence % lane->turn.slot_count),
-                                            lane->turn.channel->bytes + HD_SEAL_BYTES, &receiving));
+                                            ucx_message_in(lane, sequence % lane->book.slot_count),
+                                            lane->book.channel->bytes + HD_SEAL_BYTES, &receiving));
 }
 
-static ucs_status_t on_payload(void *argument, const void *header, size_t header_bytes, void *data,
-                               size_t bytes, const ucp_am_recv_param_t *param)
+static ucs_status_t ucx_put_on_payload(void *argument, const void *header, size_t header_bytes,
+                                       void *data, size_t bytes, const ucp_am_recv_param_t *param)
 {
     struct hd_transport *instance = argument;
     struct put_header said;
-    struct ucx_lane *lane = lane_of(instance, header, header_bytes, 0, &said);
+    struct ucx_lane *lane = ucx_put_lane_of(instance, header, header_bytes, 0, &said);
 
     if (lane == NULL) {
         return UCS_OK;
     }
     struct put_lane *put = lane->own;
-    const uint64_t wanted_bytes = lane->turn.channel->bytes + HD_SEAL_BYTES;
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_PROTOCOL, said.number);
+    const uint64_t wanted_bytes = lane->book.channel->bytes + HD_SEAL_BYTES;
+    const struct book_fault fault = book_peer_fault(&lane->book, HD_PROTOCOL, said.number);
     if (said.number != put->started_count || bytes != wanted_bytes ||
-        said.number >= lane->turn.released_count + lane->turn.channel->depth) {
-        turn_fail(&instance->turn, &fault,
+        said.number >= lane->book.released_count + lane->book.channel->depth) {
+        book_fail(&instance->book, &fault,
                   "channel %u: rank %u sent message %" PRIu64 " of %zu bytes, where only %" PRIu64
                   " of %" PRIu64 " bytes can come",
-                  lane->turn.number, fault.rank, said.number, bytes, put->started_count,
+                  lane->book.number, fault.rank, said.number, bytes, put->started_count,
                   wanted_bytes);
         return UCS_OK;
     }
     put->started_count++;
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-        fetch(instance, lane, said.number, data);
+        ucx_put_fetch(instance, lane, said.number, data);
     } else {
-        memcpy(ucx_message_in(lane, said.number % lane->turn.slot_count), data, bytes);
-        lane->flights[said.number % lane->turn.slot_count] =
+        memcpy(ucx_message_in(lane, said.number % lane->book.slot_count), data, bytes);
+        lane->flights[said.number % lane->book.slot_count] =
             (struct ucx_flight){.state = UCX_LANDED};
     }
     return UCS_OK;
 }
 
-static ucs_status_t on_credit(void *argument, const void *header, size_t header_bytes, void *data,
-                              size_t bytes, const ucp_am_recv_param_t *param)
+static ucs_status_t ucx_put_on_credit(void *argument, const void *header, size_t header_bytes,
+                                      void *data, size_t bytes, const ucp_am_recv_param_t *param)
 {
     struct put_header said;
-    struct ucx_lane *lane = lane_of(argument, header, header_bytes, 1, &said);
+    struct ucx_lane *lane = ucx_put_lane_of(argument, header, header_bytes, 1, &said);
 
     (void)data;
     (void)bytes;
@@ -121,7 +121,7 @@ hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane
     uint64_t count = atomic_load_explicit(put->news, memory_order_relaxed);
 
     while (count < put->started_count) {
-        struct ucx_flight *flight = &lane->flights[count % lane->turn.slot_count];
+        struct ucx_flight *flight = &lane->flights[count % lane->book.slot_count];
         if (flight->state == UCX_FAILED) {
             return ucx_fail_lane(instance, lane, flight->status);
         }
@@ -137,8 +137,9 @@ hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane
 
 hd_status put_message_open(struct hd_transport *instance)
 {
-    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
-    const ucp_am_recv_callback_t handlers[] = {[ID_PAYLOAD] = on_payload, [ID_CREDIT] = on_credit};
+    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
+    const ucp_am_recv_callback_t handlers[] = {
+        [ID_PAYLOAD] = ucx_put_on_payload, [ID_CREDIT] = ucx_put_on_credit};
 
     for (unsigned id = 0; id < sizeof handlers / sizeof handlers[0]; id++) {
         const ucp_am_handler_param_t param = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
@@ -149,7 +150,7 @@ hd_status put_message_open(struct hd_transport *instance)
                                               .arg = instance};
         const ucs_status_t status = ucp_worker_set_am_recv_handler(instance->worker, &param);
         if (status != UCS_OK) {
-            return turn_fail(&instance->turn, &fault, "ucp_worker_set_am_recv_handler: UCX: %s",
+            return book_fail(&instance->book, &fault, "ucp_worker_set_am_recv_handler: UCX: %s",
                              ucs_status_string(status));
         }
     }
@@ -160,22 +161,22 @@ hd_status put_message_open(struct hd_transport *instance)
 
 void put_message_payload(struct ucx_lane *lane, struct put_lane *put, uint64_t sequence)
 {
-    const uint64_t index = sequence % lane->turn.slot_count;
+    const uint64_t index = sequence % lane->book.slot_count;
     struct put_header *header = &put->headers[index];
     const ucp_request_param_t sending = ucx_sending(&lane->flights[index]);
 
-    *header = (struct put_header){.number = sequence, .channel = lane->turn.number};
+    *header = (struct put_header){.number = sequence, .channel = lane->book.number};
     ucx_launch(&lane->flights[index],
                ucp_am_send_nbx(lane->peer->ep, ID_PAYLOAD, header, sizeof *header,
-                               ucx_message_in(lane, sequence % lane->turn.slot_count),
-                               lane->turn.channel->bytes + HD_SEAL_BYTES, &sending));
+                               ucx_message_in(lane, sequence % lane->book.slot_count),
+                               lane->book.channel->bytes + HD_SEAL_BYTES, &sending));
 }
 
 void put_message_credit(struct ucx_lane *lane, struct put_lane *put, uint64_t count)
 {
     const ucp_request_param_t sending = ucx_sending(&put->word);
 
-    put->word_header = (struct put_header){.number = count, .channel = lane->turn.number};
+    put->word_header = (struct put_header){.number = count, .channel = lane->book.number};
     ucx_launch(&put->word, ucp_am_send_nbx(lane->peer->ep, ID_CREDIT, &put->word_header,
                                            sizeof put->word_header, NULL, 0, &sending));
 }

@@ -1,5 +1,5 @@
 if(TARGET hd_ucx)
-  target_link_libraries(${target} PRIVATE hd_ucx hd_turn)
+  target_link_libraries(${target} PRIVATE hd_ucx hd_books)
 else()
   set(HD_PLUGIN_SKIP "UCX is not installed (Debian: libucx-dev)")
 endif()

@@ -12,20 +12,21 @@
 
 #include <string.h>
 
-static uint64_t head_bytes(const struct hd_transport *instance)
+static uint64_t ucx_put_head_bytes(const struct hd_transport *instance)
 {
-    const uint64_t align = instance->turn.alignment_bytes;
-    const uint64_t words = (uint64_t)instance->turn.channel_count * PUT_LINE_BYTES + HD_SEAL_BYTES;
+    const uint64_t align = instance->book.alignment_bytes;
+    const uint64_t words = (uint64_t)instance->book.channel_count * PUT_LINE_BYTES + HD_SEAL_BYTES;
     return (words + align - 1) / align * align;
 }
 
 /* The offset of slot 0 of `channel` in the region of `rank`. */
-static uint64_t offset_of(const struct hd_transport *instance, uint32_t rank, uint32_t channel)
+static uint64_t ucx_put_offset_of(const struct hd_transport *instance, uint32_t rank,
+                                  uint32_t channel)
 {
-    uint64_t offset = head_bytes(instance);
+    uint64_t offset = ucx_put_head_bytes(instance);
 
     for (uint32_t i = 0; i < channel; i++) {
-        const struct hd_channel *before = instance->turn.channels[i];
+        const struct hd_channel *before = instance->book.channels[i];
         if (before->target == rank) {
             offset += before->depth * ucx_stride_bytes(instance, before);
         } else if (before->source == rank) {
@@ -35,7 +36,7 @@ static uint64_t offset_of(const struct hd_transport *instance, uint32_t rank, ui
     return offset;
 }
 
-static hd_status take_region(struct hd_transport *instance, uint64_t bytes)
+static hd_status ucx_put_take_region(struct hd_transport *instance, uint64_t bytes)
 {
     const ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                                                        UCP_MEM_MAP_PARAM_FIELD_FLAGS,
@@ -53,53 +54,53 @@ static hd_status take_region(struct hd_transport *instance, uint64_t bytes)
         return ucx_refuse_slots(instance, bytes, ucs_status_string(status));
     }
     status = ucp_mem_query(instance->memory, &found);
-    if (status != UCS_OK || (uintptr_t)found.address % instance->turn.alignment_bytes != 0) {
+    if (status != UCS_OK || (uintptr_t)found.address % instance->book.alignment_bytes != 0) {
         return ucx_refuse_slots(instance, bytes, "what UCX gives is not aligned");
     }
     instance->region = found.address;
-    memset(instance->region, 0, head_bytes(instance));
+    memset(instance->region, 0, ucx_put_head_bytes(instance));
     return HD_OK;
 }
 
-static hd_status take_lane(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_put_take_lane(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     const uint64_t bytes =
         sizeof(struct put_lane) +
-        lane->turn.slot_count *
+        lane->book.slot_count *
             (sizeof(ucp_request_param_t) + sizeof(struct ucx_flight) + sizeof(struct put_header));
-    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
+    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
     struct put_lane *put = host->alloc(host->context, bytes, 64, "ucx_put");
 
     if (put == NULL) {
-        return turn_fail(&instance->turn, &fault, "channel %u: no memory for its books",
-                         lane->turn.number);
+        return book_fail(&instance->book, &fault, "channel %u: no memory for its books",
+                         lane->book.number);
     }
     put->how = (ucp_request_param_t *)(put + 1);
-    put->flushes = (struct ucx_flight *)(put->how + lane->turn.slot_count);
-    put->headers = (struct put_header *)(put->flushes + lane->turn.slot_count);
+    put->flushes = (struct ucx_flight *)(put->how + lane->book.slot_count);
+    put->headers = (struct put_header *)(put->flushes + lane->book.slot_count);
     put->news = (_Atomic uint64_t *)(void *)(instance->region +
-                                             (uint64_t)lane->turn.number * PUT_LINE_BYTES);
+                                             (uint64_t)lane->book.number * PUT_LINE_BYTES);
     put->is_warming = 1;
-    for (uint32_t i = 0; i < lane->turn.slot_count; i++) {
+    for (uint32_t i = 0; i < lane->book.slot_count; i++) {
         put->how[i] = ucx_sending(&lane->flights[i]);
         lane->flights[i].state = UCX_IDLE;
     }
     lane->own = put;
-    lane->stride_bytes = ucx_stride_bytes(instance, lane->turn.channel);
-    lane->slots = instance->region + offset_of(instance, host->rank, lane->turn.number);
+    lane->stride_bytes = ucx_stride_bytes(instance, lane->book.channel);
+    lane->slots = instance->region + ucx_put_offset_of(instance, host->rank, lane->book.number);
     return HD_OK;
 }
 
-static hd_status pack_key(struct hd_transport *instance, struct ucx_card *card)
+static hd_status ucx_put_pack_key(struct hd_transport *instance, struct ucx_card *card)
 {
-    const struct turn_fault fault = turn_own_fault(HD_UNSUPPORTED);
+    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
     void *key = NULL;
     size_t bytes = 0;
 
     const ucs_status_t status = ucp_rkey_pack(instance->context, instance->memory, &key, &bytes);
     if (status != UCS_OK || bytes > sizeof card->rkey) {
-        return turn_fail(&instance->turn, &fault,
+        return book_fail(&instance->book, &fault,
                          "no key for this rank's memory: UCX: %s, %zu bytes",
                          ucs_status_string(status), bytes);
     }
@@ -116,21 +117,21 @@ hd_status put_prepare(struct hd_transport *instance, struct ucx_card *card)
     hd_status status = ucx_count_slots(instance, &slot_bytes);
 
     if (status == HD_OK) {
-        status = take_region(instance, head_bytes(instance) + slot_bytes);
+        status = ucx_put_take_region(instance, ucx_put_head_bytes(instance) + slot_bytes);
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
-        status = take_lane(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
+        status = ucx_put_take_lane(instance, &instance->lanes[i]);
     }
     if (status == HD_OK) {
         status = put_message_open(instance);
     }
-    return status == HD_OK ? pack_key(instance, card) : status;
+    return status == HD_OK ? ucx_put_pack_key(instance, card) : status;
 }
 
 /* Messages, unless a lane has puts of its own, or the user asks for UCX's emulation. */
-static int is_messaged(const struct hd_transport *instance, const struct ucx_peer *peer)
+static int ucx_put_is_messaged(const struct hd_transport *instance, const struct ucx_peer *peer)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
     const char *puts =
         host->option_count > PUT_OPTION_PUTS ? host->options[PUT_OPTION_PUTS].text : "auto";
     return !peer->is_mapped && strcmp(puts, "always") != 0 && !ucx_has_puts(peer->ep);
@@ -139,29 +140,29 @@ static int is_messaged(const struct hd_transport *instance, const struct ucx_pee
 hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
                       const struct ucx_card *card)
 {
-    const struct turn_fault fault = {HD_UNSUPPORTED, peer->turn.rank, TURN_NONE, 0};
+    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, TURN_NONE, 0};
     void *here = NULL;
 
     const ucs_status_t status = ucp_ep_rkey_unpack(peer->ep, card->rkey, &peer->rkey);
     if (status != UCS_OK) {
         peer->rkey = NULL;
-        return turn_fail(&instance->turn, &fault, "the key to the memory of rank %u: UCX: %s",
-                         peer->turn.rank, ucs_status_string(status));
+        return book_fail(&instance->book, &fault, "the key to the memory of rank %u: UCX: %s",
+                         peer->book.rank, ucs_status_string(status));
     }
     peer->region = card->region;
     peer->is_mapped =
         ucp_rkey_ptr(peer->rkey, peer->region, &here) == UCS_OK && ucx_is_memory(peer->ep);
-    peer->is_messaged = is_messaged(instance, peer);
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    peer->is_messaged = ucx_put_is_messaged(instance, peer);
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
         struct put_lane *put = lane->own;
         if (lane->peer == peer) {
-            const uint64_t offset = (uint64_t)lane->turn.number * PUT_LINE_BYTES;
+            const uint64_t offset = (uint64_t)lane->book.number * PUT_LINE_BYTES;
             put->remote_word = peer->region + offset;
             put->there =
                 peer->is_mapped ? (_Atomic uint64_t *)(void *)((char *)here + offset) : NULL;
             put->remote_slots =
-                peer->region + offset_of(instance, peer->turn.rank, lane->turn.number);
+                peer->region + ucx_put_offset_of(instance, peer->book.rank, lane->book.number);
         }
     }
     return HD_OK;
@@ -169,8 +170,8 @@ hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
 
 void put_finish(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
-        instance->turn.host->free(instance->turn.host->context, instance->lanes[i].own);
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
+        instance->book.host->free(instance->book.host->context, instance->lanes[i].own);
     }
     if (instance->memory != NULL) {
         ucp_mem_unmap(instance->context, instance->memory);

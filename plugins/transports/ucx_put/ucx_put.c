@@ -30,12 +30,12 @@ static void put_payload(const struct hd_transport *instance, struct ucx_lane *la
                         struct put_lane *put)
 {
     const uint64_t sequence = put->started_count++;
-    const uint32_t slot = ucx_next_slot(&put->started_slot, lane->turn.slot_count);
-    const uint32_t target = ucx_next_slot(&put->remote_slot, lane->turn.channel->depth);
+    const uint32_t slot = ucx_next_slot(&put->started_slot, lane->book.slot_count);
+    const uint32_t target = ucx_next_slot(&put->remote_slot, lane->book.channel->depth);
     const uint64_t place = put->remote_slots + target * lane->stride_bytes - HD_SEAL_BYTES;
     struct ucx_flight *flight = &lane->flights[slot];
 
-    if (instance->turn.is_traced) {
+    if (instance->book.is_traced) {
         ucx_report(instance, lane, sequence, ucx_now_ns(instance), 0);
     }
     if (lane->peer->is_messaged) {
@@ -44,7 +44,7 @@ static void put_payload(const struct hd_transport *instance, struct ucx_lane *la
     }
     flight->state = UCX_FLYING;
     ucx_launch(flight, ucp_put_nbx(lane->peer->ep, ucx_message_in(lane, slot),
-                                   lane->turn.channel->bytes + HD_SEAL_BYTES, place,
+                                   lane->book.channel->bytes + HD_SEAL_BYTES, place,
                                    lane->peer->rkey, &put->how[slot]));
     if (!lane->peer->is_mapped) {
         const ucp_request_param_t flushing = ucx_sending(&put->flushes[slot]);
@@ -56,7 +56,7 @@ static void put_payload(const struct hd_transport *instance, struct ucx_lane *la
    stores in order, but for those past the cache, which UCX may choose for a large copy: a fence of
    stores is enough there, and takes nothing.  UCX's own waits until every store has left this core,
    20 to 60 ns in which the word could go with the payload. */
-static void order_payload(const struct hd_transport *instance)
+static void ucx_put_order_payload(const struct hd_transport *instance)
 {
 #if defined(__x86_64__)
     (void)instance;
@@ -68,7 +68,7 @@ static void order_payload(const struct hd_transport *instance)
 
 /* Publishes `count` in the peer's word, which needs no UCX where it is memory; else the value stays
    in place until the put has landed. */
-static void put_word(struct ucx_lane *lane, struct put_lane *put, uint64_t count)
+static void ucx_put_put_word(struct ucx_lane *lane, struct put_lane *put, uint64_t count)
 {
     if (put->there != NULL) {
         atomic_store_explicit(put->there, count, memory_order_release);
@@ -81,8 +81,8 @@ static void put_word(struct ucx_lane *lane, struct put_lane *put, uint64_t count
 }
 
 /* Has message `ready_count` come to the target?  Of one that is sent: has it left? */
-static hd_status check_payload(struct hd_transport *instance, struct ucx_lane *lane,
-                               const struct put_lane *put)
+static hd_status ucx_put_check_payload(struct hd_transport *instance, struct ucx_lane *lane,
+                                       const struct put_lane *put)
 {
     const struct ucx_flight *flights[] = {&lane->flights[put->ready_slot],
                                           &put->flushes[put->ready_slot]};
@@ -99,8 +99,8 @@ static hd_status check_payload(struct hd_transport *instance, struct ucx_lane *l
     return HD_OK;
 }
 
-static hd_status read_news(struct hd_transport *instance, const struct ucx_lane *lane,
-                           struct put_lane *put)
+static hd_status ucx_put_read_news(struct hd_transport *instance, const struct ucx_lane *lane,
+                                   struct put_lane *put)
 {
     const uint64_t news = atomic_load_explicit(put->news, memory_order_acquire);
 
@@ -108,8 +108,8 @@ static hd_status read_news(struct hd_transport *instance, const struct ucx_lane 
         return HD_IN_PROGRESS;
     }
     const hd_status status =
-        turn_check_news(&instance->turn, &lane->turn, news,
-                        (struct turn_range){put->known_count, turn_most(&lane->turn)});
+        book_check_news(&instance->book, &lane->book, news,
+                        (struct book_range){put->known_count, book_most(&lane->book)});
     if (status == HD_OK) {
         put->known_count = news;
     }
@@ -117,30 +117,30 @@ static hd_status read_news(struct hd_transport *instance, const struct ucx_lane 
 }
 
 /* A word that did not land has lost its peer. */
-static hd_status check_word(struct hd_transport *instance, struct ucx_lane *lane,
-                            const struct put_lane *put)
+static hd_status ucx_put_check_word(struct hd_transport *instance, struct ucx_lane *lane,
+                                    const struct put_lane *put)
 {
     return put->word.state == UCX_FAILED ? ucx_fail_lane(instance, lane, put->word.status) : HD_OK;
 }
 
-static hd_status advance_source(struct hd_transport *instance, struct ucx_lane *lane,
-                                struct put_lane *put)
+static hd_status ucx_put_advance_source(struct hd_transport *instance, struct ucx_lane *lane,
+                                        struct put_lane *put)
 {
-    hd_status moved = read_news(instance, lane, put);
+    hd_status moved = ucx_put_read_news(instance, lane, put);
 
-    while (moved >= 0 && put->started_count < lane->turn.posted_count &&
-           put->started_count < put->known_count + lane->turn.channel->depth) {
+    while (moved >= 0 && put->started_count < lane->book.posted_count &&
+           put->started_count < put->known_count + lane->book.channel->depth) {
         put_payload(instance, lane, put);
         moved = HD_OK;
     }
     while (moved >= 0 && put->ready_count < put->started_count) {
-        const hd_status status = check_payload(instance, lane, put);
+        const hd_status status = ucx_put_check_payload(instance, lane, put);
         if (status != HD_OK) {
             moved = status < 0 ? status : moved;
             break;
         }
         put->ready_count++;
-        ucx_next_slot(&put->ready_slot, lane->turn.slot_count);
+        ucx_next_slot(&put->ready_slot, lane->book.slot_count);
         ucx_set_done(lane, put->ready_count);
         moved = HD_OK;
     }
@@ -150,9 +150,9 @@ static hd_status advance_source(struct hd_transport *instance, struct ucx_lane *
             return HD_OK; /* each has said itself that it is there */
         }
         if (lane->peer->is_mapped) {
-            order_payload(instance);
+            ucx_put_order_payload(instance);
         }
-        put_word(lane, put, put->said_count);
+        ucx_put_put_word(lane, put, put->said_count);
         moved = HD_OK;
     }
     return moved;
@@ -161,68 +161,69 @@ static hd_status advance_source(struct hd_transport *instance, struct ucx_lane *
 /* --- the target -------------------------------------------------------------------------- */
 
 /* What has come is read even from a peer that is lost; nothing more goes there. */
-static hd_status advance_target(struct hd_transport *instance, struct ucx_lane *lane,
-                                struct put_lane *put)
+static hd_status ucx_put_advance_target(struct hd_transport *instance, struct ucx_lane *lane,
+                                        struct put_lane *put)
 {
     const hd_status counted =
         lane->peer->is_messaged ? put_message_count(instance, lane, put) : HD_OK;
-    hd_status moved = counted < 0 ? counted : read_news(instance, lane, put);
+    hd_status moved = counted < 0 ? counted : ucx_put_read_news(instance, lane, put);
 
-    for (uint64_t k = ucx_done(lane); instance->turn.is_traced && k < put->known_count; k++) {
+    for (uint64_t k = ucx_done(lane); instance->book.is_traced && k < put->known_count; k++) {
         ucx_report(instance, lane, k, 0, ucx_now_ns(instance));
     }
     ucx_set_done(lane, put->known_count);
     if (moved >= 0 && !atomic_load(&lane->peer->is_lost) &&
-        lane->turn.released_count > put->said_count && put->word.state != UCX_FLYING) {
-        put->said_count = lane->turn.released_count;
+        lane->book.released_count > put->said_count && put->word.state != UCX_FLYING) {
+        put->said_count = lane->book.released_count;
         if (lane->peer->is_messaged) {
             put_message_credit(lane, put, put->said_count);
         } else {
-            put_word(lane, put, put->said_count);
+            ucx_put_put_word(lane, put, put->said_count);
         }
         moved = HD_OK;
     }
     return moved;
 }
 
-static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_put_advance(struct hd_transport *instance, struct ucx_lane *lane)
 {
     struct put_lane *put = lane->own;
-    const hd_status status = check_word(instance, lane, put);
+    const hd_status status = ucx_put_check_word(instance, lane, put);
 
     if (status < 0) {
         return status;
     }
-    if (!lane->turn.is_source) {
-        return advance_target(instance, lane, put);
+    if (!lane->book.is_source) {
+        return ucx_put_advance_target(instance, lane, put);
     }
-    return atomic_load(&lane->peer->is_lost) ? HD_IN_PROGRESS : advance_source(instance, lane, put);
+    return atomic_load(&lane->peer->is_lost) ? HD_IN_PROGRESS
+                                             : ucx_put_advance_source(instance, lane, put);
 }
 
-static hd_status advance_now(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_put_advance_now(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const hd_status status = advance(instance, lane);
+    const hd_status status = ucx_put_advance(instance, lane);
     return status < 0 ? status : HD_OK;
 }
 
 /* Readable is what the word says; there is nothing to post. */
-static hd_status receive(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_put_receive(struct hd_transport *instance, struct ucx_lane *lane)
 {
     (void)instance;
     (void)lane;
     return HD_OK;
 }
 
-static int is_settled(const struct ucx_lane *lane)
+static int ucx_put_is_settled(const struct ucx_lane *lane)
 {
     const struct put_lane *put = lane->own;
     const uint64_t wanted =
-        lane->turn.is_source ? lane->turn.posted_count : lane->turn.released_count;
+        lane->book.is_source ? lane->book.posted_count : lane->book.released_count;
     return put->said_count == wanted && put->word.state != UCX_FLYING &&
-           (!lane->turn.is_source || !put->is_warming || put->known_count == wanted);
+           (!lane->book.is_source || !put->is_warming || put->known_count == wanted);
 }
 
-static void reset(struct ucx_lane *lane)
+static void ucx_put_reset(struct ucx_lane *lane)
 {
     struct put_lane *put = lane->own;
 
@@ -236,27 +237,27 @@ static void reset(struct ucx_lane *lane)
     put->word = (struct ucx_flight){0};
 }
 
-static const struct ucx_mode mode = {.name = "ucx_put",
-                                     .features = UCP_FEATURE_RMA | UCP_FEATURE_AM,
-                                     .writes_remotely = 1,
-                                     .prepare = put_prepare,
-                                     .connect = put_connect,
-                                     .finish = put_finish,
-                                     .send = advance_now,
-                                     .receive = receive,
-                                     .release = advance_now,
-                                     .advance = advance,
-                                     .is_settled = is_settled,
-                                     .reset = reset};
+static const struct ucx_mode ucx_put_mode = {.name = "ucx_put",
+                                             .features = UCP_FEATURE_RMA | UCP_FEATURE_AM,
+                                             .writes_remotely = 1,
+                                             .prepare = put_prepare,
+                                             .connect = put_connect,
+                                             .finish = put_finish,
+                                             .send = ucx_put_advance_now,
+                                             .receive = ucx_put_receive,
+                                             .release = ucx_put_advance_now,
+                                             .advance = ucx_put_advance,
+                                             .is_settled = ucx_put_is_settled,
+                                             .reset = ucx_put_reset};
 
-static hd_status open_put(const struct hd_transport_setup *setup, struct hd_transport **out)
+static hd_status ucx_put_open_put(const struct hd_transport_setup *setup, struct hd_transport **out)
 {
-    return ucx_open(setup, &mode, out);
+    return ucx_open(setup, &ucx_put_mode, out);
 }
 
-static const struct hd_transport_ops ops = UCX_OPS(open_put);
+static const struct hd_transport_ops ucx_put_ops = UCX_OPS(ucx_put_open_put);
 
-static const struct hd_option options[] = {
+static const struct hd_option ucx_put_options[] = {
     UCX_OPTION_ROWS,
     {"puts", "auto", "auto | always",
      "Where UCX only emulates puts, auto sends messages; always: its emulation, for comparison, "
@@ -266,8 +267,8 @@ static const struct hd_option options[] = {
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof ucx_put_options / sizeof ucx_put_options[0],
+    .options = ucx_put_options,
     .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_NO_RESIDENT |
                     HD_TRANSPORT_PEER_DEATH | HD_TRANSPORT_MANY_HOSTS | HD_TRANSPORT_PROGRESS |
                     HD_TRANSPORT_TARGET_PROGRESS,
@@ -277,5 +278,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .version = "0.1.0",
     .licence = "Apache-2.0",
     .source = "UCX 1.13 or newer, ucp_put_nbx; over tcp ucp_am_send_nbx",
-    .ops = &ops,
+    .ops = &ucx_put_ops,
 };

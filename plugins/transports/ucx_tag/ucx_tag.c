@@ -21,9 +21,9 @@
 /* A block above the first size takes whole pages of the second. */
 enum { HUGE_FROM_BYTES = 1 << 17, HUGE_BYTES = 1 << 21 };
 
-static uint64_t head_bytes(const struct hd_transport *instance)
+static uint64_t ucx_tag_head_bytes(const struct hd_transport *instance)
 {
-    return instance->turn.alignment_bytes; /* of the first slot; the seal stands at its end */
+    return instance->book.alignment_bytes; /* of the first slot; the seal stands at its end */
 }
 
 /* What stands between a message's arrival and the answer to it is reckoned beforehand. */
@@ -34,28 +34,29 @@ struct tag_lane {
     ucp_request_param_t how[]; /* [slot_count] */
 };
 
-static void *take(struct hd_transport *instance, uint64_t bytes)
+static void *ucx_tag_take(struct hd_transport *instance, uint64_t bytes)
 {
-    const struct hd_host *host = instance->turn.host;
-    return host->alloc(host->context, bytes, instance->turn.alignment_bytes, "ucx_tag");
+    const struct hd_host *host = instance->book.host;
+    return host->alloc(host->context, bytes, instance->book.alignment_bytes, "ucx_tag");
 }
 
-static hd_status take_books(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_take_books(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    const struct turn_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->turn.number, 0};
-    struct tag_lane *tag = take(instance, sizeof *tag + lane->turn.slot_count * sizeof tag->how[0]);
+    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
+    struct tag_lane *tag =
+        ucx_tag_take(instance, sizeof *tag + lane->book.slot_count * sizeof tag->how[0]);
 
     lane->own = tag;
     if (tag == NULL) {
-        return turn_fail(&instance->turn, &fault, "channel %u: no memory for its books",
-                         lane->turn.number);
+        return book_fail(&instance->book, &fault, "channel %u: no memory for its books",
+                         lane->book.number);
     }
-    tag->bytes = lane->turn.channel->bytes + HD_SEAL_BYTES;
+    tag->bytes = lane->book.channel->bytes + HD_SEAL_BYTES;
     tag->posted_slot = tag->done_slot = 0;
-    for (uint32_t i = 0; i < lane->turn.slot_count; i++) {
+    for (uint32_t i = 0; i < lane->book.slot_count; i++) {
         struct ucx_flight *flight = &lane->flights[i];
         tag->how[i] =
-            lane->turn.is_source ? ucx_sending(flight) : ucx_receiving(flight, tag->bytes);
+            lane->book.is_source ? ucx_sending(flight) : ucx_receiving(flight, tag->bytes);
         flight->state = UCX_IDLE;
     }
     return HD_OK;
@@ -63,12 +64,12 @@ static hd_status take_books(struct hd_transport *instance, struct ucx_lane *lane
 
 /* All slots lie in one block, which the host puts on huge pages if it is large enough: UCX has a
    peer's large message copied by the kernel, which looks up every page of it, each time. */
-static hd_status take_region(struct hd_transport *instance)
+static hd_status ucx_tag_take_region(struct hd_transport *instance)
 {
     uint64_t bytes = 0;
     hd_status status = ucx_count_slots(instance, &bytes);
 
-    bytes += head_bytes(instance);
+    bytes += ucx_tag_head_bytes(instance);
     if (bytes >= HUGE_FROM_BYTES) {
         bytes = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
     }
@@ -76,30 +77,30 @@ static hd_status take_region(struct hd_transport *instance)
         status = ucx_check_room(instance, bytes);
     }
     if (status == HD_OK) {
-        instance->region = take(instance, bytes);
+        instance->region = ucx_tag_take(instance, bytes);
         status = instance->region != NULL ? HD_OK : ucx_refuse_slots(instance, bytes, "no memory");
     }
     return status;
 }
 
-static hd_status prepare(struct hd_transport *instance, struct ucx_card *card)
+static hd_status ucx_tag_prepare(struct hd_transport *instance, struct ucx_card *card)
 {
-    hd_status status = take_region(instance);
-    uint64_t offset = head_bytes(instance);
+    hd_status status = ucx_tag_take_region(instance);
+    uint64_t offset = ucx_tag_head_bytes(instance);
 
     (void)card;
-    for (uint32_t i = 0; status == HD_OK && i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
         struct ucx_lane *lane = &instance->lanes[i];
-        lane->stride_bytes = ucx_stride_bytes(instance, lane->turn.channel);
+        lane->stride_bytes = ucx_stride_bytes(instance, lane->book.channel);
         lane->slots = instance->region + offset;
-        offset += lane->turn.slot_count * lane->stride_bytes;
-        status = take_books(instance, lane);
+        offset += lane->book.slot_count * lane->stride_bytes;
+        status = ucx_tag_take_books(instance, lane);
     }
     return status;
 }
 
-static hd_status connect_peer(struct hd_transport *instance, struct ucx_peer *peer,
-                              const struct ucx_card *card)
+static hd_status ucx_tag_connect_peer(struct hd_transport *instance, struct ucx_peer *peer,
+                                      const struct ucx_card *card)
 {
     (void)instance;
     (void)peer;
@@ -107,51 +108,51 @@ static hd_status connect_peer(struct hd_transport *instance, struct ucx_peer *pe
     return HD_OK;
 }
 
-static void finish(struct hd_transport *instance)
+static void ucx_tag_finish(struct hd_transport *instance)
 {
-    const struct hd_host *host = instance->turn.host;
+    const struct hd_host *host = instance->book.host;
 
-    for (uint32_t i = 0; i < instance->turn.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
         host->free(host->context, instance->lanes[i].own);
     }
     host->free(host->context, instance->region);
 }
 
-static void start(struct ucx_lane *lane)
+static void ucx_tag_start(struct ucx_lane *lane)
 {
     struct tag_lane *tag = lane->own;
-    const uint64_t sequence = lane->turn.posted_count - 1;
-    const uint32_t slot = ucx_next_slot(&tag->posted_slot, lane->turn.slot_count);
+    const uint64_t sequence = lane->book.posted_count - 1;
+    const uint32_t slot = ucx_next_slot(&tag->posted_slot, lane->book.slot_count);
     struct ucx_flight *flight = &lane->flights[slot];
 
     flight->state = UCX_FLYING;
     ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, ucx_message_in(lane, slot), tag->bytes,
-                                        ucx_tag(lane->turn.number, sequence), &tag->how[slot]));
+                                        ucx_tag(lane->book.number, sequence), &tag->how[slot]));
 }
 
-static hd_status start_traced(const struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_start_traced(const struct hd_transport *instance, struct ucx_lane *lane)
 {
     const uint64_t begin_ns = ucx_now_ns(instance);
 
-    start(lane);
-    ucx_report(instance, lane, lane->turn.posted_count - 1, begin_ns, 0); /* it is under way */
+    ucx_tag_start(lane);
+    ucx_report(instance, lane, lane->book.posted_count - 1, begin_ns, 0); /* it is under way */
     return HD_OK;
 }
 
-static hd_status send_one(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_send_one(struct hd_transport *instance, struct ucx_lane *lane)
 {
-    if (instance->turn.is_traced) {
-        return start_traced(instance, lane);
+    if (instance->book.is_traced) {
+        return ucx_tag_start_traced(instance, lane);
     }
-    start(lane);
+    ucx_tag_start(lane);
     return HD_OK;
 }
 
-static hd_status receive_one(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_receive_one(struct hd_transport *instance, struct ucx_lane *lane)
 {
     struct tag_lane *tag = lane->own;
-    const uint64_t sequence = lane->turn.posted_count - 1;
-    const uint32_t slot = ucx_next_slot(&tag->posted_slot, lane->turn.slot_count);
+    const uint64_t sequence = lane->book.posted_count - 1;
+    const uint32_t slot = ucx_next_slot(&tag->posted_slot, lane->book.slot_count);
     struct ucx_flight *flight = &lane->flights[slot];
 
     flight->posted_ns = ucx_now_ns(instance);
@@ -159,93 +160,93 @@ static hd_status receive_one(struct hd_transport *instance, struct ucx_lane *lan
     flight->state = UCX_FLYING;
     ucx_launch(flight,
                ucp_tag_recv_nbx(instance->worker, ucx_message_in(lane, slot), tag->bytes,
-                                ucx_tag(lane->turn.number, sequence), UINT64_MAX, &tag->how[slot]));
+                                ucx_tag(lane->book.number, sequence), UINT64_MAX, &tag->how[slot]));
     return HD_OK;
 }
 
-static hd_status release_one(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_release_one(struct hd_transport *instance, struct ucx_lane *lane)
 {
     (void)instance;
     (void)lane;
     return HD_OK;
 }
 
-static hd_status refuse(struct hd_transport *instance, struct ucx_lane *lane,
-                        const struct ucx_flight *flight)
+static hd_status ucx_tag_refuse(struct hd_transport *instance, struct ucx_lane *lane,
+                                const struct ucx_flight *flight)
 {
-    const struct turn_fault fault = turn_peer_fault(&lane->turn, HD_PROTOCOL, ucx_done(lane));
+    const struct book_fault fault = book_peer_fault(&lane->book, HD_PROTOCOL, ucx_done(lane));
     const struct tag_lane *tag = lane->own;
 
     if (flight->status != UCS_OK) {
         return ucx_fail_lane(instance, lane, flight->status);
     }
-    return turn_fail(&instance->turn, &fault,
+    return book_fail(&instance->book, &fault,
                      "channel %u: message %" PRIu64 " of rank %u has %" PRIu64
                      " bytes instead of %" PRIu64,
-                     lane->turn.number, ucx_done(lane), fault.rank, flight->bytes, tag->bytes);
+                     lane->book.number, ucx_done(lane), fault.rank, flight->bytes, tag->bytes);
 }
 
-static hd_status tell_landed(const struct hd_transport *instance, const struct ucx_lane *lane,
-                             uint64_t begin_ns)
+static hd_status ucx_tag_tell_landed(const struct hd_transport *instance,
+                                     const struct ucx_lane *lane, uint64_t begin_ns)
 {
     ucx_report(instance, lane, ucx_done(lane) - 1, begin_ns, ucx_now_ns(instance));
     return HD_OK;
 }
 
 /* Counts one that has landed, in sequence: a message that overtakes waits for the one before it. */
-static hd_status advance(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_advance(struct hd_transport *instance, struct ucx_lane *lane)
 {
     struct tag_lane *tag = lane->own;
     const struct ucx_flight *flight = &lane->flights[tag->done_slot];
 
-    if (ucx_done(lane) == lane->turn.posted_count || !ucx_has_ended(flight)) {
+    if (ucx_done(lane) == lane->book.posted_count || !ucx_has_ended(flight)) {
         return HD_IN_PROGRESS;
     }
     if (flight->state == UCX_FAILED) {
-        return refuse(instance, lane, flight);
+        return ucx_tag_refuse(instance, lane, flight);
     }
     ucx_set_done(lane, ucx_done(lane) + 1);
-    ucx_next_slot(&tag->done_slot, lane->turn.slot_count);
-    return instance->turn.is_traced && !lane->turn.is_source
-               ? tell_landed(instance, lane, flight->posted_ns)
+    ucx_next_slot(&tag->done_slot, lane->book.slot_count);
+    return instance->book.is_traced && !lane->book.is_source
+               ? ucx_tag_tell_landed(instance, lane, flight->posted_ns)
                : HD_OK;
 }
 
-static int is_settled(const struct ucx_lane *lane)
+static int ucx_tag_is_settled(const struct ucx_lane *lane)
 {
-    return !lane->turn.is_source || ucx_done(lane) == lane->turn.posted_count;
+    return !lane->book.is_source || ucx_done(lane) == lane->book.posted_count;
 }
 
-static void reset(struct ucx_lane *lane)
+static void ucx_tag_reset(struct ucx_lane *lane)
 {
     struct tag_lane *tag = lane->own;
     tag->posted_slot = tag->done_slot = 0;
 }
 
-static const struct ucx_mode mode = {.name = "ucx_tag",
-                                     .prepare = prepare,
-                                     .connect = connect_peer,
-                                     .finish = finish,
-                                     .send = send_one,
-                                     .receive = receive_one,
-                                     .release = release_one,
-                                     .advance = advance,
-                                     .is_settled = is_settled,
-                                     .reset = reset};
+static const struct ucx_mode ucx_tag_mode = {.name = "ucx_tag",
+                                             .prepare = ucx_tag_prepare,
+                                             .connect = ucx_tag_connect_peer,
+                                             .finish = ucx_tag_finish,
+                                             .send = ucx_tag_send_one,
+                                             .receive = ucx_tag_receive_one,
+                                             .release = ucx_tag_release_one,
+                                             .advance = ucx_tag_advance,
+                                             .is_settled = ucx_tag_is_settled,
+                                             .reset = ucx_tag_reset};
 
-static hd_status open_tag(const struct hd_transport_setup *setup, struct hd_transport **out)
+static hd_status ucx_tag_open_tag(const struct hd_transport_setup *setup, struct hd_transport **out)
 {
-    return ucx_open(setup, &mode, out);
+    return ucx_open(setup, &ucx_tag_mode, out);
 }
 
-static const struct hd_transport_ops ops = UCX_OPS(open_tag);
+static const struct hd_transport_ops ucx_tag_ops = UCX_OPS(ucx_tag_open_tag);
 
-static const struct hd_option options[] = {UCX_OPTION_ROWS};
+static const struct hd_option ucx_tag_options[] = {UCX_OPTION_ROWS};
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
     HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
-    .option_count = sizeof options / sizeof options[0],
-    .options = options,
+    .option_count = sizeof ucx_tag_options / sizeof ucx_tag_options[0],
+    .options = ucx_tag_options,
     .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_NO_RESIDENT |
                     HD_TRANSPORT_PEER_DEATH | HD_TRANSPORT_MANY_HOSTS | HD_TRANSPORT_PROGRESS |
                     HD_TRANSPORT_TARGET_PROGRESS,
@@ -255,5 +256,5 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .version = "0.1.0",
     .licence = "Apache-2.0",
     .source = "UCX 1.13 or newer, ucp_tag_send_nbx and ucp_tag_recv_nbx",
-    .ops = &ops,
+    .ops = &ucx_tag_ops,
 };

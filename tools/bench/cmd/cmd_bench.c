@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int is_usual_wanted(const struct hd_config *asked, const char *word)
+static int cmd_bench_is_usual_wanted(const struct hd_config *asked, const char *word)
 {
     char key[128];
     const size_t length = strcspn(word, "=");
@@ -46,7 +46,7 @@ hd_status hd_cli_bench_config(struct hd_cli *cli, const struct hd_cli_bench_word
         return status;
     }
     for (uint32_t i = 0; words->usual[i] != NULL; i++) {
-        if (is_usual_wanted(config, words->usual[i])) {
+        if (cmd_bench_is_usual_wanted(config, words->usual[i])) {
             overrides[count++] = words->usual[i];
         }
     }
@@ -133,7 +133,7 @@ hd_status hd_cli_bench_no_figure(struct hd_cli *cli)
     return HD_INVALID;
 }
 
-static void show_machine(struct hd_cli *cli, const char *word)
+static void cmd_bench_show_machine(struct hd_cli *cli, const char *word)
 {
     struct hd_bench_machine machine;
 
@@ -174,14 +174,14 @@ static int cmd_bench(struct hd_cli *cli)
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (strcmp(cli->words[0], rows[i].word) == 0) {
             cli->problem.remedy[0] = '\0';
-            show_machine(cli, rows[i].word);
+            cmd_bench_show_machine(cli, rows[i].word);
             return rows[i].run(cli);
         }
     }
     return hd_cli_refuse(cli, "bench does not measure %.100s", cli->words[0]);
 }
 
-static const struct hd_cli_option options[] = {
+static const struct hd_cli_option cmd_bench_options[] = {
     {"--part", "model|products|engine|schedule|quantiser|overlap|recording",
      "of bench step: only this part; may be repeated", NULL},
     {"--svg", "OUT", "of bench skew: what it found, as a figure", NULL},
@@ -192,6 +192,6 @@ const struct hd_command hd_command_bench = {
     "bench",
     "plan|step|p2p|skew",
     "measures, each number beside its yardstick of the same run",
-    options,
+    cmd_bench_options,
     cmd_bench,
 };

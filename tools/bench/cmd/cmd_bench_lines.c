@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static hd_status refuse(struct hd_cli *cli, const struct hd_config *config, const char *section,
-                        const char *key)
+static hd_status bench_lines_refuse(struct hd_cli *cli, const struct hd_config *config,
+                                    const char *section, const char *key)
 {
     hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
     hd_problem_key(&cli->problem, "%s.%s", section, key);
@@ -16,25 +16,25 @@ static hd_status refuse(struct hd_cli *cli, const struct hd_config *config, cons
 
 hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config, const char *key)
 {
-    return refuse(cli, config, "bench", key);
+    return bench_lines_refuse(cli, config, "bench", key);
 }
 
-static const struct hd_plugin *carrier_of(const struct hd_cli_bench_line *line)
+static const struct hd_plugin *bench_lines_carrier_of(const struct hd_cli_bench_line *line)
 {
     return line->inner != NULL ? &line->inner->plugin : &line->transport->plugin;
 }
 
 /* What moves both is measured on the host. */
-static int is_of_device(const struct hd_cli_bench_line *line)
+static int bench_lines_is_of_device(const struct hd_cli_bench_line *line)
 {
-    return (carrier_of(line)->capabilities & HD_TRANSPORT_HOST) == 0;
+    return (bench_lines_carrier_of(line)->capabilities & HD_TRANSPORT_HOST) == 0;
 }
 
 /* It moves something, and a hook has something to wrap. */
-static hd_status check(struct hd_cli *cli, const struct hd_cli_bench_line *line)
+static hd_status bench_lines_check(struct hd_cli *cli, const struct hd_cli_bench_line *line)
 {
     const struct hd_plugin *plugin = &line->transport->plugin;
-    const struct hd_plugin *carrier = carrier_of(line);
+    const struct hd_plugin *carrier = bench_lines_carrier_of(line);
     const int is_hook = (plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
 
     if (is_hook != (line->inner != NULL)) {
@@ -56,8 +56,8 @@ static hd_status check(struct hd_cli *cli, const struct hd_cli_bench_line *line)
 }
 
 /* As `heddle run` refuses it. */
-static hd_status check_thread(struct hd_cli *cli, const struct hd_config *config,
-                              const struct hd_cli_bench_line *line)
+static hd_status bench_lines_check_thread(struct hd_cli *cli, const struct hd_config *config,
+                                          const struct hd_cli_bench_line *line)
 {
     const struct hd_plugin *plugin = &line->transport->plugin;
     const struct hd_transport_ops *ops = plugin->ops;
@@ -71,8 +71,9 @@ static hd_status check_thread(struct hd_cli *cli, const struct hd_config *config
                           plugin->name);
 }
 
-static hd_status add(struct hd_cli *cli, struct hd_config *config,
-                     const struct hd_cli_wanted *wanted, struct hd_cli_bench_lines *lines)
+static hd_status bench_lines_add(struct hd_cli *cli, struct hd_config *config,
+                                 const struct hd_cli_wanted *wanted,
+                                 struct hd_cli_bench_lines *lines)
 {
     struct hd_cli_bench_line *line = &lines->lines[lines->count++];
 
@@ -80,14 +81,14 @@ static hd_status add(struct hd_cli *cli, struct hd_config *config,
     return hd_cli_take_plugin(cli, config, wanted, &line->transport, &line->options);
 }
 
-static hd_status add_asked(struct hd_cli *cli, struct hd_config *config,
-                           struct hd_cli_bench_lines *lines)
+static hd_status bench_lines_add_asked(struct hd_cli *cli, struct hd_config *config,
+                                       struct hd_cli_bench_lines *lines)
 {
     const struct hd_cli_wanted inner = {HD_KIND_TRANSPORT, "transport", "inner",
                                         config->transport.inner};
     const struct hd_cli_wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
                                             config->transport.name};
-    hd_status status = add(cli, config, &transport, lines);
+    hd_status status = bench_lines_add(cli, config, &transport, lines);
     struct hd_cli_bench_line *line = &lines->lines[0];
 
     if (status == HD_OK && strcmp(config->transport.inner, "none") != 0) {
@@ -96,20 +97,20 @@ static hd_status add_asked(struct hd_cli *cli, struct hd_config *config,
     if (status != HD_OK) {
         return status;
     }
-    if (check(cli, line) != HD_OK) {
-        return refuse(cli, config, "transport", "name");
+    if (bench_lines_check(cli, line) != HD_OK) {
+        return bench_lines_refuse(cli, config, "transport", "name");
     }
-    return check_thread(cli, config, line);
+    return bench_lines_check_thread(cli, config, line);
 }
 
-static hd_status add_usual(struct hd_cli *cli, struct hd_config *config,
-                           struct hd_cli_bench_lines *lines)
+static hd_status bench_lines_add_usual(struct hd_cli *cli, struct hd_config *config,
+                                       struct hd_cli_bench_lines *lines)
 {
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && lines->usual[i] != NULL; i++) {
         if (hd_registry_knows(cli->registry, "transport", lines->usual[i])) {
-            status = add(
+            status = bench_lines_add(
                 cli, config,
                 &(struct hd_cli_wanted){HD_KIND_TRANSPORT, "transport", "name", lines->usual[i]},
                 lines);
@@ -118,31 +119,31 @@ static hd_status add_usual(struct hd_cli *cli, struct hd_config *config,
     return status;
 }
 
-static hd_status add_against(struct hd_cli *cli, struct hd_config *config,
-                             struct hd_cli_bench_lines *lines)
+static hd_status bench_lines_add_against(struct hd_cli *cli, struct hd_config *config,
+                                         struct hd_cli_bench_lines *lines)
 {
     const struct hd_cli_wanted wanted = {HD_KIND_TRANSPORT, "bench", "against",
                                          config->bench.against};
-    hd_status status = add(cli, config, &wanted, lines);
+    hd_status status = bench_lines_add(cli, config, &wanted, lines);
 
     if (status != HD_OK) {
         return status;
     }
-    status = check(cli, &lines->lines[lines->count - 1]);
-    if (status == HD_OK &&
-        is_of_device(&lines->lines[0]) != is_of_device(&lines->lines[lines->count - 1])) {
+    status = bench_lines_check(cli, &lines->lines[lines->count - 1]);
+    if (status == HD_OK && bench_lines_is_of_device(&lines->lines[0]) !=
+                               bench_lines_is_of_device(&lines->lines[lines->count - 1])) {
         hd_problem_remedy(&cli->problem, "measure them one after the other");
         status = hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
                                 "of %s and %s one moves host memory and the other a device's",
                                 lines->lines[0].transport->plugin.name,
                                 lines->lines[lines->count - 1].transport->plugin.name);
     }
-    return status == HD_OK ? HD_OK : refuse(cli, config, "bench", "against");
+    return status == HD_OK ? HD_OK : bench_lines_refuse(cli, config, "bench", "against");
 }
 
 /* The kernel has a device, as far as can be said without opening it. */
-static hd_status check_lender(struct hd_cli *cli, const struct hd_config *config,
-                              const struct hd_cli_bench_lines *lines)
+static hd_status bench_lines_check_lender(struct hd_cli *cli, const struct hd_config *config,
+                                          const struct hd_cli_bench_lines *lines)
 {
     const struct hd_plugin *kernel = &lines->lender.kernel->plugin;
     const char *transport = lines->lines[0].transport->plugin.name;
@@ -156,7 +157,7 @@ static hd_status check_lender(struct hd_cli *cli, const struct hd_config *config
             hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
                            "kernel %s computes in host memory, and transport %s cannot move that",
                            kernel->name, transport);
-            return refuse(cli, config, section, "memory");
+            return bench_lines_refuse(cli, config, section, "memory");
         }
     }
     if ((kernel->capabilities & HD_KERNEL_STREAM) != 0) {
@@ -166,21 +167,21 @@ static hd_status check_lender(struct hd_cli *cli, const struct hd_config *config
     hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
                    "kernel %s computes in host memory, and transport %s cannot move that",
                    kernel->name, transport);
-    return refuse(cli, config, "kernels", "name");
+    return bench_lines_refuse(cli, config, "kernels", "name");
 }
 
-static hd_status find_lender(struct hd_cli *cli, struct hd_config *config,
-                             struct hd_cli_bench_lines *lines)
+static hd_status bench_lines_find_lender(struct hd_cli *cli, struct hd_config *config,
+                                         struct hd_cli_bench_lines *lines)
 {
     const int is_asked = hd_cli_bench_is_asked(config, "kernels.name");
 
-    if (lines->count == 0 || !is_of_device(&lines->lines[0])) {
+    if (lines->count == 0 || !bench_lines_is_of_device(&lines->lines[0])) {
         return HD_OK;
     }
     const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, "kernels", "name",
                                          is_asked ? config->kernels.name : "synthetic"};
     const hd_status status = hd_cli_lender_find(cli, config, &wanted, &lines->lender);
-    return status == HD_OK ? check_lender(cli, config, lines) : status;
+    return status == HD_OK ? bench_lines_check_lender(cli, config, lines) : status;
 }
 
 hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
@@ -190,12 +191,13 @@ hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
     hd_status status = HD_OK;
 
     lines->count = 0;
-    status = is_asked ? add_asked(cli, config, lines) : add_usual(cli, config, lines);
+    status = is_asked ? bench_lines_add_asked(cli, config, lines)
+                      : bench_lines_add_usual(cli, config, lines);
     if (status == HD_OK && strcmp(config->bench.against, "none") != 0) {
-        status = add_against(cli, config, lines);
+        status = bench_lines_add_against(cli, config, lines);
     }
     if (status == HD_OK) {
-        status = find_lender(cli, config, lines);
+        status = bench_lines_find_lender(cli, config, lines);
     }
     if (status == HD_OK) {
         status = hd_cli_check_sections(cli, config);
@@ -254,7 +256,8 @@ void hd_cli_bench_tail(struct cJSON *parent, const char *key, const struct hd_be
 
 /* --- two ranks of a launcher ------------------------------------------------------------------ */
 
-static void hash_world(const struct hd_cli_bench_world *world, char text[HD_HASH_TEXT_BYTES])
+static void bench_lines_hash_world(const struct hd_cli_bench_world *world,
+                                   char text[HD_HASH_TEXT_BYTES])
 {
     char name[HD_CLI_LINE_NAME_BYTES];
     uint8_t digest[HD_HASH_BYTES];
@@ -285,7 +288,7 @@ hd_status hd_cli_bench_join(struct hd_cli *cli, const struct hd_cli_bench_world 
                                         .hash = hash,
                                         .patience_s = world->patience_s};
 
-    hash_world(world, hash);
+    bench_lines_hash_world(world, hash);
     return hd_cli_join(cli, &wanted, link, world->address);
 }
 

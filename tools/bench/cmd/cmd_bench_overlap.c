@@ -20,8 +20,9 @@ struct overlap_words {
         line[WORD_BYTES], bytes[WORD_BYTES];
 };
 
-static void show_overlap_json(const struct hd_cli_bench_part *part, const char *schedule,
-                              const struct hd_bench_schedule *row)
+static void bench_overlap_show_overlap_json(const struct hd_cli_bench_part *part,
+                                            const char *schedule,
+                                            const struct hd_bench_schedule *row)
 {
     const struct hd_run_overlap *overlap = &row->session.overlap;
     struct cJSON *object = hd_json_object(part->list, NULL);
@@ -39,15 +40,15 @@ static void show_overlap_json(const struct hd_cli_bench_part *part, const char *
     hd_json_u64(object, "unknown", overlap->unknown_count);
 }
 
-static void show_overlap(const struct hd_cli_bench_part *part, const char *schedule,
-                         const struct hd_bench_schedule *row)
+static void bench_overlap_show_overlap(const struct hd_cli_bench_part *part, const char *schedule,
+                                       const struct hd_bench_schedule *row)
 {
     const struct hd_run_overlap *overlap = &row->session.overlap;
     struct hd_table *table = part->table;
     double moved = 0, planned = 0;
 
     if (part->list != NULL) {
-        show_overlap_json(part, schedule, row);
+        bench_overlap_show_overlap_json(part, schedule, row);
         return;
     }
     for (unsigned i = 0; i < HD_HANDOFF_CLASS_COUNT; i++) {
@@ -70,7 +71,7 @@ static void show_overlap(const struct hd_cli_bench_part *part, const char *sched
 }
 
 /* What does a transfer last?  One line, so one number. */
-static hd_status transfer_us(struct hd_cli_bench_part *part, double *us)
+static hd_status bench_overlap_transfer_us(struct hd_cli_bench_part *part, double *us)
 {
     const struct hd_config *asked = &part->asked;
     const double ticks = hd_cli_bench_is_asked(asked, "cost.transfer")
@@ -89,7 +90,7 @@ static hd_status transfer_us(struct hd_cli_bench_part *part, double *us)
     return HD_INVALID;
 }
 
-static hd_status measure_overlap(struct hd_cli_bench_part *part, const char *schedule)
+static hd_status bench_overlap_measure_overlap(struct hd_cli_bench_part *part, const char *schedule)
 {
     struct overlap_words text;
     const struct hd_cli_bench_words words = {
@@ -103,7 +104,7 @@ static hd_status measure_overlap(struct hd_cli_bench_part *part, const char *sch
     struct hd_bench_schedule row;
     double us = 0;
 
-    hd_status status = transfer_us(part, &us);
+    hd_status status = bench_overlap_transfer_us(part, &us);
     if (status != HD_OK) {
         return status;
     }
@@ -122,7 +123,7 @@ static hd_status measure_overlap(struct hd_cli_bench_part *part, const char *sch
     }
     status = hd_bench_schedule(&bench.job, part->warmup, &row, &part->cli->problem);
     if (status == HD_OK) {
-        show_overlap(part, schedule, &row);
+        bench_overlap_show_overlap(part, schedule, &row);
     }
     hd_cli_bench_close(&bench);
     return status;
@@ -135,18 +136,19 @@ hd_status hd_cli_bench_overlap(struct hd_cli_bench_part *part)
     hd_status status = HD_OK;
 
     if (hd_cli_bench_is_asked(&part->asked, "pipeline.schedule")) {
-        return measure_overlap(part, part->asked.pipeline.schedule);
+        return bench_overlap_measure_overlap(part, part->asked.pipeline.schedule);
     }
     for (unsigned i = 0; status == HD_OK && i < sizeof schedules / sizeof schedules[0]; i++) {
-        status = measure_overlap(part, schedules[i]);
+        status = bench_overlap_measure_overlap(part, schedules[i]);
     }
     return status;
 }
 
 /* --- recording ------------------------------------------------------------------------------- */
 
-static void show_recording(const struct hd_cli_bench_part *part, const struct hd_job *job,
-                           const struct hd_bench_recording *row)
+static void bench_overlap_show_recording(const struct hd_cli_bench_part *part,
+                                         const struct hd_job *job,
+                                         const struct hd_bench_recording *row)
 {
     struct hd_table *table = part->table;
 
@@ -171,8 +173,9 @@ static void show_recording(const struct hd_cli_bench_part *part, const struct hd
     hd_table_cell(table, "%.4f", row->ratio);
 }
 
-static hd_status measure_recording(struct hd_cli_bench_part *part, const char *const usual[],
-                                   const char *const forced[])
+static hd_status bench_overlap_measure_recording(struct hd_cli_bench_part *part,
+                                                 const char *const usual[],
+                                                 const char *const forced[])
 {
     const uint32_t pairs = PAIRS_OF_ITERATION * part->iterations;
     char steps[WORD_BYTES];
@@ -195,7 +198,7 @@ static hd_status measure_recording(struct hd_cli_bench_part *part, const char *c
     }
     status = hd_bench_session_pairs(&bench.job, warmup, &row, &part->cli->problem);
     if (status == HD_OK) {
-        show_recording(part, &bench.job, &row);
+        bench_overlap_show_recording(part, &bench.job, &row);
     }
     hd_cli_bench_close(&bench);
     return status;
@@ -218,7 +221,7 @@ hd_status hd_cli_bench_recording(struct hd_cli_bench_part *part)
                                          "cost.input_gradient=0",
                                          "cost.weight_gradient=0",
                                          NULL};
-    const hd_status status = measure_recording(part, model, none);
+    const hd_status status = bench_overlap_measure_recording(part, model, none);
 
-    return status == HD_OK ? measure_recording(part, engine_usual, engine) : status;
+    return status == HD_OK ? bench_overlap_measure_recording(part, engine_usual, engine) : status;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const usual_transports[] = {"shm", "ucx_tag", "ucx_put", NULL};
+static const char *const bench_p2p_usual_transports[] = {"shm", "ucx_tag", "ucx_put", NULL};
 
 /* What this command holds while it measures. */
 struct bench {
@@ -23,7 +23,7 @@ struct bench {
 
 /* --- what is asked --------------------------------------------------------------------------- */
 
-static hd_status read_sizes(struct bench *bench)
+static hd_status bench_p2p_read_sizes(struct bench *bench)
 {
     struct hd_p2p_request *request = &bench->request;
     char reason[HD_BENCH_REASON_BYTES];
@@ -46,7 +46,7 @@ static hd_status read_sizes(struct bench *bench)
     return HD_OK;
 }
 
-static hd_status read_request(struct bench *bench)
+static hd_status bench_p2p_read_request(struct bench *bench)
 {
     const struct hd_config *config = &bench->config;
     struct hd_p2p_request *request = &bench->request;
@@ -73,33 +73,33 @@ static hd_status read_request(struct bench *bench)
         return hd_cli_bench_blame(bench->cli, config,
                                   request->iterations == most ? "iterations" : "warmup");
     }
-    return read_sizes(bench);
+    return bench_p2p_read_sizes(bench);
 }
 
 /* --- what was found -------------------------------------------------------------------------- */
 
 /* In place nothing moves when nothing is written. */
-static double bare_gbytes(const struct hd_p2p_side *side)
+static double bench_p2p_bare_gbytes(const struct hd_p2p_side *side)
 {
     return side->is_in_place ? NAN : side->bare_gbytes.median;
 }
 
 /* Slots lie on a device, and its own copy is the yardstick. */
-static int has_device(const struct bench *bench)
+static int bench_p2p_has_device(const struct bench *bench)
 {
     return bench->request.lender.kernel != NULL;
 }
 
-static void add_bare(struct cJSON *object, const struct hd_p2p_row *row,
-                     const struct hd_p2p_side *side)
+static void bench_p2p_add_bare(struct cJSON *object, const struct hd_p2p_row *row,
+                               const struct hd_p2p_side *side)
 {
     hd_cli_bench_tail(object, "bare_latency_us", &side->bare_us);
-    hd_json_number(object, "bare_gbytes", bare_gbytes(side));
+    hd_json_number(object, "bare_gbytes", bench_p2p_bare_gbytes(side));
     hd_json_number(object, "bare_messages_per_second",
                    side->bare_gbytes.median * 1e9 / (double)row->bytes);
 }
 
-static void add_perftest(struct cJSON *object, const struct hd_p2p_side *side)
+static void bench_p2p_add_perftest(struct cJSON *object, const struct hd_p2p_side *side)
 {
     struct cJSON *perftest = hd_json_object(object, "ucx_perftest");
 
@@ -109,13 +109,13 @@ static void add_perftest(struct cJSON *object, const struct hd_p2p_side *side)
     hd_json_number(perftest, "latency_ratio",
                    hd_bench_ratio(side->bare_us.p50, side->perftest.latency_us));
     hd_json_number(perftest, "gbytes_ratio",
-                   hd_bench_ratio(bare_gbytes(side), side->perftest.gbytes));
+                   hd_bench_ratio(bench_p2p_bare_gbytes(side), side->perftest.gbytes));
     hd_json_text(perftest, "missing",
                  side->perftest.missing[0] != '\0' ? side->perftest.missing : NULL);
 }
 
-static void add_side(struct cJSON *list, const struct bench *bench, const struct hd_p2p_row *row,
-                     uint32_t index)
+static void bench_p2p_add_side(struct cJSON *list, const struct bench *bench,
+                               const struct hd_p2p_row *row, uint32_t index)
 {
     const struct hd_p2p_side *side = &row->sides[index];
     struct cJSON *object = hd_json_object(list, NULL);
@@ -133,16 +133,16 @@ static void add_side(struct cJSON *list, const struct bench *bench, const struct
     hd_json_u64(object, "copied_bytes", side->is_in_place ? 0 : row->bytes);
     hd_json_u64(object, "messages", side->message_count);
     hd_json_u64(object, "wrong", side->wrong_count);
-    if (!has_device(bench)) {
-        add_bare(object, row, side);
-        add_perftest(object, side);
+    if (!bench_p2p_has_device(bench)) {
+        bench_p2p_add_bare(object, row, side);
+        bench_p2p_add_perftest(object, side);
     }
 }
 
-static void add_yardstick(struct cJSON *object, const struct bench *bench,
-                          const struct hd_p2p_row *row)
+static void bench_p2p_add_yardstick(struct cJSON *object, const struct bench *bench,
+                                    const struct hd_p2p_row *row)
 {
-    const char *key = has_device(bench) ? "copy" : "raw";
+    const char *key = bench_p2p_has_device(bench) ? "copy" : "raw";
     const struct hd_p2p_side *side = &row->raw;
 
     if (!bench->result.has_raw) {
@@ -152,7 +152,7 @@ static void add_yardstick(struct cJSON *object, const struct bench *bench,
     struct cJSON *yardstick = hd_json_object(object, key);
     hd_cli_bench_tail(yardstick, "latency_us", &side->whole_us);
     hd_cli_bench_json(yardstick, "gbytes", &side->whole_gbytes);
-    if (!has_device(bench)) {
+    if (!bench_p2p_has_device(bench)) {
         hd_cli_bench_tail(yardstick, "bare_latency_us", &side->bare_us);
         hd_json_number(yardstick, "bare_messages_per_second",
                        side->bare_gbytes.median * 1e9 / (double)row->bytes);
@@ -160,13 +160,13 @@ static void add_yardstick(struct cJSON *object, const struct bench *bench,
     }
 }
 
-static void add_json(const struct bench *bench)
+static void bench_p2p_add_json(const struct bench *bench)
 {
     struct cJSON *json = bench->cli->json;
 
     hd_json_text(json, "direction", bench->request.is_both ? "both" : "one");
     hd_json_flag(json, "progress_thread", (int)bench->request.has_thread);
-    if (has_device(bench)) {
+    if (bench_p2p_has_device(bench)) {
         hd_json_text(json, "device", bench->result.device);
     }
     struct cJSON *rows = hd_json_array(json, "rows");
@@ -182,14 +182,14 @@ static void add_json(const struct bench *bench)
         hd_json_u64(object, "messages_a_round", row->stream_count);
         struct cJSON *sides = hd_json_array(object, "transports");
         for (uint32_t side = 0; side < bench->list.count; side++) {
-            add_side(sides, bench, row, side);
+            bench_p2p_add_side(sides, bench, row, side);
         }
-        add_yardstick(object, bench, row);
+        bench_p2p_add_yardstick(object, bench, row);
     }
 }
 
-static void add_latency(struct hd_table *table, const struct bench *bench,
-                        const struct hd_p2p_row *row, uint32_t index)
+static void bench_p2p_add_latency(struct hd_table *table, const struct bench *bench,
+                                  const struct hd_p2p_row *row, uint32_t index)
 {
     const struct hd_p2p_side *side = &row->sides[index];
     const double raw = bench->result.has_raw ? row->raw.whole_us.p50 : NAN;
@@ -203,7 +203,7 @@ static void add_latency(struct hd_table *table, const struct bench *bench,
     hd_cli_bench_cell(table, "%.1f", side->whole_us.max);
     hd_cli_bench_cell(table, "%.3f", raw);
     hd_cli_bench_cell(table, "%.2f", hd_bench_ratio(side->whole_us.p50, raw));
-    if (has_device(bench)) {
+    if (bench_p2p_has_device(bench)) {
         return;
     }
     hd_cli_bench_cell(table, "%.3f", side->bare_us.p50);
@@ -211,8 +211,8 @@ static void add_latency(struct hd_table *table, const struct bench *bench,
     hd_cli_bench_cell(table, "%.2f", hd_bench_ratio(side->bare_us.p50, side->perftest.latency_us));
 }
 
-static void add_stream(struct hd_table *table, const struct bench *bench,
-                       const struct hd_p2p_row *row, uint32_t index)
+static void bench_p2p_add_stream(struct hd_table *table, const struct bench *bench,
+                                 const struct hd_p2p_row *row, uint32_t index)
 {
     const struct hd_p2p_side *side = &row->sides[index];
     const double raw = bench->result.has_raw ? row->raw.whole_gbytes.median : NAN;
@@ -225,19 +225,21 @@ static void add_stream(struct hd_table *table, const struct bench *bench,
     hd_cli_bench_cell(table, "%.3f", side->whole_gbytes.median);
     hd_cli_bench_cell(table, "%.3f", raw);
     hd_cli_bench_cell(table, "%.2f", hd_bench_ratio(side->whole_gbytes.median, raw));
-    if (!has_device(bench)) {
-        hd_cli_bench_cell(table, "%.3f", bare_gbytes(side));
+    if (!bench_p2p_has_device(bench)) {
+        hd_cli_bench_cell(table, "%.3f", bench_p2p_bare_gbytes(side));
         hd_cli_bench_cell(table, "%.3f", side->perftest.gbytes);
-        hd_cli_bench_cell(table, "%.2f", hd_bench_ratio(bare_gbytes(side), side->perftest.gbytes));
+        hd_cli_bench_cell(table, "%.2f",
+                          hd_bench_ratio(bench_p2p_bare_gbytes(side), side->perftest.gbytes));
     }
     hd_table_cell(table, "%" PRIu64, side->is_in_place ? (uint64_t)0 : row->bytes);
     hd_table_cell(table, "%" PRIu64 " of %" PRIu64, side->wrong_count, side->message_count);
     hd_table_cell(table, "%s", side->lane);
 }
 
-static void print_rows(const struct bench *bench, const char *const *titles, uint32_t count,
-                       void (*add)(struct hd_table *, const struct bench *,
-                                   const struct hd_p2p_row *, uint32_t))
+static void bench_p2p_print_rows(const struct bench *bench, const char *const *titles,
+                                 uint32_t count,
+                                 void (*add)(struct hd_table *, const struct bench *,
+                                             const struct hd_p2p_row *, uint32_t))
 {
     struct hd_table *table = hd_table_create(count, titles);
 
@@ -251,7 +253,7 @@ static void print_rows(const struct bench *bench, const char *const *titles, uin
     hd_table_destroy(table);
 }
 
-static const char *missing_perftest(const struct bench *bench)
+static const char *bench_p2p_missing_perftest(const struct bench *bench)
 {
     for (uint32_t side = 0; side < bench->list.count; side++) {
         if (bench->result.rows[0].sides[side].perftest.missing[0] != '\0') {
@@ -261,24 +263,25 @@ static const char *missing_perftest(const struct bench *bench)
     return NULL;
 }
 
-static void print_streams(const struct bench *bench, const char *const *titles, uint32_t count)
+static void bench_p2p_print_streams(const struct bench *bench, const char *const *titles,
+                                    uint32_t count)
 {
     printf("\nbandwidth, %s: 1e9 bytes a second, median of the rounds\n",
            bench->request.is_both ? "both ways at once" : "one way");
-    print_rows(bench, titles, count, add_stream);
+    bench_p2p_print_rows(bench, titles, count, bench_p2p_add_stream);
 }
 
-static void print_tables(const struct bench *bench)
+static void bench_p2p_print_tables(const struct bench *bench)
 {
     static const char *const latency[] = {"bytes", "transport", "p50",  "p99",      "max",
                                           "raw",   "ratio",     "bare", "perftest", "ratio"};
     static const char *const stream[] = {"bytes", "transport", "window", "GB/s",   "raw",   "ratio",
                                          "bare",  "perftest",  "ratio",  "copied", "wrong", "lane"};
-    const char *missing = missing_perftest(bench);
+    const char *missing = bench_p2p_missing_perftest(bench);
 
     printf("\nlatency: half a round trip, microseconds\n");
-    print_rows(bench, latency, 10, add_latency);
-    print_streams(bench, stream, 12);
+    bench_p2p_print_rows(bench, latency, 10, bench_p2p_add_latency);
+    bench_p2p_print_streams(bench, stream, 12);
     printf("every byte is written and compared within the time, which raw does as well: two "
            "processes that spin on a memfd;\nbare: only the transport's calls, beside ucx_perftest "
            "in its own test; ratio: to the column before it;\ncopied: bytes of a message that are "
@@ -291,7 +294,7 @@ static void print_tables(const struct bench *bench)
     }
 }
 
-static void print_device_tables(const struct bench *bench)
+static void bench_p2p_print_device_tables(const struct bench *bench)
 {
     static const char *const latency[] = {"bytes", "transport", "p50",  "p99",
                                           "max",   "copy",      "ratio"};
@@ -301,8 +304,8 @@ static void print_device_tables(const struct bench *bench)
     printf("\ndevice: %s\nlatency: half a round trip between streams, microseconds by the device's "
            "marks\n",
            bench->result.device);
-    print_rows(bench, latency, 7, add_latency);
-    print_streams(bench, stream, 9);
+    bench_p2p_print_rows(bench, latency, 7, bench_p2p_add_latency);
+    bench_p2p_print_streams(bench, stream, 9);
     printf("copy: the yardstick, as many bytes from one place to another of rank 0's device, by "
            "its kernel's copy; ratio: to the\ncolumn before it; the first 8 bytes of a stream's "
            "message are written and looked at within the time, all bytes of a\nlatency's outside "
@@ -311,7 +314,7 @@ static void print_device_tables(const struct bench *bench)
 
 /* --- the command ----------------------------------------------------------------------------- */
 
-static void judge_nothing_but_bytes(struct bench *bench)
+static void bench_p2p_judge_nothing_but_bytes(struct bench *bench)
 {
     struct hd_problem *problem = &bench->cli->problem;
 
@@ -330,7 +333,7 @@ static void judge_nothing_but_bytes(struct bench *bench)
     }
 }
 
-static void measure(struct bench *bench)
+static void bench_p2p_measure(struct bench *bench)
 {
     struct hd_p2p_request *request = &bench->request;
     struct hd_cli *cli = bench->cli;
@@ -349,15 +352,15 @@ static void measure(struct bench *bench)
         return;
     }
     if (hd_bench_p2p(request, &bench->result, &cli->problem) == HD_OK) {
-        judge_nothing_but_bytes(bench);
+        bench_p2p_judge_nothing_but_bytes(bench);
     }
     if (hd_cli_bench_speaks(request->link) && cli->is_json) {
-        add_json(bench);
+        bench_p2p_add_json(bench);
     } else if (hd_cli_bench_speaks(request->link) && bench->result.rows[0].is_measured) {
-        if (has_device(bench)) {
-            print_device_tables(bench);
+        if (bench_p2p_has_device(bench)) {
+            bench_p2p_print_device_tables(bench);
         } else {
-            print_tables(bench);
+            bench_p2p_print_tables(bench);
         }
     }
     hd_cli_bench_leave(cli, request->link);
@@ -372,16 +375,17 @@ int hd_cli_bench_p2p(struct hd_cli *cli)
         return cli->problem.exit_code;
     }
     bench->cli = cli;
-    bench->list = (struct hd_cli_bench_lines){
-        .usual = usual_transports, .count_max = HD_P2P_CANDIDATE_MAX, .lines = bench->lines};
+    bench->list = (struct hd_cli_bench_lines){.usual = bench_p2p_usual_transports,
+                                              .count_max = HD_P2P_CANDIDATE_MAX,
+                                              .lines = bench->lines};
     hd_cli_be_member(cli);
     if (hd_cli_option(cli, "--part", 0) != NULL) {
         hd_cli_refuse(cli, "--part is of bench step; bench p2p has no parts");
     } else if (hd_cli_bench_no_figure(cli) == HD_OK &&
                hd_cli_config(cli, &bench->config) == HD_OK) {
         if (hd_cli_bench_lines(cli, &bench->config, &bench->list) == HD_OK &&
-            read_request(bench) == HD_OK) {
-            measure(bench);
+            bench_p2p_read_request(bench) == HD_OK) {
+            bench_p2p_measure(bench);
         }
         hd_cli_bench_lines_finish(&bench->list);
         hd_config_finish(&bench->config);

@@ -8,9 +8,10 @@
 
 enum { ITERATIONS_USUAL = 5 };
 
-static const char *const usual_schedules[] = {"interleaved_1f1b", "1f1b_v"};
+static const char *const bench_plan_usual_schedules[] = {"interleaved_1f1b", "1f1b_v"};
 
-static void add_json(struct cJSON *list, const char *schedule, const struct hd_bench_plan *row)
+static void bench_plan_add_json(struct cJSON *list, const char *schedule,
+                                const struct hd_bench_plan *row)
 {
     struct cJSON *object = hd_json_object(list, NULL);
 
@@ -29,7 +30,8 @@ static void add_json(struct cJSON *list, const char *schedule, const struct hd_b
     hd_json_number(object, "ratio", row->ratio);
 }
 
-static void add_cells(struct hd_table *table, const char *schedule, const struct hd_bench_plan *row)
+static void bench_plan_add_cells(struct hd_table *table, const char *schedule,
+                                 const struct hd_bench_plan *row)
 {
     hd_table_cell(table, "%s", schedule);
     hd_table_cell(table, "%u", row->rank_count);
@@ -49,8 +51,8 @@ static void add_cells(struct hd_table *table, const char *schedule, const struct
 }
 
 /* One schedule: a row of the table, or an object of the list. */
-static hd_status measure(struct hd_cli *cli, const struct hd_cli_bench_words *words,
-                         struct hd_table *table, struct cJSON *list)
+static hd_status bench_plan_measure(struct hd_cli *cli, const struct hd_cli_bench_words *words,
+                                    struct hd_table *table, struct cJSON *list)
 {
     struct hd_config config;
     struct hd_cli_plugins plugins;
@@ -73,16 +75,17 @@ static hd_status measure(struct hd_cli *cli, const struct hd_cli_bench_words *wo
         status = hd_bench_plan(&config, &borrowed, iterations, &row, &cli->problem);
     }
     if (status == HD_OK && cli->is_json) {
-        add_json(list, config.pipeline.schedule, &row);
+        bench_plan_add_json(list, config.pipeline.schedule, &row);
     } else if (status == HD_OK) {
-        add_cells(table, config.pipeline.schedule, &row);
+        bench_plan_add_cells(table, config.pipeline.schedule, &row);
     }
     hd_cli_plugins_finish(&plugins);
     hd_config_finish(&config);
     return status;
 }
 
-static hd_status measure_all(struct hd_cli *cli, struct hd_table *table, struct cJSON *list)
+static hd_status bench_plan_measure_all(struct hd_cli *cli, struct hd_table *table,
+                                        struct cJSON *list)
 {
     struct hd_cli_bench_words words = {
         .usual = {"pipeline.ranks=256", "pipeline.stages_per_rank=2", "pipeline.microbatches=2048"},
@@ -100,12 +103,12 @@ static hd_status measure_all(struct hd_cli *cli, struct hd_table *table, struct 
     }
     hd_config_finish(&asked);
     if (is_asked) {
-        return measure(cli, &words, table, list);
+        return bench_plan_measure(cli, &words, table, list);
     }
     words.usual[3] = text;
     for (unsigned i = 0; status == HD_OK && i < 2; i++) {
-        snprintf(text, sizeof text, "pipeline.schedule=%s", usual_schedules[i]);
-        status = measure(cli, &words, table, list);
+        snprintf(text, sizeof text, "pipeline.schedule=%s", bench_plan_usual_schedules[i]);
+        status = bench_plan_measure(cli, &words, table, list);
     }
     return status;
 }
@@ -124,7 +127,7 @@ int hd_cli_bench_plan(struct hd_cli *cli)
     }
     struct hd_table *table = hd_table_create(sizeof titles / sizeof titles[0], titles);
     struct cJSON *list = cli->is_json ? hd_json_array(cli->json, "plans") : NULL;
-    if (measure_all(cli, table, list) == HD_OK && !cli->is_json) {
+    if (bench_plan_measure_all(cli, table, list) == HD_OK && !cli->is_json) {
         hd_table_print(table, 0, stdout);
         printf("seconds: median of all that one rank needs: plan (schedule, laws, timeline, "
                "slots), hash, program of rank 0\n"

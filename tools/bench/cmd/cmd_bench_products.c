@@ -10,13 +10,13 @@ enum { WORD_BYTES = 64, ITERATIONS_MOST = 20 };
 /* Of each product, a measured repetition. */
 #define PRODUCT_SECONDS 0.05
 
-static double seconds_of(const struct hd_cli_bench_part *part)
+static double bench_products_seconds_of(const struct hd_cli_bench_part *part)
 {
     return PRODUCT_SECONDS *
            (part->iterations < ITERATIONS_MOST ? part->iterations : ITERATIONS_MOST);
 }
 
-static void show_device(const struct hd_cli_bench_part *part, const char *device)
+static void bench_products_show_device(const struct hd_cli_bench_part *part, const char *device)
 {
     if (part->list == NULL) {
         printf("device: %s\n", device);
@@ -25,8 +25,8 @@ static void show_device(const struct hd_cli_bench_part *part, const char *device
 
 /* --- products -------------------------------------------------------------------------------- */
 
-static void add_product_json(const struct hd_cli_bench_part *part, const char *device,
-                             const struct hd_product_row *row)
+static void bench_products_add_product_json(const struct hd_cli_bench_part *part,
+                                            const char *device, const struct hd_product_row *row)
 {
     struct cJSON *object = hd_json_object(part->list, NULL);
 
@@ -43,7 +43,8 @@ static void add_product_json(const struct hd_cli_bench_part *part, const char *d
     hd_json_number(object, "ratio", row->ratio);
 }
 
-static void add_product_cells(struct hd_table *table, const struct hd_product_row *row)
+static void bench_products_add_product_cells(struct hd_table *table,
+                                             const struct hd_product_row *row)
 {
     hd_table_cell(table, "%s", row->name);
     hd_table_cell(table, "%s", row->form);
@@ -60,14 +61,14 @@ static void add_product_cells(struct hd_table *table, const struct hd_product_ro
     hd_cli_bench_cell(table, "%.3f", row->ratio);
 }
 
-static void show_products(const struct hd_cli_bench_part *part,
-                          const struct hd_product_rates *rates)
+static void bench_products_show_products(const struct hd_cli_bench_part *part,
+                                         const struct hd_product_rates *rates)
 {
     for (uint32_t i = 0; i < rates->row_count; i++) {
         if (part->list != NULL) {
-            add_product_json(part, rates->device, &rates->rows[i]);
+            bench_products_add_product_json(part, rates->device, &rates->rows[i]);
         } else {
-            add_product_cells(part->table, &rates->rows[i]);
+            bench_products_add_product_cells(part->table, &rates->rows[i]);
         }
     }
 }
@@ -88,16 +89,16 @@ hd_status hd_cli_bench_products(struct hd_cli_bench_part *part)
     }
     for (unsigned i = 0; status == HD_OK && i < 2; i++) {
         const struct hd_product_request request = {.what = whats[i],
-                                                   .seconds = seconds_of(part),
+                                                   .seconds = bench_products_seconds_of(part),
                                                    .kernel = &bench.plugins.kernel->plugin,
                                                    .options = bench.plugins.kernel_options,
                                                    .spec = &bench.job.model.specs[0]};
         status = hd_product_rates(&request, &rates, &part->cli->problem);
         if (status == HD_OK && i == 0) {
-            show_device(part, rates.device);
+            bench_products_show_device(part, rates.device);
         }
         if (status == HD_OK) {
-            show_products(part, &rates);
+            bench_products_show_products(part, &rates);
         }
     }
     hd_cli_bench_close(&bench);
@@ -106,12 +107,13 @@ hd_status hd_cli_bench_products(struct hd_cli_bench_part *part)
 
 /* --- a step ---------------------------------------------------------------------------------- */
 
-static void show_passes(const struct hd_cli_bench_part *part, const struct hd_bench_passes *row)
+static void bench_products_show_passes(const struct hd_cli_bench_part *part,
+                                       const struct hd_bench_passes *row)
 {
     const struct hd_bench_session *session = &row->session;
     struct hd_table *table = part->table;
 
-    show_device(part, row->device);
+    bench_products_show_device(part, row->device);
     if (part->list != NULL) {
         struct cJSON *object = hd_json_object(part->list, NULL);
         hd_json_u64(object, "ranks", row->rank_count);
@@ -158,9 +160,10 @@ hd_status hd_cli_bench_passes(struct hd_cli_bench_part *part)
     if (status != HD_OK) {
         return status;
     }
-    status = hd_bench_passes(&bench.job, seconds_of(part), part->warmup, &row, &part->cli->problem);
+    status = hd_bench_passes(&bench.job, bench_products_seconds_of(part), part->warmup, &row,
+                             &part->cli->problem);
     if (status == HD_OK) {
-        show_passes(part, &row);
+        bench_products_show_passes(part, &row);
     }
     hd_cli_bench_close(&bench);
     return status;

@@ -23,8 +23,8 @@ struct steps {
     double ratio; /* of the medians */
 };
 
-static hd_status measure(const struct hd_cli_bench_part *part, const char *precision,
-                         struct hd_bench_session *session)
+static hd_status bench_quantiser_measure(const struct hd_cli_bench_part *part,
+                                         const char *precision, struct hd_bench_session *session)
 {
     char steps[WORD_BYTES], word[WORD_BYTES];
     const struct hd_cli_bench_words words = {.usual = {HD_CLI_BENCH_MODEL, "pipeline.ranks=1"},
@@ -42,18 +42,19 @@ static hd_status measure(const struct hd_cli_bench_part *part, const char *preci
     return status;
 }
 
-static hd_status measure_steps(const struct hd_cli_bench_part *part, struct steps *steps)
+static hd_status bench_quantiser_measure_steps(const struct hd_cli_bench_part *part,
+                                               struct steps *steps)
 {
     const int is_asked = hd_cli_bench_is_asked(&part->asked, "pipeline.ranks");
     struct hd_bench_session after;
 
     steps->rank_count = is_asked ? part->asked.pipeline.ranks : 1;
-    hd_status status = measure(part, "bf16", &steps->bf16);
+    hd_status status = bench_quantiser_measure(part, "bf16", &steps->bf16);
     if (status == HD_OK) {
-        status = measure(part, "mxfp8", &steps->mxfp8);
+        status = bench_quantiser_measure(part, "mxfp8", &steps->mxfp8);
     }
     if (status == HD_OK) {
-        status = measure(part, "bf16", &after);
+        status = bench_quantiser_measure(part, "bf16", &after);
     }
     if (status != HD_OK) {
         return status;
@@ -66,8 +67,9 @@ static hd_status measure_steps(const struct hd_cli_bench_part *part, struct step
     return HD_OK;
 }
 
-static void show_json(const struct hd_cli_bench_part *part, const struct steps *steps,
-                      const struct hd_quantiser_rate *rate)
+static void bench_quantiser_show_json(const struct hd_cli_bench_part *part,
+                                      const struct steps *steps,
+                                      const struct hd_quantiser_rate *rate)
 {
     struct cJSON *const object = hd_json_object(part->list, NULL);
 
@@ -91,8 +93,9 @@ static void show_json(const struct hd_cli_bench_part *part, const struct steps *
     }
 }
 
-static void show_text(const struct hd_cli_bench_part *part, const struct steps *steps,
-                      const struct hd_quantiser_rate *rate)
+static void bench_quantiser_show_text(const struct hd_cli_bench_part *part,
+                                      const struct steps *steps,
+                                      const struct hd_quantiser_rate *rate)
 {
     const struct hd_bench_spread *const bf16 = &steps->bf16.step_seconds;
     const struct hd_bench_spread *const mxfp8 = &steps->mxfp8.step_seconds;
@@ -128,12 +131,12 @@ hd_status hd_cli_bench_quantiser(struct hd_cli_bench_part *part)
     hd_status status = hd_quantiser_rate(RATE_SECONDS * repeats, &rate, &part->cli->problem);
 
     if (status == HD_OK) {
-        status = measure_steps(part, &steps);
+        status = bench_quantiser_measure_steps(part, &steps);
     }
     if (status == HD_OK && part->list != NULL) {
-        show_json(part, &steps, &rate);
+        bench_quantiser_show_json(part, &steps, &rate);
     } else if (status == HD_OK) {
-        show_text(part, &steps, &rate);
+        bench_quantiser_show_text(part, &steps, &rate);
     }
     return status;
 }

@@ -15,7 +15,7 @@ enum { ITERATIONS_USUAL = 5, LINE_MAX_COUNT = 4 };
 
 #define BYTES_USUAL "4M"
 
-static const char *const usual_transports[] = {"shm", "ucx_tag", "ucx_put", NULL};
+static const char *const bench_skew_usual_transports[] = {"shm", "ucx_tag", "ucx_put", NULL};
 
 struct bench {
     struct hd_cli *cli;
@@ -28,13 +28,14 @@ struct bench {
 
 /* --- what is asked --------------------------------------------------------------------------- */
 
-static int has_progress(const struct hd_cli_bench_line *line)
+static int bench_skew_has_progress(const struct hd_cli_bench_line *line)
 {
     const struct hd_transport_ops *ops = line->transport->plugin.ops;
     return ops->progress != NULL;
 }
 
-static void add_line(struct bench *bench, const struct hd_cli_bench_line *line, uint32_t has_thread)
+static void bench_skew_add_line(struct bench *bench, const struct hd_cli_bench_line *line,
+                                uint32_t has_thread)
 {
     struct hd_skew_request *request = &bench->request;
     const uint32_t index = request->line_count++;
@@ -45,23 +46,23 @@ static void add_line(struct bench *bench, const struct hd_cli_bench_line *line, 
 }
 
 /* Without and with the thread, unless one of them is asked for. */
-static void add_lines(struct bench *bench)
+static void bench_skew_add_lines(struct bench *bench)
 {
     const int is_asked = hd_cli_bench_is_asked(&bench->config, "transport.progress_thread");
     const uint32_t asked = bench->config.transport.progress_thread;
 
     for (uint32_t i = 0; i < bench->list.count; i++) {
         const struct hd_cli_bench_line *line = &bench->lines[i];
-        if (!is_asked || !asked || !has_progress(line)) {
-            add_line(bench, line, 0);
+        if (!is_asked || !asked || !bench_skew_has_progress(line)) {
+            bench_skew_add_line(bench, line, 0);
         }
-        if (has_progress(line) && (!is_asked || asked)) {
-            add_line(bench, line, 1);
+        if (bench_skew_has_progress(line) && (!is_asked || asked)) {
+            bench_skew_add_line(bench, line, 1);
         }
     }
 }
 
-static hd_status read_bytes(struct bench *bench)
+static hd_status bench_skew_read_bytes(struct bench *bench)
 {
     struct hd_problem *problem = &bench->cli->problem;
     char reason[HD_BENCH_REASON_BYTES];
@@ -77,12 +78,12 @@ static hd_status read_bytes(struct bench *bench)
     return HD_OK;
 }
 
-static int has_device(const struct bench *bench)
+static int bench_skew_has_device(const struct bench *bench)
 {
     return bench->request.lender.kernel != NULL;
 }
 
-static hd_status read_request(struct bench *bench)
+static hd_status bench_skew_read_request(struct bench *bench)
 {
     const struct hd_config *config = &bench->config;
     const uint32_t asked = config->bench.iterations;
@@ -105,18 +106,18 @@ static hd_status read_request(struct bench *bench)
                                   request->iterations > HD_SKEW_ITERATIONS_MAX ? "iterations"
                                                                                : "warmup");
     }
-    add_lines(bench);
-    return read_bytes(bench);
+    bench_skew_add_lines(bench);
+    return bench_skew_read_bytes(bench);
 }
 
 /* --- what was found -------------------------------------------------------------------------- */
 
-static double stretch_of(const struct hd_skew_point *point)
+static double bench_skew_stretch_of(const struct hd_skew_point *point)
 {
     return 100 * (point->compute_ms / point->solo_ms - 1);
 }
 
-static void add_point(struct cJSON *list, const struct hd_skew_point *point)
+static void bench_skew_add_point(struct cJSON *list, const struct hd_skew_point *point)
 {
     struct cJSON *object = hd_json_object(list, NULL);
     const struct {
@@ -128,7 +129,7 @@ static void add_point(struct cJSON *list, const struct hd_skew_point *point)
         {"post_ms", point->begin_ms},
         {"alone_ms", point->solo_ms},
         {"compute_ms", point->compute_ms},
-        {"stretch_percent", stretch_of(point)},
+        {"stretch_percent", bench_skew_stretch_of(point)},
         {"stolen_ms", point->stolen_ms},
         {"threads_ms", point->thread_ms},
         {"source_wait_ms", point->source_wait_ms},
@@ -145,7 +146,7 @@ static void add_point(struct cJSON *list, const struct hd_skew_point *point)
     }
 }
 
-static void add_json(const struct bench *bench)
+static void bench_skew_add_json(const struct bench *bench)
 {
     const struct hd_skew *skew = &bench->result;
     struct cJSON *json = bench->cli->json;
@@ -154,7 +155,7 @@ static void add_json(const struct bench *bench)
     hd_json_u64(json, "bytes", skew->bytes);
     hd_json_u64(json, "iterations", skew->iterations);
     hd_json_flag(json, "posted_early", (int)skew->is_posted_early);
-    if (has_device(bench)) {
+    if (bench_skew_has_device(bench)) {
         hd_json_text(json, "device", skew->device);
         hd_json_u64(json, "passes", skew->pass_count);
     }
@@ -171,13 +172,13 @@ static void add_json(const struct bench *bench)
         hd_json_u64(object, "beat_us", line->beat_us);
         struct cJSON *points = hd_json_array(object, "points");
         for (uint32_t k = 0; k < line->point_count; k++) {
-            add_point(points, &line->points[k]);
+            bench_skew_add_point(points, &line->points[k]);
         }
     }
 }
 
-static void add_cells(struct hd_table *table, const struct hd_skew_line *line,
-                      const struct hd_skew_point *point)
+static void bench_skew_add_cells(struct hd_table *table, const struct hd_skew_line *line,
+                                 const struct hd_skew_point *point)
 {
     hd_table_cell(table, "%s", line->transport);
     if (line->beat_us > 0) {
@@ -189,7 +190,7 @@ static void add_cells(struct hd_table *table, const struct hd_skew_line *line,
     hd_table_cell(table, "%.3f", point->begin_ms);
     hd_table_cell(table, "%.3f", point->solo_ms);
     hd_table_cell(table, "%.3f", point->compute_ms);
-    hd_table_cell(table, "%+.1f", stretch_of(point));
+    hd_table_cell(table, "%+.1f", bench_skew_stretch_of(point));
     hd_cli_bench_cell(table, "%.3f", point->stolen_ms);
     hd_table_cell(table, "%.3f", point->thread_ms);
     hd_table_cell(table, "%.3f", point->resident_ms);
@@ -200,7 +201,7 @@ static void add_cells(struct hd_table *table, const struct hd_skew_line *line,
     hd_table_cell(table, "%s", line->lane);
 }
 
-static void print_table(const struct hd_skew *skew)
+static void bench_skew_print_table(const struct hd_skew *skew)
 {
     static const char *const titles[] = {"transport", "thread",   "late",      "post",
                                          "alone",     "compute",  "stretch %", "stolen",
@@ -218,7 +219,7 @@ static void print_table(const struct hd_skew *skew)
            skew->iterations);
     for (uint32_t i = 0; i < skew->line_count; i++) {
         for (uint32_t k = 0; k < skew->lines[i].point_count; k++) {
-            add_cells(table, &skew->lines[i], &skew->lines[i].points[k]);
+            bench_skew_add_cells(table, &skew->lines[i], &skew->lines[i].points[k]);
         }
     }
     hd_table_print(table, 0, stdout);
@@ -231,7 +232,7 @@ static void print_table(const struct hd_skew *skew)
         "its arrival until the message is\nreadable; readable, free: since the post\n");
 }
 
-static void write_svg(struct bench *bench)
+static void bench_skew_write_svg(struct bench *bench)
 {
     const char *path = hd_cli_option(bench->cli, "--svg", 0);
     struct hd_cli_output output;
@@ -245,7 +246,7 @@ static void write_svg(struct bench *bench)
 
 /* --- the command ----------------------------------------------------------------------------- */
 
-static void measure(struct bench *bench)
+static void bench_skew_measure(struct bench *bench)
 {
     struct hd_skew_request *request = &bench->request;
     struct hd_cli *cli = bench->cli;
@@ -264,18 +265,18 @@ static void measure(struct bench *bench)
     const hd_status status = hd_bench_skew(request, &bench->result, &cli->problem);
     if (hd_cli_bench_speaks(request->link)) {
         if (cli->is_json) {
-            add_json(bench);
+            bench_skew_add_json(bench);
         } else if (bench->result.lines[0].point_count > 0) {
-            print_table(&bench->result);
+            bench_skew_print_table(&bench->result);
         }
         if (status == HD_OK) {
-            write_svg(bench);
+            bench_skew_write_svg(bench);
         }
     }
     hd_cli_bench_leave(cli, request->link);
 }
 
-static void measure_all(struct bench *bench)
+static void bench_skew_measure_all(struct bench *bench)
 {
     static const struct hd_cli_bench_words words = {
         .usual = {"pipeline.overlap=off", "cost.tick_us=20000", "bench.sizes=" BYTES_USUAL},
@@ -285,8 +286,8 @@ static void measure_all(struct bench *bench)
         return;
     }
     if (hd_cli_bench_lines(bench->cli, &bench->config, &bench->list) == HD_OK &&
-        read_request(bench) == HD_OK) {
-        measure(bench);
+        bench_skew_read_request(bench) == HD_OK) {
+        bench_skew_measure(bench);
     }
     hd_cli_bench_lines_finish(&bench->list);
     hd_config_finish(&bench->config);
@@ -302,12 +303,12 @@ int hd_cli_bench_skew(struct hd_cli *cli)
     }
     bench->cli = cli;
     bench->list = (struct hd_cli_bench_lines){
-        .usual = usual_transports, .count_max = LINE_MAX_COUNT, .lines = bench->lines};
+        .usual = bench_skew_usual_transports, .count_max = LINE_MAX_COUNT, .lines = bench->lines};
     hd_cli_be_member(cli);
     if (hd_cli_option(cli, "--part", 0) != NULL) {
         hd_cli_refuse(cli, "--part is of bench step; bench skew has no parts");
     } else {
-        measure_all(bench);
+        bench_skew_measure_all(bench);
     }
     free(bench);
     return cli->problem.exit_code;

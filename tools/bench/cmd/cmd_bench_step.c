@@ -13,7 +13,7 @@ enum { ITERATIONS_USUAL = 5, WARMUP_USUAL = 2, ENGINE_STEPS = 20, WORD_BYTES = 6
 /* Of each product of the yardstick, a measured repetition. */
 #define GEMM_SECONDS 0.05
 
-static void add_gemm_json(struct cJSON *parent, const struct hd_bench_model *row)
+static void bench_step_add_gemm_json(struct cJSON *parent, const struct hd_bench_model *row)
 {
     const struct hd_gemm_rate *rate = &row->yardstick;
     struct cJSON *object = hd_json_object(parent, "yardstick");
@@ -33,7 +33,8 @@ static void add_gemm_json(struct cJSON *parent, const struct hd_bench_model *row
     hd_json_number(parent, "ratio_best", row->best_ratio);
 }
 
-static void show_model(const struct hd_cli_bench_part *part, const struct hd_bench_model *row)
+static void bench_step_show_model(const struct hd_cli_bench_part *part,
+                                  const struct hd_bench_model *row)
 {
     const struct hd_gemm_rate *rate = &row->yardstick;
     const struct hd_bench_session *session = &row->session;
@@ -47,7 +48,7 @@ static void show_model(const struct hd_cli_bench_part *part, const struct hd_ben
         hd_cli_bench_json(object, "step_seconds", &session->step_seconds);
         hd_json_number(object, "compute_seconds", session->compute_seconds);
         hd_json_number(object, "gflops", row->gflops);
-        add_gemm_json(object, row);
+        bench_step_add_gemm_json(object, row);
         return;
     }
     hd_table_cell(table, "%u", row->rank_count);
@@ -73,7 +74,7 @@ static void show_model(const struct hd_cli_bench_part *part, const struct hd_ben
     }
 }
 
-static hd_status measure_model(const struct hd_cli_bench_part *part, uint32_t ranks)
+static hd_status bench_step_measure_model(const struct hd_cli_bench_part *part, uint32_t ranks)
 {
     char steps[WORD_BYTES], rank_word[WORD_BYTES];
     const struct hd_cli_bench_words words = {
@@ -102,27 +103,27 @@ static hd_status measure_model(const struct hd_cli_bench_part *part, uint32_t ra
     };
     status = hd_bench_model(&bench.job, &request, &row, &cli->problem);
     if (status == HD_OK) {
-        show_model(part, &row);
+        bench_step_show_model(part, &row);
     }
     hd_cli_bench_close(&bench);
     return status;
 }
 
 /* One rank, and four or what is asked. */
-static hd_status part_model(struct hd_cli_bench_part *part)
+static hd_status bench_step_part_model(struct hd_cli_bench_part *part)
 {
     const int is_asked = hd_cli_bench_is_asked(&part->asked, "pipeline.ranks");
     const uint32_t more = is_asked ? part->asked.pipeline.ranks : 4;
-    hd_status status = measure_model(part, 1);
+    hd_status status = bench_step_measure_model(part, 1);
 
     if (status == HD_OK && more > 1) {
-        status = measure_model(part, more);
+        status = bench_step_measure_model(part, more);
     }
     return status;
 }
 
-static void show_engine(const struct hd_cli_bench_part *part, const char *transport,
-                        const struct hd_bench_engine *row)
+static void bench_step_show_engine(const struct hd_cli_bench_part *part, const char *transport,
+                                   const struct hd_bench_engine *row)
 {
     struct hd_table *table = part->table;
 
@@ -150,8 +151,8 @@ static void show_engine(const struct hd_cli_bench_part *part, const char *transp
     hd_table_cell(table, "%.1f", row->ratio);
 }
 
-static hd_status measure_engine(const struct hd_cli_bench_part *part, const char *transport,
-                                uint32_t ranks)
+static hd_status bench_step_measure_engine(const struct hd_cli_bench_part *part,
+                                           const char *transport, uint32_t ranks)
 {
     char steps[WORD_BYTES], rank_word[WORD_BYTES], transport_word[WORD_BYTES];
     const struct hd_cli_bench_words words = {
@@ -175,13 +176,13 @@ static hd_status measure_engine(const struct hd_cli_bench_part *part, const char
     }
     status = hd_bench_engine(&bench.job, part->iterations, &row, &cli->problem);
     if (status == HD_OK) {
-        show_engine(part, transport, &row);
+        bench_step_show_engine(part, transport, &row);
     }
     hd_cli_bench_close(&bench);
     return status;
 }
 
-static hd_status part_engine(struct hd_cli_bench_part *part)
+static hd_status bench_step_part_engine(struct hd_cli_bench_part *part)
 {
     static const char *const transports[] = {"null", "shm"};
     static const uint32_t ranks[] = {1, 2, 4};
@@ -192,15 +193,15 @@ static hd_status part_engine(struct hd_cli_bench_part *part)
     for (unsigned i = 0; status == HD_OK && i < (is_transport_asked ? 1 : 2); i++) {
         const char *transport = is_transport_asked ? part->asked.transport.name : transports[i];
         for (unsigned j = 0; status == HD_OK && j < (are_ranks_asked ? 1 : 3); j++) {
-            status = measure_engine(part, transport,
-                                    are_ranks_asked ? part->asked.pipeline.ranks : ranks[j]);
+            status = bench_step_measure_engine(
+                part, transport, are_ranks_asked ? part->asked.pipeline.ranks : ranks[j]);
         }
     }
     return status;
 }
 
-static void show_schedule(const struct hd_cli_bench_part *part, const char *schedule,
-                          const struct hd_bench_schedule *row)
+static void bench_step_show_schedule(const struct hd_cli_bench_part *part, const char *schedule,
+                                     const struct hd_bench_schedule *row)
 {
     const struct hd_bench_spread *span = &row->session.span_seconds;
     struct hd_table *table = part->table;
@@ -229,7 +230,7 @@ static void show_schedule(const struct hd_cli_bench_part *part, const char *sche
     hd_table_cell(table, "%.4f", row->ratio);
 }
 
-static hd_status part_schedule(struct hd_cli_bench_part *part)
+static hd_status bench_step_part_schedule(struct hd_cli_bench_part *part)
 {
     char steps[WORD_BYTES], kept[WORD_BYTES];
     const struct hd_cli_bench_words words = {
@@ -250,7 +251,7 @@ static hd_status part_schedule(struct hd_cli_bench_part *part)
     }
     status = hd_bench_schedule(&bench.job, part->warmup, &row, &cli->problem);
     if (status == HD_OK) {
-        show_schedule(part, bench.config.pipeline.schedule, &row);
+        bench_step_show_schedule(part, bench.config.pipeline.schedule, &row);
     }
     hd_cli_bench_close(&bench);
     return status;
@@ -266,13 +267,13 @@ struct part_row {
     enum part_kernel kernel;
 };
 
-static const struct part_row parts[] = {
+static const struct part_row bench_step_parts[] = {
     {"model",
      "model: operations of the model a second, by the kernel, beside what oneDNN multiplies",
      "compute: seconds in passes, of all ranks; GFLOP/s: of the median step, optimizer and all; "
      "oneDNN: one thread a copy, medians, the\nfastest square product from 1024 on, and the "
      "fastest of all; ratio: GFLOP/s over all copies together",
-     part_model,
+     bench_step_part_model,
      {"ranks", "GFLOP/step", "seconds", "min", "p90", "compute", "GFLOP/s", "oneDNN big", "ratio",
       "oneDNN best", "ratio", NULL},
      NOT_CUDA},
@@ -299,7 +300,7 @@ static const struct part_row parts[] = {
      "engine: CPU time an action outside waits, stages of no length, microseconds",
      "waits: CPU time in them, apart; yardstick: a pair of clock readings and an empty call, "
      "nanoseconds; ratio: median over their sum",
-     part_engine,
+     bench_step_part_engine,
      {"transport", "ranks", "actions", "median", "min", "p90", "waits", "clock ns", "call ns",
       "ratio", NULL},
      ANY_KERNEL},
@@ -307,7 +308,7 @@ static const struct part_row parts[] = {
      "schedule: a step of stages that last what [cost] says, beside its costed plan",
      "shortest: action, ms; seconds: from the first pass to the last, median of steps; plan: the "
      "yardstick; ratio: seconds over it",
-     part_schedule,
+     bench_step_part_schedule,
      {"schedule", "ranks", "stages", "microbatches", "shortest", "seconds", "min", "p90", "plan",
       "ratio", NULL},
      ANY_KERNEL},
@@ -337,9 +338,9 @@ static const struct part_row parts[] = {
      ANY_KERNEL},
 };
 
-enum { PART_COUNT = sizeof parts / sizeof parts[0] };
+enum { PART_COUNT = sizeof bench_step_parts / sizeof bench_step_parts[0] };
 
-static uint32_t title_count(const struct part_row *row)
+static uint32_t bench_step_title_count(const struct part_row *row)
 {
     uint32_t count = 0;
     while (row->titles[count] != NULL) {
@@ -349,11 +350,11 @@ static uint32_t title_count(const struct part_row *row)
 }
 
 /* Text of a part is printed as soon as the part is measured. */
-static hd_status run_part(struct hd_cli_bench_part *part, const struct part_row *row)
+static hd_status bench_step_run_part(struct hd_cli_bench_part *part, const struct part_row *row)
 {
     struct hd_cli *cli = part->cli;
 
-    part->table = cli->is_json ? NULL : hd_table_create(title_count(row), row->titles);
+    part->table = cli->is_json ? NULL : hd_table_create(bench_step_title_count(row), row->titles);
     part->list = cli->is_json ? hd_json_array(cli->json, row->name) : NULL;
     if (!cli->is_json) {
         printf("\n%s\n", row->head);
@@ -369,22 +370,22 @@ static hd_status run_part(struct hd_cli_bench_part *part, const struct part_row 
     return status;
 }
 
-static uint32_t fits_kernel(const struct part_row *row, const struct hd_config *asked)
+static uint32_t bench_step_fits_kernel(const struct part_row *row, const struct hd_config *asked)
 {
     const uint32_t is_cuda = strcmp(asked->kernels.name, "cuda") == 0;
     return row->kernel == ANY_KERNEL || (row->kernel == ONLY_CUDA) == is_cuda;
 }
 
 /* The part of that name for this kernel; a row for another kernel where there is none. */
-static hd_status choose_part(struct hd_cli *cli, const struct hd_config *asked, const char *name,
-                             uint32_t is_chosen[PART_COUNT])
+static hd_status bench_step_choose_part(struct hd_cli *cli, const struct hd_config *asked,
+                                        const char *name, uint32_t is_chosen[PART_COUNT])
 {
     uint32_t is_known = 0;
 
     for (unsigned i = 0; i < PART_COUNT; i++) {
-        if (strcmp(parts[i].name, name) == 0) {
+        if (strcmp(bench_step_parts[i].name, name) == 0) {
             is_known = 1;
-            if (fits_kernel(&parts[i], asked)) {
+            if (bench_step_fits_kernel(&bench_step_parts[i], asked)) {
                 is_chosen[i] = 1;
                 return HD_OK;
             }
@@ -406,18 +407,18 @@ static hd_status choose_part(struct hd_cli *cli, const struct hd_config *asked, 
 }
 
 /* Without --part, all of this kernel; an unknown one is refused. */
-static hd_status choose_parts(struct hd_cli *cli, const struct hd_config *asked,
-                              uint32_t is_chosen[PART_COUNT])
+static hd_status bench_step_choose_parts(struct hd_cli *cli, const struct hd_config *asked,
+                                         uint32_t is_chosen[PART_COUNT])
 {
     const char *name = hd_cli_option(cli, "--part", 0);
     hd_status status = HD_OK;
 
     for (unsigned i = 0; i < PART_COUNT; i++) {
-        is_chosen[i] = name == NULL && fits_kernel(&parts[i], asked);
+        is_chosen[i] = name == NULL && bench_step_fits_kernel(&bench_step_parts[i], asked);
     }
     for (uint32_t use = 0; status == HD_OK && name != NULL;
          name = hd_cli_option(cli, "--part", ++use)) {
-        status = choose_part(cli, asked, name, is_chosen);
+        status = bench_step_choose_part(cli, asked, name, is_chosen);
     }
     return status;
 }
@@ -432,7 +433,7 @@ int hd_cli_bench_step(struct hd_cli *cli)
         hd_cli_config(cli, &part.asked) != HD_OK) {
         return cli->problem.exit_code;
     }
-    hd_status status = choose_parts(cli, &part.asked, is_chosen);
+    hd_status status = bench_step_choose_parts(cli, &part.asked, is_chosen);
     const uint32_t iterations = part.asked.bench.iterations, warmup = part.asked.bench.warmup;
     part.iterations = iterations > 0 ? iterations : ITERATIONS_USUAL;
     part.warmup = warmup > 0 ? warmup : WARMUP_USUAL;
@@ -444,7 +445,7 @@ int hd_cli_bench_step(struct hd_cli *cli)
     status = cli->problem.exit_code == 0 ? HD_OK : HD_INVALID;
     for (unsigned i = 0; status == HD_OK && i < PART_COUNT; i++) {
         if (is_chosen[i]) {
-            status = run_part(&part, &parts[i]);
+            status = bench_step_run_part(&part, &bench_step_parts[i]);
         }
     }
     hd_config_finish(&part.asked);

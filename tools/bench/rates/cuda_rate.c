@@ -39,7 +39,8 @@ enum { EXIT_USAGE = 2, EXIT_MISSING = 3 };
 
 /* --- a host ---------------------------------------------------------------------------------- */
 
-static void *take(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
+static void *cuda_rate_take(void *context, uint64_t bytes, uint64_t alignment_bytes,
+                            const char *tag)
 {
     void *memory = NULL;
 
@@ -50,13 +51,13 @@ static void *take(void *context, uint64_t bytes, uint64_t alignment_bytes, const
     return memset(memory, 0, bytes);
 }
 
-static void give(void *context, void *memory)
+static void cuda_rate_give(void *context, void *memory)
 {
     (void)context;
     free(memory);
 }
 
-static uint64_t now_ns(void *context)
+static uint64_t cuda_rate_now_ns(void *context)
 {
     struct timespec now;
 
@@ -65,12 +66,12 @@ static uint64_t now_ns(void *context)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void say_nothing(void *context, uint32_t level, const char *text)
+static void cuda_rate_say_nothing(void *context, uint32_t level, const char *text)
 {
     (void)context, (void)level, (void)text;
 }
 
-static void account(void *context, int64_t bytes, const char *tag)
+static void cuda_rate_account(void *context, int64_t bytes, const char *tag)
 {
     (void)context, (void)bytes, (void)tag;
 }
@@ -88,7 +89,7 @@ void rate_give_up(const char *format, ...)
     _Exit(EXIT_MISSING);
 }
 
-static hd_status fail(void *context, const struct hd_error *error)
+static hd_status cuda_rate_fail(void *context, const struct hd_error *error)
 {
     (void)context;
     rate_give_up("%s", error->text);
@@ -96,7 +97,8 @@ static hd_status fail(void *context, const struct hd_error *error)
 
 /* --- what is asked --------------------------------------------------------------------------- */
 
-static int read_model(struct rate *rate, const char *key, size_t length, const char *value)
+static int cuda_rate_read_model(struct rate *rate, const char *key, size_t length,
+                                const char *value)
 {
     struct hd_stage_spec *spec = &rate->spec;
     const struct {
@@ -121,7 +123,7 @@ static int read_model(struct rate *rate, const char *key, size_t length, const c
     return 0;
 }
 
-static void set_option(struct rate *rate, uint32_t index, const char *text)
+static void cuda_rate_set_option(struct rate *rate, uint32_t index, const char *text)
 {
     struct hd_option_value *value = &rate->options[index];
 
@@ -130,29 +132,30 @@ static void set_option(struct rate *rate, uint32_t index, const char *text)
     value->integer = strcmp(text, "on") == 0 ? 1 : strtoll(text, NULL, 10);
 }
 
-static int read_option(struct rate *rate, const char *key, size_t length, const char *value)
+static int cuda_rate_read_option(struct rate *rate, const char *key, size_t length,
+                                 const char *value)
 {
     for (uint32_t i = 0; i < hd_plugin.option_count; i++) {
         const char *name = hd_plugin.options[i].name;
         if (strlen(name) == length && strncmp(name, key, length) == 0) {
-            set_option(rate, i, value);
+            cuda_rate_set_option(rate, i, value);
             return 1;
         }
     }
     return 0;
 }
 
-static int read_words(struct rate *rate, int count, char **words)
+static int cuda_rate_read_words(struct rate *rate, int count, char **words)
 {
     assert(hd_plugin.option_count <= sizeof rate->options / sizeof rate->options[0]);
     for (uint32_t i = 0; i < hd_plugin.option_count; i++) {
-        set_option(rate, i, hd_plugin.options[i].initial);
+        cuda_rate_set_option(rate, i, hd_plugin.options[i].initial);
     }
     for (int i = 0; i < count; i++) {
         const char *value = strchr(words[i], '=');
         const size_t length = value != NULL ? (size_t)(value - words[i]) : 0;
-        if (value == NULL || (!read_model(rate, words[i], length, value + 1) &&
-                              !read_option(rate, words[i], length, value + 1))) {
+        if (value == NULL || (!cuda_rate_read_model(rate, words[i], length, value + 1) &&
+                              !cuda_rate_read_option(rate, words[i], length, value + 1))) {
             fprintf(stderr, "heddle-cuda-rate: %s is not known\n", words[i]);
             return 0;
         }
@@ -170,7 +173,8 @@ struct way {
     double samples[SAMPLE_MAX];
 };
 
-static void run_once(struct rate *rate, const struct rate_product *product, const struct way *way)
+static void cuda_rate_run_once(struct rate *rate, const struct rate_product *product,
+                               const struct way *way)
 {
     hd_status status;
 
@@ -186,15 +190,15 @@ static void run_once(struct rate *rate, const struct rate_product *product, cons
     }
 }
 
-static uint64_t time_ns(struct rate *rate, const struct rate_product *product,
-                        const struct way *way, uint32_t repeat)
+static uint64_t cuda_rate_time_ns(struct rate *rate, const struct rate_product *product,
+                                  const struct way *way, uint32_t repeat)
 {
     const struct hd_remote *remote = hd_transformer_backend.remote;
     uint64_t marks[2], passed[2] = {0};
 
     hd_status status = remote->mark(rate->device, &marks[0]);
     for (uint32_t i = 0; status == HD_OK && i < repeat; i++) {
-        run_once(rate, product, way);
+        cuda_rate_run_once(rate, product, way);
     }
     if (status == HD_OK) {
         status = remote->mark(rate->device, &marks[1]);
@@ -209,54 +213,56 @@ static uint64_t time_ns(struct rate *rate, const struct rate_product *product,
 }
 
 /* So many that a sample lasts long beside a mark; what comes first warms up. */
-static void prepare(struct rate *rate, const struct rate_product *product, struct way *way)
+static void cuda_rate_prepare(struct rate *rate, const struct rate_product *product,
+                              struct way *way)
 {
-    (void)time_ns(rate, product, way, 1);
-    const uint64_t once_ns = time_ns(rate, product, way, 1);
+    (void)cuda_rate_time_ns(rate, product, way, 1);
+    const uint64_t once_ns = cuda_rate_time_ns(rate, product, way, 1);
     const uint64_t repeat = SAMPLE_NS / once_ns;
 
     way->repeat = (uint32_t)(repeat < 1 ? 1 : repeat < REPEAT_MAX ? repeat : REPEAT_MAX);
 }
 
-static void choose_algorithm(struct rate *rate, const struct rate_product *product, struct way *way)
+static void cuda_rate_choose_algorithm(struct rate *rate, const struct rate_product *product,
+                                       struct way *way)
 {
     uint64_t best_ns = UINT64_MAX;
     uint32_t best = 0;
 
     for (way->algorithm = 0; way->algorithm < lt_product_count(way->lt); way->algorithm++) {
-        (void)time_ns(rate, product, way, 1);
-        const uint64_t spent_ns = time_ns(rate, product, way, 4);
+        (void)cuda_rate_time_ns(rate, product, way, 1);
+        const uint64_t spent_ns = cuda_rate_time_ns(rate, product, way, 4);
         best = spent_ns < best_ns ? way->algorithm : best;
         best_ns = spent_ns < best_ns ? spent_ns : best_ns;
     }
     way->algorithm = best;
 }
 
-static int by_value(const void *left, const void *right)
+static int cuda_rate_by_value(const void *left, const void *right)
 {
     const double one = *(const double *)left, other = *(const double *)right;
     return (one > other) - (one < other);
 }
 
-static double median(double *values, uint32_t count)
+static double cuda_rate_median(double *values, uint32_t count)
 {
-    qsort(values, count, sizeof *values, by_value);
+    qsort(values, count, sizeof *values, cuda_rate_by_value);
     return values[count / 2];
 }
 
-static void sample(struct rate *rate, const struct rate_product *product, struct way *way,
-                   uint32_t index)
+static void cuda_rate_sample(struct rate *rate, const struct rate_product *product, struct way *way,
+                             uint32_t index)
 {
     const double experts = product->experts > 0 ? product->experts : 1;
     const double flops =
         2.0 * product->rows * (double)product->columns * product->depth * experts * way->repeat;
 
-    way->samples[index] = flops * 1e-3 / (double)time_ns(rate, product, way, way->repeat);
+    way->samples[index] = flops * 1e-3 / (double)cuda_rate_time_ns(rate, product, way, way->repeat);
 }
 
 /* Of two ways to make the same numbers: the head of C by this one, from zero. */
-static void fetch(struct rate *rate, struct rate_product *product, const struct way *way,
-                  float values[COMPARED_MAX])
+static void cuda_rate_fetch(struct rate *rate, struct rate_product *product, const struct way *way,
+                            float values[COMPARED_MAX])
 {
     const struct hd_remote *remote = hd_transformer_backend.remote;
     const struct hd_matrix *c = &product->args.c;
@@ -267,7 +273,7 @@ static void fetch(struct rate *rate, struct rate_product *product, const struct 
     static uint16_t rounded[COMPARED_MAX];
 
     rate_place(rate, product);
-    run_once(rate, product, way);
+    cuda_rate_run_once(rate, product, way);
     memset(values, 0, COMPARED_MAX * sizeof *values);
     remote->copy(rate->device, is_f32 ? (void *)values : (void *)rounded, c->data,
                  compared * (is_f32 ? sizeof *values : sizeof *rounded), 0);
@@ -281,14 +287,14 @@ static void fetch(struct rate *rate, struct rate_product *product, const struct 
 }
 
 /* A yardstick of another product would be none. */
-static void compare(struct rate *rate, struct rate_product *product, const struct way *own,
-                    const struct way *alone)
+static void cuda_rate_compare(struct rate *rate, struct rate_product *product,
+                              const struct way *own, const struct way *alone)
 {
     static float values[2][COMPARED_MAX];
     double error = 0, size = 0;
 
-    fetch(rate, product, own, values[0]);
-    fetch(rate, product, alone, values[1]);
+    cuda_rate_fetch(rate, product, own, values[0]);
+    cuda_rate_fetch(rate, product, alone, values[1]);
     for (uint32_t i = 0; i < COMPARED_MAX; i++) {
         const double difference = (double)values[0][i] - (double)values[1][i];
         error += difference * difference;
@@ -301,7 +307,7 @@ static void compare(struct rate *rate, struct rate_product *product, const struc
     rate_place(rate, product);
 }
 
-static void measure(struct rate *rate, struct rate_product *product)
+static void cuda_rate_measure(struct rate *rate, struct rate_product *product)
 {
     static const char *const forms[] = {"fprop", "dgrad", "wgrad"};
     static struct way own, alone;
@@ -318,30 +324,31 @@ static void measure(struct rate *rate, struct rate_product *product)
                      why);
     }
     if (is_asked) {
-        compare(rate, product, &own, &alone);
+        cuda_rate_compare(rate, product, &own, &alone);
     }
-    choose_algorithm(rate, product, &alone);
-    prepare(rate, product, &alone);
+    cuda_rate_choose_algorithm(rate, product, &alone);
+    cuda_rate_prepare(rate, product, &alone);
     if (is_asked) {
-        prepare(rate, product, &own);
+        cuda_rate_prepare(rate, product, &own);
     }
-    const uint64_t until_ns = now_ns(NULL) + (uint64_t)(rate->seconds * 1e9);
-    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || now_ns(NULL) < until_ns)) {
+    const uint64_t until_ns = cuda_rate_now_ns(NULL) + (uint64_t)(rate->seconds * 1e9);
+    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || cuda_rate_now_ns(NULL) < until_ns)) {
         if (is_asked) {
-            sample(rate, product, &own, count);
+            cuda_rate_sample(rate, product, &own, count);
         }
-        sample(rate, product, &alone, count++);
+        cuda_rate_sample(rate, product, &alone, count++);
     }
     printf("product %s %s %u %u %u %u %.6g %.6g %u\n", product->name, forms[product->args.form],
            product->experts, product->rows, product->columns, product->depth,
-           is_asked ? median(own.samples, count) : 0, median(alone.samples, count), count);
+           is_asked ? cuda_rate_median(own.samples, count) : 0,
+           cuda_rate_median(alone.samples, count), count);
     fflush(stdout);
     lt_product_free(alone.lt);
 }
 
 /* --- the program ----------------------------------------------------------------------------- */
 
-static void open_device(struct rate *rate, uint32_t ordinal)
+static void cuda_rate_open_device(struct rate *rate, uint32_t ordinal)
 {
     struct hd_device about = {.size = sizeof about};
 
@@ -349,12 +356,12 @@ static void open_device(struct rate *rate, uint32_t ordinal)
                                   .rank_count = 1,
                                   .option_count = hd_plugin.option_count,
                                   .options = rate->options,
-                                  .alloc = take,
-                                  .free = give,
-                                  .now_ns = now_ns,
-                                  .log = say_nothing,
-                                  .fail = fail,
-                                  .account = account};
+                                  .alloc = cuda_rate_take,
+                                  .free = cuda_rate_give,
+                                  .now_ns = cuda_rate_now_ns,
+                                  .log = cuda_rate_say_nothing,
+                                  .fail = cuda_rate_fail,
+                                  .account = cuda_rate_account};
     if (hd_transformer_backend.open(&rate->host, ordinal, &about, &rate->device) != HD_OK) {
         rate_give_up("the device cannot be opened");
     }
@@ -372,7 +379,7 @@ static void open_device(struct rate *rate, uint32_t ordinal)
 }
 
 /* As stage_create would: the plugin has an algorithm for each dense product. */
-static void prepare_stage(struct rate *rate)
+static void cuda_rate_prepare_stage(struct rate *rate)
 {
     struct hd_stage_spec *spec = &rate->spec;
 
@@ -397,19 +404,19 @@ int main(int count, char **words)
         fprintf(stderr, "usage: heddle-cuda-rate products|squares SECONDS DEVICE key=value ...\n");
         return EXIT_USAGE;
     }
-    if (!read_words(&rate, count - 4, words + 4)) {
+    if (!cuda_rate_read_words(&rate, count - 4, words + 4)) {
         return EXIT_USAGE;
     }
-    open_device(&rate, (uint32_t)strtoul(words[3], NULL, 10));
+    cuda_rate_open_device(&rate, (uint32_t)strtoul(words[3], NULL, 10));
     if (is_squares) {
         rate_add_squares(&rate);
     } else {
-        prepare_stage(&rate);
+        cuda_rate_prepare_stage(&rate);
         rate_add_stage(&rate);
     }
     rate_take_operands(&rate);
     for (uint32_t i = 0; i < rate.product_count; i++) {
-        measure(&rate, &rate.products[i]);
+        cuda_rate_measure(&rate, &rate.products[i]);
     }
     hd_transformer_backend.close(rate.device);
     return 0;

@@ -27,8 +27,9 @@ struct shape {
     uint32_t dtype;
 };
 
-static cublasStatus_t set_batch(const struct cublaslt_library *blas, cublasLtMatrixLayout_t layout,
-                                uint32_t experts, const struct shape *shape)
+static cublasStatus_t cuda_rate_lt_set_batch(const struct cublaslt_library *blas,
+                                             cublasLtMatrixLayout_t layout, uint32_t experts,
+                                             const struct shape *shape)
 {
     const int32_t count = (int32_t)experts;
     const int64_t stride = (int64_t)(shape->rows * shape->columns);
@@ -41,7 +42,8 @@ static cublasStatus_t set_batch(const struct cublaslt_library *blas, cublasLtMat
                : error;
 }
 
-static cublasStatus_t lay_out(struct lt_product *product, const struct rate_product *wanted)
+static cublasStatus_t cuda_rate_lt_lay_out(struct lt_product *product,
+                                           const struct rate_product *wanted)
 {
     const struct cublaslt_library *blas = &product->lt->driver->blas;
     const struct hd_gemm_args *args = &wanted->args;
@@ -59,13 +61,13 @@ static cublasStatus_t lay_out(struct lt_product *product, const struct rate_prod
         error = blas->cublasLtMatrixLayoutCreate(&product->layouts[i], type, shapes[i].columns,
                                                  shapes[i].rows, (int64_t)shapes[i].columns);
         if (error == CUBLAS_STATUS_SUCCESS && wanted->experts > 0) {
-            error = set_batch(blas, product->layouts[i], wanted->experts, &shapes[i]);
+            error = cuda_rate_lt_set_batch(blas, product->layouts[i], wanted->experts, &shapes[i]);
         }
     }
     return error;
 }
 
-static cublasStatus_t describe(struct lt_product *product)
+static cublasStatus_t cuda_rate_lt_describe(struct lt_product *product)
 {
     const struct cublaslt_library *blas = &product->lt->driver->blas;
     const uint32_t form = product->args.form;
@@ -84,7 +86,7 @@ static cublasStatus_t describe(struct lt_product *product)
                : error;
 }
 
-static cublasStatus_t ask(struct lt_product *product)
+static cublasStatus_t cuda_rate_lt_ask(struct lt_product *product)
 {
     const struct lt_alone *lt = product->lt;
     const struct cublaslt_library *blas = &lt->driver->blas;
@@ -118,12 +120,12 @@ struct lt_product *lt_product_make(const struct lt_alone *lt, const struct rate_
     }
     product->lt = lt;
     product->args = wanted->args;
-    cublasStatus_t error = describe(product);
+    cublasStatus_t error = cuda_rate_lt_describe(product);
     if (error == CUBLAS_STATUS_SUCCESS) {
-        error = lay_out(product, wanted);
+        error = cuda_rate_lt_lay_out(product, wanted);
     }
     if (error == CUBLAS_STATUS_SUCCESS) {
-        error = ask(product);
+        error = cuda_rate_lt_ask(product);
     }
     if (error != CUBLAS_STATUS_SUCCESS || product->found_count == 0) {
         *why = error != CUBLAS_STATUS_SUCCESS ? lt->driver->blas.cublasLtGetStatusString(error)

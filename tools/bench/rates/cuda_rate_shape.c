@@ -11,14 +11,14 @@
 
 /* --- products -------------------------------------------------------------------------------- */
 
-static uint32_t dtype_of(uint32_t form, uint32_t is_head)
+static uint32_t cuda_rate_shape_dtype_of(uint32_t form, uint32_t is_head)
 {
     return form == HD_WGRAD || is_head ? HD_F32 : HD_BF16;
 }
 
 /* C [rows, columns] over `depth`, of each expert; addresses come later. */
-static void add_product(struct rate *rate, const char *name, uint32_t form,
-                        const struct rate_product *shape)
+static void cuda_rate_shape_add_product(struct rate *rate, const char *name, uint32_t form,
+                                        const struct rate_product *shape)
 {
     struct rate_product *product = &rate->products[rate->product_count++];
     const uint32_t experts = shape->experts > 0 ? shape->experts : 1;
@@ -40,13 +40,15 @@ static void add_product(struct rate *rate, const char *name, uint32_t form,
     if (is_wgrad) {
         product->args.b.rows = shape->depth * experts;
     }
-    product->args.c = (struct hd_matrix){.dtype = dtype_of(form, strcmp(name, "head") == 0),
-                                         .rows = is_wgrad ? shape->rows : shape->rows * experts,
-                                         .columns = shape->columns};
+    product->args.c =
+        (struct hd_matrix){.dtype = cuda_rate_shape_dtype_of(form, strcmp(name, "head") == 0),
+                           .rows = is_wgrad ? shape->rows : shape->rows * experts,
+                           .columns = shape->columns};
 }
 
 /* y = x W^T with W [out, in]: forward, gradient of x, gradient of W. */
-static void add_weight(struct rate *rate, const char *name, uint32_t out, uint32_t in)
+static void cuda_rate_shape_add_weight(struct rate *rate, const char *name, uint32_t out,
+                                       uint32_t in)
 {
     const struct hd_stage_spec *spec = &rate->spec;
     const int is_expert = strncmp(name, "experts", 7) == 0 && spec->experts > 0;
@@ -62,9 +64,9 @@ static void add_weight(struct rate *rate, const char *name, uint32_t out, uint32
     const struct rate_product weight = {
         .experts = experts, .rows = out, .columns = in, .depth = rows};
 
-    add_product(rate, name, HD_FPROP, &forward);
-    add_product(rate, name, HD_DGRAD, &back);
-    add_product(rate, name, HD_WGRAD, &weight);
+    cuda_rate_shape_add_product(rate, name, HD_FPROP, &forward);
+    cuda_rate_shape_add_product(rate, name, HD_DGRAD, &back);
+    cuda_rate_shape_add_product(rate, name, HD_WGRAD, &weight);
 }
 
 void rate_add_stage(struct rate *rate)
@@ -74,13 +76,15 @@ void rate_add_stage(struct rate *rate)
     const uint32_t is_shared = shared != spec->width;
     const uint32_t chunk = spec->vocabulary < HD_HEAD_CHUNK ? spec->vocabulary : HD_HEAD_CHUNK;
 
-    add_weight(rate, is_shared ? "q,o" : "q,k,v,o", spec->width, spec->width);
+    cuda_rate_shape_add_weight(rate, is_shared ? "q,o" : "q,k,v,o", spec->width, spec->width);
     if (is_shared) {
-        add_weight(rate, "k,v", shared, spec->width);
+        cuda_rate_shape_add_weight(rate, "k,v", shared, spec->width);
     }
-    add_weight(rate, spec->experts > 0 ? "experts-up" : "up", 2 * spec->expert_width, spec->width);
-    add_weight(rate, spec->experts > 0 ? "experts-down" : "down", spec->width, spec->expert_width);
-    add_weight(rate, "head", chunk, spec->width);
+    cuda_rate_shape_add_weight(rate, spec->experts > 0 ? "experts-up" : "up",
+                               2 * spec->expert_width, spec->width);
+    cuda_rate_shape_add_weight(rate, spec->experts > 0 ? "experts-down" : "down", spec->width,
+                               spec->expert_width);
+    cuda_rate_shape_add_weight(rate, "head", chunk, spec->width);
 }
 
 void rate_add_squares(struct rate *rate)
@@ -91,7 +95,7 @@ void rate_add_squares(struct rate *rate)
     for (uint32_t i = 0; i < (is_standin ? 2 : 4); i++) {
         const uint32_t size = is_standin ? simulated[i] : sizes[i];
         const struct rate_product square = {.rows = size, .columns = size, .depth = size};
-        add_product(rate, "square", HD_FPROP, &square);
+        cuda_rate_shape_add_product(rate, "square", HD_FPROP, &square);
     }
 }
 
@@ -106,7 +110,7 @@ void *rate_allocate(struct rate *rate, uint64_t bytes)
 }
 
 /* Values of eight bits in [-1, 1), which BF16 holds; the same block again and again. */
-static void draw(struct rate *rate, void *target, uint64_t bytes)
+static void cuda_rate_shape_draw(struct rate *rate, void *target, uint64_t bytes)
 {
     const struct hd_remote *remote = hd_transformer_backend.remote;
     uint16_t *drawn = malloc(DRAWN_BYTES);
@@ -130,13 +134,13 @@ static void draw(struct rate *rate, void *target, uint64_t bytes)
     free(drawn);
 }
 
-static uint64_t bytes_of(const struct hd_matrix *matrix, uint32_t batch)
+static uint64_t cuda_rate_shape_bytes_of(const struct hd_matrix *matrix, uint32_t batch)
 {
     const uint64_t each = matrix->dtype == HD_F32 ? sizeof(float) : sizeof(uint16_t);
     return (uint64_t)matrix->rows * matrix->columns * each * batch;
 }
 
-static uint64_t greater(uint64_t one, uint64_t other)
+static uint64_t cuda_rate_shape_greater(uint64_t one, uint64_t other)
 {
     return one > other ? one : other;
 }
@@ -150,15 +154,17 @@ void rate_take_operands(struct rate *rate)
         const struct rate_product *product = &rate->products[i];
         const uint32_t experts = product->experts > 0 ? product->experts : 1;
         const uint32_t is_wgrad = product->args.form == HD_WGRAD;
-        a_bytes = greater(a_bytes, bytes_of(&product->args.a, 1));
-        b_bytes = greater(b_bytes, bytes_of(&product->args.b, is_wgrad ? 1 : experts));
-        c_bytes = greater(c_bytes, bytes_of(&product->args.c, is_wgrad ? experts : 1));
+        a_bytes = cuda_rate_shape_greater(a_bytes, cuda_rate_shape_bytes_of(&product->args.a, 1));
+        b_bytes = cuda_rate_shape_greater(
+            b_bytes, cuda_rate_shape_bytes_of(&product->args.b, is_wgrad ? 1 : experts));
+        c_bytes = cuda_rate_shape_greater(
+            c_bytes, cuda_rate_shape_bytes_of(&product->args.c, is_wgrad ? experts : 1));
     }
     rate->a = rate_allocate(rate, a_bytes);
     rate->b = rate_allocate(rate, b_bytes);
     rate->c = rate_allocate(rate, c_bytes);
-    draw(rate, rate->a, a_bytes);
-    draw(rate, rate->b, b_bytes);
+    cuda_rate_shape_draw(rate, rate->a, a_bytes);
+    cuda_rate_shape_draw(rate, rate->b, b_bytes);
     rate->c_bytes = c_bytes;
     rate->offsets = rate_allocate(rate, (rate->spec.experts + 1) * sizeof(int32_t));
 }

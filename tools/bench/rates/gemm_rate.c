@@ -32,19 +32,20 @@ struct product {
     dnnl_exec_arg_t arguments[3];
 };
 
-static double now_seconds(void)
+static double gemm_rate_now_seconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static int is_good(dnnl_status_t status)
+static int gemm_rate_is_good(dnnl_status_t status)
 {
     return status == dnnl_success;
 }
 
-static dnnl_memory_desc_t square(dnnl_data_type_t type, int64_t size, dnnl_format_tag_t tag)
+static dnnl_memory_desc_t gemm_rate_square(dnnl_data_type_t type, int64_t size,
+                                           dnnl_format_tag_t tag)
 {
     const dnnl_dims_t shape = {size, size};
     dnnl_memory_desc_t desc;
@@ -54,18 +55,18 @@ static dnnl_memory_desc_t square(dnnl_data_type_t type, int64_t size, dnnl_forma
 }
 
 /* Small values that never become denormal or infinite; both bytes of 0x3c3c are 1.1e-2. */
-static int fill(dnnl_memory_t memory, size_t bytes)
+static int gemm_rate_fill(dnnl_memory_t memory, size_t bytes)
 {
     void *data = NULL;
 
-    if (!is_good(dnnl_memory_get_data_handle(memory, &data)) || data == NULL) {
+    if (!gemm_rate_is_good(dnnl_memory_get_data_handle(memory, &data)) || data == NULL) {
         return 0;
     }
     memset(data, 0x3c, bytes);
     return 1;
 }
 
-static int bind_memory(struct product *product, dnnl_primitive_desc_t desc)
+static int gemm_rate_bind_memory(struct product *product, dnnl_primitive_desc_t desc)
 {
     static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
                                            dnnl_query_dst_md};
@@ -74,11 +75,11 @@ static int bind_memory(struct product *product, dnnl_primitive_desc_t desc)
     for (int i = 0; i < 3; i++) {
         const dnnl_memory_desc_t *operand = dnnl_primitive_desc_query_md(desc, queries[i], 0);
         if (operand == NULL ||
-            !is_good(dnnl_memory_create(&product->memory[i], operand, product->engine,
-                                        DNNL_MEMORY_ALLOCATE))) {
+            !gemm_rate_is_good(dnnl_memory_create(&product->memory[i], operand, product->engine,
+                                                  DNNL_MEMORY_ALLOCATE))) {
             return 0;
         }
-        if (!fill(product->memory[i], dnnl_memory_desc_get_size(operand))) {
+        if (!gemm_rate_fill(product->memory[i], dnnl_memory_desc_get_size(operand))) {
             return 0;
         }
         product->arguments[i] = (dnnl_exec_arg_t){names[i], product->memory[i]};
@@ -86,25 +87,28 @@ static int bind_memory(struct product *product, dnnl_primitive_desc_t desc)
     return 1;
 }
 
-static int make(struct product *product, dnnl_data_type_t type, int64_t size, int is_packed)
+static int gemm_rate_make(struct product *product, dnnl_data_type_t type, int64_t size,
+                          int is_packed)
 {
-    const dnnl_memory_desc_t left = square(type, size, dnnl_ab);
-    const dnnl_memory_desc_t right = square(type, size, is_packed ? dnnl_format_tag_any : dnnl_ab);
-    const dnnl_memory_desc_t result = square(dnnl_f32, size, dnnl_ab);
+    const dnnl_memory_desc_t left = gemm_rate_square(type, size, dnnl_ab);
+    const dnnl_memory_desc_t right =
+        gemm_rate_square(type, size, is_packed ? dnnl_format_tag_any : dnnl_ab);
+    const dnnl_memory_desc_t result = gemm_rate_square(dnnl_f32, size, dnnl_ab);
     dnnl_matmul_desc_t matmul;
     dnnl_primitive_desc_t desc = NULL;
 
-    if (!is_good(dnnl_matmul_desc_init(&matmul, &left, &right, NULL, &result)) ||
-        !is_good(dnnl_primitive_desc_create(&desc, &matmul, NULL, product->engine, NULL))) {
+    if (!gemm_rate_is_good(dnnl_matmul_desc_init(&matmul, &left, &right, NULL, &result)) ||
+        !gemm_rate_is_good(
+            dnnl_primitive_desc_create(&desc, &matmul, NULL, product->engine, NULL))) {
         return 0;
     }
-    const int is_made =
-        bind_memory(product, desc) && is_good(dnnl_primitive_create(&product->primitive, desc));
+    const int is_made = gemm_rate_bind_memory(product, desc) &&
+                        gemm_rate_is_good(dnnl_primitive_create(&product->primitive, desc));
     dnnl_primitive_desc_destroy(desc);
     return is_made;
 }
 
-static void unmake(struct product *product)
+static void gemm_rate_unmake(struct product *product)
 {
     if (product->primitive != NULL) {
         dnnl_primitive_destroy(product->primitive);
@@ -118,7 +122,7 @@ static void unmake(struct product *product)
     }
 }
 
-static void run(const struct product *product)
+static void gemm_rate_run(const struct product *product)
 {
     const dnnl_status_t status =
         dnnl_primitive_execute(product->primitive, product->stream, 3, product->arguments);
@@ -126,36 +130,37 @@ static void run(const struct product *product)
     dnnl_stream_wait(product->stream);
 }
 
-static int by_value(const void *left, const void *right)
+static int gemm_rate_by_value(const void *left, const void *right)
 {
     const double one = *(const double *)left, other = *(const double *)right;
     return (one > other) - (one < other);
 }
 
 /* Repeats for `seconds`; small products several to a sample, so that the clock does not count. */
-static void measure(const struct product *product, int64_t size, double seconds, const char *names)
+static void gemm_rate_measure(const struct product *product, int64_t size, double seconds,
+                              const char *names)
 {
     static double rates[SAMPLE_MAX];
     const double flops = 2.0 * (double)size * (double)size * (double)size;
     const int repeat = size < 1024 ? 8 : 1;
     int count = 0;
 
-    run(product);
-    const double until = now_seconds() + seconds;
-    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || now_seconds() < until)) {
-        const double begin = now_seconds();
+    gemm_rate_run(product);
+    const double until = gemm_rate_now_seconds() + seconds;
+    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || gemm_rate_now_seconds() < until)) {
+        const double begin = gemm_rate_now_seconds();
         for (int i = 0; i < repeat; i++) {
-            run(product);
+            gemm_rate_run(product);
         }
-        rates[count++] = flops * repeat / (now_seconds() - begin) * 1e-9;
+        rates[count++] = flops * repeat / (gemm_rate_now_seconds() - begin) * 1e-9;
     }
-    qsort(rates, (size_t)count, sizeof rates[0], by_value);
+    qsort(rates, (size_t)count, sizeof rates[0], gemm_rate_by_value);
     printf("%s %lld %.2f %.2f %d\n", names, (long long)size, rates[count / 2], rates[count - 1],
            count);
     fflush(stdout);
 }
 
-static int measure_all(struct product *product, const char *type_name, double seconds)
+static int gemm_rate_measure_all(struct product *product, const char *type_name, double seconds)
 {
     static const int64_t sizes[] = {256, 512, 1024, 2048};
     const dnnl_data_type_t type = strcmp(type_name, "bf16") == 0 ? dnnl_bf16 : dnnl_f32;
@@ -163,12 +168,12 @@ static int measure_all(struct product *product, const char *type_name, double se
 
     for (unsigned i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
         const int is_packed = i % 2 == 1;
-        const int is_made = make(product, type, sizes[i / 2], is_packed);
+        const int is_made = gemm_rate_make(product, type, sizes[i / 2], is_packed);
         if (is_made) {
             snprintf(names, sizeof names, "%s %s", type_name, is_packed ? "packed" : "plain");
-            measure(product, sizes[i / 2], seconds, names);
+            gemm_rate_measure(product, sizes[i / 2], seconds, names);
         }
-        unmake(product);
+        gemm_rate_unmake(product);
         if (!is_made) {
             return EXIT_UNSUPPORTED;
         }
@@ -191,11 +196,12 @@ int main(int argument_count, char **arguments)
         fprintf(stderr, "heddle-gemm-rate: OMP_NUM_THREADS is not 1: more threads than one count "
                         "together\n");
     }
-    if (!is_good(dnnl_engine_create(&product.engine, dnnl_cpu, 0)) ||
-        !is_good(dnnl_stream_create(&product.stream, product.engine, dnnl_stream_default_flags))) {
+    if (!gemm_rate_is_good(dnnl_engine_create(&product.engine, dnnl_cpu, 0)) ||
+        !gemm_rate_is_good(
+            dnnl_stream_create(&product.stream, product.engine, dnnl_stream_default_flags))) {
         return EXIT_UNSUPPORTED;
     }
-    const int code = measure_all(&product, arguments[1], seconds);
+    const int code = gemm_rate_measure_all(&product, arguments[1], seconds);
     dnnl_stream_destroy(product.stream);
     dnnl_engine_destroy(product.engine);
     return code;

@@ -35,20 +35,20 @@ struct field {
 
 typedef hd_status operation(const struct hd_ops *ops, const struct field *field);
 
-static double now_seconds(void)
+static double quantiser_rate_now_seconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static struct hd_quantise_args arguments_of(const struct field *field)
+static struct hd_quantise_args quantiser_rate_arguments_of(const struct field *field)
 {
     return (struct hd_quantise_args){
         .source = field->source, .target = field->target, .rows = field->rows, .columns = COLUMNS};
 }
 
-static struct hd_matrix image_of(const struct field *field)
+static struct hd_matrix quantiser_rate_image_of(const struct field *field)
 {
     return (struct hd_matrix){.data = field->elements,
                               .scales = field->scales,
@@ -57,42 +57,45 @@ static struct hd_matrix image_of(const struct field *field)
                               .columns = COLUMNS};
 }
 
-static hd_status copy(const struct hd_ops *ops, const struct field *field)
+static hd_status quantiser_rate_copy(const struct hd_ops *ops, const struct field *field)
 {
     (void)ops;
     memcpy(field->target, field->source, (size_t)field->rows * COLUMNS * sizeof *field->source);
     return HD_OK;
 }
 
-static hd_status quantise_rows(const struct hd_ops *ops, const struct field *field)
+static hd_status quantiser_rate_quantise_rows(const struct hd_ops *ops, const struct field *field)
 {
-    struct hd_quantise_args args = arguments_of(field);
-    args.rowwise = image_of(field);
+    struct hd_quantise_args args = quantiser_rate_arguments_of(field);
+    args.rowwise = quantiser_rate_image_of(field);
     return ops->quantise(NULL, &args);
 }
 
-static hd_status quantise_columns(const struct hd_ops *ops, const struct field *field)
+static hd_status quantiser_rate_quantise_columns(const struct hd_ops *ops,
+                                                 const struct field *field)
 {
-    struct hd_quantise_args args = arguments_of(field);
-    args.columnwise = image_of(field);
+    struct hd_quantise_args args = quantiser_rate_arguments_of(field);
+    args.columnwise = quantiser_rate_image_of(field);
     return ops->quantise(NULL, &args);
 }
 
-static hd_status dequantise(const struct hd_ops *ops, const struct field *field)
+static hd_status quantiser_rate_dequantise(const struct hd_ops *ops, const struct field *field)
 {
-    struct hd_quantise_args args = arguments_of(field);
-    args.rowwise = image_of(field);
+    struct hd_quantise_args args = quantiser_rate_arguments_of(field);
+    args.rowwise = quantiser_rate_image_of(field);
     return ops->dequantise(NULL, &args);
 }
 
 static const struct {
     const char *name;
     operation *run;
-} operations[] = {
-    {"copy", copy}, {"rows", quantise_rows}, {"columns", quantise_columns}, {"back", dequantise}};
+} quantiser_rate_operations[] = {{"copy", quantiser_rate_copy},
+                                 {"rows", quantiser_rate_quantise_rows},
+                                 {"columns", quantiser_rate_quantise_columns},
+                                 {"back", quantiser_rate_dequantise}};
 
 /* Numbers between 2^-8 and 2^8, of both signs, so that scales and elements of all kinds occur. */
-static int make_field(struct field *field, uint32_t rows)
+static int quantiser_rate_make_field(struct field *field, uint32_t rows)
 {
     const size_t count = (size_t)rows * COLUMNS;
     uint32_t state = 1;
@@ -116,7 +119,7 @@ static int make_field(struct field *field, uint32_t rows)
     return 1;
 }
 
-static void free_field(struct field *field)
+static void quantiser_rate_free_field(struct field *field)
 {
     free(field->source);
     free(field->target);
@@ -124,44 +127,44 @@ static void free_field(struct field *field)
     free(field->scales);
 }
 
-static int by_value(const void *left, const void *right)
+static int quantiser_rate_by_value(const void *left, const void *right)
 {
     const double one = *(const double *)left, other = *(const double *)right;
     return (one > other) - (one < other);
 }
 
 /* A slab is repeated within a sample, so that the clock does not count. */
-static void measure(const struct hd_cpu_lane *lane, const struct field *field, unsigned which,
-                    double seconds)
+static void quantiser_rate_measure(const struct hd_cpu_isa *lane, const struct field *field,
+                                   unsigned which, double seconds)
 {
     static double rates[SAMPLE_MAX];
     const int repeat = field->rows == SMALL_ROWS ? SMALL_REPEAT : 1;
     const double elements = (double)field->rows * COLUMNS * repeat;
     int count = 0;
-    hd_status status = operations[which].run(&lane->bf16, field);
+    hd_status status = quantiser_rate_operations[which].run(&lane->bf16, field);
 
-    const double until = now_seconds() + seconds;
-    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || now_seconds() < until)) {
-        const double begin = now_seconds();
+    const double until = quantiser_rate_now_seconds() + seconds;
+    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || quantiser_rate_now_seconds() < until)) {
+        const double begin = quantiser_rate_now_seconds();
         for (int i = 0; i < repeat; i++) {
-            status |= operations[which].run(&lane->bf16, field);
+            status |= quantiser_rate_operations[which].run(&lane->bf16, field);
         }
-        rates[count++] = elements / (now_seconds() - begin) * 1e-9;
+        rates[count++] = elements / (quantiser_rate_now_seconds() - begin) * 1e-9;
     }
     assert(status == HD_OK);
-    qsort(rates, (size_t)count, sizeof rates[0], by_value);
-    printf("%s %s %u %.4f %.4f %d\n", operations[which].name, lane->name, field->rows * 2,
-           rates[count / 2], rates[count - 1], count);
+    qsort(rates, (size_t)count, sizeof rates[0], quantiser_rate_by_value);
+    printf("%s %s %u %.4f %.4f %d\n", quantiser_rate_operations[which].name, lane->name,
+           field->rows * 2, rates[count / 2], rates[count - 1], count);
     fflush(stdout);
 }
 
-static const struct hd_cpu_lane *best_lane(void)
+static const struct hd_cpu_isa *quantiser_rate_best_lane(void)
 {
     static const char *const names[] = {"avx512", "plain"};
-    const struct hd_cpu_lane *lane = NULL;
+    const struct hd_cpu_isa *lane = NULL;
 
     for (unsigned i = 0; lane == NULL && i < 3; i++) {
-        lane = hd_cpu_lane(names[i]);
+        lane = hd_cpu_isa(names[i]);
     }
     assert(lane != NULL);
     return lane;
@@ -178,14 +181,16 @@ int main(int argument_count, char **arguments)
     }
     for (unsigned i = 0; i < 2; i++) {
         struct field field;
-        if (!make_field(&field, rows[i])) {
-            free_field(&field);
+        if (!quantiser_rate_make_field(&field, rows[i])) {
+            quantiser_rate_free_field(&field);
             return EXIT_MEMORY;
         }
-        for (unsigned which = 0; which < sizeof operations / sizeof operations[0]; which++) {
-            measure(best_lane(), &field, which, seconds);
+        for (unsigned which = 0;
+             which < sizeof quantiser_rate_operations / sizeof quantiser_rate_operations[0];
+             which++) {
+            quantiser_rate_measure(quantiser_rate_best_lane(), &field, which, seconds);
         }
-        free_field(&field);
+        quantiser_rate_free_field(&field);
     }
     return 0;
 }

@@ -1,5 +1,5 @@
 /*
- * plugins/kernels/cpu/lanes/simd.h - sixteen floats at a time, in the compiler's own vectors.
+ * plugins/kernels/cpu/isa/simd.h - sixteen floats at a time, in the compiler's own vectors.
  *
  * The files of this folder are compiled once per instruction set (plugin.cmake) and picked at
  * open: a vector is always 16 wide, so the tree in which a row is summed is the same on all of

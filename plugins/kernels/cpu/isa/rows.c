@@ -1,44 +1,44 @@
-/* lanes/rows.c - rows that move: embedding, and tokens to experts and back. */
-#include "lane.h"
+/* isa/rows.c - rows that move: embedding, and tokens to experts and back. */
+#include "isa.h"
 
 #include <assert.h>
 
 /* Tokens and routes may come from damaged memory; an index never leaves its table (K8). */
-INLINE uint32_t inside(int32_t index, uint32_t count)
+INLINE uint32_t isa_inside(int32_t index, uint32_t count)
 {
     return (uint32_t)index < count ? (uint32_t)index : 0;
 }
 
-INLINE uint64_t row_bytes(uint32_t width, int bf16)
+INLINE uint64_t isa_row_bytes(uint32_t width, int bf16)
 {
     return (uint64_t)width * (bf16 ? sizeof(uint16_t) : sizeof(float));
 }
 
-INLINE uint32_t row_limit(const struct hd_rows_args *args)
+INLINE uint32_t isa_row_limit(const struct hd_rows_args *args)
 {
     const uint64_t picks = (uint64_t)args->token_count * args->experts_per_token;
     return (uint32_t)((picks + (HD_ROW_BLOCK - 1) * (uint64_t)args->experts) / HD_ROW_BLOCK) *
            HD_ROW_BLOCK;
 }
 
-INLINE hd_status embed(struct hd_ops_device *device, const struct hd_embed_args *args, int bf16)
+INLINE hd_status isa_embed(struct hd_ops_device *device, const struct hd_embed_args *args, int bf16)
 {
     (void)device;
-    const uint64_t bytes = row_bytes(args->width, bf16);
+    const uint64_t bytes = isa_row_bytes(args->width, bf16);
     for (uint32_t token = 0; token < args->token_count; token++) {
-        const uint32_t entry = inside(args->tokens[token], args->vocabulary);
+        const uint32_t entry = isa_inside(args->tokens[token], args->vocabulary);
         memcpy((char *)args->x + token * bytes, (const char *)args->table + entry * bytes, bytes);
     }
     return HD_OK;
 }
 
-INLINE hd_status embed_backward(struct hd_ops_device *device, const struct hd_embed_args *args,
-                                int bf16)
+INLINE hd_status isa_embed_backward(struct hd_ops_device *device, const struct hd_embed_args *args,
+                                    int bf16)
 {
     (void)device;
     const struct view dx = view_of(args->dx, bf16);
     for (uint32_t token = 0; token < args->token_count; token++) {
-        const uint32_t entry = inside(args->tokens[token], args->vocabulary);
+        const uint32_t entry = isa_inside(args->tokens[token], args->vocabulary);
         float *row = (float *)args->dtable + (uint64_t)entry * args->width;
         const uint64_t first = (uint64_t)token * args->width;
         for (uint32_t at = 0; at < args->width; at += LANES) {
@@ -50,7 +50,7 @@ INLINE hd_status embed_backward(struct hd_ops_device *device, const struct hd_em
 }
 
 /* Each expert's end serves as its cursor, and is rounded up to the next one's beginning. */
-INLINE hd_status assign(struct hd_ops_device *device, const struct hd_rows_args *args, int bf16)
+INLINE hd_status isa_assign(struct hd_ops_device *device, const struct hd_rows_args *args, int bf16)
 {
     (void)device, (void)bf16;
     const uint32_t picks = args->token_count * args->experts_per_token;
@@ -58,7 +58,7 @@ INLINE hd_status assign(struct hd_ops_device *device, const struct hd_rows_args 
     int32_t *offsets = args->offsets;
     memset(offsets, 0, (experts + 1) * sizeof offsets[0]);
     for (uint32_t pick = 0; pick < picks; pick++) {
-        offsets[inside(args->selected[pick], experts) + 1]++;
+        offsets[isa_inside(args->selected[pick], experts) + 1]++;
     }
     int32_t begin = 0;
     for (uint32_t expert = 0; expert < experts; expert++) {
@@ -66,10 +66,10 @@ INLINE hd_status assign(struct hd_ops_device *device, const struct hd_rows_args 
         offsets[expert + 1] = begin;
         begin += (rows + (int32_t)HD_ROW_BLOCK - 1) / (int32_t)HD_ROW_BLOCK * (int32_t)HD_ROW_BLOCK;
     }
-    assert((uint32_t)begin <= row_limit(args));
-    memset(args->source, 0xFF, row_limit(args) * sizeof args->source[0]);
+    assert((uint32_t)begin <= isa_row_limit(args));
+    memset(args->source, 0xFF, isa_row_limit(args) * sizeof args->source[0]);
     for (uint32_t pick = 0; pick < picks; pick++) {
-        const int32_t row = offsets[inside(args->selected[pick], experts) + 1]++;
+        const int32_t row = offsets[isa_inside(args->selected[pick], experts) + 1]++;
         args->row_of[pick] = row;
         args->source[row] = (int32_t)pick;
     }
@@ -80,12 +80,13 @@ INLINE hd_status assign(struct hd_ops_device *device, const struct hd_rows_args 
     return HD_OK;
 }
 
-INLINE hd_status permute(struct hd_ops_device *device, const struct hd_rows_args *args, int bf16)
+INLINE hd_status isa_permute(struct hd_ops_device *device, const struct hd_rows_args *args,
+                             int bf16)
 {
     (void)device;
-    const uint64_t bytes = row_bytes(args->width, bf16);
+    const uint64_t bytes = isa_row_bytes(args->width, bf16);
     const uint32_t picks = args->token_count * args->experts_per_token;
-    const uint32_t limit = row_limit(args);
+    const uint32_t limit = isa_row_limit(args);
     const uint32_t end = (uint32_t)args->offsets[args->experts];
     char *rows = args->rows.data;
     for (uint32_t row = 0; row < (end < limit ? end : limit); row++) {
@@ -101,13 +102,13 @@ INLINE hd_status permute(struct hd_ops_device *device, const struct hd_rows_args
 }
 
 /* target[t] = base[t] + sum over j of (gates) rows[row_of[t,j]]. */
-INLINE void gather(const struct hd_rows_args *args, struct view base, struct view target,
-                   int weighted, int bf16)
+INLINE void isa_gather(const struct hd_rows_args *args, struct view base, struct view target,
+                       int weighted, int bf16)
 {
     const struct view rows = view_of(args->rows.data, bf16);
     const uint32_t picks = args->row_of == NULL ? 1 : args->experts_per_token;
     const float *gates = weighted ? args->gates : NULL;
-    const uint32_t limit = args->row_of == NULL ? args->token_count : row_limit(args);
+    const uint32_t limit = args->row_of == NULL ? args->token_count : isa_row_limit(args);
     for (uint32_t token = 0; token < args->token_count; token++) {
         const uint64_t first = (uint64_t)token * args->width;
         for (uint32_t at = 0; at < args->width; at += LANES) {
@@ -116,7 +117,7 @@ INLINE void gather(const struct hd_rows_args *args, struct view base, struct vie
             for (uint32_t pick = 0; pick < picks; pick++) {
                 const uint64_t place = (uint64_t)token * picks + pick;
                 const uint64_t row =
-                    args->row_of == NULL ? token : inside(args->row_of[place], limit);
+                    args->row_of == NULL ? token : isa_inside(args->row_of[place], limit);
                 const vf value = load(rows, row * args->width + at, step);
                 sum = gates != NULL ? multiply_add(splat(gates[place]), value, sum) : sum + value;
             }
@@ -128,24 +129,25 @@ INLINE void gather(const struct hd_rows_args *args, struct view base, struct vie
     }
 }
 
-INLINE hd_status permute_backward(struct hd_ops_device *device, const struct hd_rows_args *args,
-                                  int bf16)
+INLINE hd_status isa_permute_backward(struct hd_ops_device *device, const struct hd_rows_args *args,
+                                      int bf16)
 {
     (void)device;
-    gather(args, view_of(args->add, 0), view_of(args->dx, bf16), 0, bf16);
+    isa_gather(args, view_of(args->add, 0), view_of(args->dx, bf16), 0, bf16);
     return HD_OK;
 }
 
-INLINE hd_status combine(struct hd_ops_device *device, const struct hd_rows_args *args, int bf16)
+INLINE hd_status isa_combine(struct hd_ops_device *device, const struct hd_rows_args *args,
+                             int bf16)
 {
     (void)device;
-    gather(args, view_of(args->residual, bf16), view_of(args->out, bf16), 1, bf16);
+    isa_gather(args, view_of(args->residual, bf16), view_of(args->out, bf16), 1, bf16);
     return HD_OK;
 }
 
-LANE_OP(embed, hd_embed_args)
-LANE_OP(embed_backward, hd_embed_args)
-LANE_OP(assign, hd_rows_args)
-LANE_OP(permute, hd_rows_args)
-LANE_OP(permute_backward, hd_rows_args)
-LANE_OP(combine, hd_rows_args)
+ISA_OP(embed, hd_embed_args)
+ISA_OP(embed_backward, hd_embed_args)
+ISA_OP(assign, hd_rows_args)
+ISA_OP(permute, hd_rows_args)
+ISA_OP(permute_backward, hd_rows_args)
+ISA_OP(combine, hd_rows_args)

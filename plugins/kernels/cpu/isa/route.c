@@ -1,12 +1,13 @@
-/* lanes/route.c - the router: float32 throughout, whatever A is. */
-#include "lane.h"
+/* isa/route.c - the router: float32 throughout, whatever A is. */
+#include "isa.h"
 
 #include <math.h>
 
 #define TOGETHER 4u /* experts whose sums run side by side */
 
 /* logits[first .. first + count) of one token. */
-INLINE void score(const struct hd_route_args *args, struct view x, uint32_t first, float *logits)
+INLINE void isa_route_score(const struct hd_route_args *args, struct view x, uint32_t first,
+                            float *logits)
 {
     const uint32_t width = args->width;
     const uint32_t count = args->experts - first < TOGETHER ? args->experts - first : TOGETHER;
@@ -27,7 +28,7 @@ INLINE void score(const struct hd_route_args *args, struct view x, uint32_t firs
 }
 
 /* Logits to probabilities, in place; returns the logsumexp. */
-INLINE float soften(float *row, uint32_t count)
+INLINE float isa_route_soften(float *row, uint32_t count)
 {
     float top = row[0];
     for (uint32_t at = 1; at < count; at++) {
@@ -49,7 +50,7 @@ INLINE float soften(float *row, uint32_t count)
 }
 
 /* The largest that is not yet among `chosen`; the lowest index where nothing is larger. */
-INLINE int32_t best_of(const float *row, uint32_t count, const int32_t *chosen, uint32_t taken)
+INLINE int32_t isa_best_of(const float *row, uint32_t count, const int32_t *chosen, uint32_t taken)
 {
     int32_t best = -1;
     for (uint32_t expert = 0; expert < count; expert++) {
@@ -64,7 +65,7 @@ INLINE int32_t best_of(const float *row, uint32_t count, const int32_t *chosen, 
     return best < 0 ? 0 : best;
 }
 
-INLINE void choose_experts(const struct hd_route_args *args, uint32_t token)
+INLINE void isa_choose_experts(const struct hd_route_args *args, uint32_t token)
 {
     const uint32_t picks = args->experts_per_token;
     const float *row = (const float *)args->probability + (uint64_t)token * args->experts;
@@ -72,7 +73,7 @@ INLINE void choose_experts(const struct hd_route_args *args, uint32_t token)
     float *gates = (float *)args->gates + (uint64_t)token * picks;
     float total = 0;
     for (uint32_t pick = 0; pick < picks; pick++) {
-        selected[pick] = best_of(row, args->experts, selected, pick);
+        selected[pick] = isa_best_of(row, args->experts, selected, pick);
         gates[pick] = row[selected[pick]];
         total += gates[pick];
         args->counts[selected[pick]]++;
@@ -82,7 +83,7 @@ INLINE void choose_experts(const struct hd_route_args *args, uint32_t token)
     }
 }
 
-INLINE void write_terms(const struct hd_route_args *args)
+INLINE void isa_write_terms(const struct hd_route_args *args)
 {
     const double tokens = args->token_count;
     const float *probability = args->probability, *lse = args->lse;
@@ -101,7 +102,7 @@ INLINE void write_terms(const struct hd_route_args *args)
     *args->z = args->z_scale * squares / tokens;
 }
 
-INLINE hd_status route(struct hd_ops_device *device, const struct hd_route_args *args, int bf16)
+INLINE hd_status isa_route(struct hd_ops_device *device, const struct hd_route_args *args, int bf16)
 {
     (void)device;
     memset(args->counts, 0, args->experts * sizeof args->counts[0]);
@@ -110,17 +111,17 @@ INLINE hd_status route(struct hd_ops_device *device, const struct hd_route_args 
         const uint64_t bytes = (uint64_t)args->width * (bf16 ? sizeof(uint16_t) : sizeof(float));
         const struct view x = view_of((const char *)args->x + token * bytes, bf16);
         for (uint32_t first = 0; first < args->experts; first += TOGETHER) {
-            score(args, x, first, row);
+            isa_route_score(args, x, first, row);
         }
-        ((float *)args->lse)[token] = soften(row, args->experts);
-        choose_experts(args, token);
+        ((float *)args->lse)[token] = isa_route_soften(row, args->experts);
+        isa_choose_experts(args, token);
     }
-    write_terms(args);
+    isa_write_terms(args);
     return HD_OK;
 }
 
 /* dl of one token: first dp, then through the softmax. */
-INLINE void slope_of_logits(const struct hd_route_args *args, uint32_t token, float *slope)
+INLINE void isa_slope_of_logits(const struct hd_route_args *args, uint32_t token, float *slope)
 {
     const uint32_t experts = args->experts, picks = args->experts_per_token;
     const float *row = (const float *)args->probability + (uint64_t)token * experts;
@@ -152,7 +153,7 @@ INLINE void slope_of_logits(const struct hd_route_args *args, uint32_t token, fl
 }
 
 /* dx = dl W, one token. */
-INLINE void slope_of_input(const struct hd_route_args *args, uint32_t token, const float *slope)
+INLINE void isa_slope_of_input(const struct hd_route_args *args, uint32_t token, const float *slope)
 {
     float *dx = (float *)args->dx + (uint64_t)token * args->width;
     const float *weight = args->weight;
@@ -168,8 +169,8 @@ INLINE void slope_of_input(const struct hd_route_args *args, uint32_t token, con
 }
 
 /* dW += dl^T x: TOGETHER experts of one column step over all tokens. */
-INLINE void slope_of_weight(const struct hd_route_args *args, struct view x, const float *slopes,
-                            uint32_t first)
+INLINE void isa_slope_of_weight(const struct hd_route_args *args, struct view x,
+                                const float *slopes, uint32_t first)
 {
     const uint32_t count = args->experts - first < TOGETHER ? args->experts - first : TOGETHER;
     float *dweight = (float *)args->dweight + (uint64_t)first * args->width;
@@ -191,22 +192,22 @@ INLINE void slope_of_weight(const struct hd_route_args *args, struct view x, con
     }
 }
 
-INLINE hd_status route_backward(struct hd_ops_device *device, const struct hd_route_args *args,
-                                int bf16)
+INLINE hd_status isa_route_backward(struct hd_ops_device *device, const struct hd_route_args *args,
+                                    int bf16)
 {
     struct hd_cpu_arena arena = device->scratch;
     float *slopes =
         hd_cpu_take(&arena, (uint64_t)args->token_count * args->experts * sizeof(float));
     for (uint32_t token = 0; token < args->token_count; token++) {
         float *slope = slopes + (uint64_t)token * args->experts;
-        slope_of_logits(args, token, slope);
-        slope_of_input(args, token, slope);
+        isa_slope_of_logits(args, token, slope);
+        isa_slope_of_input(args, token, slope);
     }
     for (uint32_t first = 0; first < args->experts; first += TOGETHER) {
-        slope_of_weight(args, view_of(args->x, bf16), slopes, first);
+        isa_slope_of_weight(args, view_of(args->x, bf16), slopes, first);
     }
     return HD_OK;
 }
 
-LANE_OP(route, hd_route_args)
-LANE_OP(route_backward, hd_route_args)
+ISA_OP(route, hd_route_args)
+ISA_OP(route_backward, hd_route_args)

@@ -1,5 +1,5 @@
-/* turn/turn.c - the first failure, the sentences that all share, and what the core is told. */
-#include "turn.h"
+/* turn/books.c - the first failure, the sentences that all share, and what the core is told. */
+#include "books.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -10,24 +10,24 @@ enum { TEXT_BYTES = 768 };
 
 /* --- the first failure ------------------------------------------------------------------- */
 
-struct turn_fault turn_own_fault(hd_status status)
+struct book_fault book_own_fault(hd_status status)
 {
-    return (struct turn_fault){status, TURN_NONE, TURN_NONE, 0};
+    return (struct book_fault){status, TURN_NONE, TURN_NONE, 0};
 }
 
-struct turn_fault turn_peer_fault(const struct turn_lane *lane, hd_status status, uint64_t sequence)
+struct book_fault book_peer_fault(const struct book_lane *lane, hd_status status, uint64_t sequence)
 {
-    return (struct turn_fault){status, lane->peer_rank, lane->number, sequence};
+    return (struct book_fault){status, lane->peer_rank, lane->number, sequence};
 }
 
-hd_status turn_fail(struct turn *turn, const struct turn_fault *fault, const char *format, ...)
+hd_status book_fail(struct book *book, const struct book_fault *fault, const char *format, ...)
 {
-    const struct hd_host *host = turn->host;
+    const struct hd_host *host = book->host;
     int first = HD_OK;
     char text[TEXT_BYTES];
     va_list arguments;
 
-    if (!atomic_compare_exchange_strong(&turn->failed, &first, fault->status)) {
+    if (!atomic_compare_exchange_strong(&book->failed, &first, fault->status)) {
         return first;
     }
     va_start(arguments, format);
@@ -43,55 +43,55 @@ hd_status turn_fail(struct turn *turn, const struct turn_fault *fault, const cha
     return fault->status;
 }
 
-void turn_abort(struct turn *turn)
+void book_abort(struct book *book)
 {
     int none = HD_OK;
 
-    atomic_compare_exchange_strong(&turn->failed, &none, HD_ABORTED);
+    atomic_compare_exchange_strong(&book->failed, &none, HD_ABORTED);
 }
 
 /* --- sentences --------------------------------------------------------------------------- */
 
-static struct turn_fault invalid(const struct hd_message *message)
+static struct book_fault books_invalid(const struct hd_message *message)
 {
-    return (struct turn_fault){HD_INVALID, TURN_NONE, message->channel, message->sequence};
+    return (struct book_fault){HD_INVALID, TURN_NONE, message->channel, message->sequence};
 }
 
-hd_status turn_refuse_side(struct turn *turn, const struct hd_message *message)
+hd_status book_refuse_side(struct book *book, const struct hd_message *message)
 {
-    const struct turn_fault fault = invalid(message);
+    const struct book_fault fault = books_invalid(message);
 
-    return turn_fail(turn, &fault, "channel %u: this rank is not at that end of it",
+    return book_fail(book, &fault, "channel %u: this rank is not at that end of it",
                      message->channel);
 }
 
-hd_status turn_refuse_turn(struct turn *turn, const struct hd_message *message, const char *call,
+hd_status book_refuse_turn(struct book *book, const struct hd_message *message, const char *call,
                            uint64_t next)
 {
-    const struct turn_fault fault = invalid(message);
+    const struct book_fault fault = books_invalid(message);
 
-    return turn_fail(turn, &fault,
+    return book_fail(book, &fault,
                      "channel %u: %s of message %" PRIu64 " out of turn: %" PRIu64 " is next%s",
                      message->channel, call, message->sequence, next,
                      message->sequence == next ? ", and not yet allowed" : "");
 }
 
-hd_status turn_refuse_stream(struct turn *turn, const struct hd_message *message)
+hd_status book_refuse_stream(struct book *book, const struct hd_message *message)
 {
-    const struct turn_fault fault = invalid(message);
+    const struct book_fault fault = books_invalid(message);
 
-    return turn_fail(turn, &fault, "channel %u: a stream was given, but %s moves host memory",
-                     message->channel, turn->name);
+    return book_fail(book, &fault, "channel %u: a stream was given, but %s moves host memory",
+                     message->channel, book->name);
 }
 
-hd_status turn_report_wait(struct turn *turn, const struct turn_lane *lane,
-                           const struct turn_fault *fault, uint64_t done_count)
+hd_status book_report_wait(struct book *book, const struct book_lane *lane,
+                           const struct book_fault *fault, uint64_t done_count)
 {
     const struct hd_channel *channel = lane->channel;
     const char *end =
         fault->status == HD_PEER_LOST ? "has ended" : "has not answered by the deadline";
 
-    return turn_fail(turn, fault,
+    return book_fail(book, fault,
                      "channel %u (%s over boundary %u, by %s): rank %u %s: message %" PRIu64
                      " %s, and %" PRIu64 " have%s",
                      lane->number, channel->direction == HD_FORWARD ? "forward" : "backward",
@@ -100,12 +100,12 @@ hd_status turn_report_wait(struct turn *turn, const struct turn_lane *lane,
                      lane->is_source ? " left theirs" : "");
 }
 
-hd_status turn_refuse_news(struct turn *turn, const struct turn_lane *lane, uint64_t news,
-                           struct turn_range range)
+hd_status book_refuse_news(struct book *book, const struct book_lane *lane, uint64_t news,
+                           struct book_range range)
 {
-    const struct turn_fault fault = turn_peer_fault(lane, HD_PROTOCOL, news);
+    const struct book_fault fault = book_peer_fault(lane, HD_PROTOCOL, news);
 
-    return turn_fail(turn, &fault,
+    return book_fail(book, &fault,
                      "channel %u: rank %u has %s %" PRIu64 " messages, which can only be %" PRIu64
                      " to %" PRIu64,
                      lane->number, lane->peer_rank, lane->is_source ? "released" : "sent", news,
@@ -114,7 +114,7 @@ hd_status turn_refuse_news(struct turn *turn, const struct turn_lane *lane, uint
 
 /* --- what the core is told --------------------------------------------------------------- */
 
-void turn_stats(const struct turn_lane *lane, uint64_t finished_count, struct hd_channel_stats *out)
+void book_stats(const struct book_lane *lane, uint64_t finished_count, struct hd_channel_stats *out)
 {
     struct hd_channel_stats all = {.size = out->size};
 
@@ -126,11 +126,11 @@ void turn_stats(const struct turn_lane *lane, uint64_t finished_count, struct hd
     memcpy(out, &all, out->size < sizeof all ? out->size : sizeof all);
 }
 
-void turn_report(const struct turn *turn, struct hd_transfer transfer)
+void book_report(const struct book *book, struct hd_transfer transfer)
 {
-    const struct hd_host *host = turn->host;
+    const struct hd_host *host = book->host;
 
-    if (turn->is_traced) {
+    if (book->is_traced) {
         transfer.size = sizeof transfer;
         host->trace_transfer(host->context, &transfer);
     }

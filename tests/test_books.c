@@ -2,7 +2,7 @@
  * tests/test_turn.c - the books that all transports keep alike: whose turn it is, what is over, the
  * first failure, each by a table; no transport is behind them.
  */
-#include "support/turn_world.h"
+#include "support/books_world.h"
 
 /* --- books ----------------------------------------------------------------------------------- */
 
@@ -10,28 +10,28 @@ static void books_say_what_the_setup_says(void)
 {
     struct world world;
     struct hd_transport *instance = create(&world);
-    const struct turn *turn = &instance->turn;
+    const struct book *book = &instance->book;
 
-    CU_ASSERT_EQUAL(turn->lane_count, 3);
-    CU_ASSERT_PTR_NULL(turn->lane_of[3]);
-    const struct turn_lane *comes = turn->lane_of[0], *goes = turn->lane_of[1];
+    CU_ASSERT_EQUAL(book->lane_count, 3);
+    CU_ASSERT_PTR_NULL(book->lane_of[3]);
+    const struct book_lane *comes = book->lane_of[0], *goes = book->lane_of[1];
     CU_ASSERT(!comes->is_source && comes->peer_rank == 0 && comes->slot_count == 4);
     CU_ASSERT(goes->is_source && goes->peer_rank == 2 && goes->slot_count == 3);
-    CU_ASSERT(goes == &((struct lane *)turn->lanes)[1].turn && goes->number == 1);
-    const struct peer *peers = turn->peers;
-    CU_ASSERT(peers[2].turn.rank == 2 && peers[2].turn.pidfd == -1);
-    turn_destroy(instance);
+    CU_ASSERT(goes == &((struct lane *)book->lanes)[1].book && goes->number == 1);
+    const struct peer *peers = book->peers;
+    CU_ASSERT(peers[2].book.rank == 2 && peers[2].book.pidfd == -1);
+    book_destroy(instance);
     CU_ASSERT_EQUAL(world.stage.block_count, 0);
 
-    const struct turn_sizes in_place = {.instance_bytes = sizeof(struct hd_transport),
+    const struct book_sizes in_place = {.instance_bytes = sizeof(struct hd_transport),
                                         .lane_bytes = sizeof(struct lane),
                                         .is_in_place = 1};
     begin(&world);
-    instance = turn_create(&world.setup, "trial", &in_place);
+    instance = book_create(&world.setup, "trial", &in_place);
     CU_ASSERT_PTR_NOT_NULL_FATAL(instance);
-    CU_ASSERT_EQUAL(instance->turn.lane_of[1]->slot_count, 4);
-    turn_destroy(instance);
-    turn_destroy(NULL);
+    CU_ASSERT_EQUAL(instance->book.lane_of[1]->slot_count, 4);
+    book_destroy(instance);
+    book_destroy(NULL);
     CU_ASSERT_EQUAL(world.stage.block_count, 0);
 }
 
@@ -42,7 +42,7 @@ static void without_memory_there_are_no_books(void)
         begin(&world);
         world.stage.is_full = 1;
         world.stage.alloc_left = count;
-        CU_ASSERT_PTR_NULL(turn_create(&world.setup, "trial", &sizes));
+        CU_ASSERT_PTR_NULL(book_create(&world.setup, "trial", &sizes));
         CU_ASSERT_EQUAL(world.stage.report_count, 1);
         CU_ASSERT_EQUAL(world.stage.report.status, HD_NO_MEMORY);
         CU_ASSERT_EQUAL(world.stage.block_count, 0);
@@ -53,7 +53,7 @@ static void without_memory_there_are_no_books(void)
 
 enum call { RESERVE, POST_SEND, POST_RECV, ASK, ASK_TARGET, RELEASE };
 
-struct turn_row {
+struct book_row {
     const char *name;
     enum call call;
     uint32_t channel; /* 0 comes here, depth 4; 1 goes from here; 3 is not of this rank */
@@ -62,7 +62,7 @@ struct turn_row {
     const char *says; /* of the refusal; NULL: it is its turn */
 };
 
-static const struct turn_row turn_rows[] = {
+static const struct book_row book_rows[] = {
     {"reserve: the first", RESERVE, 1, 0, 0, 0, 0, 0, NULL},
     {"reserve: the next", RESERVE, 1, 7, 5, 0, 0, 7, NULL},
     {"reserve: twice", RESERVE, 1, 7, 5, 0, 0, 6, "reserve of message 6 out of turn: 7 is next"},
@@ -95,33 +95,33 @@ static const struct turn_row turn_rows[] = {
     {"release: at the source", RELEASE, 1, 0, 0, 0, 0, 0, "not at that end"},
 };
 
-static hd_status call(struct turn *turn, enum call which, const struct hd_message *message)
+static hd_status call(struct book *book, enum call which, const struct hd_message *message)
 {
-    struct turn_lane *lane = NULL;
+    struct book_lane *lane = NULL;
 
     switch (which) {
     case RESERVE:
-        return turn_to_reserve(turn, message, &lane);
+        return book_to_reserve(book, message, &lane);
     case POST_SEND:
-        return turn_to_post(turn, message, TURN_SOURCE, &lane);
+        return book_to_post(book, message, TURN_SOURCE, &lane);
     case POST_RECV:
-        return turn_to_post(turn, message, TURN_TARGET, &lane);
+        return book_to_post(book, message, TURN_TARGET, &lane);
     case ASK:
-        return turn_to_ask(turn, message, TURN_EITHER, &lane);
+        return book_to_ask(book, message, TURN_EITHER, &lane);
     case ASK_TARGET:
-        return turn_to_ask(turn, message, TURN_TARGET, &lane);
+        return book_to_ask(book, message, TURN_TARGET, &lane);
     case RELEASE:
     default:
-        return turn_to_release(turn, message, &lane);
+        return book_to_release(book, message, &lane);
     }
 }
 
-static int keeps_turn(const struct turn_row *row)
+static int keeps_turn(const struct book_row *row)
 {
     const struct hd_message message = {.sequence = row->sequence, .channel = row->channel};
     struct world world;
     struct hd_transport *instance = create(&world);
-    struct turn_lane *lane = row->channel < 3 ? instance->turn.lane_of[row->channel] : NULL;
+    struct book_lane *lane = row->channel < 3 ? instance->book.lane_of[row->channel] : NULL;
     const struct stage *stage = &world.stage;
 
     if (lane != NULL) {
@@ -130,7 +130,7 @@ static int keeps_turn(const struct turn_row *row)
         lane->readable_count = row->readable_count;
         lane->released_count = row->released_count;
     }
-    const hd_status status = call(&instance->turn, row->call, &message);
+    const hd_status status = call(&instance->book, row->call, &message);
     int is_right = row->says == NULL ? status == HD_OK && stage->report_count == 0
                                      : status == HD_INVALID && stage->report_count == 1 &&
                                            strstr(stage->text, row->says) != NULL &&
@@ -138,20 +138,20 @@ static int keeps_turn(const struct turn_row *row)
     /* Whoever has failed says nothing else, and says it once. */
     if (row->says != NULL) {
         const struct hd_message first = {.sequence = 0, .channel = 1};
-        is_right = is_right && call(&instance->turn, RESERVE, &first) == HD_INVALID &&
+        is_right = is_right && call(&instance->book, RESERVE, &first) == HD_INVALID &&
                    stage->report_count == 1;
     }
-    turn_destroy(instance);
+    book_destroy(instance);
     return is_right;
 }
 
 static void calls_have_their_turn(void)
 {
-    for (uint32_t i = 0; i < HD_CHECK_COUNT(turn_rows); i++) {
-        const int is_right = keeps_turn(&turn_rows[i]);
+    for (uint32_t i = 0; i < HD_CHECK_COUNT(book_rows); i++) {
+        const int is_right = keeps_turn(&book_rows[i]);
         CU_ASSERT(is_right);
         if (!is_right) {
-            printf("%s\n", turn_rows[i].name);
+            printf("%s\n", book_rows[i].name);
         }
     }
 }
@@ -160,21 +160,21 @@ static void a_reserve_is_counted_once_it_is_free(void)
 {
     struct world world;
     struct hd_transport *instance = create(&world);
-    struct turn_lane *lane = instance->turn.lane_of[1];
+    struct book_lane *lane = instance->book.lane_of[1];
 
-    CU_ASSERT_EQUAL(turn_reserved(lane, HD_IN_PROGRESS), HD_BUSY);
-    CU_ASSERT_EQUAL(turn_reserved(NULL, HD_INVALID), HD_INVALID);
+    CU_ASSERT_EQUAL(book_reserved(lane, HD_IN_PROGRESS), HD_BUSY);
+    CU_ASSERT_EQUAL(book_reserved(NULL, HD_INVALID), HD_INVALID);
     CU_ASSERT_EQUAL(lane->reserved_count, 0);
-    CU_ASSERT_EQUAL(turn_reserved(lane, HD_OK), HD_OK);
+    CU_ASSERT_EQUAL(book_reserved(lane, HD_OK), HD_OK);
     CU_ASSERT_EQUAL(lane->reserved_count, 1);
     struct hd_channel_stats stats = {.size = sizeof stats};
     snprintf(lane->carrier, sizeof lane->carrier, "string");
-    turn_stats(lane, 5, &stats);
+    book_stats(lane, 5, &stats);
     CU_ASSERT(stats.busy_count == 1 && stats.finished_count == 5 && stats.size == sizeof stats);
     CU_ASSERT_STRING_EQUAL(stats.lane, "string");
-    turn_stats(NULL, 5, &stats);
+    book_stats(NULL, 5, &stats);
     CU_ASSERT(stats.busy_count == 0 && stats.finished_count == 0 && stats.lane[0] == '\0');
-    turn_destroy(instance);
+    book_destroy(instance);
 }
 
 /* --- what is over ---------------------------------------------------------------------------- */
@@ -205,16 +205,16 @@ static void done_messages_answer(void)
         const struct answer_row *row = &answer_rows[i];
         struct world world;
         struct hd_transport *instance = create(&world);
-        struct turn_lane *lane = instance->turn.lane_of[row->channel];
+        struct book_lane *lane = instance->book.lane_of[row->channel];
         lane->posted_count = row->posted_count;
         lane->readable_count = row->readable_count;
-        const hd_status status = turn_answer(lane, row->sequence, row->done_count);
+        const hd_status status = book_answer(lane, row->sequence, row->done_count);
         const int is_right = status == row->wanted && lane->readable_count == row->readable_after;
         CU_ASSERT(is_right);
         if (!is_right) {
             printf("%s\n", row->name);
         }
-        turn_destroy(instance);
+        book_destroy(instance);
     }
 }
 
@@ -223,22 +223,22 @@ static void a_peer_cannot_have_counted_more(void)
     static const uint64_t wrong[] = {2, 8};
     struct world world;
     struct hd_transport *instance = create(&world);
-    struct turn_lane *comes = instance->turn.lane_of[0], *goes = instance->turn.lane_of[1];
+    struct book_lane *comes = instance->book.lane_of[0], *goes = instance->book.lane_of[1];
 
     comes->released_count = 3;
     goes->posted_count = 5;
-    CU_ASSERT(turn_most(comes) == 7 && turn_most(goes) == 5);
-    const struct turn_range range = {3, turn_most(comes)};
-    CU_ASSERT(turn_check_news(&instance->turn, comes, 3, range) == HD_OK);
-    CU_ASSERT(turn_check_news(&instance->turn, comes, 7, range) == HD_OK);
-    turn_destroy(instance);
+    CU_ASSERT(book_most(comes) == 7 && book_most(goes) == 5);
+    const struct book_range range = {3, book_most(comes)};
+    CU_ASSERT(book_check_news(&instance->book, comes, 3, range) == HD_OK);
+    CU_ASSERT(book_check_news(&instance->book, comes, 7, range) == HD_OK);
+    book_destroy(instance);
     for (uint32_t i = 0; i < HD_CHECK_COUNT(wrong); i++) {
         instance = create(&world);
-        comes = instance->turn.lane_of[0];
-        CU_ASSERT(turn_check_news(&instance->turn, comes, wrong[i], range) == HD_PROTOCOL);
+        comes = instance->book.lane_of[0];
+        CU_ASSERT(book_check_news(&instance->book, comes, wrong[i], range) == HD_PROTOCOL);
         CU_ASSERT(world.stage.report.rank == 0 && world.stage.report.channel == 0);
         CU_ASSERT_PTR_NOT_NULL(strstr(world.stage.text, "which can only be 3 to 7"));
-        turn_destroy(instance);
+        book_destroy(instance);
     }
 }
 
@@ -246,25 +246,25 @@ static void the_first_failure_stays(void)
 {
     struct world world;
     struct hd_transport *instance = create(&world);
-    const struct turn_fault late = turn_peer_fault(instance->turn.lane_of[1], HD_TIMEOUT, 6);
-    const struct turn_fault lost = turn_own_fault(HD_DEVICE);
+    const struct book_fault late = book_peer_fault(instance->book.lane_of[1], HD_TIMEOUT, 6);
+    const struct book_fault lost = book_own_fault(HD_DEVICE);
 
-    snprintf(instance->turn.lane_of[1]->carrier, sizeof late, "string");
-    CU_ASSERT(turn_report_wait(&instance->turn, instance->turn.lane_of[1], &late, 3) == HD_TIMEOUT);
+    snprintf(instance->book.lane_of[1]->carrier, sizeof late, "string");
+    CU_ASSERT(book_report_wait(&instance->book, instance->book.lane_of[1], &late, 3) == HD_TIMEOUT);
     CU_ASSERT_STRING_EQUAL(world.stage.text,
                            "channel 1 (forward over boundary 1, by string): rank 2 has not "
                            "answered by the deadline: message 6 waits for a free slot, and 3 have "
                            "left theirs");
-    CU_ASSERT(turn_fail(&instance->turn, &lost, "again") == HD_TIMEOUT);
-    turn_abort(&instance->turn);
-    CU_ASSERT(turn_failed(&instance->turn) == HD_TIMEOUT && world.stage.report_count == 1);
-    turn_destroy(instance);
+    CU_ASSERT(book_fail(&instance->book, &lost, "again") == HD_TIMEOUT);
+    book_abort(&instance->book);
+    CU_ASSERT(book_failed(&instance->book) == HD_TIMEOUT && world.stage.report_count == 1);
+    book_destroy(instance);
 
     instance = create(&world);
-    turn_abort(&instance->turn);
-    CU_ASSERT(turn_fail(&instance->turn, &lost, "after an abort") == HD_ABORTED);
+    book_abort(&instance->book);
+    CU_ASSERT(book_fail(&instance->book, &lost, "after an abort") == HD_ABORTED);
     CU_ASSERT(world.stage.report_count == 0);
-    turn_destroy(instance);
+    book_destroy(instance);
 }
 
 static void a_transfer_is_told_where_somebody_keeps_it(void)
@@ -272,12 +272,12 @@ static void a_transfer_is_told_where_somebody_keeps_it(void)
     struct world world;
     struct hd_transport *instance = create(&world);
 
-    turn_report(&instance->turn, (struct hd_transfer){.channel = 1});
+    book_report(&instance->book, (struct hd_transfer){.channel = 1});
     CU_ASSERT_STRING_EQUAL(world.stage.notes, "traced");
-    instance->turn.is_traced = 0;
-    turn_report(&instance->turn, (struct hd_transfer){.channel = 1});
+    instance->book.is_traced = 0;
+    book_report(&instance->book, (struct hd_transfer){.channel = 1});
     CU_ASSERT_STRING_EQUAL(world.stage.notes, "traced");
-    turn_destroy(instance);
+    book_destroy(instance);
 }
 
 static const struct hd_check checks[] = {

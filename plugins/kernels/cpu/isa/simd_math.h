@@ -1,5 +1,5 @@
 /*
- * plugins/kernels/cpu/lanes/simd_math.h - sums, maxima and exp of sixteen floats.
+ * plugins/kernels/cpu/isa/simd_math.h - sums, maxima and exp of sixteen floats.
  *
  * The tree of a sum is the same on every instruction set; see simd.h.
  */

@@ -1,7 +1,7 @@
 /*
- * turn/turn_fault.h - the first failure, which stays, and the sentences that all transports share.
+ * turn/books_fault.h - the first failure, which stays, and the sentences that all transports share.
  *
- * Whoever decides an error says it, once: the first turn_fail of an instance goes to host->fail,
+ * Whoever decides an error says it, once: the first book_fail of an instance goes to host->fail,
  * and every later one only answers what the first was (G7).  Each function returns what now holds.
  */
 #ifndef TURN_FAULT_H
@@ -11,11 +11,11 @@
 
 #define TURN_NONE UINT32_MAX /* no rank, no channel */
 
-struct turn;
-struct turn_lane;
+struct book;
+struct book_lane;
 
 /* Who and what an error is about; TURN_NONE where nobody and nothing. */
-struct turn_fault {
+struct book_fault {
     hd_status status; /* negative */
     uint32_t rank;    /* the peer at fault */
     uint32_t channel;
@@ -23,33 +23,33 @@ struct turn_fault {
 };
 
 /* Of no peer and no channel; of the peer of a lane, by a message on it. */
-struct turn_fault turn_own_fault(hd_status status);
-struct turn_fault turn_peer_fault(const struct turn_lane *lane, hd_status status,
+struct book_fault book_own_fault(hd_status status);
+struct book_fault book_peer_fault(const struct book_lane *lane, hd_status status,
                                   uint64_t sequence);
 
 /* [any-thread] */
-hd_status turn_fail(struct turn *turn, const struct turn_fault *fault, const char *format, ...)
+hd_status book_fail(struct book *book, const struct book_fault *fault, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* HD_ABORTED, unless something has failed before; says nothing, for the core has said why.
    [any-thread] */
-void turn_abort(struct turn *turn);
+void book_abort(struct book *book);
 
 /* --- sentences [data] -------------------------------------------------------------------- */
 
 /* HD_INVALID: not at that end; `call` out of turn, when `next` is; a stream, for host memory. */
-hd_status turn_refuse_side(struct turn *turn, const struct hd_message *message);
-hd_status turn_refuse_turn(struct turn *turn, const struct hd_message *message, const char *call,
+hd_status book_refuse_side(struct book *book, const struct hd_message *message);
+hd_status book_refuse_turn(struct book *book, const struct hd_message *message, const char *call,
                            uint64_t next);
-hd_status turn_refuse_stream(struct turn *turn, const struct hd_message *message);
+hd_status book_refuse_stream(struct book *book, const struct hd_message *message);
 
 /* HD_TIMEOUT or HD_PEER_LOST: a wait, when `done_count` messages were known to be done. */
-hd_status turn_report_wait(struct turn *turn, const struct turn_lane *lane,
-                           const struct turn_fault *fault, uint64_t done_count);
+hd_status book_report_wait(struct book *book, const struct book_lane *lane,
+                           const struct book_fault *fault, uint64_t done_count);
 /* HD_PROTOCOL: the peer's count is `news`, which can only be least_count to most_count. */
-struct turn_range {
+struct book_range {
     uint64_t least_count, most_count;
 };
-hd_status turn_refuse_news(struct turn *turn, const struct turn_lane *lane, uint64_t news,
-                           struct turn_range range);
+hd_status book_refuse_news(struct book *book, const struct book_lane *lane, uint64_t news,
+                           struct book_range range);
 
 #endif /* TURN_FAULT_H */

@@ -2,12 +2,12 @@
  * tests/test_turn_open.c - the steps of open that all transports share: their order, cards that do
  * not fit, what ended it; the setups that are refused, who is a neighbour, the warm-up's pattern.
  */
-#include "support/turn_world.h"
+#include "support/books_world.h"
 
 #define MAGIC 0x7475726e7465ull
 
 struct card {
-    struct turn_card head;
+    struct book_card head;
     uint32_t number;
 };
 
@@ -43,14 +43,14 @@ static void setups_are_checked(void)
     for (uint32_t i = 0; i < HD_CHECK_COUNT(setup_rows); i++) {
         const struct setup_row *row = &setup_rows[i];
         struct world world;
-        struct turn_sizes own = sizes;
+        struct book_sizes own = sizes;
         begin(&world);
         own.is_in_place = row->is_in_place;
         world.list[2] = &row->channel;
         world.setup.alignment_bytes = row->alignment_bytes;
-        struct hd_transport *instance = turn_create(&world.setup, "trial", &own);
+        struct hd_transport *instance = book_create(&world.setup, "trial", &own);
         CU_ASSERT_PTR_NOT_NULL_FATAL(instance);
-        const hd_status status = turn_check(&instance->turn);
+        const hd_status status = book_check(&instance->book);
         const int is_right = status == row->wanted &&
                              world.stage.report_count == (row->wanted != HD_OK) &&
                              (status != HD_INVALID || world.stage.report.channel == 2);
@@ -58,13 +58,13 @@ static void setups_are_checked(void)
         if (!is_right) {
             printf("%s: %s\n", row->name, world.stage.text);
         }
-        turn_destroy(instance);
+        book_destroy(instance);
     }
 }
 
 struct place_row {
     const char *name;
-    struct turn_place one, other;
+    struct book_place one, other;
     int is_on_host, is_in_reach;
 };
 
@@ -78,26 +78,26 @@ static const struct place_row place_rows[] = {
 
 static void neighbours_are_known(void)
 {
-    const struct turn_place here = turn_find_place(), again = turn_find_place();
-    struct turn_peer peer = {0, -1};
+    const struct book_place here = book_find_place(), again = book_find_place();
+    struct book_peer peer = {0, -1};
 
     for (uint32_t i = 0; i < HD_CHECK_COUNT(place_rows); i++) {
         const struct place_row *row = &place_rows[i];
-        const int is_right = turn_is_on_host(&row->one, &row->other) == row->is_on_host &&
-                             turn_is_in_reach(&row->one, &row->other) == row->is_in_reach;
+        const int is_right = book_is_on_host(&row->one, &row->other) == row->is_on_host &&
+                             book_is_in_reach(&row->one, &row->other) == row->is_in_reach;
         CU_ASSERT(is_right);
         if (!is_right) {
             printf("%s\n", row->name);
         }
     }
-    CU_ASSERT(turn_is_in_reach(&here, &again) && here.pid > 0);
-    CU_ASSERT(!turn_has_ended(&peer)); /* of a peer that is not held nobody knows */
-    CU_ASSERT(turn_hold(&peer, here.pid) == 0 && !turn_has_ended(&peer));
+    CU_ASSERT(book_is_in_reach(&here, &again) && here.pid > 0);
+    CU_ASSERT(!book_has_ended(&peer)); /* of a peer that is not held nobody knows */
+    CU_ASSERT(book_hold(&peer, here.pid) == 0 && !book_has_ended(&peer));
 }
 
 struct core_row {
     const char *name;
-    struct turn_cores one, other;
+    struct book_cores one, other;
     uint32_t count; /* of one */
     int do_share;
 };
@@ -112,19 +112,19 @@ static const struct core_row core_rows[] = {
 
 static void cores_are_known(void)
 {
-    const struct turn_cores here = turn_find_cores();
+    const struct book_cores here = book_find_cores();
 
     for (uint32_t i = 0; i < HD_CHECK_COUNT(core_rows); i++) {
         const struct core_row *row = &core_rows[i];
-        const int is_right = turn_core_count(&row->one) == row->count &&
-                             turn_share_core(&row->one, &row->other) == row->do_share &&
-                             turn_share_core(&row->other, &row->one) == row->do_share;
+        const int is_right = book_core_count(&row->one) == row->count &&
+                             book_share_core(&row->one, &row->other) == row->do_share &&
+                             book_share_core(&row->other, &row->one) == row->do_share;
         CU_ASSERT(is_right);
         if (!is_right) {
             printf("%s\n", row->name);
         }
     }
-    CU_ASSERT(turn_core_count(&here) > 0 && turn_share_core(&here, &here));
+    CU_ASSERT(book_core_count(&here) > 0 && book_share_core(&here, &here));
 }
 
 /* --- open ------------------------------------------------------------------------------------ */
@@ -255,12 +255,12 @@ static void join_ranks(struct world *world, const struct open_row *row)
 static hd_status make(struct hd_transport *instance, const struct hd_transport_setup *setup,
                       void *card)
 {
-    const struct turn_fault fault = turn_own_fault(instance->stage->row->make);
+    const struct book_fault fault = book_own_fault(instance->stage->row->make);
 
     (void)setup;
     note(instance->stage, "make");
     ((struct card *)card)->number = RANK;
-    return fault.status == HD_OK ? HD_OK : turn_fail(&instance->turn, &fault, "make says why");
+    return fault.status == HD_OK ? HD_OK : book_fail(&instance->book, &fault, "make says why");
 }
 
 static hd_status publish(struct hd_transport *instance)
@@ -285,7 +285,7 @@ static hd_status warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 
     (void)deadline_ns;
     note(instance->stage, "warm");
-    return turn_report_warm_up(&instance->turn, instance->turn.lane_of[1], status);
+    return book_report_warm_up(&instance->book, instance->book.lane_of[1], status);
 }
 
 static void reset(struct hd_transport *instance)
@@ -297,12 +297,12 @@ static void close_all(struct hd_transport *instance, uint64_t deadline_ns)
 {
     (void)deadline_ns;
     note(instance->stage, "close");
-    turn_destroy(instance);
+    book_destroy(instance);
 }
 
 static int opens(const struct open_row *row)
 {
-    static const struct turn_steps steps = {.magic = MAGIC,
+    static const struct book_steps steps = {.magic = MAGIC,
                                             .card_bytes = sizeof(struct card),
                                             .make = make,
                                             .publish = publish,
@@ -316,12 +316,12 @@ static int opens(const struct open_row *row)
     const struct stage *stage = &world.stage;
 
     join_ranks(&world, row);
-    const hd_status status = turn_open(instance, &world.setup, &steps, &opened);
+    const hd_status status = book_open(instance, &world.setup, &steps, &opened);
     int is_right = status == row->wanted && strcmp(stage->notes, row->notes) == 0;
     if (status == HD_OK) {
         is_right = is_right && opened == instance && stage->report_count == 0 &&
-                   instance->turn.generation == row->taken_count;
-        turn_destroy(instance);
+                   instance->book.generation == row->taken_count;
+        book_destroy(instance);
     } else {
         is_right = is_right && opened == NULL && stage->report_count == 1 &&
                    strstr(stage->text, row->says) != NULL;
@@ -342,22 +342,22 @@ static void open_goes_in_its_order(void)
 /* Two ranks of one plan have one digest, and whatever differs changes it. */
 static uint64_t digest_of(struct world *world)
 {
-    static const struct turn_steps steps = {.magic = MAGIC,
+    static const struct book_steps steps = {.magic = MAGIC,
                                             .card_bytes = sizeof(struct card),
                                             .make = make,
                                             .connect = connect_all,
                                             .reset = reset,
                                             .close = close_all};
-    struct hd_transport *instance = turn_create(&world->setup, "trial", &sizes);
+    struct hd_transport *instance = book_create(&world->setup, "trial", &sizes);
     struct hd_transport *opened = NULL;
     struct card card;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(instance);
     instance->stage = &world->stage;
     join_ranks(world, &open_rows[0]);
-    CU_ASSERT_EQUAL(turn_open(instance, &world->setup, &steps, &opened), HD_OK);
+    CU_ASSERT_EQUAL(book_open(instance, &world->setup, &steps, &opened), HD_OK);
     memcpy(&card, world->stage.card, sizeof card);
-    turn_destroy(opened);
+    book_destroy(opened);
     return card.head.digest;
 }
 
@@ -397,20 +397,20 @@ static void the_pattern_is_checked_to_its_last_byte(void)
 {
     struct world world;
     struct hd_transport *instance = create(&world);
-    struct turn_lane *lane = instance->turn.lane_of[2]; /* of 20 bytes */
+    struct book_lane *lane = instance->book.lane_of[2]; /* of 20 bytes */
     unsigned char message[32];
     uint64_t word = 0;
 
     memset(message, 0x55, sizeof message);
-    turn_fill_pattern(lane, message);
+    book_fill_pattern(lane, message);
     memcpy(&word, message + 8, sizeof word);
     CU_ASSERT_EQUAL(word, hd_pattern_word(2, UINT64_MAX, 1));
     CU_ASSERT_EQUAL(message[20], 0x55);
-    CU_ASSERT_EQUAL(turn_check_pattern(&instance->turn, lane, message), HD_OK);
+    CU_ASSERT_EQUAL(book_check_pattern(&instance->book, lane, message), HD_OK);
     message[19] ^= 1;
-    CU_ASSERT_EQUAL(turn_check_pattern(&instance->turn, lane, message), HD_PROTOCOL);
+    CU_ASSERT_EQUAL(book_check_pattern(&instance->book, lane, message), HD_PROTOCOL);
     CU_ASSERT_PTR_NOT_NULL(strstr(world.stage.text, "of rank 0 differs at byte 16"));
-    turn_destroy(instance);
+    book_destroy(instance);
 }
 
 static const struct hd_check checks[] = {

@@ -1,9 +1,9 @@
-/* lanes/optimizer.c - AdamW on the masters, their rounded copies, the norm, and roundings. */
-#include "lane.h"
+/* isa/optimizer.c - AdamW on the masters, their rounded copies, the norm, and roundings. */
+#include "isa.h"
 
 #include <math.h>
 
-INLINE vf root(vf value)
+INLINE vf isa_root(vf value)
 {
 #ifdef __AVX512F__
     return (vf)_mm512_sqrt_ps((__m512)value);
@@ -15,8 +15,8 @@ INLINE vf root(vf value)
 #endif
 }
 
-INLINE hd_status convert(struct hd_ops_device *device, const struct hd_optimizer_args *args,
-                         int bf16)
+INLINE hd_status isa_convert(struct hd_ops_device *device, const struct hd_optimizer_args *args,
+                             int bf16)
 {
     (void)device;
     const struct view copy = view_of(args->copy, bf16);
@@ -28,7 +28,8 @@ INLINE hd_status convert(struct hd_ops_device *device, const struct hd_optimizer
     return HD_OK;
 }
 
-INLINE hd_status adamw(struct hd_ops_device *device, const struct hd_optimizer_args *args, int bf16)
+INLINE hd_status isa_adamw(struct hd_ops_device *device, const struct hd_optimizer_args *args,
+                           int bf16)
 {
     const struct hd_update *update = args->update;
     const double power1 = pow(update->beta1, update->step);
@@ -48,17 +49,17 @@ INLINE hd_status adamw(struct hd_ops_device *device, const struct hd_optimizer_a
         const vf slope = load_f32(gradient + at, step) * clip;
         const vf first = keep1 * load_f32(moment1 + at, step) + take1 * slope;
         const vf second = keep2 * load_f32(moment2 + at, step) + take2 * slope * slope;
-        const vf change = first * unbias1 / (root(second * unbias2) + epsilon);
+        const vf change = first * unbias1 / (isa_root(second * unbias2) + epsilon);
         store_f32(moment1 + at, step, first);
         store_f32(moment2 + at, step, second);
         store_f32(master + at, step, load_f32(master + at, step) * shrink - rate * change);
     }
-    return convert(device, args, bf16);
+    return isa_convert(device, args, bf16);
 }
 
 /* Sixteen columns of doubles, then one tree: the order depends on the count alone. */
-INLINE hd_status square_sum(struct hd_ops_device *device, const struct hd_optimizer_args *args,
-                            int bf16)
+INLINE hd_status isa_square_sum(struct hd_ops_device *device, const struct hd_optimizer_args *args,
+                                int bf16)
 {
     (void)device, (void)bf16;
     const float *gradient = args->gradient;
@@ -78,7 +79,7 @@ INLINE hd_status square_sum(struct hd_ops_device *device, const struct hd_optimi
     return HD_OK;
 }
 
-void LANE(widen)(struct hd_cpu_operand from, uint32_t rows, uint32_t columns, float *to)
+void ISA(widen)(struct hd_cpu_operand from, uint32_t rows, uint32_t columns, float *to)
 {
     const struct view view = view_of(from.data, 1);
     for (uint32_t row = 0; row < rows; row++) {
@@ -90,7 +91,7 @@ void LANE(widen)(struct hd_cpu_operand from, uint32_t rows, uint32_t columns, fl
     }
 }
 
-void LANE(finish)(const struct hd_cpu_product *product, const float *sums)
+void ISA(finish)(const struct hd_cpu_product *product, const float *sums)
 {
     const struct view c = view_of(product->c.data, product->c.dtype == HD_BF16);
     const struct view add = view_of(product->add.data, product->add.dtype == HD_BF16);
@@ -106,6 +107,6 @@ void LANE(finish)(const struct hd_cpu_product *product, const float *sums)
     }
 }
 
-LANE_OP(convert, hd_optimizer_args)
-LANE_OP(adamw, hd_optimizer_args)
-LANE_OP(square_sum, hd_optimizer_args)
+ISA_OP(convert, hd_optimizer_args)
+ISA_OP(adamw, hd_optimizer_args)
+ISA_OP(square_sum, hd_optimizer_args)

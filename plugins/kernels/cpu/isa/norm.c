@@ -1,11 +1,11 @@
-/* lanes/norm.c - RMS normalisation, one row per token, and the rotation of query and key. */
-#include "lane.h"
+/* isa/norm.c - RMS normalisation, one row per token, and the rotation of query and key. */
+#include "isa.h"
 
 #include <math.h>
 
 /* sum of x y (w): four chains, so that the adds do not wait for each other. */
-INLINE float row_sum(struct view x, struct view y, const float *weight, uint64_t first,
-                     uint32_t width)
+INLINE float isa_row_sum(struct view x, struct view y, const float *weight, uint64_t first,
+                         uint32_t width)
 {
     vf chain[4] = {{0}, {0}, {0}, {0}};
     uint32_t at = 0;
@@ -30,7 +30,8 @@ INLINE float row_sum(struct view x, struct view y, const float *weight, uint64_t
     return sum_of((chain[0] + chain[1]) + (chain[2] + chain[3]));
 }
 
-INLINE hd_status rms_norm(struct hd_ops_device *device, const struct hd_norm_args *args, int bf16)
+INLINE hd_status isa_rms_norm(struct hd_ops_device *device, const struct hd_norm_args *args,
+                              int bf16)
 {
     (void)device;
     const struct view x = view_of(args->x, bf16), y = view_of(args->y, bf16);
@@ -38,7 +39,7 @@ INLINE hd_status rms_norm(struct hd_ops_device *device, const struct hd_norm_arg
     const float epsilon = (float)args->epsilon;
     for (uint32_t row = 0; row < args->row_count; row++) {
         const uint64_t first = (uint64_t)row * args->width;
-        const float mean = row_sum(x, x, NULL, first, args->width) / (float)args->width;
+        const float mean = isa_row_sum(x, x, NULL, first, args->width) / (float)args->width;
         const float rstd = 1.0f / sqrtf(mean + epsilon);
         ((float *)args->rstd)[row] = rstd;
         const vf scale = splat(rstd);
@@ -51,8 +52,8 @@ INLINE hd_status rms_norm(struct hd_ops_device *device, const struct hd_norm_arg
     return HD_OK;
 }
 
-INLINE hd_status rms_norm_backward(struct hd_ops_device *device, const struct hd_norm_args *args,
-                                   int bf16)
+INLINE hd_status isa_rms_norm_backward(struct hd_ops_device *device,
+                                       const struct hd_norm_args *args, int bf16)
 {
     (void)device;
     const struct view x = view_of(args->x, bf16), dy = view_of(args->dy, bf16);
@@ -62,7 +63,7 @@ INLINE hd_status rms_norm_backward(struct hd_ops_device *device, const struct hd
     for (uint32_t row = 0; row < args->row_count; row++) {
         const uint64_t first = (uint64_t)row * args->width;
         const float rstd = ((const float *)args->rstd)[row];
-        const float mean = row_sum(dy, x, weight, first, args->width) / (float)args->width;
+        const float mean = isa_row_sum(dy, x, weight, first, args->width) / (float)args->width;
         const vf scale = splat(rstd), pull = splat(rstd * rstd * mean);
         for (uint32_t at = 0; at < args->width; at += LANES) {
             const uint32_t step = step_of(at, args->width);
@@ -80,7 +81,7 @@ INLINE hd_status rms_norm_backward(struct hd_ops_device *device, const struct hd
 }
 
 /* All heads of one token: each pair (i, i + half) turned by its angle. */
-INLINE void rotate(const struct hd_rope_args *args, uint64_t token, int bf16)
+INLINE void isa_rotate(const struct hd_rope_args *args, uint64_t token, int bf16)
 {
     const struct view x = view_of(args->x, bf16), y = view_of(args->y, bf16);
     const uint32_t half = args->head_width / 2;
@@ -100,16 +101,16 @@ INLINE void rotate(const struct hd_rope_args *args, uint64_t token, int bf16)
     }
 }
 
-INLINE hd_status rope(struct hd_ops_device *device, const struct hd_rope_args *args, int bf16)
+INLINE hd_status isa_rope(struct hd_ops_device *device, const struct hd_rope_args *args, int bf16)
 {
     (void)device;
     const uint64_t token_count = (uint64_t)args->batch * args->sequence;
     for (uint64_t token = 0; token < token_count; token++) {
-        rotate(args, token, bf16);
+        isa_rotate(args, token, bf16);
     }
     return HD_OK;
 }
 
-LANE_OP(rms_norm, hd_norm_args)
-LANE_OP(rms_norm_backward, hd_norm_args)
-LANE_OP(rope, hd_rope_args)
+ISA_OP(rms_norm, hd_norm_args)
+ISA_OP(rms_norm_backward, hd_norm_args)
+ISA_OP(rope, hd_rope_args)

@@ -1,10 +1,10 @@
 /*
- * lanes/head.c - the loss, over HD_HEAD_CHUNK columns of the vocabulary at a time.
+ * isa/head.c - the loss, over HD_HEAD_CHUNK columns of the vocabulary at a time.
  *
  * The forward keeps, per token, the largest logit so far and the sum of exp(logit - largest);
  * the backward computes each chunk's logits again and turns them into dl at once.
  */
-#include "lane.h"
+#include "isa.h"
 
 #include <math.h>
 
@@ -19,8 +19,8 @@ struct chunk {
     float *largest, *sum, *labelled; /* [T] */
 };
 
-INLINE struct chunk chunk_of(const struct hd_ops_device *device, const struct hd_head_args *args,
-                             int bf16)
+INLINE struct chunk isa_chunk_of(const struct hd_ops_device *device,
+                                 const struct hd_head_args *args, int bf16)
 {
     struct chunk chunk = {.args = args, .arena = device->scratch, .bf16 = bf16};
     const uint64_t tokens = args->token_count;
@@ -34,7 +34,8 @@ INLINE struct chunk chunk_of(const struct hd_ops_device *device, const struct hd
     return chunk;
 }
 
-INLINE struct hd_cpu_operand matrix_of(const struct chunk *chunk, const void *data, uint64_t first)
+INLINE struct hd_cpu_operand isa_matrix_of(const struct chunk *chunk, const void *data,
+                                           uint64_t first)
 {
     const uint64_t size = chunk->bf16 ? sizeof(uint16_t) : sizeof(float);
     return (struct hd_cpu_operand){.data =
@@ -43,25 +44,26 @@ INLINE struct hd_cpu_operand matrix_of(const struct chunk *chunk, const void *da
                                    .stride = chunk->args->width};
 }
 
-INLINE struct hd_cpu_operand floats_of(float *data, uint32_t stride)
+INLINE struct hd_cpu_operand isa_head_floats_of(float *data, uint32_t stride)
 {
     return (struct hd_cpu_operand){.data = data, .dtype = HD_F32, .stride = stride};
 }
 
-INLINE hd_status compute_logits(struct hd_ops_device *device, const struct chunk *chunk)
+INLINE hd_status isa_compute_logits(struct hd_ops_device *device, const struct chunk *chunk)
 {
-    const struct hd_cpu_product product = {.a = matrix_of(chunk, chunk->args->x, 0),
-                                           .b = matrix_of(chunk, chunk->args->weight, chunk->first),
-                                           .c = floats_of(chunk->logits, chunk->count),
-                                           .m = chunk->args->token_count,
-                                           .n = chunk->count,
-                                           .k = chunk->args->width,
-                                           .layout = HD_CPU_B};
+    const struct hd_cpu_product product = {
+        .a = isa_matrix_of(chunk, chunk->args->x, 0),
+        .b = isa_matrix_of(chunk, chunk->args->weight, chunk->first),
+        .c = isa_head_floats_of(chunk->logits, chunk->count),
+        .m = chunk->args->token_count,
+        .n = chunk->count,
+        .k = chunk->args->width,
+        .layout = HD_CPU_B};
     return hd_cpu_multiply(device, chunk->arena, &product);
 }
 
 /* Moves to the next chunk; 0 after the last. */
-INLINE int next_chunk(struct chunk *chunk)
+INLINE int isa_next_chunk(struct chunk *chunk)
 {
     chunk->first += chunk->count;
     const uint32_t left = chunk->args->vocabulary - chunk->first;
@@ -70,19 +72,19 @@ INLINE int next_chunk(struct chunk *chunk)
 }
 
 /* The label's column within this chunk, or -1. */
-INLINE int64_t label_of(const struct chunk *chunk, uint32_t token)
+INLINE int64_t isa_label_of(const struct chunk *chunk, uint32_t token)
 {
     const int64_t target = (int64_t)chunk->args->targets[token] - chunk->first;
     return target >= 0 && target < chunk->count ? target : -1;
 }
 
 /* A target past the vocabulary counts as no label at all: K8 keeps indices in range. */
-INLINE int has_label(const struct hd_head_args *args, uint32_t token)
+INLINE int isa_has_label(const struct hd_head_args *args, uint32_t token)
 {
     return args->targets[token] >= 0 && (uint32_t)args->targets[token] < args->vocabulary;
 }
 
-INLINE void add_up(const struct chunk *chunk, uint32_t token)
+INLINE void isa_add_up(const struct chunk *chunk, uint32_t token)
 {
     const float *row = chunk->logits + (uint64_t)token * chunk->count;
     const uint32_t count = chunk->count;
@@ -107,29 +109,30 @@ INLINE void add_up(const struct chunk *chunk, uint32_t token)
     }
     chunk->largest[token] = largest;
     chunk->sum[token] = total;
-    const int64_t label = label_of(chunk, token);
+    const int64_t label = isa_label_of(chunk, token);
     if (label >= 0) {
         chunk->labelled[token] = row[label];
     }
 }
 
-INLINE hd_status head_loss(struct hd_ops_device *device, const struct hd_head_args *args, int bf16)
+INLINE hd_status isa_head_loss(struct hd_ops_device *device, const struct hd_head_args *args,
+                               int bf16)
 {
-    struct chunk chunk = chunk_of(device, args, bf16);
-    while (next_chunk(&chunk)) {
-        const hd_status status = compute_logits(device, &chunk);
+    struct chunk chunk = isa_chunk_of(device, args, bf16);
+    while (isa_next_chunk(&chunk)) {
+        const hd_status status = isa_compute_logits(device, &chunk);
         if (status != HD_OK) {
             return status;
         }
         for (uint32_t token = 0; token < args->token_count; token++) {
-            add_up(&chunk, token);
+            isa_add_up(&chunk, token);
         }
     }
     double loss = 0;
     for (uint32_t token = 0; token < args->token_count; token++) {
         const float lse = chunk.largest[token] + logf(chunk.sum[token]);
         ((float *)args->lse)[token] = lse;
-        if (has_label(args, token)) {
+        if (isa_has_label(args, token)) {
             loss += (double)lse - (double)chunk.labelled[token];
         }
     }
@@ -137,14 +140,14 @@ INLINE hd_status head_loss(struct hd_ops_device *device, const struct hd_head_ar
     return HD_OK;
 }
 
-INLINE void slope_row(const struct chunk *chunk, uint32_t token)
+INLINE void isa_slope_row(const struct chunk *chunk, uint32_t token)
 {
     const uint64_t first = (uint64_t)token * chunk->count;
     float *row = chunk->logits + first;
     const struct view dlogits = view_of(chunk->dlogits, chunk->bf16);
-    const int64_t label = label_of(chunk, token);
+    const int64_t label = isa_label_of(chunk, token);
     const vf shift = splat(((const float *)chunk->args->lse)[token]);
-    const float weight = has_label(chunk->args, token) ? (float)chunk->args->label_scale : 0.0f;
+    const float weight = isa_has_label(chunk->args, token) ? (float)chunk->args->label_scale : 0.0f;
     for (uint32_t at = 0; at < chunk->count; at += LANES) {
         const uint32_t step = step_of(at, chunk->count);
         store_f32(row + at, step, exp_of(load_f32(row + at, step) - shift));
@@ -159,7 +162,7 @@ INLINE void slope_row(const struct chunk *chunk, uint32_t token)
 }
 
 /* dx += dl W, and dW += dl^T x, for this chunk. */
-INLINE hd_status spread_chunk(struct hd_ops_device *device, const struct chunk *chunk)
+INLINE hd_status isa_spread_chunk(struct hd_ops_device *device, const struct chunk *chunk)
 {
     const struct hd_head_args *args = chunk->args;
     const struct hd_cpu_operand dlogits = {.data = chunk->dlogits,
@@ -167,16 +170,16 @@ INLINE hd_status spread_chunk(struct hd_ops_device *device, const struct chunk *
                                                chunk->bf16 ? (uint32_t)HD_BF16 : (uint32_t)HD_F32,
                                            .stride = chunk->count};
     const struct hd_cpu_product input = {.a = dlogits,
-                                         .b = matrix_of(chunk, args->weight, chunk->first),
-                                         .c = floats_of(chunk->dx, args->width),
+                                         .b = isa_matrix_of(chunk, args->weight, chunk->first),
+                                         .c = isa_head_floats_of(chunk->dx, args->width),
                                          .m = args->token_count,
                                          .n = args->width,
                                          .k = chunk->count,
                                          .accumulate = chunk->first > 0};
     float *dweight = (float *)args->dweight + (uint64_t)chunk->first * args->width;
     const struct hd_cpu_product weight = {.a = dlogits,
-                                          .b = matrix_of(chunk, args->x, 0),
-                                          .c = floats_of(dweight, args->width),
+                                          .b = isa_matrix_of(chunk, args->x, 0),
+                                          .c = isa_head_floats_of(dweight, args->width),
                                           .m = chunk->count,
                                           .n = args->width,
                                           .k = args->token_count,
@@ -186,17 +189,17 @@ INLINE hd_status spread_chunk(struct hd_ops_device *device, const struct chunk *
     return status == HD_OK ? hd_cpu_multiply(device, chunk->arena, &weight) : status;
 }
 
-INLINE hd_status head_loss_backward(struct hd_ops_device *device, const struct hd_head_args *args,
-                                    int bf16)
+INLINE hd_status isa_head_loss_backward(struct hd_ops_device *device,
+                                        const struct hd_head_args *args, int bf16)
 {
-    struct chunk chunk = chunk_of(device, args, bf16);
-    while (next_chunk(&chunk)) {
-        hd_status status = compute_logits(device, &chunk);
+    struct chunk chunk = isa_chunk_of(device, args, bf16);
+    while (isa_next_chunk(&chunk)) {
+        hd_status status = isa_compute_logits(device, &chunk);
         for (uint32_t token = 0; status == HD_OK && token < args->token_count; token++) {
-            slope_row(&chunk, token);
+            isa_slope_row(&chunk, token);
         }
         if (status == HD_OK) {
-            status = spread_chunk(device, &chunk);
+            status = isa_spread_chunk(device, &chunk);
         }
         if (status != HD_OK) {
             return status;
@@ -211,5 +214,5 @@ INLINE hd_status head_loss_backward(struct hd_ops_device *device, const struct h
     return HD_OK;
 }
 
-LANE_OP(head_loss, hd_head_args)
-LANE_OP(head_loss_backward, hd_head_args)
+ISA_OP(head_loss, hd_head_args)
+ISA_OP(head_loss_backward, hd_head_args)

@@ -1,12 +1,12 @@
 /*
- * lanes/pack.c - BF16 operands laid as oneDNN's fastest product reads them.
+ * isa/pack.c - BF16 operands laid as oneDNN's fastest product reads them.
  *
  *   weights   pairs of k side by side, 64 columns wide:  [n / 64][k / 32][16][64][2]
  *   source    rows of k, close together; a transposed one is turned on the way
  *
  * oneDNN would do this itself, slower, and again for every piece of a large product.
  */
-#include "lane.h"
+#include "isa.h"
 
 #ifdef __AVX512F__
 
@@ -72,8 +72,8 @@ INLINE void pack_columns(const uint16_t *from, uint32_t stride, uint32_t count, 
     }
 }
 
-void LANE(pack_weights)(struct hd_cpu_operand from, uint32_t k_count, uint32_t column_count,
-                        uint32_t turned, uint16_t *to)
+void ISA(pack_weights)(struct hd_cpu_operand from, uint32_t k_count, uint32_t column_count,
+                       uint32_t turned, uint16_t *to)
 {
     const uint16_t *data = from.data;
     for (uint32_t column = 0; column < column_count; column += 64) {
@@ -91,8 +91,8 @@ void LANE(pack_weights)(struct hd_cpu_operand from, uint32_t k_count, uint32_t c
     }
 }
 
-void LANE(pack_source)(struct hd_cpu_operand from, uint32_t row_count, uint32_t k_count,
-                       uint32_t turned, uint16_t *to)
+void ISA(pack_source)(struct hd_cpu_operand from, uint32_t row_count, uint32_t k_count,
+                      uint32_t turned, uint16_t *to)
 {
     const uint16_t *data = from.data;
     for (uint32_t row = 0; !turned && row < row_count; row++) {

@@ -1,5 +1,5 @@
 /*
- * turn/turn_open.h - open, as transport.h asks for it: the order of its steps, cards, the warm-up.
+ * turn/books_open.h - open, as transport.h asks for it: the order of its steps, cards, the warm-up.
  *
  *   every rank     make    memory, devices; its card says so, or why not
  *                  put its card                                               fence
@@ -15,12 +15,12 @@
 #ifndef TURN_OPEN_H
 #define TURN_OPEN_H
 
-#include "turn_host.h"
+#include "books_host.h"
 
 #define TURN_WARM_UP UINT64_MAX /* the sequence of the warm-up message */
 
 /* The first member of every card. */
-struct turn_card {
+struct book_card {
     uint64_t magic;   /* of the transport, and of the layout of its card */
     uint64_t digest;  /* of all channels: the ranks must run one plan */
     hd_status status; /* of `make` */
@@ -28,19 +28,19 @@ struct turn_card {
 };
 
 /* The memory of an instance: the transport's structs, each with ours at its begin. */
-struct turn_sizes {
+struct book_sizes {
     uint64_t instance_bytes; /* struct turn first */
-    uint64_t lane_bytes;     /* struct turn_lane first */
-    uint64_t peer_bytes;     /* struct turn_peer first; 0: it keeps none */
+    uint64_t lane_bytes;     /* struct book_lane first */
+    uint64_t peer_bytes;     /* struct book_peer first; 0: it keeps none */
     int is_in_place;         /* slots lie at the target only */
 };
 
 /* What a transport does in each step.  All [setup]. */
-struct turn_steps {
+struct book_steps {
     uint64_t magic;
-    uint64_t card_bytes; /* struct turn_card first */
+    uint64_t card_bytes; /* struct book_card first */
 
-    /* All that needs no other rank; fills the card behind its head.  Begins with turn_check. */
+    /* All that needs no other rank; fills the card behind its head.  Begins with book_check. */
     hd_status (*make)(struct hd_transport *instance, const struct hd_transport_setup *setup,
                       void *card);
     /* After the card is put and before the fence: what else the others are to get.  Or NULL. */
@@ -50,32 +50,32 @@ struct turn_steps {
     /* Or NULL: connect has done it. */
     hd_status (*warm_up)(struct hd_transport *instance, uint64_t deadline_ns);
     void (*reset)(struct hd_transport *instance);
-    /* In whatever state the steps have left it; turn_destroy, unless memory must be leaked. */
+    /* In whatever state the steps have left it; book_destroy, unless memory must be leaked. */
     void (*close)(struct hd_transport *instance, uint64_t deadline_ns);
 };
 
 /* Books, zero but for what the setup says of the lanes and peers; reports HD_NO_MEMORY, NULL. */
-struct hd_transport *turn_create(const struct hd_transport_setup *setup, const char *name,
-                                 const struct turn_sizes *sizes);
+struct hd_transport *book_create(const struct hd_transport_setup *setup, const char *name,
+                                 const struct book_sizes *sizes);
 /* Closes the pidfds of all peers: also where memory must stay, since a late write may reach it. */
-void turn_let_go(struct turn *turn);
+void book_let_go(struct book *book);
 /* All of the books.  Takes NULL. */
-void turn_destroy(struct hd_transport *instance);
+void book_destroy(struct hd_transport *instance);
 /* The steps, in order; HD_OK, or what failed, with the instance closed. */
-hd_status turn_open(struct hd_transport *instance, const struct hd_transport_setup *setup,
-                    const struct turn_steps *steps, struct hd_transport **out);
+hd_status book_open(struct hd_transport *instance, const struct hd_transport_setup *setup,
+                    const struct book_steps *steps, struct hd_transport **out);
 
 /* HD_INVALID, HD_UNSUPPORTED: channels and alignment must be what transport.h says. */
-hd_status turn_check(struct turn *turn);
+hd_status book_check(struct book *book);
 /* "NAME.WHAT.NUMBER.GENERATION": a key of the bootstrap, of this instance. */
 enum { TURN_KEY_BYTES = 64 };
-void turn_key(const struct turn *turn, const char *what, uint32_t number, char key[TURN_KEY_BYTES]);
+void book_key(const struct book *book, const char *what, uint32_t number, char key[TURN_KEY_BYTES]);
 
 /* The message of the warm-up: at the source; and at the target, HD_PROTOCOL if it is not that. */
-void turn_fill_pattern(const struct turn_lane *lane, unsigned char *message);
-hd_status turn_check_pattern(struct turn *turn, const struct turn_lane *lane,
+void book_fill_pattern(const struct book_lane *lane, unsigned char *message);
+hd_status book_check_pattern(struct book *book, const struct book_lane *lane,
                              const unsigned char *message);
 /* HD_TIMEOUT or HD_PEER_LOST of a wait in the warm-up, said; anything else as it is. */
-hd_status turn_report_warm_up(struct turn *turn, const struct turn_lane *lane, hd_status status);
+hd_status book_report_warm_up(struct book *book, const struct book_lane *lane, hd_status status);
 
 #endif /* TURN_OPEN_H */

@@ -1,5 +1,5 @@
 /*
- * tests/support/turn_world.h - a host of one rank of three, and a transport that moves nothing:
+ * tests/support/books_world.h - a host of one rank of three, and a transport that moves nothing:
  * what the tests of plugins/transports/turn stand on.  Only they see its headers, so all of it is
  * here.
  */
@@ -8,7 +8,7 @@
 
 #include "support/check.h"
 
-#include "turn_open.h"
+#include "books_open.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,17 +31,17 @@ struct stage {
 };
 
 struct lane {
-    struct turn_lane turn;
+    struct book_lane book;
     int own;
 };
 
 struct hd_transport {
-    struct turn turn;
+    struct book book;
     struct stage *stage;
 };
 
 struct peer {
-    struct turn_peer turn;
+    struct book_peer book;
     int own;
 };
 
@@ -138,14 +138,14 @@ static inline void begin(struct world *world)
     world->setup.channels = world->list;
 }
 
-static const struct turn_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
+static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
                                         .lane_bytes = sizeof(struct lane),
                                         .peer_bytes = sizeof(struct peer)};
 
 static inline struct hd_transport *create(struct world *world)
 {
     begin(world);
-    struct hd_transport *instance = turn_create(&world->setup, "trial", &sizes);
+    struct hd_transport *instance = book_create(&world->setup, "trial", &sizes);
     CU_ASSERT_PTR_NOT_NULL_FATAL(instance);
     instance->stage = &world->stage;
     return instance;

@@ -1,5 +1,5 @@
 /*
- * lanes/attention.c - causal attention in tiles of HD_CPU_QUERIES rows.
+ * isa/attention.c - causal attention in tiles of HD_CPU_QUERIES rows.
  *
  *            keys 0 .. first + rows - 1
  *   queries  [ scores of one tile, float32 ]   one product
@@ -9,7 +9,7 @@
  * A tile of a whole row's scores needs no running maximum; T x T is never there.  The backward
  * makes the probabilities again from lse and adds dk and dv up in float32 over all tiles.
  */
-#include "lane.h"
+#include "isa.h"
 
 #include <math.h>
 
@@ -27,64 +27,67 @@ struct tiles {
     float inverse[HD_CPU_QUERIES];
 };
 
-INLINE uint32_t dtype_of(int bf16)
+INLINE uint32_t isa_dtype_of(int bf16)
 {
     return bf16 ? (uint32_t)HD_BF16 : (uint32_t)HD_F32;
 }
 
-INLINE uint64_t size_of(int bf16)
+INLINE uint64_t isa_size_of(int bf16)
 {
     return bf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-INLINE float scale_of(const struct hd_attention_args *args)
+INLINE float isa_scale_of(const struct hd_attention_args *args)
 {
     return (float)(1.0 / sqrt(args->head_width));
 }
 
 /* Rows [first ..) of this batch entry, of one head of `heads`. */
-INLINE uint64_t place_of(const struct tiles *tiles, uint32_t heads, uint32_t head, uint32_t first)
+INLINE uint64_t isa_place_of(const struct tiles *tiles, uint32_t heads, uint32_t head,
+                             uint32_t first)
 {
     const uint64_t token = (uint64_t)tiles->batch * tiles->args->sequence + first;
     return (token * heads + head) * tiles->args->head_width;
 }
 
-INLINE struct hd_cpu_operand queries_of(const struct tiles *tiles, const void *data)
+INLINE struct hd_cpu_operand isa_queries_of(const struct tiles *tiles, const void *data)
 {
     const struct hd_attention_args *args = tiles->args;
-    const uint64_t place = place_of(tiles, args->heads, tiles->head, tiles->first);
-    return (struct hd_cpu_operand){.data = (char *)(uintptr_t)data + place * size_of(tiles->bf16),
-                                   .dtype = dtype_of(tiles->bf16),
+    const uint64_t place = isa_place_of(tiles, args->heads, tiles->head, tiles->first);
+    return (struct hd_cpu_operand){.data =
+                                       (char *)(uintptr_t)data + place * isa_size_of(tiles->bf16),
+                                   .dtype = isa_dtype_of(tiles->bf16),
                                    .stride = args->heads * args->head_width};
 }
 
-INLINE struct hd_cpu_operand keys_of(const struct tiles *tiles, const void *data)
+INLINE struct hd_cpu_operand isa_keys_of(const struct tiles *tiles, const void *data)
 {
     const struct hd_attention_args *args = tiles->args;
-    const uint64_t place = place_of(tiles, args->key_value_heads, tiles->key_head, 0);
-    return (struct hd_cpu_operand){.data = (char *)(uintptr_t)data + place * size_of(tiles->bf16),
-                                   .dtype = dtype_of(tiles->bf16),
+    const uint64_t place = isa_place_of(tiles, args->key_value_heads, tiles->key_head, 0);
+    return (struct hd_cpu_operand){.data =
+                                       (char *)(uintptr_t)data + place * isa_size_of(tiles->bf16),
+                                   .dtype = isa_dtype_of(tiles->bf16),
                                    .stride = args->key_value_heads * args->head_width};
 }
 
-INLINE struct hd_cpu_operand floats_of(float *data, uint32_t stride)
+INLINE struct hd_cpu_operand isa_floats_of(float *data, uint32_t stride)
 {
     return (struct hd_cpu_operand){.data = data, .dtype = HD_F32, .stride = stride};
 }
 
-INLINE struct hd_cpu_operand tile_of(const struct tiles *tiles, void *data)
+INLINE struct hd_cpu_operand isa_tile_of(const struct tiles *tiles, void *data)
 {
     return (struct hd_cpu_operand){
-        .data = data, .dtype = dtype_of(tiles->bf16), .stride = tiles->keys};
+        .data = data, .dtype = isa_dtype_of(tiles->bf16), .stride = tiles->keys};
 }
 
 /* [rows, keys] = queries keys^T. */
-INLINE hd_status score(struct hd_ops_device *device, const struct tiles *tiles, float *target,
-                       struct hd_cpu_operand queries, struct hd_cpu_operand keys)
+INLINE hd_status isa_score(struct hd_ops_device *device, const struct tiles *tiles, float *target,
+                           struct hd_cpu_operand queries, struct hd_cpu_operand keys)
 {
     const struct hd_cpu_product product = {.a = queries,
                                            .b = keys,
-                                           .c = floats_of(target, tiles->keys),
+                                           .c = isa_floats_of(target, tiles->keys),
                                            .m = tiles->rows,
                                            .n = tiles->keys,
                                            .k = tiles->args->head_width,
@@ -93,12 +96,12 @@ INLINE hd_status score(struct hd_ops_device *device, const struct tiles *tiles, 
 }
 
 /* [rows, width] = tile keys. */
-INLINE hd_status mix(struct hd_ops_device *device, const struct tiles *tiles, void *tile,
-                     struct hd_cpu_operand keys)
+INLINE hd_status isa_mix(struct hd_ops_device *device, const struct tiles *tiles, void *tile,
+                         struct hd_cpu_operand keys)
 {
-    const struct hd_cpu_product product = {.a = tile_of(tiles, tile),
+    const struct hd_cpu_product product = {.a = isa_tile_of(tiles, tile),
                                            .b = keys,
-                                           .c = floats_of(tiles->sums, tiles->args->head_width),
+                                           .c = isa_floats_of(tiles->sums, tiles->args->head_width),
                                            .m = tiles->rows,
                                            .n = tiles->args->head_width,
                                            .k = tiles->keys};
@@ -106,12 +109,12 @@ INLINE hd_status mix(struct hd_ops_device *device, const struct tiles *tiles, vo
 }
 
 /* [keys, width] += tile^T queries. */
-INLINE hd_status spread(struct hd_ops_device *device, const struct tiles *tiles, float *target,
-                        void *tile, struct hd_cpu_operand queries)
+INLINE hd_status isa_spread(struct hd_ops_device *device, const struct tiles *tiles, float *target,
+                            void *tile, struct hd_cpu_operand queries)
 {
-    const struct hd_cpu_product product = {.a = tile_of(tiles, tile),
+    const struct hd_cpu_product product = {.a = isa_tile_of(tiles, tile),
                                            .b = queries,
-                                           .c = floats_of(target, tiles->args->head_width),
+                                           .c = isa_floats_of(target, tiles->args->head_width),
                                            .m = tiles->keys,
                                            .n = tiles->args->head_width,
                                            .k = tiles->rows,
@@ -120,7 +123,7 @@ INLINE hd_status spread(struct hd_ops_device *device, const struct tiles *tiles,
     return hd_cpu_multiply(device, tiles->arena, &product);
 }
 
-INLINE void clear(struct view tile, uint64_t first, uint32_t from, uint32_t to)
+INLINE void isa_clear(struct view tile, uint64_t first, uint32_t from, uint32_t to)
 {
     if (tile.bf16) {
         memset((uint16_t *)tile.data + first + from, 0, (to - from) * sizeof(uint16_t));
@@ -130,14 +133,14 @@ INLINE void clear(struct view tile, uint64_t first, uint32_t from, uint32_t to)
 }
 
 /* Row `row` of the tile: exp(scale (score - largest)); the sum and the lse of it. */
-INLINE void soften(struct tiles *tiles, uint32_t row)
+INLINE void isa_soften(struct tiles *tiles, uint32_t row)
 {
     const struct hd_attention_args *args = tiles->args;
     const uint32_t count = tiles->first + row + 1;
     const uint64_t first = (uint64_t)row * tiles->keys;
     const float *scores = tiles->scores + first;
     const struct view probability = view_of(tiles->probability, tiles->bf16);
-    const float scale = scale_of(args);
+    const float scale = isa_scale_of(args);
     vf top = splat(scores[0]);
     uint32_t at = 0;
     for (; at + LANES <= count; at += LANES) {
@@ -159,13 +162,13 @@ INLINE void soften(struct tiles *tiles, uint32_t row)
     tiles->inverse[row] = 1.0f / total;
     ((float *)args->lse)[((uint64_t)tiles->batch * args->heads + tiles->head) * args->sequence +
                          tiles->first + row] = largest * scale + logf(total);
-    clear(probability, first, count, tiles->keys);
+    isa_clear(probability, first, count, tiles->keys);
 }
 
 /* The sums of the tile, row by row times `factor`, rounded to A. */
-INLINE void write_rows(const struct tiles *tiles, const float *factor, void *target)
+INLINE void isa_write_rows(const struct tiles *tiles, const float *factor, void *target)
 {
-    const struct hd_cpu_operand to = queries_of(tiles, target);
+    const struct hd_cpu_operand to = isa_queries_of(tiles, target);
     const struct view out = view_of(to.data, tiles->bf16);
     const uint32_t width = tiles->args->head_width;
     for (uint32_t row = 0; row < tiles->rows; row++) {
@@ -177,33 +180,33 @@ INLINE void write_rows(const struct tiles *tiles, const float *factor, void *tar
     }
 }
 
-INLINE hd_status forward_tile(struct hd_ops_device *device, struct tiles *tiles)
+INLINE hd_status isa_forward_tile(struct hd_ops_device *device, struct tiles *tiles)
 {
     const struct hd_attention_args *args = tiles->args;
-    hd_status status =
-        score(device, tiles, tiles->scores, queries_of(tiles, args->q), keys_of(tiles, args->k));
+    hd_status status = isa_score(device, tiles, tiles->scores, isa_queries_of(tiles, args->q),
+                                 isa_keys_of(tiles, args->k));
     if (status != HD_OK) {
         return status;
     }
     for (uint32_t row = 0; row < tiles->rows; row++) {
-        soften(tiles, row);
+        isa_soften(tiles, row);
     }
-    status = mix(device, tiles, tiles->probability, keys_of(tiles, args->v));
+    status = isa_mix(device, tiles, tiles->probability, isa_keys_of(tiles, args->v));
     if (status == HD_OK) {
-        write_rows(tiles, tiles->inverse, args->out);
+        isa_write_rows(tiles, tiles->inverse, args->out);
     }
     return status;
 }
 
 /* Row `row`: the probabilities again, and dS = P (dP - D) with D = <dout, out>. */
-INLINE void bend(const struct tiles *tiles, uint32_t row)
+INLINE void isa_bend(const struct tiles *tiles, uint32_t row)
 {
     const struct hd_attention_args *args = tiles->args;
     const uint32_t count = tiles->first + row + 1, width = args->head_width;
     const uint64_t first = (uint64_t)row * tiles->keys;
-    const struct hd_cpu_operand out_rows = queries_of(tiles, args->out);
+    const struct hd_cpu_operand out_rows = isa_queries_of(tiles, args->out);
     const struct view out = view_of(out_rows.data, tiles->bf16);
-    const struct view dout = view_of(queries_of(tiles, args->dout).data, tiles->bf16);
+    const struct view dout = view_of(isa_queries_of(tiles, args->dout).data, tiles->bf16);
     vf inner = {0};
     for (uint32_t at = 0; at < width; at += LANES) {
         const uint32_t step = step_of(at, width);
@@ -212,7 +215,7 @@ INLINE void bend(const struct tiles *tiles, uint32_t row)
     }
     const uint64_t line = ((uint64_t)tiles->batch * args->heads + tiles->head) * args->sequence;
     const vf shift = splat(((const float *)args->lse)[line + tiles->first + row]);
-    const vf factor = splat(scale_of(args)), mean = splat(sum_of(inner));
+    const vf factor = splat(isa_scale_of(args)), mean = splat(sum_of(inner));
     const struct view probability = view_of(tiles->probability, tiles->bf16);
     const struct view dscore = view_of(tiles->dscore, tiles->bf16);
     for (uint32_t at = 0; at < count; at += LANES) {
@@ -222,40 +225,40 @@ INLINE void bend(const struct tiles *tiles, uint32_t row)
         store(dscore, first + at, step,
               value * (load_f32(tiles->slopes + first + at, step) - mean));
     }
-    clear(probability, first, count, tiles->keys);
-    clear(dscore, first, count, tiles->keys);
+    isa_clear(probability, first, count, tiles->keys);
+    isa_clear(dscore, first, count, tiles->keys);
 }
 
 /* dq is written last: it may lie where q does. */
-INLINE hd_status backward_tile(struct hd_ops_device *device, struct tiles *tiles)
+INLINE hd_status isa_backward_tile(struct hd_ops_device *device, struct tiles *tiles)
 {
     const struct hd_attention_args *args = tiles->args;
-    const struct hd_cpu_operand q = queries_of(tiles, args->q), k = keys_of(tiles, args->k);
-    const struct hd_cpu_operand dout = queries_of(tiles, args->dout);
-    hd_status status = score(device, tiles, tiles->scores, q, k);
+    const struct hd_cpu_operand q = isa_queries_of(tiles, args->q), k = isa_keys_of(tiles, args->k);
+    const struct hd_cpu_operand dout = isa_queries_of(tiles, args->dout);
+    hd_status status = isa_score(device, tiles, tiles->scores, q, k);
     if (status == HD_OK) {
-        status = score(device, tiles, tiles->slopes, dout, keys_of(tiles, args->v));
+        status = isa_score(device, tiles, tiles->slopes, dout, isa_keys_of(tiles, args->v));
     }
     for (uint32_t row = 0; status == HD_OK && row < tiles->rows; row++) {
-        bend(tiles, row);
+        isa_bend(tiles, row);
     }
     if (status == HD_OK) {
-        status = spread(device, tiles, tiles->dv, tiles->probability, dout);
+        status = isa_spread(device, tiles, tiles->dv, tiles->probability, dout);
     }
     if (status == HD_OK) {
-        status = spread(device, tiles, tiles->dk, tiles->dscore, q);
+        status = isa_spread(device, tiles, tiles->dk, tiles->dscore, q);
     }
     if (status == HD_OK) {
-        status = mix(device, tiles, tiles->dscore, k);
+        status = isa_mix(device, tiles, tiles->dscore, k);
     }
     if (status == HD_OK) {
-        write_rows(tiles, tiles->inverse, args->dq);
+        isa_write_rows(tiles, tiles->inverse, args->dq);
     }
     return status;
 }
 
 /* All tiles of one head. */
-INLINE hd_status each_tile(struct hd_ops_device *device, struct tiles *tiles, int backward)
+INLINE hd_status isa_each_tile(struct hd_ops_device *device, struct tiles *tiles, int backward)
 {
     const uint32_t sequence = tiles->args->sequence;
     hd_status status = HD_OK;
@@ -264,13 +267,13 @@ INLINE hd_status each_tile(struct hd_ops_device *device, struct tiles *tiles, in
         tiles->first = first;
         tiles->rows = left < HD_CPU_QUERIES ? left : HD_CPU_QUERIES;
         tiles->keys = first + tiles->rows;
-        status = backward ? backward_tile(device, tiles) : forward_tile(device, tiles);
+        status = backward ? isa_backward_tile(device, tiles) : isa_forward_tile(device, tiles);
     }
     return status;
 }
 
-INLINE struct tiles tiles_of(const struct hd_ops_device *device,
-                             const struct hd_attention_args *args, int bf16)
+INLINE struct tiles isa_tiles_of(const struct hd_ops_device *device,
+                                 const struct hd_attention_args *args, int bf16)
 {
     struct tiles tiles = {.args = args, .arena = device->scratch, .bf16 = bf16};
     const uint64_t count = (uint64_t)HD_CPU_QUERIES * args->sequence;
@@ -285,10 +288,10 @@ INLINE struct tiles tiles_of(const struct hd_ops_device *device,
     return tiles;
 }
 
-INLINE hd_status attention(struct hd_ops_device *device, const struct hd_attention_args *args,
-                           int bf16)
+INLINE hd_status isa_attention(struct hd_ops_device *device, const struct hd_attention_args *args,
+                               int bf16)
 {
-    struct tiles tiles = tiles_of(device, args, bf16);
+    struct tiles tiles = isa_tiles_of(device, args, bf16);
     const uint32_t group = args->heads / args->key_value_heads;
     hd_status status = HD_OK;
     for (uint32_t batch = 0; batch < args->batch; batch++) {
@@ -296,16 +299,16 @@ INLINE hd_status attention(struct hd_ops_device *device, const struct hd_attenti
             tiles.batch = batch;
             tiles.head = head;
             tiles.key_head = head / group;
-            status = each_tile(device, &tiles, 0);
+            status = isa_each_tile(device, &tiles, 0);
         }
     }
     return status;
 }
 
 /* Sums over all queries, rounded to A at the key head's place. */
-INLINE void write_keys(const struct tiles *tiles, const float *sums, void *target, float factor)
+INLINE void isa_write_keys(const struct tiles *tiles, const float *sums, void *target, float factor)
 {
-    const struct hd_cpu_operand to = keys_of(tiles, target);
+    const struct hd_cpu_operand to = isa_keys_of(tiles, target);
     const struct view out = view_of(to.data, tiles->bf16);
     const uint32_t width = tiles->args->head_width;
     for (uint32_t row = 0; row < tiles->args->sequence; row++) {
@@ -317,14 +320,14 @@ INLINE void write_keys(const struct tiles *tiles, const float *sums, void *targe
     }
 }
 
-INLINE hd_status attention_backward(struct hd_ops_device *device,
-                                    const struct hd_attention_args *args, int bf16)
+INLINE hd_status isa_attention_backward(struct hd_ops_device *device,
+                                        const struct hd_attention_args *args, int bf16)
 {
-    struct tiles tiles = tiles_of(device, args, bf16);
+    struct tiles tiles = isa_tiles_of(device, args, bf16);
     const uint32_t group = args->heads / args->key_value_heads;
     const uint64_t bytes = (uint64_t)args->sequence * args->head_width * sizeof(float);
     for (uint32_t row = 0; row < HD_CPU_QUERIES; row++) {
-        tiles.inverse[row] = scale_of(args);
+        tiles.inverse[row] = isa_scale_of(args);
     }
     hd_status status = HD_OK;
     for (uint32_t pair = 0; pair < args->batch * args->key_value_heads; pair++) {
@@ -334,16 +337,16 @@ INLINE hd_status attention_backward(struct hd_ops_device *device,
         memset(tiles.dv, 0, bytes);
         for (uint32_t member = 0; status == HD_OK && member < group; member++) {
             tiles.head = tiles.key_head * group + member;
-            status = each_tile(device, &tiles, 1);
+            status = isa_each_tile(device, &tiles, 1);
         }
         if (status != HD_OK) {
             return status;
         }
-        write_keys(&tiles, tiles.dk, args->dk, scale_of(args));
-        write_keys(&tiles, tiles.dv, args->dv, 1.0f);
+        isa_write_keys(&tiles, tiles.dk, args->dk, isa_scale_of(args));
+        isa_write_keys(&tiles, tiles.dv, args->dv, 1.0f);
     }
     return HD_OK;
 }
 
-LANE_OP(attention, hd_attention_args)
-LANE_OP(attention_backward, hd_attention_args)
+ISA_OP(attention, hd_attention_args)
+ISA_OP(attention_backward, hd_attention_args)

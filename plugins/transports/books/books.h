@@ -1,5 +1,5 @@
 /*
- * turn/turn.h - the contract of heddle/transport.h as code: whose turn it is, and what is so for
+ * turn/books.h - the contract of heddle/transport.h as code: whose turn it is, and what is so for
  * good.
  *
  * A transport moves bytes and signals.  What it must answer to the core is the same for all, and is
@@ -30,11 +30,11 @@
  * `done` is the transport's own: at the target, messages that have arrived; at the source, messages
  * that have left their send slots or, in place, that the target has released.
  *
- * struct hd_transport begins with a struct turn and every lane with a struct turn_lane, which
- * turn_create (turn_open.h) fills.  A call of the contract is then
+ * struct hd_transport begins with a struct turn and every lane with a struct book_lane, which
+ * book_create (books_open.h) fills.  A call of the contract is then
  *
- *     struct turn_lane *lane = NULL;
- *     hd_status status = turn_to_post(&instance->turn, message, TURN_SOURCE, &lane);
+ *     struct book_lane *lane = NULL;
+ *     hd_status status = book_to_post(&instance->turn, message, TURN_SOURCE, &lane);
  *     ... if HD_OK, what this transport does ...
  *     lane->posted_count++;
  *
@@ -43,13 +43,13 @@
 #ifndef TURN_H
 #define TURN_H
 
-#include "turn_fault.h"
+#include "books_fault.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 
 /* This rank's end of one channel; the first member of the transport's own. */
-struct turn_lane {
+struct book_lane {
     const struct hd_channel *channel; /* borrowed */
     uint32_t number;                  /* of the channel */
     uint32_t peer_rank;               /* at the other end */
@@ -64,10 +64,10 @@ struct turn_lane {
 };
 
 /* The books of an instance; the first member of struct hd_transport. */
-struct turn {
+struct book {
     atomic_int failed;                        /* the first negative status: the abort word */
     uint32_t channel_count;                   /* of the whole job */
-    struct turn_lane **lane_of;               /* [channel_count]; NULL: not of this rank */
+    struct book_lane **lane_of;               /* [channel_count]; NULL: not of this rank */
     const struct hd_channel *const *channels; /* borrowed */
     const struct hd_host *host;               /* borrowed */
     const char *name;                         /* of the transport, for sentences and keys; static */
@@ -81,59 +81,59 @@ struct turn {
     uint64_t peer_bytes; /* 0: it keeps none */
 };
 
-enum turn_side { TURN_SOURCE = 1, TURN_TARGET = 2, TURN_EITHER = 3 };
+enum book_side { TURN_SOURCE = 1, TURN_TARGET = 2, TURN_EITHER = 3 };
 
 /* HD_OK, or the first failure. [any-thread] */
-static inline hd_status turn_failed(const struct turn *turn)
+static inline hd_status book_failed(const struct book *book)
 {
-    return atomic_load(&turn->failed);
+    return atomic_load(&book->failed);
 }
 
-static inline uint64_t turn_now_ns(const struct turn *turn)
+static inline uint64_t book_now_ns(const struct book *book)
 {
-    return turn->host->now_ns(turn->host->context);
+    return book->host->now_ns(book->host->context);
 }
 
 /* Of a lane, or of NULL: a channel of other ranks.  Fills at most out->size bytes. [any-thread] */
-void turn_stats(const struct turn_lane *lane, uint64_t finished_count,
+void book_stats(const struct book_lane *lane, uint64_t finished_count,
                 struct hd_channel_stats *out);
 /* Tells the core of a transfer, whose size is set here, if somebody keeps it. [data] */
-void turn_report(const struct turn *turn, struct hd_transfer transfer);
+void book_report(const struct book *book, struct hd_transfer transfer);
 
 /* --- whose turn it is -------------------------------------------------------------------- */
 
 /* The lane of `message`, if nothing has failed and this rank is at that end of it. */
-static inline hd_status turn_enter(struct turn *turn, const struct hd_message *message,
-                                   enum turn_side side, struct turn_lane **lane)
+static inline hd_status book_enter(struct book *book, const struct hd_message *message,
+                                   enum book_side side, struct book_lane **lane)
 {
-    const hd_status failed = turn_failed(turn);
+    const hd_status failed = book_failed(book);
 
     if (failed < 0) {
         return failed;
     }
-    if (message->channel < turn->channel_count) {
-        *lane = turn->lane_of[message->channel];
+    if (message->channel < book->channel_count) {
+        *lane = book->lane_of[message->channel];
         if (*lane != NULL && (side & ((*lane)->is_source ? TURN_SOURCE : TURN_TARGET)) != 0) {
             return HD_OK;
         }
     }
-    return turn_refuse_side(turn, message);
+    return book_refuse_side(book, message);
 }
 
-/* Source: its turn is checked; turn_reserved counts it once the slot is free. */
-static inline hd_status turn_to_reserve(struct turn *turn, const struct hd_message *message,
-                                        struct turn_lane **lane)
+/* Source: its turn is checked; book_reserved counts it once the slot is free. */
+static inline hd_status book_to_reserve(struct book *book, const struct hd_message *message,
+                                        struct book_lane **lane)
 {
-    const hd_status status = turn_enter(turn, message, TURN_SOURCE, lane);
+    const hd_status status = book_enter(book, message, TURN_SOURCE, lane);
 
     if (status == HD_OK && message->sequence != (*lane)->reserved_count) {
-        return turn_refuse_turn(turn, message, "reserve", (*lane)->reserved_count);
+        return book_refuse_turn(book, message, "reserve", (*lane)->reserved_count);
     }
     return status;
 }
 
 /* What reserve answers, `status` being HD_OK if the slot is free, HD_IN_PROGRESS if not yet. */
-static inline hd_status turn_reserved(struct turn_lane *lane, hd_status status)
+static inline hd_status book_reserved(struct book_lane *lane, hd_status status)
 {
     if (status == HD_IN_PROGRESS) {
         atomic_fetch_add_explicit(&lane->busy_count, 1, memory_order_relaxed);
@@ -146,10 +146,10 @@ static inline hd_status turn_reserved(struct turn_lane *lane, hd_status status)
 }
 
 /* post_send (TURN_SOURCE) or post_recv (TURN_TARGET); the transport counts it, when it is begun. */
-static inline hd_status turn_to_post(struct turn *turn, const struct hd_message *message,
-                                     enum turn_side side, struct turn_lane **lane)
+static inline hd_status book_to_post(struct book *book, const struct hd_message *message,
+                                     enum book_side side, struct book_lane **lane)
 {
-    const hd_status status = turn_enter(turn, message, side, lane);
+    const hd_status status = book_enter(book, message, side, lane);
 
     if (status == HD_OK) {
         const uint64_t next = (*lane)->posted_count;
@@ -157,7 +157,7 @@ static inline hd_status turn_to_post(struct turn *turn, const struct hd_message 
                                  ? (*lane)->reserved_count
                                  : (*lane)->released_count + (*lane)->channel->depth;
         if (message->sequence != next || next >= end) {
-            return turn_refuse_turn(turn, message, side == TURN_SOURCE ? "post_send" : "post_recv",
+            return book_refuse_turn(book, message, side == TURN_SOURCE ? "post_send" : "post_recv",
                                     next);
         }
     }
@@ -165,35 +165,35 @@ static inline hd_status turn_to_post(struct turn *turn, const struct hd_message 
 }
 
 /* test and wait: is there anything to ask for? */
-static inline hd_status turn_to_ask(struct turn *turn, const struct hd_message *message,
-                                    enum turn_side side, struct turn_lane **lane)
+static inline hd_status book_to_ask(struct book *book, const struct hd_message *message,
+                                    enum book_side side, struct book_lane **lane)
 {
-    const hd_status status = turn_enter(turn, message, side, lane);
+    const hd_status status = book_enter(book, message, side, lane);
     const uint64_t sequence = message->sequence;
 
     if (status == HD_OK && (*lane)->is_source) {
         return sequence <= (*lane)->reserved_count
                    ? HD_OK
-                   : turn_refuse_turn(turn, message, "test or wait", (*lane)->reserved_count);
+                   : book_refuse_turn(book, message, "test or wait", (*lane)->reserved_count);
     }
     if (status == HD_OK &&
         (sequence < (*lane)->released_count || sequence >= (*lane)->posted_count ||
          sequence > (*lane)->readable_count)) {
-        return turn_refuse_turn(turn, message, "test or wait", (*lane)->readable_count);
+        return book_refuse_turn(book, message, "test or wait", (*lane)->readable_count);
     }
     return status;
 }
 
 /* Target; the transport counts it. */
-static inline hd_status turn_to_release(struct turn *turn, const struct hd_message *message,
-                                        struct turn_lane **lane)
+static inline hd_status book_to_release(struct book *book, const struct hd_message *message,
+                                        struct book_lane **lane)
 {
-    const hd_status status = turn_enter(turn, message, TURN_TARGET, lane);
+    const hd_status status = book_enter(book, message, TURN_TARGET, lane);
 
     if (status == HD_OK) {
         const uint64_t next = (*lane)->released_count;
         if (message->sequence != next || next >= (*lane)->readable_count) {
-            return turn_refuse_turn(turn, message, "release", next);
+            return book_refuse_turn(book, message, "release", next);
         }
     }
     return status;
@@ -202,7 +202,7 @@ static inline hd_status turn_to_release(struct turn *turn, const struct hd_messa
 /* --- what is over ------------------------------------------------------------------------ */
 
 /* The count of done messages that answers for `sequence`. */
-static inline uint64_t turn_goal(const struct turn_lane *lane, uint64_t sequence)
+static inline uint64_t book_goal(const struct book_lane *lane, uint64_t sequence)
 {
     if (!lane->is_source || sequence < lane->posted_count) {
         return sequence + 1; /* it has arrived; or the slot is free of this very message */
@@ -212,7 +212,7 @@ static inline uint64_t turn_goal(const struct turn_lane *lane, uint64_t sequence
 }
 
 /* Target: found readable, or a stream waits for it: it may be released. */
-static inline void turn_readable(struct turn_lane *lane, uint64_t sequence)
+static inline void book_readable(struct book_lane *lane, uint64_t sequence)
 {
     if (sequence == lane->readable_count) {
         lane->readable_count = sequence + 1;
@@ -220,31 +220,31 @@ static inline void turn_readable(struct turn_lane *lane, uint64_t sequence)
 }
 
 /* What test answers, `done_count` messages being done: HD_OK or HD_IN_PROGRESS. */
-static inline hd_status turn_answer(struct turn_lane *lane, uint64_t sequence, uint64_t done_count)
+static inline hd_status book_answer(struct book_lane *lane, uint64_t sequence, uint64_t done_count)
 {
-    if (done_count < turn_goal(lane, sequence)) {
+    if (done_count < book_goal(lane, sequence)) {
         return HD_IN_PROGRESS;
     }
     if (!lane->is_source) {
-        turn_readable(lane, sequence);
+        book_readable(lane, sequence);
     }
     return HD_OK;
 }
 
 /* A word of the peer's, which counts what it has released or sent, cannot say more. */
-static inline uint64_t turn_most(const struct turn_lane *lane)
+static inline uint64_t book_most(const struct book_lane *lane)
 {
     return lane->is_source ? lane->posted_count : lane->released_count + lane->channel->depth;
 }
 
-/* HD_OK if it says `news` and that is in the range: from what it said before to turn_most. */
-static inline hd_status turn_check_news(struct turn *turn, const struct turn_lane *lane,
-                                        uint64_t news, struct turn_range range)
+/* HD_OK if it says `news` and that is in the range: from what it said before to book_most. */
+static inline hd_status book_check_news(struct book *book, const struct book_lane *lane,
+                                        uint64_t news, struct book_range range)
 {
     if (news >= range.least_count && news <= range.most_count) {
         return HD_OK;
     }
-    return turn_refuse_news(turn, lane, news, range);
+    return book_refuse_news(book, lane, news, range);
 }
 
 #endif /* TURN_H */

@@ -1,5 +1,5 @@
-/* turn/turn_host.c - what /proc and pidfds say. */
-#include "turn_host.h"
+/* turn/books_host.c - what /proc and pidfds say. */
+#include "books_host.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* The kernel's random number of this boot: five groups of digits. */
-static void read_boot(uint64_t boot[2])
+static void books_host_read_boot(uint64_t boot[2])
 {
     uint64_t part[5] = {0};
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -28,32 +28,32 @@ static void read_boot(uint64_t boot[2])
     fclose(file);
 }
 
-struct turn_place turn_find_place(void)
+struct book_place book_find_place(void)
 {
-    struct turn_place place = {.pid = (int32_t)getpid()};
+    struct book_place place = {.pid = (int32_t)getpid()};
     struct stat space;
 
-    read_boot(place.boot);
+    books_host_read_boot(place.boot);
     place.pid_space = stat("/proc/self/ns/pid", &space) == 0 ? (uint64_t)space.st_ino : 0;
     return place;
 }
 
-int turn_is_on_host(const struct turn_place *place, const struct turn_place *other)
+int book_is_on_host(const struct book_place *place, const struct book_place *other)
 {
     return place->boot[0] != 0 && memcmp(place->boot, other->boot, sizeof place->boot) == 0;
 }
 
-int turn_is_in_reach(const struct turn_place *place, const struct turn_place *other)
+int book_is_in_reach(const struct book_place *place, const struct book_place *other)
 {
-    return turn_is_on_host(place, other) && place->pid_space != 0 &&
+    return book_is_on_host(place, other) && place->pid_space != 0 &&
            place->pid_space == other->pid_space;
 }
 
 _Static_assert(sizeof(cpu_set_t) <= TURN_CORE_BYTES, "a card holds glibc's whole set");
 
-struct turn_cores turn_find_cores(void)
+struct book_cores book_find_cores(void)
 {
-    struct turn_cores cores = {{0}};
+    struct book_cores cores = {{0}};
     cpu_set_t set;
 
     if (sched_getaffinity(0, sizeof set, &set) == 0) {
@@ -62,7 +62,7 @@ struct turn_cores turn_find_cores(void)
     return cores;
 }
 
-uint32_t turn_core_count(const struct turn_cores *cores)
+uint32_t book_core_count(const struct book_cores *cores)
 {
     uint32_t count = 0;
 
@@ -72,7 +72,7 @@ uint32_t turn_core_count(const struct turn_cores *cores)
     return count;
 }
 
-int turn_share_core(const struct turn_cores *cores, const struct turn_cores *other)
+int book_share_core(const struct book_cores *cores, const struct book_cores *other)
 {
     unsigned common = 0;
 
@@ -82,19 +82,19 @@ int turn_share_core(const struct turn_cores *cores, const struct turn_cores *oth
     return common != 0;
 }
 
-int turn_hold(struct turn_peer *peer, int32_t pid)
+int book_hold(struct book_peer *peer, int32_t pid)
 {
     peer->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     return peer->pidfd >= 0 ? 0 : errno;
 }
 
-int turn_has_ended(const struct turn_peer *peer)
+int book_has_ended(const struct book_peer *peer)
 {
     struct pollfd entry = {.fd = peer->pidfd, .events = POLLIN};
     return peer->pidfd >= 0 && poll(&entry, 1, 0) == 1;
 }
 
-uint64_t turn_available_bytes(void)
+uint64_t book_available_bytes(void)
 {
     char line[128];
     uint64_t available_kib = UINT64_MAX / 1024;
@@ -111,9 +111,9 @@ uint64_t turn_available_bytes(void)
     return available_kib * 1024;
 }
 
-void turn_account(const struct turn *turn, int64_t bytes, const char *tag)
+void book_account(const struct book *book, int64_t bytes, const char *tag)
 {
-    const struct hd_host *host = turn->host;
+    const struct hd_host *host = book->host;
 
     if (host->size >= sizeof *host && host->account != NULL) { /* a core before 1.1 does not ask */
         host->account(host->context, bytes, tag);

@@ -1,0 +1,1 @@
+target_link_libraries(test_books_open PRIVATE hd_books)

@@ -1,1 +1,0 @@
-target_link_libraries(test_turn PRIVATE hd_turn)

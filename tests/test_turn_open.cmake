@@ -1,1 +1,0 @@
-target_link_libraries(test_turn_open PRIVATE hd_turn)
