@@ -1,5 +1,7 @@
 #include "base/memory.h"
 
+#include "base/number.h"
+
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -40,9 +42,8 @@ static uint32_t memory_account(const char *tag, uint64_t bytes)
     pthread_mutex_lock(&memory_lock);
     const uint32_t index = memory_tag_index(tag);
     memory_uses[index].bytes += bytes;
-    if (memory_uses[index].bytes > memory_uses[index].peak_bytes) {
-        memory_uses[index].peak_bytes = memory_uses[index].bytes;
-    }
+    memory_uses[index].peak_bytes =
+        hd_max_u64(memory_uses[index].peak_bytes, memory_uses[index].bytes);
     pthread_mutex_unlock(&memory_lock);
     return index;
 }
@@ -66,7 +67,7 @@ static void *memory_map(uint64_t bytes)
     }
     const uint64_t before = -(uintptr_t)whole & (HUGE_BYTES - 1);
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    const uint64_t mapped = (bytes + page - 1) / page * page;
+    const uint64_t mapped = hd_round_up(bytes, page);
     if (before > 0) {
         munmap(whole, before);
     }
@@ -77,7 +78,7 @@ static void *memory_map(uint64_t bytes)
 
 void *hd_memory_take(uint64_t bytes, uint64_t alignment_bytes, const char *tag)
 {
-    const uint64_t align = alignment_bytes > HEADER_BYTES ? alignment_bytes : HEADER_BYTES;
+    const uint64_t align = hd_max_u64(alignment_bytes, HEADER_BYTES);
     const uint64_t total = bytes + align + HEADER_BYTES;
     const int is_mapped = total >= MAP_FROM_BYTES;
     void *base;

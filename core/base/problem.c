@@ -21,6 +21,22 @@ hd_status hd_problem_set(struct hd_problem *problem, hd_status status, int32_t e
     return status;
 }
 
+hd_status hd_problem_no_memory(struct hd_problem *problem, uint64_t bytes, const char *format, ...)
+{
+    char what[256];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    if (bytes == 0) {
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
+                              "cannot allocate memory for %s", what);
+    }
+    return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
+                          "cannot allocate %llu bytes for %s", (unsigned long long)bytes, what);
+}
+
 #define SET_PART(part)                                                     \
     do {                                                                   \
         va_list arguments;                                                 \

@@ -38,6 +38,10 @@ struct hd_problem {
    printf's; place, key and remedy are set with the functions below, before or after. */
 hd_status hd_problem_set(struct hd_problem *problem, hd_status status, int32_t exit_code,
                          const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* The same with HD_NO_MEMORY and "cannot allocate 4096 bytes for " before printf's message; `bytes`
+   0 says "memory" instead of a number. */
+hd_status hd_problem_no_memory(struct hd_problem *problem, uint64_t bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void hd_problem_place(struct hd_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void hd_problem_key(struct hd_problem *problem, const char *format, ...)

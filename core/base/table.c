@@ -1,4 +1,6 @@
 #include "base/table.h"
+
+#include "base/number.h"
 #include "base/text.h"
 
 #include <assert.h>
@@ -112,7 +114,7 @@ static void table_measure(const struct hd_table *table, struct column *columns)
     for (uint32_t i = 0; i < table->cell_count; i++) {
         struct column *column = &columns[i % table->column_count];
         const uint32_t width = table_width_of(table->cells[i]);
-        column->width = width > column->width ? width : column->width;
+        column->width = hd_max_u32(column->width, width);
         if (i >= first) {
             column->is_number = column->is_number && table_is_number(table->cells[i]);
         }

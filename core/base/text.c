@@ -1,10 +1,13 @@
 #include "base/text.h"
 
+#include "base/number.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,11 +186,6 @@ uint64_t hd_text_utf8_bytes(const char *text, uint64_t length_bytes)
     return at;
 }
 
-static uint32_t text_least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 uint32_t hd_text_distance(const char *left, const char *right)
 {
     uint32_t rows[3][DISTANCE_BYTES_MAX + 1]; /* three rows of the table are alive at once */
@@ -203,10 +201,10 @@ uint32_t hd_text_distance(const char *left, const char *right)
         const uint32_t *const before = rows[(i + 1) % 3];
         row[0] = i;
         for (uint32_t j = 1; j <= right_length; j++) {
-            row[j] = text_least(above[j] + 1, row[j - 1] + 1);
-            row[j] = text_least(row[j], above[j - 1] + (left[i - 1] != right[j - 1]));
+            row[j] = hd_min_u32(above[j] + 1, row[j - 1] + 1);
+            row[j] = hd_min_u32(row[j], above[j - 1] + (left[i - 1] != right[j - 1]));
             if (i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1]) {
-                row[j] = text_least(row[j], before[j - 2] + 1);
+                row[j] = hd_min_u32(row[j], before[j - 2] + 1);
             }
         }
     }
@@ -221,6 +219,22 @@ void hd_nearest_offer(struct hd_nearest *nearest, const char *name)
         nearest->name = name;
         nearest->distance = distance;
     }
+}
+
+bool hd_text_append(char *text, uint32_t capacity_bytes, const char *format, ...)
+{
+    const size_t length = strlen(text);
+    va_list arguments;
+
+    assert(length < capacity_bytes);
+    va_start(arguments, format);
+    const int more = vsnprintf(text + length, capacity_bytes - length, format, arguments);
+    va_end(arguments);
+    if (more < 0 || length + (size_t)more >= capacity_bytes) {
+        text[length] = '\0';
+        return false;
+    }
+    return true;
 }
 
 char *hd_text_trim(char *text)

@@ -8,6 +8,7 @@
 #ifndef HEDDLE_BASE_TEXT_H
 #define HEDDLE_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HD_NUMBER_TEXT_BYTES 32u /* with the final zero */
@@ -34,6 +35,11 @@ struct hd_nearest {
     uint32_t distance; /* of `name` */
 };
 void hd_nearest_offer(struct hd_nearest *nearest, const char *name);
+
+/* Appends printf's text to `text`, which ends in zero.  False: all of it does not fit in
+   `capacity_bytes`, and nothing is appended. */
+bool hd_text_append(char *text, uint32_t capacity_bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Cuts white space at both ends, in place; the result lies within `text`. */
 char *hd_text_trim(char *text);

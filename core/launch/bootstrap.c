@@ -1,4 +1,5 @@
 #include "base/clock.h"
+#include "base/number.h"
 #include "launch/region.h"
 
 #include <assert.h>
@@ -27,25 +28,18 @@ struct card {
     uint32_t value_bytes;
 };
 
-static uint64_t bootstrap_round_up(uint64_t bytes, uint64_t unit_bytes)
-{
-    return (bytes + unit_bytes - 1) / unit_bytes * unit_bytes;
-}
-
 static uint64_t bootstrap_log_bytes_of(uint32_t rank_count)
 {
     const uint64_t share_bytes = HD_BOOTSTRAP_LOGS_BYTES / rank_count / 64 * 64;
 
-    if (share_bytes > HD_BOOTSTRAP_LOG_BYTES_MAX) {
-        return HD_BOOTSTRAP_LOG_BYTES_MAX;
-    }
-    return share_bytes < HD_BOOTSTRAP_LOG_BYTES_MIN ? HD_BOOTSTRAP_LOG_BYTES_MIN : share_bytes;
+    return hd_min_u64(HD_BOOTSTRAP_LOG_BYTES_MAX,
+                      hd_max_u64(HD_BOOTSTRAP_LOG_BYTES_MIN, share_bytes));
 }
 
 struct hd_region *hd_region_create(uint32_t rank_count, uint64_t gather_bytes)
 {
     assert(rank_count > 0 && rank_count <= HD_LAUNCH_RANK_MAX && gather_bytes < 1ull << 32);
-    const uint64_t block_bytes = bootstrap_round_up(HD_BLOCK_HEAD_BYTES + gather_bytes, 64);
+    const uint64_t block_bytes = hd_round_up(HD_BLOCK_HEAD_BYTES + gather_bytes, 64);
     const uint64_t log_bytes = bootstrap_log_bytes_of(rank_count);
     const uint64_t logs_at_bytes = sizeof(struct hd_region) + SIDE_COUNT * rank_count * block_bytes;
     const uint64_t total_bytes =
@@ -163,7 +157,7 @@ void hd_bootstrap_abort(struct hd_bootstrap *bootstrap)
 
 static uint64_t bootstrap_entry_bytes(const struct entry *entry)
 {
-    return bootstrap_round_up(sizeof *entry + entry->key_bytes + entry->value_bytes, 8);
+    return hd_round_up(sizeof *entry + entry->key_bytes + entry->value_bytes, 8);
 }
 
 static const char *bootstrap_entry_key(const struct entry *entry)

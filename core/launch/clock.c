@@ -1,5 +1,7 @@
 #include "launch/clock.h"
 
+#include "base/number.h"
+
 #include <assert.h>
 
 struct hd_clock_reading hd_clock_read(struct hd_clock_sample sample)
@@ -31,7 +33,7 @@ void hd_clock_take(struct hd_clock *clock, struct hd_clock_sample sample)
 
 struct hd_clock_reading hd_clock_last(const struct hd_clock *clock)
 {
-    const uint32_t kept = clock->count < HD_CLOCK_WINDOW ? clock->count : HD_CLOCK_WINDOW;
+    const uint32_t kept = hd_min_u32(clock->count, HD_CLOCK_WINDOW);
     struct hd_clock_reading best = clock->first;
 
     for (uint32_t i = 0; i < kept; i++) {

@@ -391,9 +391,8 @@ hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome
     *outcome = (struct hd_launch_outcome){.signal = 0};
     hd_status status = launch_take_memory(&supervisor);
     if (status != HD_OK) {
-        return hd_problem_set(problem, status, HD_EXIT_FAILED,
-                              "no memory for what the ranks share (%llu bytes): %s",
-                              (unsigned long long)launch->shared_bytes, strerror(errno));
+        return hd_problem_no_memory(problem, launch->shared_bytes, "what the ranks share: %s",
+                                    strerror(errno));
     }
     status = launch_signals_take(&supervisor);
     if (status != HD_OK) {

@@ -323,8 +323,7 @@ hd_status hd_link_open(const struct hd_link_request *request, struct hd_link **l
 
     assert(request->identity->rank_count > 1);
     if (made == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the link: %s",
-                              strerror(errno));
+        return hd_problem_no_memory(problem, 0, "the link: %s", strerror(errno));
     }
     hd_status status = hd_rendezvous(made, request, problem);
     if (status == HD_OK && link_watch_all(made) != HD_OK) {

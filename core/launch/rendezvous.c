@@ -274,7 +274,7 @@ static hd_status rendezvous_receive(struct hd_link *link, const struct hd_link_r
     rendezvous_describe_self(identity, &link->peers[0]);
     status = hd_identity_exchange(identity, deadline_ns, problem);
     if (status == HD_OK && (reception.guests == NULL || reception.awaited == NULL)) {
-        status = hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the ranks");
+        status = hd_problem_no_memory(problem, 0, "the ranks");
     }
     for (uint32_t i = 0; reception.guests != NULL && i < reception.guest_max; i++) {
         reception.guests[i].descriptor = -1;

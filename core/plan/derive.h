@@ -40,8 +40,4 @@ void *hd_plan_take(uint64_t count, uint64_t element_bytes, struct hd_problem *pr
 hd_status hd_law_refuse(struct hd_problem *problem, uint32_t law, uint32_t rank, const char *format,
                         ...) __attribute__((format(printf, 4, 5)));
 
-/* Appends to text that ends in zero, within its bytes; 0 once it does not fit whole. */
-int hd_text_append(char *text, uint32_t capacity_bytes, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 #endif /* HEDDLE_PLAN_DERIVE_H */

@@ -9,6 +9,7 @@
 #include "plan/flow.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "plan/derive.h"
 
 #include <assert.h>

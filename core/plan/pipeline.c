@@ -6,7 +6,6 @@
 #include "plan/flow.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,26 +13,9 @@ void *hd_plan_take(uint64_t count, uint64_t element_bytes, struct hd_problem *pr
 {
     void *const memory = hd_memory_take(count * element_bytes, 64, "plan");
     if (memory == NULL) {
-        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no %llu bytes for the plan",
-                       (unsigned long long)(count * element_bytes));
+        hd_problem_no_memory(problem, count * element_bytes, "the plan");
     }
     return memory;
-}
-
-int hd_text_append(char *text, uint32_t capacity_bytes, const char *format, ...)
-{
-    const size_t length = strlen(text);
-    va_list arguments;
-
-    assert(length < capacity_bytes);
-    va_start(arguments, format);
-    const int more = vsnprintf(text + length, capacity_bytes - length, format, arguments);
-    va_end(arguments);
-    if (more < 0 || length + (size_t)more >= capacity_bytes) {
-        text[length] = '\0';
-        return 0;
-    }
-    return 1;
 }
 
 void hd_pipeline_destroy(struct hd_pipeline *pipeline)

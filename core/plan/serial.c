@@ -12,6 +12,7 @@
 #include "plan/serial.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "plan/derive.h"
 #include "plan/flow.h"
 

@@ -7,6 +7,7 @@
  * pool knows no such choice: its stage needs H_s.
  */
 #include "base/memory.h"
+#include "base/text.h"
 #include "plan/derive.h"
 #include "plan/flow.h"
 

@@ -3,6 +3,7 @@
  * of options, the members that its kind cannot do without.
  */
 #include "base/clock.h"
+#include "base/number.h"
 #include "base/option.h"
 #include "base/text.h"
 #include "registry/internal.h"
@@ -149,7 +150,7 @@ static int load_take_ops(struct hd_candidate *candidate, const void *ops)
     if (copy == NULL) {
         return load_refuse(candidate, "out of memory");
     }
-    memcpy(copy, ops, bytes < own_bytes ? bytes : own_bytes);
+    memcpy(copy, ops, hd_min_u64(bytes, own_bytes));
     for (; required->name != NULL; required++) {
         if (!load_has_member(copy, required)) {
             load_refuse(candidate, "its table of %u bytes lacks %s, which a %s cannot do without",
