@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "engine/lane.h"
 #include "engine/lease.h"
-#include "engine/model.h"
+#include "run/model.h"
 #include "engine/program.h"
 #include "support/check.h"
 #include "support/schedule_harness.h"

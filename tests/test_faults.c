@@ -348,7 +348,7 @@ static void test_refused_before(void)
         {"data.corpus=odd.bin data.token_bytes=2", 2, {"odd.bin: data.corpus: "}},
         {"transport.progress_thread=on",
          2,
-         {"command line: transport.progress_thread: transport shm moves by itself"}},
+         {"command line: transport.progress_thread: transport shm needs no progress thread"}},
         {"model.layers=3 pipeline.ranks=4", 2, {"command line: model.layers: 3 layers cannot"}},
         {"model.split=1,1 model.layers=2",
          2,

@@ -210,6 +210,13 @@ const char *hd_config_place(const struct hd_config *config, const char *section,
     return entry != NULL ? entry->place : "default";
 }
 
+void hd_config_blame(const struct hd_config *config, const char *section, const char *key,
+                     struct hd_problem *problem)
+{
+    hd_problem_place(problem, "%s", hd_config_place(config, section, key));
+    hd_problem_key(problem, "%s.%s", section, key);
+}
+
 void hd_config_each(const struct hd_config *config,
                     void (*visit)(void *context, const char *section, const char *key,
                                   const char *value, const char *origin),

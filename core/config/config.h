@@ -172,6 +172,9 @@ int hd_config_is_csv(const struct hd_config *config);
 
 /* Where a key was set, for errors found later ("conf/x.ini:12", "command line", "default"). */
 const char *hd_config_place(const struct hd_config *config, const char *section, const char *key);
+/* Gives `problem` the place and the name of a key. */
+void hd_config_blame(const struct hd_config *config, const char *section, const char *key,
+                     struct hd_problem *problem);
 
 /* Walks the table for --json: calls back once a key with its effective value as text. */
 void hd_config_each(const struct hd_config *config,

@@ -91,7 +91,7 @@ static hd_status device_prepare_results(struct hd_engine *engine, struct hd_loca
 static hd_status device_prepare_staging(struct hd_engine *engine, uint32_t which,
                                         struct hd_problem *problem)
 {
-    const struct hd_stage_spec *spec = &engine->setup.model->specs[0];
+    const struct hd_stage_spec *spec = &engine->setup.specs[0];
     const uint64_t alignment = engine->regions.alignment;
     const uint64_t row_bytes = (uint64_t)spec->batch * spec->sequence * sizeof(int32_t);
     const uint64_t stride_bytes = (row_bytes + alignment - 1) / alignment * alignment;
@@ -123,7 +123,7 @@ hd_status hd_device_prepare(struct hd_engine *engine, struct hd_problem *problem
         return device_no_memory(engine, "the actions under way", problem);
     }
     for (uint32_t i = 0; engine->regions.is_device && i < engine->stage_count; i++) {
-        const struct hd_stage_spec *spec = &engine->setup.model->specs[engine->stages[i].stage];
+        const struct hd_stage_spec *spec = &engine->setup.specs[engine->stages[i].stage];
         reads[HD_STAGED_TOKENS] |= spec->has_embedding;
         reads[HD_STAGED_TARGETS] |= spec->has_head;
         status =
@@ -147,7 +147,7 @@ void hd_device_finish(struct hd_engine *engine)
 
 static hd_status device_upload(struct hd_engine *engine, uint32_t which, const int32_t *const *rows)
 {
-    const struct hd_stage_spec *spec = &engine->setup.model->specs[0];
+    const struct hd_stage_spec *spec = &engine->setup.specs[0];
     const struct hd_staging *staging = &engine->staging[which];
     const uint64_t count = engine->setup.pipeline->microbatch_count;
 

@@ -159,8 +159,8 @@ static hd_status engine_create_stage(struct hd_engine *engine, uint32_t index,
         return status;
     }
     status = engine->kernel_ops->stage_create(atomic_load(&engine->kernel),
-                                              &engine->setup.model->specs[local->stage],
-                                              &local->memory, &local->instance);
+                                              &engine->setup.specs[local->stage], &local->memory,
+                                              &local->instance);
     if (status != HD_OK) {
         return hd_engine_fail(engine, status, engine->setup.kernel, "creating a stage", problem);
     }

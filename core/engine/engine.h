@@ -15,7 +15,6 @@
 
 #include "base/problem.h"
 #include "engine/board.h"
-#include "engine/model.h"
 #include "engine/recorder.h"
 #include "plan/pipeline.h"
 
@@ -36,7 +35,7 @@ struct hd_engine_bootstrap {
 
 struct hd_engine_setup {
     const struct hd_pipeline *pipeline;
-    const struct hd_model *model;
+    const struct hd_stage_spec *specs;  /* [stage_count]: the model, cut into stages */
     const struct hd_stage_needs *needs; /* [stage_count] */
     uint32_t rank;
     uint32_t ordinal; /* of the device: the local rank */

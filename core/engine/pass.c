@@ -54,7 +54,7 @@ static void pass_bind_tensors(const struct hd_turn *turn, struct hd_pass *pass)
 {
     const struct hd_instruction *instruction = turn->instruction;
     const struct hd_local_stage *local = &turn->engine->stages[instruction->local_stage];
-    const struct hd_stage_spec *spec = &turn->engine->setup.model->specs[local->stage];
+    const struct hd_stage_spec *spec = &turn->engine->setup.specs[local->stage];
     const uint32_t microbatch = instruction->action.microbatch;
     const uint32_t is_forward = instruction->action.kind == HD_FORWARD;
 

@@ -229,10 +229,7 @@ hd_status hd_launched_create(struct hd_session *session, struct hd_problem *prob
     if (hd_launched_rank(session) != 0) {
         return HD_OK;
     }
-    const struct hd_job_plugins *plugins = &session->job->plugins;
-    const struct hd_candidate *carrier =
-        plugins->inner != NULL ? plugins->inner : plugins->transport;
-    return hd_launched_check_hosts(link, &carrier->plugin, problem);
+    return hd_launched_check_hosts(link, hd_plugins_carrier(&session->job->plugins), problem);
 }
 
 void hd_launched_finish(struct hd_session *session)

@@ -85,7 +85,7 @@ static hd_status rank_create_engine(struct hd_rank *rank, struct hd_problem *pro
     const struct hd_config *config = job->config;
     const struct hd_engine_setup setup = {
         .pipeline = job->pipeline,
-        .model = &job->model,
+        .specs = job->model.specs,
         .needs = job->needs,
         .rank = rank->rank,
         .ordinal = session->request.link != NULL

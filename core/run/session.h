@@ -109,6 +109,7 @@ struct hd_session {
     struct hd_rundir rundir;
     struct hd_exchange exchange;
     uint64_t samples_per_step, started_ns;
+    double planned_bubble; /* of the asap timeline */
     uint32_t steps_before; /* of the checkpoint that the run goes on from */
     uint64_t samples_before;
     char corpus_sha256[HD_HASH_TEXT_BYTES]; /* empty without files or corpus */

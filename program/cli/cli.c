@@ -86,7 +86,7 @@ hd_status hd_cli_take_plugin(struct hd_cli *cli, struct hd_config *config,
 }
 
 hd_status hd_cli_take_schedule(struct hd_cli *cli, struct hd_config *config,
-                               struct hd_cli_plugins *plugins)
+                               struct hd_plugins *plugins)
 {
     const struct hd_cli_wanted schedule = {HD_KIND_SCHEDULE, "pipeline", "schedule",
                                            config->pipeline.schedule};
@@ -97,8 +97,8 @@ hd_status hd_cli_take_schedule(struct hd_cli *cli, struct hd_config *config,
                                                          &plugins->schedule_options);
 }
 
-hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
-                         struct hd_cli_plugins *plugins)
+hd_status hd_cli_take_plugins(struct hd_cli *cli, struct hd_config *config,
+                              struct hd_plugins *plugins)
 {
     const struct hd_cli_wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
                                             config->transport.name};
@@ -122,18 +122,9 @@ hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
         status = hd_cli_check_sections(cli, config);
     }
     if (status != HD_OK) {
-        hd_cli_plugins_finish(plugins);
+        hd_plugins_finish(plugins);
     }
     return status;
-}
-
-void hd_cli_plugins_finish(struct hd_cli_plugins *plugins)
-{
-    free(plugins->schedule_options);
-    free(plugins->transport_options);
-    free(plugins->inner_options);
-    free(plugins->kernel_options);
-    memset(plugins, 0, sizeof *plugins);
 }
 
 const char *hd_cli_bold(const struct hd_cli *cli)

@@ -17,7 +17,7 @@
 #include "base/json.h"
 #include "base/problem.h"
 #include "config/config.h"
-#include "registry/registry.h"
+#include "run/plugins.h"
 
 #include <stdint.h>
 
@@ -78,15 +78,6 @@ hd_status hd_cli_words_max(struct hd_cli *cli, uint32_t count_max);
 int hd_cli_refuse(struct hd_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The three plugins of one configuration, with their options in the order of their tables. */
-struct hd_cli_plugins {
-    const struct hd_candidate *schedule; /* NULL: pipeline.schedule is a CSV file */
-    const struct hd_candidate *transport, *kernel;
-    const struct hd_candidate *inner; /* what the transport wraps; NULL: it is no hook */
-    struct hd_option_value *schedule_options, *transport_options, *kernel_options; /* owned */
-    struct hd_option_value *inner_options;                                         /* owned */
-};
-
 /* What a plugin is called, and the key that says so. */
 struct hd_cli_wanted {
     uint32_t kind;       /* HD_KIND_ */
@@ -106,13 +97,12 @@ hd_status hd_cli_take_plugin(struct hd_cli *cli, struct hd_config *config,
                              struct hd_option_value **options);
 /* pipeline.schedule, and leaves `plugins` without the others. */
 hd_status hd_cli_take_schedule(struct hd_cli *cli, struct hd_config *config,
-                               struct hd_cli_plugins *plugins);
+                               struct hd_plugins *plugins);
 /* Every section of a plugin in the configuration is of one that there is. */
 hd_status hd_cli_check_sections(struct hd_cli *cli, struct hd_config *config);
 /* Finds the plugins that it names, reads their options, and checks all sections of plugins. */
-hd_status hd_cli_plugins(struct hd_cli *cli, struct hd_config *config,
-                         struct hd_cli_plugins *plugins);
-void hd_cli_plugins_finish(struct hd_cli_plugins *plugins);
+hd_status hd_cli_take_plugins(struct hd_cli *cli, struct hd_config *config,
+                              struct hd_plugins *plugins);
 
 /* The plugin that a word of the command line means: NAME (of one kind), KIND.NAME or FILE. */
 hd_status hd_cli_find_plugin(struct hd_cli *cli, const char *word,

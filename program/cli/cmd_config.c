@@ -109,21 +109,6 @@ static hd_status cmd_config_check_unused(struct hd_cli *cli, struct hd_config *c
     return status;
 }
 
-static uint32_t cmd_config_list_used(const struct hd_cli_plugins *plugins,
-                                     const struct hd_plugin **list)
-{
-    const struct hd_candidate *const used[] = {plugins->schedule, plugins->transport,
-                                               plugins->inner, plugins->kernel};
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < sizeof used / sizeof used[0]; i++) {
-        if (used[i] != NULL) { /* of a table there is no schedule, and few have an inner one */
-            list[count++] = &used[i]->plugin;
-        }
-    }
-    return count;
-}
-
 /* What write_strays() of the configuration is to the ini. */
 static void cmd_config_add_strays(struct walk *walk)
 {
@@ -159,28 +144,28 @@ static void cmd_config_print_config(struct hd_cli *cli, const struct hd_config *
 
 static int cmd_config(struct hd_cli *cli)
 {
-    struct hd_cli_plugins plugins;
+    struct hd_plugins plugins;
     struct hd_config config;
 
     if (hd_cli_words_max(cli, 0) != HD_OK || hd_cli_config(cli, &config) != HD_OK) {
         return cli->problem.exit_code;
     }
-    if (hd_cli_plugins(cli, &config, &plugins) != HD_OK) {
+    if (hd_cli_take_plugins(cli, &config, &plugins) != HD_OK) {
         hd_config_finish(&config);
         return cli->problem.exit_code;
     }
     /* The four that are used, and at most one a word of the rest. */
-    const struct hd_plugin **list = calloc(4 + config.entry_count, sizeof *list);
+    const struct hd_plugin **list = calloc(HD_PLUGINS_MAX + config.entry_count, sizeof *list);
     if (list == NULL) {
         hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
     } else {
-        uint32_t count = cmd_config_list_used(&plugins, list);
+        uint32_t count = hd_plugins_list(&plugins, list);
         if (cmd_config_check_unused(cli, &config, list, &count) == HD_OK) {
             cmd_config_print_config(cli, &config, count, list);
         }
     }
     free(list);
-    hd_cli_plugins_finish(&plugins);
+    hd_plugins_finish(&plugins);
     hd_config_finish(&config);
     return cli->problem.exit_code;
 }

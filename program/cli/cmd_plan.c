@@ -46,7 +46,7 @@ static hd_status cmd_plan_choose_timeline(struct hd_cli *cli, uint32_t *kind)
    what they would say is missing. */
 static hd_status cmd_plan_take_plugins(struct hd_cli *cli, struct hd_cli_plan *plan)
 {
-    hd_status status = hd_cli_plugins(cli, &plan->config, &plan->plugins);
+    hd_status status = hd_cli_take_plugins(cli, &plan->config, &plan->plugins);
     const int is_kernel = strcmp(cli->problem.key, "kernels.name") == 0;
     const int is_transport = strcmp(cli->problem.key, "transport.name") == 0;
 
@@ -80,21 +80,12 @@ hd_status hd_cli_plan(struct hd_cli *cli, uint32_t override_count, const char *c
     if (status != HD_OK) {
         goto finish_config;
     }
-    request.plugins = (struct hd_job_plugins){
-        .schedule = plan->plugins.schedule,
-        .transport = plan->plugins.transport,
-        .kernel = plan->plugins.kernel,
-        .schedule_options = plan->plugins.schedule_options,
-        .transport_options = plan->plugins.transport_options,
-        .inner = plan->plugins.inner,
-        .inner_options = plan->plugins.inner_options,
-        .kernel_options = plan->plugins.kernel_options,
-    };
+    request.plugins = plan->plugins;
     status = hd_planning_create(&plan->planning, &plan->config, &request, &cli->problem);
     if (status == HD_OK) {
         return HD_OK;
     }
-    hd_cli_plugins_finish(&plan->plugins);
+    hd_plugins_finish(&plan->plugins);
 finish_config:
     hd_config_finish(&plan->config);
     return status;
@@ -103,7 +94,7 @@ finish_config:
 void hd_cli_plan_finish(struct hd_cli_plan *plan)
 {
     hd_planning_finish(&plan->planning);
-    hd_cli_plugins_finish(&plan->plugins);
+    hd_plugins_finish(&plan->plugins);
     hd_config_finish(&plan->config);
 }
 

@@ -56,18 +56,11 @@ static hd_status cmd_plan_files_write_svg(struct hd_cli *cli, const struct hd_pl
 /* The effective ini, with the sections of the plugins that are there; owned. */
 static char *cmd_plan_files_config_text(const struct hd_cli_plan *plan)
 {
-    const struct hd_candidate *candidates[] = {plan->plugins.schedule, plan->plugins.transport,
-                                               plan->plugins.kernel};
-    const struct hd_plugin *plugins[3];
-    uint32_t plugin_count = 0;
+    const struct hd_plugin *plugins[HD_PLUGINS_MAX];
+    const uint32_t plugin_count = hd_plugins_list(&plan->plugins, plugins);
     char *text = NULL;
     size_t bytes = 0;
 
-    for (unsigned i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
-        if (candidates[i] != NULL) {
-            plugins[plugin_count++] = &candidates[i]->plugin;
-        }
-    }
     FILE *stream = open_memstream(&text, &bytes);
     assert(stream != NULL);
     hd_config_write(&plan->config, stream, 0, plugin_count, plugins);

@@ -118,19 +118,6 @@ static void cmd_run_print_header(const struct hd_cli *cli, const struct hd_sessi
     }
 }
 
-static double cmd_run_planned_bubble(const struct hd_job *job)
-{
-    struct hd_problem problem = {0};
-    struct hd_timeline *timeline = NULL;
-    double bubble = NAN;
-
-    if (hd_timeline_create(job->pipeline, HD_TIMELINE_ASAP, NULL, &timeline, &problem) == HD_OK) {
-        bubble = timeline->bubble;
-    }
-    hd_timeline_destroy(timeline);
-    return bubble;
-}
-
 static void cmd_run_print_loss(const struct hd_session *session, const struct summary *summary)
 {
     const double entropy =
@@ -147,9 +134,9 @@ static void cmd_run_print_loss(const struct hd_session *session, const struct su
     printf("\n");
 }
 
-static void cmd_run_print_bubble(const struct hd_job *job, const struct summary *summary)
+static void cmd_run_print_bubble(const struct hd_session *session, const struct summary *summary)
 {
-    const double planned = cmd_run_planned_bubble(job);
+    const double planned = session->planned_bubble;
     const double gap_points = (summary->results.measured_bubble - planned) * 100;
 
     printf("bubble planned %.1f %% (symbolic)", planned * 100);
@@ -189,8 +176,7 @@ static void cmd_run_print_files(const struct hd_session *session)
 
 static void cmd_run_print_summary(const struct hd_session *session, const struct summary *summary)
 {
-    const struct hd_job *job = session->job;
-    const struct hd_config *config = job->config;
+    const struct hd_config *config = session->job->config;
     const double tokens = (double)session->samples_per_step * config->model.sequence;
 
     printf("%u step%s, %u skipped", summary->results.steps_done,
@@ -201,7 +187,7 @@ static void cmd_run_print_summary(const struct hd_session *session, const struct
     }
     printf("\n");
     cmd_run_print_loss(session, summary);
-    cmd_run_print_bubble(job, summary);
+    cmd_run_print_bubble(session, summary);
     if (summary->results.has_hash && session->corpus != NULL) {
         printf("parameters %.16s\n", summary->results.parameters_hash);
     }
@@ -224,19 +210,10 @@ static void cmd_run_add_json(struct cJSON *json, const struct hd_session *sessio
 /* config.ini is complete: `heddle run DIR/config.ini` repeats the run. */
 static hd_status cmd_run_write_config(const struct hd_session *session, struct hd_problem *problem)
 {
-    const struct hd_job_plugins *plugins = &session->job->plugins;
-    const struct hd_plugin *list[4];
-    uint32_t count = 0;
+    const struct hd_plugin *list[HD_PLUGINS_MAX];
+    const uint32_t count = hd_plugins_list(&session->job->plugins, list);
     FILE *stream = NULL;
 
-    if (plugins->schedule != NULL) {
-        list[count++] = &plugins->schedule->plugin;
-    }
-    list[count++] = &plugins->transport->plugin;
-    if (plugins->inner != NULL) {
-        list[count++] = &plugins->inner->plugin;
-    }
-    list[count++] = &plugins->kernel->plugin;
     const hd_status status = hd_rundir_open(&session->rundir, "config.ini", &stream, problem);
     if (status != HD_OK) {
         return status;
@@ -302,24 +279,14 @@ static int cmd_run_dry_run(struct hd_cli *cli)
     return cli->problem.exit_code;
 }
 
-static void run_job(struct hd_cli *cli, struct hd_config *config,
-                    const struct hd_cli_plugins *plugins, struct hd_resume *resume)
+static void run_job(struct hd_cli *cli, struct hd_config *config, struct hd_plugins *plugins,
+                    struct hd_resume *resume)
 {
-    const uint32_t is_evaluation = hd_cli_option(cli, "--evaluate", 0) != NULL;
-    const struct hd_job_plugins borrowed = {
-        .schedule = plugins->schedule,
-        .transport = plugins->transport,
-        .kernel = plugins->kernel,
-        .schedule_options = plugins->schedule_options,
-        .transport_options = plugins->transport_options,
-        .inner = plugins->inner,
-        .inner_options = plugins->inner_options,
-        .kernel_options = plugins->kernel_options,
-        .is_forward_only = is_evaluation,
-    };
     struct hd_job job;
 
-    if (hd_job_create(&job, config, &borrowed, &cli->problem) != HD_OK) {
+    plugins->is_forward_only = hd_cli_option(cli, "--evaluate", 0) != NULL;
+
+    if (hd_job_create(&job, config, plugins, &cli->problem) != HD_OK) {
         return;
     }
     const struct hd_cli_world world = {
@@ -330,7 +297,7 @@ static void run_job(struct hd_cli *cli, struct hd_config *config,
     };
     struct hd_link *link = NULL;
     if (hd_cli_join(cli, &world, &link, NULL) == HD_OK) {
-        if (is_evaluation) {
+        if (plugins->is_forward_only) {
             hd_cli_evaluate(cli, &job, resume, link);
         } else {
             run_session(cli, &job, resume, link);
@@ -385,7 +352,7 @@ static int cmd_run(struct hd_cli *cli)
 {
     struct hd_resume resume;
     struct hd_config config;
-    struct hd_cli_plugins plugins;
+    struct hd_plugins plugins;
 
     if (hd_cli_words_max(cli, 0) != HD_OK) {
         return cli->problem.exit_code;
@@ -401,9 +368,9 @@ static int cmd_run(struct hd_cli *cli)
         return cli->problem.exit_code;
     }
     if (cmd_run_load_config(cli, &resume, &config) == HD_OK) {
-        if (hd_cli_plugins(cli, &config, &plugins) == HD_OK) {
+        if (hd_cli_take_plugins(cli, &config, &plugins) == HD_OK) {
             run_job(cli, &config, &plugins, resume.kind != 0 ? &resume : NULL);
-            hd_cli_plugins_finish(&plugins);
+            hd_plugins_finish(&plugins);
         }
         hd_config_finish(&config);
     }

@@ -12,7 +12,7 @@
 /* One plan of this command line: its configuration, plugins and results. */
 struct hd_cli_plan {
     struct hd_config config;
-    struct hd_cli_plugins plugins;
+    struct hd_plugins plugins;
     struct hd_planning planning;
     char missing[HD_PLANNING_TEXT_BYTES]; /* why a default plugin is not there */
 };

@@ -1,6 +1,7 @@
 #include "cli/run_evaluate.h"
 #include "base/text.h"
 #include "run/evaluate.h"
+#include "run/job_check.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -164,32 +164,6 @@ static void files_add_clocks(struct facts *facts, const struct hd_session *sessi
     facts->record.clocks = facts->clocks;
 }
 
-static double files_planned_bubble(const struct hd_pipeline *pipeline)
-{
-    struct hd_problem ignored = {0};
-    struct hd_timeline *timeline = NULL;
-    double bubble = NAN;
-
-    if (hd_timeline_create(pipeline, HD_TIMELINE_ASAP, NULL, &timeline, &ignored) == HD_OK) {
-        bubble = timeline->bubble;
-    }
-    hd_timeline_destroy(timeline);
-    return bubble;
-}
-
-static double files_costed_bubble(const struct hd_job *job)
-{
-    struct hd_problem ignored = {0};
-    struct hd_timeline *timeline = NULL;
-    double bubble = NAN;
-
-    if (hd_job_costed(job->config, job->pipeline, &timeline, &ignored) == HD_OK) {
-        bubble = timeline->bubble;
-    }
-    hd_timeline_destroy(timeline);
-    return bubble;
-}
-
 static void files_add_results(struct facts *facts, const struct hd_session *session, void *region)
 {
     const struct hd_results *results = hd_session_results(session, region);
@@ -232,8 +206,7 @@ static void files_add_origin(struct facts *facts, const struct hd_session *sessi
     record->plugins = facts->plugins;
     record->rank_count = job->pipeline->rank_count;
     record->step_tokens = session->samples_per_step * job->config->model.sequence;
-    record->bubble_planned = files_planned_bubble(job->pipeline);
-    record->bubble_costed = files_costed_bubble(job);
+    record->bubble_planned = session->planned_bubble;
     record->bubble_measured = NAN;
     files_add_plugin(facts, "schedule", job->plugins.schedule);
     files_add_plugin(facts, "transport", job->plugins.transport);
@@ -284,7 +257,7 @@ static hd_status files_write_run(const struct hd_session *session, void *region,
         facts->memory != NULL) {
         files_add_origin(facts, session);
         files_add_channels(facts, session, region);
-        hd_overlap_measure(session, region, &facts->record.overlap);
+        facts->record.bubble_costed = hd_overlap_measure(session, region, &facts->record.overlap);
         if (region != NULL) {
             files_add_ranks(facts, session, region);
             files_add_clocks(facts, session, region);

@@ -1,5 +1,6 @@
 #include "output/overlap.h"
 #include "plan/flow.h"
+#include "run/costs.h"
 
 #include <assert.h>
 #include <math.h>
@@ -123,8 +124,8 @@ static void overlap_blank(struct hd_run_transfers rows[HD_HANDOFF_CLASS_COUNT])
     }
 }
 
-void hd_overlap_measure(const struct hd_session *session, void *region,
-                        struct hd_run_overlap *overlap)
+double hd_overlap_measure(const struct hd_session *session, void *region,
+                          struct hd_run_overlap *overlap)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
     struct hd_problem ignored = {0};
@@ -133,7 +134,7 @@ void hd_overlap_measure(const struct hd_session *session, void *region,
 
     *overlap = (struct hd_run_overlap){0};
     sums.tick_seconds = session->job->config->cost.tick_us * 1e-6;
-    if (hd_job_costed(session->job->config, pipeline, &costed, &ignored) == HD_OK) {
+    if (hd_costs_timeline(session->job->config, pipeline, &costed, &ignored) == HD_OK) {
         sums.costed = costed;
     }
     for (uint32_t i = 0; i < pipeline->action_count; i++) {
@@ -160,5 +161,7 @@ void hd_overlap_measure(const struct hd_session *session, void *region,
     overlap->efficiency_measured = overlap_efficiency_of(overlap->measured);
     overlap->efficiency_costed = overlap_efficiency_of(overlap->costed);
     overlap->kept = sums.planned_hidden > 0 ? sums.kept / sums.planned_hidden : NAN;
+    const double bubble = costed != NULL ? costed->bubble : NAN;
     hd_timeline_destroy(costed);
+    return bubble;
 }

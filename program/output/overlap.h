@@ -16,9 +16,10 @@
 #include "report/run_json.h"
 #include "run/session.h"
 
-/* Of a run that has ended; region NULL: nothing is measured, the costed half is filled. */
-void hd_overlap_measure(const struct hd_session *session, void *region,
-                        struct hd_run_overlap *overlap);
+/* Of a run that has ended; region NULL: nothing is measured, and only the costed half is filled.
+   Returns the bubble of the costed plan; NaN if [cost] does not fit the plan. */
+double hd_overlap_measure(const struct hd_session *session, void *region,
+                          struct hd_run_overlap *overlap);
 
 /* The steps whose records the region holds: the last `count` up to `last`; count 0: none, as after
    a bad end, or with output.trace off. */

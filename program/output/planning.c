@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "plan/issue.h"
+#include "run/costs.h"
+#include "run/job_plan.h"
 
 #include <assert.h>
 #include <math.h>
@@ -71,7 +73,7 @@ static hd_status planning_price_order(struct hd_planning *planning, struct hd_pr
     }
     config.cost.mode = HD_TRANSFER_OVERLAPPED;
     pipeline.is_serial = 0;
-    const hd_status status = hd_job_costed(&config, &pipeline, &timeline, problem);
+    const hd_status status = hd_costs_timeline(&config, &pipeline, &timeline, problem);
     if (status == HD_OK) {
         planning->facts.issue_order = hd_issue_name(pipeline.issue_order);
         planning->facts.side_by_side_ticks = timeline->length;
@@ -93,7 +95,7 @@ static hd_status planning_make_timeline(struct hd_planning *planning,
         return hd_timeline_create(pipeline, request->timeline, NULL, &planning->timeline, problem);
     }
     const hd_status status =
-        hd_job_costed(planning->job.config, pipeline, &planning->timeline, problem);
+        hd_costs_timeline(planning->job.config, pipeline, &planning->timeline, problem);
     return status == HD_OK ? planning_price_order(planning, problem) : status;
 }
 

@@ -14,9 +14,9 @@
 #define HD_PLANNING_TEXT_BYTES 512u
 
 struct hd_planning_request {
-    struct hd_job_plugins plugins; /* transport and kernel may be NULL */
-    const char *missing_reason;    /* why they are, one sentence; used when kernel is NULL */
-    uint32_t timeline;             /* enum hd_timeline_kind */
+    struct hd_plugins plugins;  /* transport and kernel may be NULL */
+    const char *missing_reason; /* why they are, one sentence; used when kernel is NULL */
+    uint32_t timeline;          /* enum hd_timeline_kind */
 };
 
 struct hd_planning {

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "config/config.h"
 #include "engine/engine.h"
+#include "run/model.h"
 #include "support/check.h"
 #include "support/random_plan.h"
 #include "support/transport_harness.h"
@@ -110,7 +111,7 @@ static hd_status create(struct member *member)
     const struct crew *crew = member->crew;
     const struct hd_engine_setup setup = {
         .pipeline = crew->job->pipeline,
-        .model = &crew->model,
+        .specs = crew->model.specs,
         .needs = crew->needs,
         .rank = member->rank->rank,
         .kernel = crew->kernel,

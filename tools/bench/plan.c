@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "engine/program.h"
+#include "run/job_plan.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -25,7 +26,7 @@ struct sample {
 /* What the functions of one repetition hand on. */
 struct trial {
     struct hd_config *config;
-    const struct hd_job_plugins *plugins;
+    const struct hd_plugins *plugins;
     struct sample *sample;
     uint64_t action_count; /* of the yardstick */
 };
@@ -189,7 +190,7 @@ static hd_status plan_repeat(struct trial *trial, uint32_t iterations, struct hd
     return status;
 }
 
-hd_status hd_bench_plan(struct hd_config *config, const struct hd_job_plugins *plugins,
+hd_status hd_bench_plan(struct hd_config *config, const struct hd_plugins *plugins,
                         uint32_t iterations, struct hd_bench_plan *result,
                         struct hd_problem *problem)
 {

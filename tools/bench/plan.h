@@ -29,7 +29,7 @@ struct hd_bench_plan {
 
 /* Plans `iterations` times (at most HD_BENCH_ITERATIONS_MAX), each in a child of its own.
    `config` is borrowed. HD_EXIT_PLAN as hd_job_plan; HD_EXIT_FAILED when a child fails. */
-hd_status hd_bench_plan(struct hd_config *config, const struct hd_job_plugins *plugins,
+hd_status hd_bench_plan(struct hd_config *config, const struct hd_plugins *plugins,
                         uint32_t iterations, struct hd_bench_plan *result,
                         struct hd_problem *problem);
 

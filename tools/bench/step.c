@@ -1,5 +1,6 @@
 /* bench/step.c - one row of each part of `heddle bench step`. */
 #include "bench/step.h"
+#include "run/costs.h"
 
 #include <assert.h>
 #include <math.h>
@@ -99,7 +100,7 @@ hd_status hd_bench_schedule(struct hd_job *job, uint32_t warmup, struct hd_bench
         .microbatch_count = job->pipeline->microbatch_count,
         .shortest_ms = step_shortest_ms(job),
     };
-    hd_status status = hd_job_costed(job->config, job->pipeline, &timeline, problem);
+    hd_status status = hd_costs_timeline(job->config, job->pipeline, &timeline, problem);
     if (status != HD_OK) {
         return status;
     }

@@ -68,25 +68,15 @@ hd_status hd_cli_bench_open(struct hd_cli *cli, const struct hd_cli_bench_words 
     if (status != HD_OK) {
         return status;
     }
-    status = hd_cli_plugins(cli, &bench->config, &bench->plugins);
+    status = hd_cli_take_plugins(cli, &bench->config, &bench->plugins);
     if (status != HD_OK) {
         goto finish_config;
     }
-    const struct hd_job_plugins borrowed = {
-        .schedule = bench->plugins.schedule,
-        .transport = bench->plugins.transport,
-        .kernel = bench->plugins.kernel,
-        .schedule_options = bench->plugins.schedule_options,
-        .transport_options = bench->plugins.transport_options,
-        .inner = bench->plugins.inner,
-        .inner_options = bench->plugins.inner_options,
-        .kernel_options = bench->plugins.kernel_options,
-    };
-    status = hd_job_create(&bench->job, &bench->config, &borrowed, &cli->problem);
+    status = hd_job_create(&bench->job, &bench->config, &bench->plugins, &cli->problem);
     if (status == HD_OK) {
         return HD_OK;
     }
-    hd_cli_plugins_finish(&bench->plugins);
+    hd_plugins_finish(&bench->plugins);
 finish_config:
     hd_config_finish(&bench->config);
     return status;
@@ -95,7 +85,7 @@ finish_config:
 void hd_cli_bench_close(struct hd_cli_bench_job *bench)
 {
     hd_job_finish(&bench->job);
-    hd_cli_plugins_finish(&bench->plugins);
+    hd_plugins_finish(&bench->plugins);
     hd_config_finish(&bench->config);
 }
 

@@ -26,7 +26,7 @@ struct hd_cli_bench_words {
 
 struct hd_cli_bench_job {
     struct hd_config config;
-    struct hd_cli_plugins plugins;
+    struct hd_plugins plugins;
     struct hd_job job;
 };
 

@@ -55,7 +55,7 @@ static hd_status bench_plan_measure(struct hd_cli *cli, const struct hd_cli_benc
                                     struct hd_table *table, struct cJSON *list)
 {
     struct hd_config config;
-    struct hd_cli_plugins plugins;
+    struct hd_plugins plugins;
     struct hd_bench_plan row;
 
     hd_status status = hd_cli_bench_config(cli, words, &config);
@@ -64,22 +64,18 @@ static hd_status bench_plan_measure(struct hd_cli *cli, const struct hd_cli_benc
     }
     status = hd_cli_take_schedule(cli, &config, &plugins);
     if (status == HD_OK) {
-        const struct hd_job_plugins borrowed = {
-            .schedule = plugins.schedule,
-            .schedule_options = plugins.schedule_options,
-        };
         const uint32_t asked =
             config.bench.iterations > 0 ? config.bench.iterations : (uint32_t)ITERATIONS_USUAL;
         const uint32_t iterations =
             asked < HD_BENCH_ITERATIONS_MAX ? asked : HD_BENCH_ITERATIONS_MAX;
-        status = hd_bench_plan(&config, &borrowed, iterations, &row, &cli->problem);
+        status = hd_bench_plan(&config, &plugins, iterations, &row, &cli->problem);
     }
     if (status == HD_OK && cli->is_json) {
         bench_plan_add_json(list, config.pipeline.schedule, &row);
     } else if (status == HD_OK) {
         bench_plan_add_cells(table, config.pipeline.schedule, &row);
     }
-    hd_cli_plugins_finish(&plugins);
+    hd_plugins_finish(&plugins);
     hd_config_finish(&config);
     return status;
 }

@@ -2,7 +2,7 @@
 #include "bench/cmd/cmd_bench.h"
 #include "cli/join.h"
 #include "cli/output.h"
-#include "engine/model.h"
+#include "run/model.h"
 #include "report/svg.h"
 #include "bench/skew.h"
 

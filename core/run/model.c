@@ -1,5 +1,6 @@
-#include "engine/model.h"
+#include "run/model.h"
 #include "base/memory.h"
+#include "run/costs.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -28,13 +29,6 @@ static uint32_t model_even_share(uint32_t layers, uint32_t stage_count, uint32_t
     return layers / stage_count + (stage < layers % stage_count);
 }
 
-static hd_status model_refuse_split(const struct hd_config *config, struct hd_problem *problem)
-{
-    hd_problem_place(problem, "%s", hd_config_place(config, "model", "split"));
-    hd_problem_key(problem, "model.split");
-    return HD_INVALID;
-}
-
 static hd_status model_check_split(const struct hd_config *config, uint32_t stage_count,
                                    uint32_t layers, struct hd_problem *problem)
 {
@@ -44,23 +38,23 @@ static hd_status model_check_split(const struct hd_config *config, uint32_t stag
     if (split->count == 0) {
         return HD_OK;
     }
+    for (uint32_t i = 0; i < split->count; i++) {
+        sum += split->values[i];
+    }
     if (split->count != stage_count) {
         hd_problem_remedy(problem, "give %u numbers, one a stage", stage_count);
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u entries for %u stages", split->count,
                        stage_count);
-        return model_refuse_split(config, problem);
-    }
-    for (uint32_t stage = 0; stage < stage_count; stage++) {
-        sum += split->values[stage];
-    }
-    if (sum != layers) {
+    } else if (sum != layers) {
         hd_problem_remedy(problem, "let the entries add up to model.layers, or leave layers out");
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                        "the entries add up to %llu layers, model.layers is %u",
                        (unsigned long long)sum, layers);
-        return model_refuse_split(config, problem);
+    } else {
+        return HD_OK;
     }
-    return HD_OK;
+    hd_config_blame(config, "model", "split", problem);
+    return HD_INVALID;
 }
 
 /* Ticks of one stage: a list of one holds for all. */
@@ -68,30 +62,6 @@ static double model_cost_of(const struct hd_config_numbers *numbers, uint32_t st
 {
     assert(numbers->count > 0);
     return numbers->values[numbers->count == 1 ? 0 : stage];
-}
-
-static hd_status model_check_costs(const struct hd_config *config, uint32_t stage_count,
-                                   struct hd_problem *problem)
-{
-    const struct {
-        const char *key;
-        const struct hd_config_numbers *numbers;
-    } rows[] = {
-        {"forward", &config->cost.forward},
-        {"backward", &config->cost.backward},
-        {"input_gradient", &config->cost.input_gradient},
-        {"weight_gradient", &config->cost.weight_gradient},
-    };
-    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i].numbers->count != 1 && rows[i].numbers->count != stage_count) {
-            hd_problem_place(problem, "%s", hd_config_place(config, "cost", rows[i].key));
-            hd_problem_key(problem, "cost.%s", rows[i].key);
-            hd_problem_remedy(problem, "give one number, or one a stage");
-            return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u numbers for %u stages",
-                                  rows[i].numbers->count, stage_count);
-        }
-    }
-    return HD_OK;
 }
 
 /* What all stages share. */
@@ -158,14 +128,14 @@ hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pi
     if (status != HD_OK) {
         return status;
     }
-    status = model_check_costs(config, stage_count, problem);
+    status = hd_costs_check(config, stage_count, problem);
     if (status != HD_OK) {
         return status;
     }
     struct hd_stage_spec *specs = hd_memory_take(stage_count * sizeof *specs, 64, "model");
     if (specs == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for %u stages",
-                              stage_count);
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
+                              "cannot allocate memory for %u stages", stage_count);
     }
     for (uint32_t stage = 0; stage < stage_count; stage++) {
         model_fill_spec(config, pipeline, stage, &specs[stage]);
@@ -198,23 +168,17 @@ hd_status hd_model_check(const struct hd_model *model, const struct hd_config *c
     if (!model->is_short) {
         return HD_OK;
     }
-    hd_problem_place(problem, "%s", hd_config_place(config, "model", "layers"));
-    hd_problem_key(problem, "model.layers");
+    hd_config_blame(config, "model", "layers", problem);
     hd_problem_remedy(problem, "use at least %u layers, or fewer ranks or stages_per_rank",
                       model->stage_count);
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u layers cannot fill %u stages",
                           model->layers, model->stage_count);
 }
 
-/* A host whose fail() keeps the plugin's sentence. */
-struct listener {
-    struct hd_problem *problem;
-};
-
-static hd_status model_hear(void *context, const struct hd_error *error)
+/* The host's fail(): keeps the plugin's sentence. */
+static hd_status model_keep_error(void *context, const struct hd_error *error)
 {
-    struct listener *listener = context;
-    return hd_problem_set(listener->problem, error->status, HD_EXIT_USAGE, "%s", error->text);
+    return hd_problem_set(context, error->status, HD_EXIT_USAGE, "%s", error->text);
 }
 
 static void model_ignore_log(void *context, uint32_t level, const char *text)
@@ -229,11 +193,10 @@ hd_status hd_model_needs(const struct hd_model *model, const struct hd_plugin *k
                          struct hd_problem *problem)
 {
     const struct hd_kernel_ops *ops = kernel->ops;
-    struct listener listener = {problem};
     struct hd_host listening = *host;
 
-    listening.context = &listener;
-    listening.fail = model_hear;
+    listening.context = problem;
+    listening.fail = model_keep_error;
     listening.log = model_ignore_log;
     for (uint32_t stage = 0; stage < model->stage_count; stage++) {
         memset(&needs[stage], 0, sizeof needs[stage]);
@@ -241,7 +204,7 @@ hd_status hd_model_needs(const struct hd_model *model, const struct hd_plugin *k
         const hd_status status = ops->stage_needs(&listening, &model->specs[stage], &needs[stage]);
         if (status < 0) {
             hd_problem_place(problem, "kernel %s", kernel->name);
-            return hd_problem_set(problem, status, HD_EXIT_USAGE, "stage %u is refused: %s", stage,
+            return hd_problem_set(problem, status, HD_EXIT_USAGE, "cannot run stage %u: %s", stage,
                                   hd_status_name(status));
         }
         assert(needs[stage].payload_bytes > 0); /* kernel.h: never 0, the stamp */
