@@ -46,7 +46,7 @@ static hd_status job_size_stages(struct hd_job *job, struct hd_problem *problem)
     return status;
 }
 
-/* A kernel's results may depend on the instruction set: ranks with different ones must not agree. */
+/* A kernel may compute other bits with another instruction set: such ranks must not agree. */
 static const char *job_instruction_set(void)
 {
 #if defined(__x86_64__)
@@ -136,7 +136,7 @@ hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
     if (status == HD_OK) {
         status = hd_model_create(config, job->pipeline, &job->model, problem);
     }
-    /* A kernel cannot say what it needs for stages that it cannot run; they can still be planned. */
+    /* A kernel cannot be asked about stages that it cannot run; they can still be planned. */
     if (status == HD_OK && !job->model.is_short && !hd_job_lacks_halves(job)) {
         status = job_size_stages(job, problem);
     }
