@@ -7,6 +7,8 @@
 
 #include "registry/registry.h"
 
+#include <stdbool.h>
+
 #define HD_CANDIDATE_REASON_BYTES 1024u
 
 /* A regular ELF64 shared object of this machine with all its segments inside the file?  0 with
@@ -15,7 +17,7 @@ int hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES])
 
 /* Does the file survive a first load, in a child that ends right after it?  0 with the reason.
    Not over after limit_ns is a reason too; leaves no process behind. */
-int hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns);
+bool hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns);
 
 /* Loads the file here and checks what it exports, in the order of plugin.h; fills
    candidate->plugin, or candidate->reason.  The handle of the library, NULL: the loader refuses. */

@@ -1,11 +1,12 @@
 /*
- * registry/trial.c - a first load in a process of its own.
+ * registry/trial.c - a first load in a child process.
  *
- * The loader believes what a file says: one wrong byte in a program header or in the dynamic
- * section, and ld.so dies inside dlopen; a constructor may do anything at all.  So a child loads
- * each wanted file first and looks at every text of its descriptor.  What the child finds wrong
- * comes back as one message; that it dies, or that it does not come back, is a reason too.
+ * The loader trusts the file: one wrong byte in a program header or in the dynamic section crashes
+ * ld.so inside dlopen, and a constructor may do anything.  So a child loads each wanted file first
+ * and reads every text of its descriptor.  The child's verdict comes back in shared memory; a child
+ * that crashes, or does not end in time, is a reason to reject the file as well.
  */
+#include "base/child.h"
 #include "base/clock.h"
 #include "registry/internal.h"
 
@@ -14,50 +15,35 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
-#include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* One message of the child, small enough for one write into a pipe. */
+/* What the child writes and the parent reads. */
 struct verdict {
-    char reason[HD_CANDIDATE_REASON_BYTES]; /* empty: it may be loaded */
+    _Atomic uint32_t is_over;
+    char reason[HD_CANDIDATE_REASON_BYTES]; /* empty: the file may be loaded */
 };
 
-struct trial {
-    pid_t child;
-    int pipe; /* our end */
-    uint64_t deadline_ns;
-};
-
-static int trial_refuse(struct hd_candidate *candidate, const char *text)
-{
-    snprintf(candidate->reason, sizeof candidate->reason, "%s", text);
-    return 0;
-}
-
-/* Runs before every handler that the parent has registered, so that none of them runs here. */
+/* atexit runs the newest handler first, so none of the parent's handlers runs in the child. */
 static void trial_end_here(void)
 {
     _exit(1);
 }
 
-/* Neither the constructors' words nor a sanitizer's are for our output; a death leaves no core. */
+/* A constructor's output is dropped, and a sanitizer's handlers are removed. */
 static void trial_make_quiet(void)
 {
     static const int deaths[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
-    const struct rlimit no_core = {0, 0};
     const int nowhere = open("/dev/null", O_RDWR);
 
     for (unsigned i = 0; i < sizeof deaths / sizeof deaths[0]; i++) {
         signal(deaths[i], SIG_DFL);
     }
-    setrlimit(RLIMIT_CORE, &no_core);
     atexit(trial_end_here);
     if (nowhere >= 0) {
         dup2(nowhere, STDIN_FILENO);
@@ -105,113 +91,56 @@ static void trial_run_destructors(void *library)
     }
 }
 
-_Noreturn static void trial_try_it(struct hd_candidate *candidate, int end)
+static void trial_load(void *context, void *answer)
 {
-    struct verdict verdict = {""};
-    /* Whoever started us without a stdout has given its number to the pipe. */
-    const int pipe = fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    struct hd_candidate *const candidate = context;
+    struct verdict *const verdict = answer;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     trial_make_quiet();
     void *const library = hd_candidate_open(candidate);
     if (candidate->reason[0] == '\0') {
         trial_read_texts(&candidate->plugin);
         trial_run_destructors(library);
     }
-    memcpy(verdict.reason, candidate->reason, sizeof verdict.reason);
-    const ssize_t written = write(pipe, &verdict, sizeof verdict);
-    _exit(written == (ssize_t)sizeof verdict ? 0 : 1);
+    memcpy(verdict->reason, candidate->reason, sizeof verdict->reason);
+    atomic_store(&verdict->is_over, 1);
 }
 
-static int trial_milliseconds_left(const struct trial *trial)
+static bool trial_judge(struct hd_candidate *candidate, struct verdict *verdict, bool is_late,
+                        int status)
 {
-    const uint64_t now_ns = hd_now_ns();
-    return now_ns < trial->deadline_ns ? (int)((trial->deadline_ns - now_ns) / HD_MS_NS) + 1 : 0;
-}
+    char *const reason = candidate->reason;
 
-/* 1: a whole message; 0: the child has gone without one; -1: the deadline. */
-static int trial_await_verdict(const struct trial *trial, struct verdict *verdict)
-{
-    struct pollfd end = {.fd = trial->pipe, .events = POLLIN};
-
-    for (int left; (left = trial_milliseconds_left(trial)) > 0;) {
-        const int ready = poll(&end, 1, left);
-        if (ready > 0) {
-            return read(trial->pipe, verdict, sizeof *verdict) == (ssize_t)sizeof *verdict;
-        }
-        if (ready < 0 && errno != EINTR) {
-            return 0;
-        }
-    }
-    return -1;
-}
-
-/* How the child ended.  It may have closed its end and live on: the deadline holds here too. */
-static int trial_await_end(const struct trial *trial)
-{
-    const struct timespec pause = {.tv_nsec = HD_MS_NS};
-    int status = 0;
-
-    while (waitpid(trial->child, &status, WNOHANG) == 0) {
-        if (trial_milliseconds_left(trial) == 0) {
-            kill(trial->child, SIGKILL);
-        }
-        nanosleep(&pause, NULL);
-    }
-    return status;
-}
-
-static int trial_judge(struct hd_candidate *candidate, struct trial *trial)
-{
-    struct verdict verdict = {""};
-    const int answer = trial_await_verdict(trial, &verdict);
-
-    if (answer != 0) { /* what there is to know is known */
-        kill(trial->child, SIGKILL);
-    }
-    const int status = trial_await_end(trial);
-    if (answer > 0) {
-        verdict.reason[sizeof verdict.reason - 1] = '\0';
-        return verdict.reason[0] == '\0' || trial_refuse(candidate, verdict.reason);
-    }
-    if (answer < 0) {
-        return trial_refuse(candidate, "its constructors or destructors do not return in time");
-    }
-    if (WIFSIGNALED(status)) {
-        snprintf(candidate->reason, sizeof candidate->reason, "the loader dies of it (signal %d)",
+    if (atomic_load(&verdict->is_over)) {
+        snprintf(reason, HD_CANDIDATE_REASON_BYTES, "%.*s", (int)sizeof verdict->reason - 1,
+                 verdict->reason);
+    } else if (is_late) {
+        snprintf(reason, HD_CANDIDATE_REASON_BYTES,
+                 "its constructors or destructors do not return in time");
+    } else if (WIFSIGNALED(status)) {
+        snprintf(reason, HD_CANDIDATE_REASON_BYTES, "the loader dies of it (signal %d)",
                  WTERMSIG(status));
-        return 0;
+    } else { /* a constructor called exit, or an assertion of ld.so failed, which exits too */
+        snprintf(reason, HD_CANDIDATE_REASON_BYTES, "loading it ends the process");
     }
-    /* A constructor's exit, or an assertion of ld.so's own, which is one too. */
-    return trial_refuse(candidate, "loading it ends the process");
+    return reason[0] == '\0';
 }
 
-int hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns)
+bool hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns)
 {
-    struct trial trial = {.deadline_ns = hd_now_ns() + limit_ns};
-    int ends[2];
+    const struct hd_child_request request = {
+        .work = trial_load, .context = candidate, .answer_bytes = sizeof(struct verdict)};
+    struct hd_child child;
 
     assert(candidate->reason[0] == '\0');
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        snprintf(candidate->reason, sizeof candidate->reason, "no pipe for a first load: %s",
-                 strerror(errno));
-        return 0;
+    if (hd_child_start(&child, &request) != HD_OK) {
+        snprintf(candidate->reason, sizeof candidate->reason,
+                 "cannot start a child process for a first load: %s", strerror(errno));
+        return false;
     }
-    trial.pipe = ends[0];
-    trial.child = fork();
-    if (trial.child == 0) {
-        close(ends[0]);
-        trial_try_it(candidate, ends[1]);
-    }
-    const int error = errno;
-    close(ends[1]);
-    if (trial.child < 0) {
-        snprintf(candidate->reason, sizeof candidate->reason, "no process for a first load: %s",
-                 strerror(error));
-        close(ends[0]);
-        return 0;
-    }
-    const int passes = trial_judge(candidate, &trial);
-    close(ends[0]);
+    const bool is_late = !hd_child_wait(&child, hd_now_ns() + limit_ns);
+    const int status = hd_child_stop(&child);
+    const bool passes = trial_judge(candidate, child.answer, is_late, status);
+    hd_child_free(&child);
     return passes;
 }

@@ -1,5 +1,6 @@
 /* bench/perftest.c - one server, one client, and what the client says last. */
 #include "bench/perftest.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/option.h"
 #include "bench/bench.h"
@@ -10,11 +11,9 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -101,58 +100,56 @@ static void perftest_set_environment(const struct hd_perftest_request *request)
     }
 }
 
-/* The child and the reading end of its output; -1: it could not be started. */
-static pid_t perftest_start(const struct hd_perftest_request *request, char **words, int *output)
-{
-    int ends[2];
+struct command {
+    const struct hd_perftest_request *request;
+    char **words;
+};
 
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return -1;
-    }
-    const pid_t child = fork();
-    if (child == 0) {
-        const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        perftest_set_environment(request);
-        dup2(ends[1], STDOUT_FILENO);
-        dup2(nothing, STDERR_FILENO);
-        execvp(PROGRAM, words);
-        _exit(EXIT_MISSING);
-    }
-    close(ends[1]);
-    if (child < 0) {
-        close(ends[0]);
-        return -1;
-    }
-    *output = ends[0];
-    return child;
+static void perftest_become(void *context, void *answer)
+{
+    const struct command *const command = context;
+    const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    (void)answer;
+    perftest_set_environment(command->request);
+    dup2(nothing, STDERR_FILENO);
+    execvp(PROGRAM, command->words);
+    _exit(EXIT_MISSING);
 }
 
-/* Reads to the end, or to the deadline, and reaps: the exit code, or -1. */
-static int perftest_collect(pid_t child, int output, uint64_t end_ns, char text[TEXT_BYTES])
+static hd_status perftest_start(struct hd_child *child, const struct hd_perftest_request *request,
+                                char **words)
+{
+    struct command command = {request, words};
+
+    return hd_child_start(child, &(struct hd_child_request){.work = perftest_become,
+                                                            .context = &command,
+                                                            .has_output = true});
+}
+
+/* Reads the child's output to its end, or to the deadline, and stops the child: the exit code, or
+   -1. */
+static int perftest_collect(struct hd_child *child, uint64_t end_ns, char text[TEXT_BYTES])
 {
     size_t length = 0;
     ssize_t got = 1;
-    int state = 0;
 
     while (got > 0) {
-        struct pollfd awaited = {.fd = output, .events = POLLIN};
+        struct pollfd awaited = {.fd = child->output, .events = POLLIN};
         const uint64_t now_ns = hd_now_ns();
         if (now_ns >= end_ns || poll(&awaited, 1, (int)((end_ns - now_ns) / HD_MS_NS) + 1) == 0) {
-            kill(child, SIGKILL);
             break;
         }
         char drain[256];
         char *into = length < TEXT_BYTES - 1 ? text + length : drain;
         const size_t room = length < TEXT_BYTES - 1 ? TEXT_BYTES - 1 - length : sizeof drain;
-        got = read(output, into, room);
+        got = read(child->output, into, room);
         length += got > 0 && into != drain ? (size_t)got : 0;
         got = got < 0 && errno == EINTR ? 1 : got;
     }
     text[length] = '\0';
-    close(output);
-    while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
-    }
+    hd_child_wait(child, end_ns);
+    const int state = hd_child_stop(child);
     return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
 }
 
@@ -196,7 +193,8 @@ static double perftest_run_client(const struct one_test *test, uint16_t port)
                              "-O",    window,
                              "-e",    "-f",
                              "-v",    NULL};
-    int output = -1, code = 1;
+    struct hd_child child;
+    int code = 1;
 
     snprintf(port_text, sizeof port_text, "%u", port);
     snprintf(bytes, sizeof bytes, "%llu",
@@ -205,8 +203,9 @@ static double perftest_run_client(const struct one_test *test, uint16_t port)
     snprintf(warmup, sizeof warmup, "%u", test->count / 10 + 1);
     snprintf(window, sizeof window, "%u", test->is_latency ? 1 : test->request->window);
     while (code != 0 && code != EXIT_MISSING && hd_now_ns() < test->deadline_ns) {
-        const pid_t child = perftest_start(test->request, words, &output);
-        code = child > 0 ? perftest_collect(child, output, test->deadline_ns, text) : EXIT_MISSING;
+        code = perftest_start(&child, test->request, words) == HD_OK
+                   ? perftest_collect(&child, test->deadline_ns, text)
+                   : EXIT_MISSING;
         if (code != 0) {
             nanosleep(&pause, NULL);
         }
@@ -226,8 +225,7 @@ static hd_status perftest_run_test(const struct hd_bench_rank *rank, const struc
     char port_text[16];
     char *words[] = {PROGRAM, "-p", port_text, NULL};
     char text[TEXT_BYTES];
-    int output = -1;
-    pid_t server = -1;
+    struct hd_child server = {.pid = -1};
 
     *value = NAN;
     hd_status status = hd_bench_swap(rank, &mine, &theirs, sizeof mine);
@@ -236,16 +234,13 @@ static hd_status perftest_run_test(const struct hd_bench_rank *rank, const struc
     }
     if (rank->rank == 0) {
         snprintf(port_text, sizeof port_text, "%u", mine.port);
-        server = perftest_start(test->request, words, &output);
+        perftest_start(&server, test->request, words);
     } else {
         end.value = perftest_run_client(test, theirs.port);
     }
     status = hd_bench_swap(rank, &end, &theirs, sizeof end);
-    if (server > 0) {
-        if (isnan(theirs.value)) {
-            kill(server, SIGKILL);
-        }
-        perftest_collect(server, output, test->deadline_ns, text);
+    if (server.pid > 0) {
+        perftest_collect(&server, isnan(theirs.value) ? 0 : test->deadline_ns, text);
     }
     *value = rank->rank == 0 ? theirs.value : end.value;
     return status;

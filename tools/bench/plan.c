@@ -1,5 +1,6 @@
 /* bench/plan.c - planning, timed in a process of its own for each repetition. */
 #include "bench/plan.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "engine/program.h"
@@ -8,12 +9,10 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-/* What a child leaves in memory that its parent shares. */
+/* What a child leaves for its parent. */
 struct sample {
     uint32_t is_done;
     uint32_t rank_count, stage_count, microbatch_count;
@@ -27,7 +26,7 @@ struct sample {
 struct trial {
     struct hd_config *config;
     const struct hd_plugins *plugins;
-    struct sample *sample;
+    struct sample sample;  /* of the last child */
     uint64_t action_count; /* of the yardstick */
 };
 
@@ -46,9 +45,10 @@ static void plan_hash_pipeline(const struct hd_pipeline *pipeline)
     hd_hash_end(&hash, digest);
 }
 
-static void plan_once(const struct trial *trial)
+static void plan_once(void *context, void *answer)
 {
-    struct sample *sample = trial->sample;
+    const struct trial *const trial = context;
+    struct sample *const sample = answer;
     struct hd_pipeline *pipeline = NULL;
     struct hd_program program = {0};
     struct rusage usage;
@@ -77,9 +77,10 @@ static void plan_once(const struct trial *trial)
 }
 
 /* The sum is kept where the compiler must write it, or it would not read at all. */
-static void plan_pass_once(const struct trial *trial)
+static void plan_pass_once(void *context, void *answer)
 {
-    struct sample *sample = trial->sample;
+    const struct trial *const trial = context;
+    struct sample *const sample = answer;
     volatile uint64_t kept;
     uint64_t sum = 0;
 
@@ -102,28 +103,27 @@ static void plan_pass_once(const struct trial *trial)
     hd_memory_give(actions);
 }
 
-/* Runs `work` in a child; its sample is back when this returns HD_OK. */
-static hd_status plan_try_in_child(const struct trial *trial, void (*work)(const struct trial *),
+/* Runs `work` in a child; its sample is in trial->sample when this returns HD_OK. */
+static hd_status plan_try_in_child(struct trial *trial, void (*work)(void *context, void *answer),
                                    struct hd_problem *problem)
 {
-    int state = 0;
+    const struct hd_child_request request = {
+        .work = work, .context = trial, .answer_bytes = sizeof trial->sample};
+    struct hd_child child;
 
-    memset(trial->sample, 0, sizeof *trial->sample);
-    const pid_t child = fork();
-    if (child == 0) {
-        work(trial);
-        _exit(0);
+    if (hd_child_start(&child, &request) != HD_OK) {
+        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
+                              "cannot start a child process: %s", strerror(errno));
     }
-    if (child < 0) {
-        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "fork: %s", strerror(errno));
-    }
-    while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
-    }
-    if (trial->sample->is_done) {
+    hd_child_wait(&child, UINT64_MAX);
+    const int state = hd_child_stop(&child);
+    memcpy(&trial->sample, child.answer, sizeof trial->sample);
+    hd_child_free(&child);
+    if (trial->sample.is_done) {
         return HD_OK;
     }
-    if (trial->sample->problem.exit_code != 0) {
-        *problem = trial->sample->problem;
+    if (trial->sample.problem.exit_code != 0) {
+        *problem = trial->sample.problem;
         return HD_INVALID;
     }
     return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
@@ -174,14 +174,14 @@ static hd_status plan_repeat(struct trial *trial, uint32_t iterations, struct hd
         if (status != HD_OK) {
             break;
         }
-        plan_keep(rows, iterations, i, trial->sample);
-        result->rank_count = trial->sample->rank_count;
-        result->stage_count = trial->sample->stage_count;
-        result->microbatch_count = trial->sample->microbatch_count;
-        result->action_count = trial->sample->action_count;
-        trial->action_count = trial->sample->action_count;
+        plan_keep(rows, iterations, i, &trial->sample);
+        result->rank_count = trial->sample.rank_count;
+        result->stage_count = trial->sample.stage_count;
+        result->microbatch_count = trial->sample.microbatch_count;
+        result->action_count = trial->sample.action_count;
+        trial->action_count = trial->sample.action_count;
         status = plan_try_in_child(trial, plan_pass_once, problem);
-        rows[(uint64_t)PASS * iterations + i] = trial->sample->pass_seconds;
+        rows[(uint64_t)PASS * iterations + i] = trial->sample.pass_seconds;
     }
     if (status == HD_OK) {
         plan_conclude(rows, iterations, result);
@@ -198,13 +198,5 @@ hd_status hd_bench_plan(struct hd_config *config, const struct hd_plugins *plugi
 
     assert(iterations > 0 && iterations <= HD_BENCH_ITERATIONS_MAX);
     *result = (struct hd_bench_plan){0};
-    void *shared =
-        mmap(NULL, sizeof *trial.sample, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "mmap: %s", strerror(errno));
-    }
-    trial.sample = shared;
-    const hd_status status = plan_repeat(&trial, iterations, result, problem);
-    munmap(shared, sizeof *trial.sample);
-    return status;
+    return plan_repeat(&trial, iterations, result, problem);
 }

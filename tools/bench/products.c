@@ -109,7 +109,7 @@ hd_status hd_product_rates(const struct hd_product_request *request, struct hd_p
 {
     static struct words words;
     char path[PATH_MAX];
-    struct hd_bench_child child = {.output = -1};
+    struct hd_child child;
     struct reading reading = {.rates = rates};
 
     *rates = (struct hd_product_rates){0};
@@ -119,18 +119,18 @@ hd_status hd_product_rates(const struct hd_product_request *request, struct hd_p
                               "nvcc and cuBLASLt's header are installed");
     }
     products_fill_words(&words, request);
-    if (hd_bench_child_start(&child, path, words.list) != HD_OK) {
+    if (hd_bench_program_start(&child, path, words.list) != HD_OK) {
         return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "%s cannot be started: %s", path,
                               strerror(errno));
     }
-    hd_bench_child_read(&child, products_take_line, &reading);
+    const int exit_code = hd_bench_program_read(&child, products_take_line, &reading);
     if (reading.missing[0] != '\0') {
         return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "%s: %s",
                               request->kernel->name, reading.missing);
     }
-    if (child.exit_code != 0 || rates->row_count == 0) {
+    if (exit_code != 0 || rates->row_count == 0) {
         return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
-                              "heddle-cuda-rate ended with exit code %d", child.exit_code);
+                              "heddle-cuda-rate ended with exit code %d", exit_code);
     }
     return HD_OK;
 }

@@ -1,13 +1,9 @@
 /* bench/program.c - a child, and its lines. */
 #include "bench/program.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,42 +25,35 @@ int hd_bench_program_find(const char *name, char path[PATH_MAX])
     return written > 0 && written < PATH_MAX && access(path, X_OK) == 0;
 }
 
-/* What a child does after fork: exec, or leave. */
-static void program_become(const char *path, char *const *words, int output)
+struct command {
+    const char *path;
+    char *const *words;
+};
+
+static void program_become(void *context, void *answer)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const struct command *const command = context;
+
+    (void)answer;
     setenv("OMP_NUM_THREADS", "1", 1);
-    dup2(output, STDOUT_FILENO);
-    execv(path, words);
+    execv(command->path, command->words);
     _exit(HD_BENCH_NOT_RUN);
 }
 
-hd_status hd_bench_child_start(struct hd_bench_child *child, const char *path, char *const *words)
+hd_status hd_bench_program_start(struct hd_child *child, const char *path, char *const *words)
 {
-    int ends[2];
+    struct command command = {path, words};
 
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return HD_SYSTEM;
-    }
-    child->pid = fork();
-    if (child->pid == 0) {
-        program_become(path, words, ends[1]);
-    }
-    close(ends[1]);
-    if (child->pid < 0) {
-        close(ends[0]);
-        return HD_SYSTEM;
-    }
-    child->output = ends[0];
-    return HD_OK;
+    return hd_child_start(child, &(struct hd_child_request){.work = program_become,
+                                                            .context = &command,
+                                                            .has_output = true});
 }
 
-void hd_bench_child_read(struct hd_bench_child *child,
-                         void (*take)(void *context, const char *line), void *context)
+int hd_bench_program_read(struct hd_child *child, void (*take)(void *context, const char *line),
+                          void *context)
 {
     char line[HD_BENCH_LINE_BYTES];
-    FILE *const stream = fdopen(child->output, "r");
-    int state = 0;
+    FILE *const stream = fdopen(dup(child->output), "r");
 
     while (stream != NULL && fgets(line, sizeof line, stream) != NULL) {
         line[strcspn(line, "\n")] = '\0';
@@ -72,10 +61,8 @@ void hd_bench_child_read(struct hd_bench_child *child,
     }
     if (stream != NULL) {
         fclose(stream);
-    } else {
-        close(child->output);
     }
-    while (waitpid(child->pid, &state, 0) < 0 && errno == EINTR) {
-    }
-    child->exit_code = WIFEXITED(state) ? WEXITSTATUS(state) : HD_BENCH_NOT_RUN;
+    hd_child_wait(child, UINT64_MAX);
+    const int state = hd_child_stop(child);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : HD_BENCH_NOT_RUN;
 }

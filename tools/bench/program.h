@@ -7,10 +7,9 @@
 #ifndef HEDDLE_BENCH_PROGRAM_H
 #define HEDDLE_BENCH_PROGRAM_H
 
-#include <heddle/plugin.h>
+#include "base/child.h"
 
 #include <limits.h>
-#include <sys/types.h>
 
 #define HD_BENCH_LINE_BYTES 1024u
 #define HD_BENCH_NOT_RUN    127 /* the exit code of a child that could not become its program */
@@ -18,16 +17,11 @@
 /* 0: it is not there, or not for this user. */
 int hd_bench_program_find(const char *name, char path[PATH_MAX]);
 
-struct hd_bench_child {
-    pid_t pid;
-    int output; /* -1: none */
-    int exit_code;
-};
-
-/* `words` ends with NULL and begins with the program's name.  HD_SYSTEM, with errno. */
-hd_status hd_bench_child_start(struct hd_bench_child *child, const char *path, char *const *words);
-/* Hands over every line, without its end, as it comes; then reaps. */
-void hd_bench_child_read(struct hd_bench_child *child,
-                         void (*take)(void *context, const char *line), void *context);
+/* Runs the program with its stdout in child->output.  `words` ends with NULL and begins with the
+   program's name.  HD_SYSTEM, with errno. */
+hd_status hd_bench_program_start(struct hd_child *child, const char *path, char *const *words);
+/* Hands over every line, without its end, until the program ends; returns its exit code. */
+int hd_bench_program_read(struct hd_child *child, void (*take)(void *context, const char *line),
+                          void *context);
 
 #endif /* HEDDLE_BENCH_PROGRAM_H */

@@ -77,7 +77,7 @@ struct round {
 static hd_status yardstick_run_round(const struct round *round, uint32_t copies,
                                      struct hd_gemm_rate *rate, int *exit_code)
 {
-    struct hd_bench_child rows[HD_GEMM_COPIES_MAX];
+    struct hd_child rows[HD_GEMM_COPIES_MAX];
     struct hd_gemm_rate one;
     char seconds[32];
     char *words[] = {(char *)round->path, (char *)round->type, seconds, NULL};
@@ -92,15 +92,14 @@ static hd_status yardstick_run_round(const struct round *round, uint32_t copies,
     *rate = (struct hd_gemm_rate){0};
     *exit_code = 0;
     while (status == HD_OK && started < copies) {
-        rows[started] = (struct hd_bench_child){.output = -1};
-        status = hd_bench_child_start(&rows[started], round->path, words);
+        status = hd_bench_program_start(&rows[started], round->path, words);
         started += status == HD_OK;
     }
     for (uint32_t i = 0; i < started; i++) {
         one = (struct hd_gemm_rate){.copies = 1};
-        hd_bench_child_read(&rows[i], yardstick_take_row, &one);
+        const int code = hd_bench_program_read(&rows[i], yardstick_take_row, &one);
         yardstick_add(rate, &one);
-        *exit_code = *exit_code == 0 ? rows[i].exit_code : *exit_code;
+        *exit_code = *exit_code == 0 ? code : *exit_code;
     }
     return status;
 }

@@ -1,17 +1,13 @@
+#include "base/child.h"
 #include "base/clock.h"
 #include "conform/check.h"
 #include "conform/suites.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,50 +68,25 @@ const struct hd_conform_check *hd_conform_find(uint32_t kind, const char *name)
 /* How a child ended. */
 struct ending {
     int status; /* of waitpid */
-    int is_overdue;
+    bool is_overdue;
     uint64_t took_ns;
 };
 
-/* In the child: its own group, no core file, and no longer than its parent. */
-static void run_become_child(pid_t parent)
+/* Waits for the end of a child and kills its whole group.  If a pass was made before the deadline,
+   the child gets as much time again. */
+static struct ending run_await(struct hd_child *child, uint32_t limit_s)
 {
-    const struct rlimit none = {0, 0};
-
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setrlimit(RLIMIT_CORE, &none);
-    if (getppid() != parent) {
-        _exit(1);
-    }
-}
-
-/* Waits for the end of a child; at the deadline, and at its end, nothing of its group is left.  A
-   deadline before which something has moved is put off by as much again. */
-static struct ending run_await(pid_t pid, struct hd_conform_verdict_page *page, uint32_t limit_s)
-{
-    struct pollfd entry = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+    struct hd_conform_verdict_page *const page = child->answer;
     const uint64_t begin_ns = hd_now_ns();
-    uint64_t deadline_ns = begin_ns + limit_s * HD_S_NS;
     struct ending ending = {0};
     uint32_t moved = 0;
-    int ready = 0;
 
-    setpgid(pid, pid);
-    while (ready <= 0 && !ending.is_overdue) {
-        const uint64_t now_ns = hd_now_ns();
-        const uint64_t left_ms = now_ns < deadline_ns ? (deadline_ns - now_ns) / HD_MS_NS + 1 : 0;
-        ready = poll(&entry, 1, (int)left_ms);
-        if (ready <= 0 && hd_now_ns() >= deadline_ns) {
-            const uint32_t before = moved;
-            moved = atomic_load(&page->moved);
-            ending.is_overdue = moved == before;
-            deadline_ns = hd_now_ns() + limit_s * HD_S_NS;
-        }
+    while (!ending.is_overdue && !hd_child_wait(child, hd_now_ns() + limit_s * HD_S_NS)) {
+        const uint32_t before = moved;
+        moved = atomic_load(&page->moved);
+        ending.is_overdue = moved == before;
     }
-    close(entry.fd);
-    kill(-pid, SIGKILL);
-    while (waitpid(pid, &ending.status, 0) < 0 && errno == EINTR) {
-    }
+    ending.status = hd_child_stop(child);
     ending.took_ns = hd_now_ns() - begin_ns;
     return ending;
 }
@@ -137,18 +108,25 @@ static int run_describe_death(const struct ending *ending, uint32_t limit_s, cha
     return 1;
 }
 
-static void run_perform(const struct hd_conform_subject *subject,
-                        const struct hd_conform_check *row, struct hd_conform_verdict_page *page)
+/* What the child runs. */
+struct job {
+    const struct hd_conform_subject *subject;
+    const struct hd_conform_check *row;
+};
+
+static void run_perform(void *context, void *answer)
 {
     static struct hd_conform_case check;
+    const struct job *const job = context;
 
-    check.subject = subject;
-    check.plugin = subject->plugin;
-    check.page = page;
-    check.random = subject->seed;
+    check.subject = job->subject;
+    check.plugin = job->subject->plugin;
+    check.page = answer;
+    check.random = job->subject->seed;
     hd_conform_host_init(&check);
-    row->run(&check);
-    atomic_store(&page->is_over, 1);
+    job->row->run(&check);
+    atomic_store(&check.page->is_over, 1);
+    fflush(NULL);
 }
 
 static void run_conclude(struct hd_conform_verdict_page *page, const struct ending *ending,
@@ -178,31 +156,21 @@ hd_status hd_conform_run(const struct hd_conform_subject *subject,
                          const struct hd_conform_check *check, struct hd_conform_result *result,
                          struct hd_problem *problem)
 {
-    const pid_t parent = getpid();
-    struct hd_conform_verdict_page *page =
-        mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct job job = {subject, check};
+    const struct hd_child_request request = {.work = run_perform,
+                                             .context = &job,
+                                             .answer_bytes = sizeof(struct hd_conform_verdict_page),
+                                             .has_group = true};
+    struct hd_child child;
 
     *result = (struct hd_conform_result){.check = check};
-    if (page == MAP_FAILED) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+    if (hd_child_start(&child, &request) != HD_OK) {
+        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
+                              "cannot start a child process: %s", strerror(errno));
     }
-    fflush(NULL);
-    const pid_t pid = fork();
-    if (pid == 0) {
-        run_become_child(parent);
-        run_perform(subject, check, page);
-        fflush(NULL);
-        _exit(0);
-    }
-    hd_status status = HD_OK;
-    if (pid < 0) {
-        status = hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no child can be had: %s",
-                                strerror(errno));
-    } else {
-        const uint32_t limit_s = subject->limit_s > 0 ? subject->limit_s : check->limit_s;
-        const struct ending ending = run_await(pid, page, limit_s);
-        run_conclude(page, &ending, limit_s, result);
-    }
-    munmap(page, sizeof *page);
-    return status;
+    const uint32_t limit_s = subject->limit_s > 0 ? subject->limit_s : check->limit_s;
+    const struct ending ending = run_await(&child, limit_s);
+    run_conclude(child.answer, &ending, limit_s, result);
+    hd_child_free(&child);
+    return HD_OK;
 }

@@ -1,3 +1,4 @@
+#include "base/child.h"
 #include "base/clock.h"
 #include "conform/schedule.h"
 #include "plan/pipeline.h"
@@ -137,30 +138,29 @@ static int schedule_laws_forbid_calls(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-/* How a process ended that planned `shape` without being allowed to call the system; -1: it cannot
-   be forbidden here. */
-static int schedule_laws_plan_in_silence(const struct hd_conform_case *check,
-                                         const struct hd_shape *shape,
-                                         struct hd_conform_plans *plans)
-{
-    enum { NOT_HERE = 7 };
-    const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
-    int status = 0;
-    const pid_t pid = fork();
+enum { NOT_HERE = 7 }; /* the exit code where system calls cannot be forbidden */
 
-    if (pid == 0) {
-        if (!schedule_laws_forbid_calls()) {
-            _exit(NOT_HERE);
-        }
-        for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
-            plans->plans[rank].count = 0;
-        }
-        ops->plan(shape, plans->scratch, plans->pointers);
-        syscall(SYS_exit_group, 0);
+struct silence {
+    const struct hd_conform_case *check;
+    const struct hd_shape *shape;
+    struct hd_conform_plans *plans;
+};
+
+static void schedule_laws_plan_in_silence(void *context, void *answer)
+{
+    const struct silence *const silence = context;
+    const struct hd_schedule_ops *const ops = hd_conform_schedule_ops(silence->check);
+    struct hd_conform_plans *const plans = silence->plans;
+
+    (void)answer;
+    if (!schedule_laws_forbid_calls()) {
+        _exit(NOT_HERE);
     }
-    assert(pid > 0);
-    waitpid(pid, &status, 0);
-    return WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE ? -1 : status;
+    for (uint32_t rank = 0; rank < silence->shape->rank_count; rank++) {
+        plans->plans[rank].count = 0;
+    }
+    ops->plan(silence->shape, plans->scratch, plans->pointers);
+    syscall(SYS_exit_group, 0);
 }
 
 void hd_conform_schedule_quiet(struct hd_conform_case *check)
@@ -169,14 +169,21 @@ void hd_conform_schedule_quiet(struct hd_conform_case *check)
     const uint32_t per_rank = ops->stages_per_rank > 0 ? ops->stages_per_rank : 1;
     const struct hd_shape shape = hd_conform_shape(check, 4, per_rank, 8);
     struct hd_conform_plans plans;
+    struct silence silence = {check, &shape, &plans};
+    const struct hd_child_request request = {.work = schedule_laws_plan_in_silence,
+                                             .context = &silence};
+    struct hd_child child;
 
     if (hd_conform_is_refused(check, &shape)) {
         hd_conform_skip(check, "refuses %s", hd_conform_shape_text(&shape));
         return;
     }
     hd_conform_plan(check, &shape, NULL, 0, &plans);
-    const int status = schedule_laws_plan_in_silence(check, &shape, &plans);
-    if (status < 0) {
+    const hd_status started = hd_child_start(&child, &request);
+    assert(started == HD_OK);
+    hd_child_wait(&child, UINT64_MAX);
+    const int status = hd_child_stop(&child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE) {
         hd_conform_skip(check, "system calls cannot be forbidden here");
     }
     HD_HOLD(check, !WIFSIGNALED(status), "%s: plan calls the system (%s)",
