@@ -23,14 +23,17 @@
 
 struct hd_engine; /* opaque */
 
-/* What the engine needs of the launcher: put, get, fence as hd_host has them, and an end. */
+struct hd_bootstrap; /* of launch/bootstrap.h, or a test's own; the engine only hands it on */
+
+/* What the engine needs of the launcher: put, get and fence as in struct hd_host, and abort. */
 struct hd_engine_bootstrap {
-    void *context;
-    hd_status (*put)(void *context, const char *key, const void *value, uint64_t bytes);
-    hd_status (*get)(void *context, const char *key, void *value, uint64_t bytes,
+    struct hd_bootstrap *context;
+    hd_status (*put)(struct hd_bootstrap *context, const char *key, const void *value,
+                     uint64_t bytes);
+    hd_status (*get)(struct hd_bootstrap *context, const char *key, void *value, uint64_t bytes,
                      uint64_t deadline_ns);
-    hd_status (*fence)(void *context, uint64_t deadline_ns);
-    void (*abort)(void *context); /* [any-thread] ends the waits of this and all other ranks */
+    hd_status (*fence)(struct hd_bootstrap *context, uint64_t deadline_ns);
+    void (*abort)(struct hd_bootstrap *context); /* [any-thread] ends every wait of every rank */
 };
 
 struct hd_engine_setup {

@@ -14,27 +14,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static hd_status rank_bridge_put(void *context, const char *key, const void *value, uint64_t bytes)
-{
-    return hd_bootstrap_put(context, key, value, bytes);
-}
-
-static hd_status rank_bridge_get(void *context, const char *key, void *value, uint64_t bytes,
-                                 uint64_t deadline_ns)
-{
-    return hd_bootstrap_get(context, key, value, bytes, deadline_ns);
-}
-
-static hd_status rank_bridge_fence(void *context, uint64_t deadline_ns)
-{
-    return hd_bootstrap_fence(context, deadline_ns);
-}
-
-static void rank_bridge_abort(void *context)
-{
-    hd_bootstrap_abort(context);
-}
-
 hd_status hd_rank_leave(struct hd_rank *rank, hd_status status, const char *what,
                         struct hd_problem *problem)
 {
@@ -98,8 +77,8 @@ static hd_status rank_create_engine(struct hd_rank *rank, struct hd_problem *pro
         .inner = job->plugins.inner != NULL ? &job->plugins.inner->plugin : NULL,
         .inner_options = job->plugins.inner_options,
         .progress_thread = config->transport.progress_thread,
-        .bootstrap = {rank->bootstrap, rank_bridge_put, rank_bridge_get, rank_bridge_fence,
-                      rank_bridge_abort},
+        .bootstrap = {rank->bootstrap, hd_bootstrap_put, hd_bootstrap_get, hd_bootstrap_fence,
+                      hd_bootstrap_abort},
         .board = rank->board,
         .overlap = config->pipeline.overlap,
         .poison = config->debug.poison,

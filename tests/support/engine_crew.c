@@ -77,32 +77,33 @@ static void hesitate(struct member *member)
     }
 }
 
-static hd_status member_put(void *context, const char *key, const void *value, uint64_t bytes)
+static hd_status member_put(struct hd_bootstrap *context, const char *key, const void *value,
+                            uint64_t bytes)
 {
-    struct member *member = context;
+    struct member *member = (void *)context;
 
     hesitate(member);
     return member->rank->host.put(member->rank, key, value, bytes);
 }
 
-static hd_status member_get(void *context, const char *key, void *value, uint64_t bytes,
-                            uint64_t deadline_ns)
+static hd_status member_get(struct hd_bootstrap *context, const char *key, void *value,
+                            uint64_t bytes, uint64_t deadline_ns)
 {
-    struct member *member = context;
+    struct member *member = (void *)context;
     return member->rank->host.get(member->rank, key, value, bytes, deadline_ns);
 }
 
-static hd_status member_fence(void *context, uint64_t deadline_ns)
+static hd_status member_fence(struct hd_bootstrap *context, uint64_t deadline_ns)
 {
-    struct member *member = context;
+    struct member *member = (void *)context;
 
     hesitate(member);
     return member->rank->host.fence(member->rank, deadline_ns);
 }
 
-static void member_abort(void *context)
+static void member_abort(struct hd_bootstrap *context)
 {
-    const struct member *member = context;
+    const struct member *member = (void *)context;
     hd_testbed_abort(member->rank);
 }
 
@@ -121,7 +122,7 @@ static hd_status create(struct member *member)
         .transport_options = crew->options[1],
         .inner_options = crew->options[2],
         .progress_thread = crew->config.transport.progress_thread,
-        .bootstrap = {member, member_put, member_get, member_fence, member_abort},
+        .bootstrap = {(void *)member, member_put, member_get, member_fence, member_abort},
         .board = crew->board,
         .overlap = crew->config.pipeline.overlap,
         .poison = crew->config.debug.poison,
