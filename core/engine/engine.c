@@ -254,7 +254,7 @@ static hd_status engine_list_channels(struct hd_engine *engine, struct hd_proble
         if (status != HD_OK) {
             return status;
         }
-        if (channel->source != channel->target) {
+        if (hd_pipeline_is_remote(channel)) {
             struct hd_channel *remote = &engine->channels[engine->remote_count];
             *remote = (struct hd_channel){
                 .boundary = channel->boundary,
@@ -269,16 +269,6 @@ static hd_status engine_list_channels(struct hd_engine *engine, struct hd_proble
         }
     }
     return HD_OK;
-}
-
-static uint32_t engine_remote_index(const struct hd_pipeline *pipeline, uint32_t channel)
-{
-    uint32_t index = 0;
-
-    for (uint32_t i = 0; i < channel; i++) {
-        index += pipeline->channels[i].source != pipeline->channels[i].target;
-    }
-    return index;
 }
 
 static hd_status engine_create_lanes(struct hd_engine *engine, struct hd_problem *problem)
@@ -297,11 +287,11 @@ static hd_status engine_create_lanes(struct hd_engine *engine, struct hd_problem
     for (uint32_t i = 0; i < program->lane_count; i++) {
         struct hd_lane *lane = &engine->lanes[i];
         const struct hd_pipeline_channel *channel = &pipeline->channels[program->lanes[i]];
-        const uint32_t is_local = channel->source == channel->target;
+        const uint32_t is_local = !hd_pipeline_is_remote(channel);
         *lane = (struct hd_lane){
             .channel = channel,
             .regions = &engine->regions,
-            .index = is_local ? HD_LANE_LOCAL : engine_remote_index(pipeline, program->lanes[i]),
+            .index = is_local ? HD_LANE_LOCAL : channel->remote_index,
             .is_source = channel->source == rank,
             .is_target = channel->target == rank,
             .is_sealed = !engine->regions.is_device && (is_local || carries_seal),

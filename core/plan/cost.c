@@ -60,7 +60,7 @@ static double cost_input_time(struct cost_run *run, uint32_t index, double rank_
     }
     const struct hd_pipeline_channel *const channel =
         &pipeline->channels[hd_flow_in_channel(pipeline, action)];
-    if (channel->source == channel->target) {
+    if (!hd_pipeline_is_remote(channel)) {
         run->timeline->handoffs.local++;
         return cost_later(rank_free, run->timeline->end[producer]);
     }
@@ -143,7 +143,7 @@ static void cost_send(struct cost_run *run, uint32_t index, double *rank_end)
     const uint32_t channel_index = hd_flow_out_channel(pipeline, &pipeline->actions[index]);
 
     if (channel_index == HD_NO_CHANNEL ||
-        pipeline->channels[channel_index].source == pipeline->channels[channel_index].target) {
+        !hd_pipeline_is_remote(&pipeline->channels[channel_index])) {
         return;
     }
     const double ticks = run->costs->transfer[pipeline->channels[channel_index].boundary];

@@ -21,7 +21,7 @@ static void derive_place_channel(struct hd_pipeline *pipeline, uint32_t replica,
     channel->target = direction == HD_FORWARD ? high : low;
 }
 
-static void derive_count_messages(struct hd_pipeline *pipeline)
+static void derive_number_channels(struct hd_pipeline *pipeline)
 {
     uint32_t counts[256] = {0};
     uint32_t begin = 0;
@@ -30,9 +30,12 @@ static void derive_count_messages(struct hd_pipeline *pipeline)
         counts[pipeline->replica_of[i]]++;
     }
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        pipeline->channels[i].message_count = counts[pipeline->channels[i].replica];
-        pipeline->channels[i].message_begin = begin;
-        begin += pipeline->channels[i].message_count;
+        struct hd_pipeline_channel *const channel = &pipeline->channels[i];
+        channel->message_count = counts[channel->replica];
+        channel->message_begin = begin;
+        channel->remote_index =
+            hd_pipeline_is_remote(channel) ? pipeline->remote_count++ : HD_NO_CHANNEL;
+        begin += channel->message_count;
     }
     assert(begin <= pipeline->action_count);
 }
@@ -74,7 +77,7 @@ hd_status hd_derive_channels(struct hd_pipeline *pipeline, struct hd_problem *pr
             }
         }
     }
-    derive_count_messages(pipeline);
+    derive_number_channels(pipeline);
     derive_number_messages(pipeline, sent);
     hd_memory_give(sent);
     return HD_OK;
@@ -143,7 +146,7 @@ void hd_derive_depths(struct hd_pipeline *pipeline)
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         struct hd_pipeline_channel *const channel = &pipeline->channels[i];
         channel->depth = derive_find_depth(pipeline, channel);
-        channel->slots = channel->depth + (channel->source != channel->target);
+        channel->slots = channel->depth + hd_pipeline_is_remote(channel);
     }
 }
 
@@ -193,7 +196,7 @@ uint32_t hd_pipeline_handoff_class(const struct hd_pipeline *pipeline, const uin
     const struct hd_pipeline_channel *channel =
         &pipeline->channels[hd_flow_in_channel(pipeline, &pipeline->actions[consumer])];
     const uint32_t arrival = start[producer] + hd_action_ticks(pipeline->actions[producer].kind);
-    if (channel->source == channel->target) {
+    if (!hd_pipeline_is_remote(channel)) {
         return HD_HANDOFF_LOCAL;
     }
     const uint32_t has_other =

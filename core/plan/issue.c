@@ -25,11 +25,6 @@ uint32_t hd_issue_target(const struct hd_pipeline *pipeline, uint32_t sender)
     return pipeline->channels[channel].target;
 }
 
-static uint32_t issue_is_remote(const struct hd_pipeline_channel *channel)
-{
-    return channel->source != channel->target;
-}
-
 static uint32_t issue_end_tick(const struct hd_pipeline *pipeline, uint32_t index)
 {
     return pipeline->asap_start[index] + hd_action_ticks(pipeline->actions[index].kind);
@@ -54,7 +49,8 @@ static void issue_sort_line(const struct hd_pipeline *pipeline, uint32_t *places
         for (uint32_t i = 0; i < pipeline->channel_count; i++) {
             const struct hd_pipeline_channel *const channel =
                 &pipeline->channels[issue_nth_channel(pipeline, i)];
-            for (uint32_t j = 0; issue_is_remote(channel) && j < channel->message_count; j++) {
+            for (uint32_t j = 0; hd_pipeline_is_remote(channel) && j < channel->message_count;
+                 j++) {
                 const uint32_t sender = pipeline->messages[channel->message_begin + j];
                 const uint32_t tick = issue_end_tick(pipeline, sender);
                 if (pass == 0) {
@@ -74,7 +70,7 @@ static void issue_count_lists(const struct hd_pipeline *pipeline, struct hd_issu
 {
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        if (issue_is_remote(channel)) {
+        if (hd_pipeline_is_remote(channel)) {
             issue->begin[channel->source + 1] += channel->message_count;
             issue->begin[channel->target + 1] += channel->message_count;
         }
@@ -109,7 +105,7 @@ static hd_status issue_fill_from_line(const struct hd_pipeline *pipeline, struct
 static uint32_t issue_sends_remote(const struct hd_pipeline *pipeline, uint32_t index)
 {
     const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[index]);
-    return channel != HD_NO_CHANNEL && issue_is_remote(&pipeline->channels[channel]);
+    return channel != HD_NO_CHANNEL && hd_pipeline_is_remote(&pipeline->channels[channel]);
 }
 
 static void issue_fill_from_programs(const struct hd_pipeline *pipeline, struct hd_issue *issue,

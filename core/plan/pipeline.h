@@ -27,6 +27,8 @@
 
 #include <heddle/schedule.h>
 
+#include <stdbool.h>
+
 #define HD_NO_ACTION  UINT32_MAX
 #define HD_NO_CHANNEL UINT32_MAX
 
@@ -52,7 +54,14 @@ struct hd_pipeline_channel {
     uint32_t slots;          /* what it is given: depth + 1, or what the user says; a local one has
                            its depth, always: nothing is under way on it */
     uint32_t message_begin;  /* of its part of hd_pipeline.messages */
+    uint32_t remote_index;   /* its number among the remote channels; HD_NO_CHANNEL: local */
 };
+
+/* True if the messages of `channel` cross between ranks. [any-thread] */
+static inline bool hd_pipeline_is_remote(const struct hd_pipeline_channel *channel)
+{
+    return channel->source != channel->target;
+}
 
 /* What a handoff is by the asap timeline: within a rank; or hidden, if the receiver starts another
    action between the producer's end and the consumer's start; or exposed. */
@@ -98,6 +107,7 @@ struct hd_pipeline {
     uint32_t *peak_copies; /* [rank_count]: the same count per rank */
     uint32_t *loss_ranks;  /* [replica_count]: where stage S-1 lies; [0] is the loss rank */
     uint32_t channel_count;
+    uint32_t remote_count; /* the channels of them that cross between ranks */
     struct hd_pipeline_channel
         *channels; /* by replica; in it all forward by boundary, then all backward by boundary
                       (forward-only: no backward ones) */

@@ -13,20 +13,6 @@
 
 #include <assert.h>
 
-static uint32_t slots_is_remote(const struct hd_pipeline_channel *channel)
-{
-    return channel->source != channel->target;
-}
-
-static uint32_t slots_count_remote(const struct hd_pipeline *pipeline)
-{
-    uint32_t remote_count = 0;
-    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        remote_count += slots_is_remote(&pipeline->channels[i]);
-    }
-    return remote_count;
-}
-
 /* What stands under one key of the ini file. */
 struct slot_list {
     const char *key, *what;
@@ -65,7 +51,7 @@ static void slots_write_depths(const struct hd_pipeline *pipeline, struct hd_pro
     hd_text_append(text, capacity_bytes, "give auto, or the depths by boundary,");
     for (uint32_t i = 0; fits && i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        if (!slots_is_remote(channel)) {
+        if (!hd_pipeline_is_remote(channel)) {
             continue;
         }
         if (channel->direction != direction) {
@@ -82,19 +68,14 @@ static void slots_write_depths(const struct hd_pipeline *pipeline, struct hd_pro
 
 static void slots_set_transfer(struct hd_pipeline *pipeline, const struct hd_slot_request *request)
 {
-    uint32_t place = 0;
-
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        if (!slots_is_remote(channel)) {
-            continue;
-        }
-        if (request->transfer_count == 0) {
+        if (hd_pipeline_is_remote(channel) && request->transfer_count == 0) {
             channel->slots = channel->depth + 1;
-        } else {
-            channel->slots = request->transfer[request->transfer_count == 1 ? 0 : place];
+        } else if (hd_pipeline_is_remote(channel)) {
+            channel->slots =
+                request->transfer[request->transfer_count == 1 ? 0 : channel->remote_index];
         }
-        place++;
     }
 }
 
@@ -211,7 +192,7 @@ hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
                                  const struct hd_slot_request *request, struct hd_problem *problem)
 {
     const struct slot_list transfer = {"pipeline.transfer_slots", "remote channels",
-                                       request->transfer_count, slots_count_remote(pipeline),
+                                       request->transfer_count, pipeline->remote_count,
                                        request->transfer};
     const struct slot_list payload = {"pipeline.payload_slots", "stages", request->payload_count,
                                       pipeline->stage_count, request->payload};

@@ -27,8 +27,7 @@ struct hd_transfer_ticks hd_timeline_transfer(const struct hd_pipeline *pipeline
     const uint32_t channel = hd_flow_out_channel(pipeline, action);
 
     assert(timeline->kind == HD_TIMELINE_COSTED);
-    if (channel == HD_NO_CHANNEL ||
-        pipeline->channels[channel].source == pipeline->channels[channel].target) {
+    if (channel == HD_NO_CHANNEL || !hd_pipeline_is_remote(&pipeline->channels[channel])) {
         return (struct hd_transfer_ticks){0};
     }
     const uint32_t consumer = hd_flow_consumer(pipeline, action);

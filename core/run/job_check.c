@@ -2,16 +2,6 @@
 
 #include <heddle/transport.h>
 
-static bool job_check_has_remote(const struct hd_pipeline *pipeline)
-{
-    bool found = false;
-
-    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        found |= pipeline->channels[i].source != pipeline->channels[i].target;
-    }
-    return found;
-}
-
 static hd_status job_check_progress(const struct hd_job *job, struct hd_problem *problem)
 {
     const struct hd_candidate *transport = job->plugins.transport;
@@ -54,7 +44,7 @@ static hd_status job_check_memory(const struct hd_job *job, struct hd_problem *p
                               plugins->kernel->name);
     }
     if ((hd_plugins_carrier(plugins)->capabilities & wanted) != 0 ||
-        !job_check_has_remote(job->pipeline)) {
+        job->pipeline->remote_count == 0) {
         return HD_OK;
     }
     hd_config_blame(job->config, "transport", "name", problem);

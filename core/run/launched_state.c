@@ -115,7 +115,7 @@ void hd_launched_tell_results(struct hd_session *session)
     result->clock_last = hd_clock_last(clock);
 
     hd_launched_tell(session, HD_SAY_RESULT, result, sizeof *result);
-    for (lane.channel = 0; lane.channel < session->remote_count; lane.channel++) {
+    for (lane.channel = 0; lane.channel < session->job->pipeline->remote_count; lane.channel++) {
         lane.lane = *hd_session_lane(session, region, lane.channel);
         if (lane.lane.text[0] != '\0') {
             hd_launched_tell(session, HD_SAY_LANE, &lane, sizeof lane);
@@ -139,7 +139,7 @@ static void launched_state_take_lane(struct hd_session *session,
     }
     memcpy(&lane, message->bytes, sizeof lane);
     lane.lane.text[sizeof lane.lane.text - 1] = '\0';
-    if (lane.channel >= session->remote_count) {
+    if (lane.channel >= session->job->pipeline->remote_count) {
         return;
     }
     struct hd_session_lane *row = hd_session_lane(session, session->launched.region, lane.channel);

@@ -40,20 +40,18 @@ static void rank_say_channels(const struct hd_rank *rank)
 {
     const struct hd_pipeline *pipeline = rank->session->job->pipeline;
     struct hd_channel_stats stats;
-    uint32_t remote = 0;
 
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
-        if (channel->source == channel->target) {
+        if (!hd_pipeline_is_remote(channel)) {
             continue;
         }
-        hd_engine_channel(rank->engine, remote, &stats);
+        hd_engine_channel(rank->engine, channel->remote_index, &stats);
         if (channel->source == rank->rank || channel->target == rank->rank) {
             hd_log(HD_LOG_INFO, "channel %u: %s over boundary %u, rank %u to rank %u, by %s",
-                   remote, channel->direction == HD_FORWARD ? "forward" : "backward",
+                   channel->remote_index, channel->direction == HD_FORWARD ? "forward" : "backward",
                    channel->boundary, channel->source, channel->target, stats.lane);
         }
-        remote++;
     }
 }
 
@@ -290,15 +288,15 @@ static void rank_leave_lanes(struct hd_rank *rank)
     const struct hd_session *session = rank->session;
     const struct hd_pipeline *pipeline = session->job->pipeline;
     struct hd_channel_stats stats;
-    uint32_t remote = 0;
 
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
-        if (channel->source == channel->target) {
+        if (!hd_pipeline_is_remote(channel)) {
             continue;
         }
-        struct hd_session_lane *lane = hd_session_lane(session, rank->region, remote);
-        hd_engine_channel(rank->engine, remote++, &stats);
+        struct hd_session_lane *lane =
+            hd_session_lane(session, rank->region, channel->remote_index);
+        hd_engine_channel(rank->engine, channel->remote_index, &stats);
         if (stats.lane[0] != '\0') {
             memcpy(lane->text, stats.lane, sizeof lane->text);
         }

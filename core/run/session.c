@@ -34,9 +34,6 @@ static void session_lay_out(struct hd_session *session)
         const uint64_t actions = pipeline->rank_begin[rank + 1] - pipeline->rank_begin[rank];
         session->actions_max = actions > session->actions_max ? actions : session->actions_max;
     }
-    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        session->remote_count += pipeline->channels[i].source != pipeline->channels[i].target;
-    }
     if (job->config->output.trace) {
         session->record_count = session->actions_max * job->config->output.trace_steps;
     }
@@ -44,7 +41,7 @@ static void session_lay_out(struct hd_session *session)
     session->steps_offset = session_place(&end, 3ull * job->config->train.steps * sizeof(double));
     session->ranks_offset = session_place(&end, rank_count * sizeof(struct hd_rank_result));
     session->lanes_offset =
-        session_place(&end, session->remote_count * sizeof(struct hd_session_lane));
+        session_place(&end, pipeline->remote_count * sizeof(struct hd_session_lane));
     session->records_offset =
         session_place(&end, rank_count * session->record_count * sizeof(struct hd_record));
     session->region_bytes = end;

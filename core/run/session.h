@@ -120,7 +120,6 @@ struct hd_session {
     uint64_t actions_max;  /* of a rank */
     uint64_t record_count; /* of one rank: trace_steps x actions_max */
     uint64_t digest_count; /* tensors of a rank, at most; at least 1 */
-    uint32_t remote_count;
 
     /* The parent's. */
     struct hd_launched launched;

@@ -56,19 +56,18 @@ static void files_add_plugin(struct facts *facts, const char *kind,
 static void files_add_channels(struct facts *facts, const struct hd_session *session, void *region)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
-    uint32_t remote = 0;
 
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
-        const uint32_t is_local = channel->source == channel->target;
-        const char *lane = is_local ? "local" : "";
+        const bool is_remote = hd_pipeline_is_remote(channel);
+        const char *lane = is_remote ? "" : "local";
         double resident = 0;
-        if (!is_local && region != NULL) {
-            const struct hd_session_lane *row = hd_session_lane(session, region, remote);
+        if (is_remote && region != NULL) {
+            const struct hd_session_lane *row =
+                hd_session_lane(session, region, channel->remote_index);
             lane = row->text;
             resident = (double)(row->resident_ns[0] + row->resident_ns[1]) * 1e-9;
         }
-        remote += !is_local;
         facts->channels[i] = (struct hd_run_channel){
             channel->boundary, channel->direction, channel->source, channel->target, lane,
             resident};

@@ -185,7 +185,7 @@ static void planning_count_transfers(struct hd_planning *planning)
     const struct hd_pipeline *pipeline = planning->job.pipeline;
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
-        if (!hd_plan_is_local(channel)) {
+        if (hd_pipeline_is_remote(channel)) {
             planning->facts.transfer_count += channel->message_count;
             planning->facts.transfer_bytes +=
                 channel->message_count * planning_boundary_bytes(planning, channel->boundary);

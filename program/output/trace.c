@@ -81,11 +81,11 @@ static void trace_push_transfer(struct tracing *tracing, const struct place *pla
     const struct hd_passage way = hd_record_transfer(place->row, reader, place->step);
 
     record.bytes = tracing->session->job->needs[channel->boundary].boundary_bytes;
-    if (channel->source != channel->target) {
+    if (hd_pipeline_is_remote(channel)) {
         record.unknown = (way.begin_ns == 0 ? HD_TRACE_BEGIN_UNKNOWN : 0u) |
                          (way.end_ns == 0 ? HD_TRACE_END_UNKNOWN : 0u);
     }
-    if (channel->source == channel->target || record.unknown != 0) {
+    if (!hd_pipeline_is_remote(channel) || record.unknown != 0) {
         trace_push(tracing, &record, HD_TRACE_TRANSFER, place->row->end_ns, place->row->sent_ns);
         return;
     }

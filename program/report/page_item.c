@@ -232,7 +232,7 @@ static int page_item_find_transfer(const struct hd_page_trace *trace,
     }
     const struct hd_pipeline_channel *channel =
         &pipeline->channels[hd_flow_in_channel(pipeline, action)];
-    if (channel->source == channel->target) {
+    if (!hd_pipeline_is_remote(channel)) {
         return 0;
     }
     out[0] = trace->rows(trace->context, channel->source,

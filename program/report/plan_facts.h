@@ -44,10 +44,4 @@ const char *hd_plan_timeline_name(uint32_t kind);
 /* Some action is of that kind, a letter of enum hd_action_kind. */
 int hd_plan_has_kind(const struct hd_pipeline *pipeline, char kind);
 
-/* The messages of one direction that stay on their rank: source and target are equal. */
-static inline int hd_plan_is_local(const struct hd_pipeline_channel *channel)
-{
-    return channel->source == channel->target;
-}
-
 #endif /* HEDDLE_REPORT_PLAN_FACTS_H */

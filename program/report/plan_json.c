@@ -60,13 +60,13 @@ static void plan_json_add_serial(const struct hd_plan_facts *facts, struct cJSON
     }
 }
 
-static void plan_json_add_channels(const struct hd_pipeline *pipeline, int is_local,
+static void plan_json_add_channels(const struct hd_pipeline *pipeline, bool is_remote,
                                    const char *key, struct cJSON *parent)
 {
     struct cJSON *list = hd_json_array(parent, key);
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
-        if (hd_plan_is_local(channel) != is_local) {
+        if (hd_pipeline_is_remote(channel) != is_remote) {
             continue;
         }
         struct cJSON *item = hd_json_object(list, NULL);
@@ -179,8 +179,8 @@ void hd_plan_json(const struct hd_plan_facts *facts, int has_actions, struct cJS
     plan_json_add_list(parent, "stage_rank", pipeline->stage_rank, pipeline->stage_count);
     plan_json_add_handoffs(facts, parent);
     plan_json_add_serial(facts, parent);
-    plan_json_add_channels(pipeline, 0, "channels", parent);
-    plan_json_add_channels(pipeline, 1, "local_channels", parent);
+    plan_json_add_channels(pipeline, true, "channels", parent);
+    plan_json_add_channels(pipeline, false, "local_channels", parent);
     hd_json_u64(parent, "transfers", facts->transfer_count);
     hd_json_u64(parent, "bytes_per_step", facts->transfer_bytes);
     hd_json_flag(parent, "ascending", pipeline->is_ascending != 0);

@@ -215,7 +215,7 @@ static void plan_text_put_channels(struct page *page, const struct hd_pipeline *
 
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
-        if (channel->direction != direction || hd_plan_is_local(channel)) {
+        if (channel->direction != direction || !hd_pipeline_is_remote(channel)) {
             continue;
         }
         if (count == 0) {

@@ -27,7 +27,7 @@ static hd_status schedule_laws_give_depths(struct hd_pipeline *pipeline, struct 
 
     assert(depths != NULL);
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        if (pipeline->channels[i].source != pipeline->channels[i].target) {
+        if (hd_pipeline_is_remote(&pipeline->channels[i])) {
             depths[request.transfer_count++] = pipeline->channels[i].depth;
         }
     }
