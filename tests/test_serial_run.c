@@ -89,7 +89,7 @@ static void test_naive_order(void)
         {"run",
          "transport.issue_order=grouped transport.name=shm",
          EXIT_USAGE,
-         {"transport.issue_order: transport shm moves transfers side by side"}},
+         {"transport.issue_order: transport shm is not serial"}},
     };
 
     write_file("naive.csv", "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n");
