@@ -215,13 +215,13 @@ done
 begin stop transport.timeout_s=0.5
 kill -STOP "$(child_of stop 1)"
 for number in 0 1 2 3; do ends stop $number 5; done
-has "the rank itself is stopped" stop.0.err "rank 1 is stopped at "
+has "the rank itself is stopped" stop.0.err "rank 1 has been stopped at "
 
 # Silence is told from work after two seconds.
 begin silence transport.timeout_s=2.5
 kill -STOP "$(cat silence.1.pid)"
 for number in 0 2 3; do ends silence $number 5; done
-has "its process is stopped" silence.0.err "rank 1 is silent since "
+has "its process is stopped" silence.0.err "rank 1 has been silent for "
 kill -KILL "$(cat silence.1.pid)"
 ends silence 1 137
 

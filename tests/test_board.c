@@ -61,7 +61,7 @@ struct scene {
 };
 
 enum { NO = HD_PHASE_NONE, RUN = HD_PHASE_RUN, GET = HD_PHASE_RECEIVE, PUT = HD_PHASE_CREDIT };
-enum { MET = HD_PHASE_TOGETHER, DONE = HD_PHASE_DONE, TURN = HD_PHASE_TURN };
+enum { MET = HD_PHASE_TOGETHER, DONE = HD_PHASE_DONE, ORDER = HD_PHASE_ORDER };
 
 static const struct scene scenes[] = {
     {"a slow stage", {GET, RUN, RUN, RUN}, {1, 0, 0, 0}, NOBODY, NOBODY, NOBODY, 0, 1},
@@ -86,7 +86,7 @@ static const struct scene scenes[] = {
     {"a silent heart", {GET, RUN, RUN, RUN}, {1, 0, 0, 0}, NOBODY, NOBODY, 1, 1, 1},
     {"a cycle", {GET, GET, PUT, RUN}, {1, 2, 0, 0}, NOBODY, NOBODY, NOBODY, 1, 2},
     {"behind a transfer of a slow rank",
-     {TURN, TURN, RUN, RUN},
+     {ORDER, ORDER, RUN, RUN},
      {1, 2, 0, 0},
      NOBODY,
      NOBODY,
@@ -94,7 +94,7 @@ static const struct scene scenes[] = {
      0,
      2},
     {"behind each other's transfers",
-     {TURN, TURN, RUN, RUN},
+     {ORDER, ORDER, RUN, RUN},
      {1, 0, 0, 0},
      NOBODY,
      NOBODY,
@@ -275,7 +275,7 @@ static void test_cause_of_the_dead(void)
     CU_ASSERT_EQUAL(hd_board_is_aborted(board), 1);
     CU_ASSERT_EQUAL(hd_board_cause(board, &cause), 0);
     CU_ASSERT_EQUAL(cause.exit_code, HD_EXIT_FAILED);
-    CU_ASSERT_PTR_NOT_NULL(strstr(cause.message, "before it had said why"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(cause.message, "before it could give the reason"));
     hd_memory_give(board);
 }
 
@@ -291,13 +291,13 @@ static void test_report(void)
     const uint32_t length = hd_board_report(board, text, sizeof text);
     CU_ASSERT_EQUAL(length, strlen(text));
     CU_ASSERT_EQUAL(strncmp(text,
-                            "rank 2 died at 2F2 (5 actions done in step 2)\nrank 0 waits 0F2 "
-                            "from rank 1, which waits itself, at 1F2 since ",
-                            108),
+                            "rank 2 died at 2F2 (5 actions done in step 2)\nrank 0 is waiting "
+                            "for 0F2 from rank 1, which has itself been waiting at 1F2 for ",
+                            126),
                     0);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text,
-                                  "\nrank 1 waits 1F2 for a slot of rank 2, which died at 2F2 "
-                                  "(channel 3, sequence 10, 16384 bytes, waiting "));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(text, "\nrank 1 is waiting at 1F2 for a slot of rank 2, which died at 2F2 "
+                     "(channel 3, sequence 10, 16384 bytes, waiting "));
     CU_ASSERT_PTR_NOT_NULL(
         strstr(text, "\nrank 3 has finished step 2 (5 actions done in step 2)\n"));
     hd_board_report(board, shorter, sizeof shorter);
@@ -305,8 +305,8 @@ static void test_report(void)
     atomic_store(&board->rows[3].is_stopped, 1u);
     hd_board_report(board, text, sizeof text);
     const char *dead = strstr(text, "rank 2 died at 2F2");
-    const char *stopped = strstr(text, "rank 3 is stopped at the end of step 2");
-    const char *waiting = strstr(text, "rank 0 waits");
+    const char *stopped = strstr(text, "rank 3 has been stopped at the end of step 2");
+    const char *waiting = strstr(text, "rank 0 is waiting");
     CU_ASSERT_FATAL(dead != NULL && stopped != NULL && waiting != NULL);
     CU_ASSERT(dead < stopped && stopped < waiting);
     hd_memory_give(board);
@@ -406,7 +406,7 @@ static void test_watchdog_ends_a_wait(void)
     CU_ASSERT_EQUAL(board->cause.exit_code, HD_EXIT_PEER);
     CU_ASSERT_EQUAL(strncmp(board->cause.message,
                             "rank 1 died at 1F2 (5 actions done in step 2); "
-                            "nobody moved for 0.0 s: rank 0 waits 0F2 from",
+                            "no rank moved for 0.0 s: rank 0 is waiting for 0F2 from",
                             92),
                     0);
     hd_memory_give(board);

@@ -106,8 +106,8 @@ static void test_generations(void)
 
 /* --- lanes ------------------------------------------------------------------------------------ */
 
-static struct hd_pipeline_channel channel = {
-    .boundary = 3, .direction = HD_FORWARD, .message_count = 6, .depth = 3, .slots = 3};
+static struct hd_channel channel = {
+    .boundary = 3, .direction = HD_FORWARD, .depth = 3, .bytes = MESSAGE_BYTES};
 
 static struct hd_lane make_local_lane(uint32_t checksum, uint32_t poison)
 {
@@ -120,7 +120,7 @@ static struct hd_lane make_local_lane(uint32_t checksum, uint32_t poison)
                            .has_checksum = checksum,
                            .poison = poison,
                            .dtype = HD_BF16,
-                           .bytes = MESSAGE_BYTES};
+                           .message_count = 6};
     struct hd_problem problem = {0};
 
     CU_ASSERT_EQUAL_FATAL(hd_lane_create(&lane, &problem), HD_OK);
@@ -242,7 +242,7 @@ static void test_remote_target(void)
                            .index = 7,
                            .is_target = 1,
                            .dtype = HD_BF16,
-                           .bytes = MESSAGE_BYTES,
+                           .message_count = 6,
                            .transport = &transport,
                            .ops = &ops};
 
@@ -261,8 +261,9 @@ static void test_remote_target(void)
         CU_ASSERT_EQUAL(transport.released[i], i); /* in the order of their sequence */
     }
     CU_ASSERT_EQUAL(hd_lane_post_all(&lane), HD_OK);
-    CU_ASSERT_EQUAL(transport.posted_count, 6);          /* and none of the next step */
-    CU_ASSERT_EQUAL(hd_lane_wait(&lane, 3), HD_ABORTED); /* polled until it failed */
+    CU_ASSERT_EQUAL(transport.posted_count, 6); /* and none of the next step */
+    CU_ASSERT_EQUAL(hd_lane_wait(&lane, 3, HD_LANE_NO_DEADLINE),
+                    HD_ABORTED); /* polled until it failed */
     CU_ASSERT_EQUAL(transport.test_count, 300);
     hd_lane_finish(&lane);
 }

@@ -159,7 +159,8 @@ static void die_at(uint32_t stage, char kind, uint32_t microbatch, const char *l
     const struct command command = expect(faulty, more, EXIT_PEER);
     snprintf(first, sizeof first, "rank %u died at %u%c%u (", stage, stage, kind, microbatch);
     expect_first(&command, first);
-    CU_ASSERT(command_says(command.err, " waits ") || command_says(command.err, "has finished"));
+    CU_ASSERT(command_says(command.err, " is waiting ") ||
+              command_says(command.err, "has finished"));
     CU_ASSERT_EQUAL(run_exit(), EXIT_PEER);
 }
 
@@ -190,11 +191,11 @@ static void test_progress_of_the_others(void)
 
     expect_first(&command, "rank 2 died at 2F3 (5 actions done in step 1), killed by signal 9 "
                            "(Killed)\nrank 2 died at 2F3 (5 actions done in step 1)\n");
-    expect_says(&command, "rank 0 waits 0B2 from rank 1, which ");
+    expect_says(&command, "rank 0 is waiting for 0B2 from rank 1, which ");
     expect_says(&command, " 8 actions done in step 1)");
-    expect_says(&command, "rank 1 waits 1B2 from rank 2, which died at 2F3 (");
+    expect_says(&command, "rank 1 is waiting for 1B2 from rank 2, which died at 2F3 (");
     expect_says(&command, " 7 actions done in step 1)");
-    expect_says(&command, "rank 3 waits 3F3 from rank 2, which died at 2F3 (");
+    expect_says(&command, "rank 3 is waiting for 3F3 from rank 2, which died at 2F3 (");
     expect_says(&command, " 6 actions done in step 1)");
     cJSON *hang = command_json("run/hang.json");
     const cJSON *ranks = cJSON_GetObjectItemCaseSensitive(hang, "ranks");
@@ -210,10 +211,10 @@ static void test_stopped_at_actions(void)
         const char *action, *first;
         uint32_t rank;
     } rows[] = {
-        {"0F0", "rank 0 is stopped at 0F0", 0},
-        {"2F3", "rank 2 is stopped at 2F3", 2},
-        {"3B7", "rank 3 is stopped at 3B7", 3},
-        {"1B2", "rank 1 is stopped at 1B2", 1},
+        {"0F0", "rank 0 has been stopped at 0F0", 0},
+        {"2F3", "rank 2 has been stopped at 2F3", 2},
+        {"3B7", "rank 3 has been stopped at 3B7", 3},
+        {"1B2", "rank 1 has been stopped at 1B2", 1},
     };
 
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -224,7 +225,7 @@ static void test_stopped_at_actions(void)
         const struct command command = expect(faulty, more, EXIT_PEER);
         expect_says(&command, "was stopped by signal 19");
         expect_says(&command, rows[i].first);
-        expect_says(&command, " waits ");
+        expect_says(&command, " is waiting ");
         CU_ASSERT_EQUAL(run_exit(), EXIT_PEER);
     }
 }
@@ -296,7 +297,7 @@ static void test_stopped_at_any_moment(void)
         wait_us(moments_us[i]);
         CU_ASSERT_EQUAL(kill(ranks[rank], SIGSTOP), 0);
         CU_ASSERT_EQUAL(command_end(&command, LIMIT_S), EXIT_PEER);
-        snprintf(culprit, sizeof culprit, "\nrank %u is stopped at ", rank);
+        snprintf(culprit, sizeof culprit, "\nrank %u has been stopped at ", rank);
         expect_says(&command, culprit);
         CU_ASSERT_EQUAL(run_exit(), EXIT_PEER);
         expect_all_gone(ranks, RANK_COUNT);

@@ -109,7 +109,7 @@ static void test_seal(void)
         {ON_1 "grow", 1, {"rank 2, receiving for 2F5 of step 1:", "sequence 5, 32768 bytes"}},
         {ON_1 "empty", 1, {"rank 2, receiving for 2F5 of step 1:", "sequence 5, 0 bytes"}},
         {ON_1 "corrupt", 1, {"rank 2, receiving for 2F5 of step 1: boundary 1 to 2,", "checksum"}},
-        {ON_1 "unseal", 1, {"rank 2, receiving for 2F5 of step 1:", "and no seal at all"}},
+        {ON_1 "unseal", 1, {"rank 2, receiving for 2F5 of step 1:", "this is not a seal"}},
         /* Channel 4 brings gradients from rank 2 to rank 1; message 9 is step 2, microbatch 1. */
         {ON_4 "lose",
          1,
@@ -139,8 +139,8 @@ static void test_never_completed(void)
     static const struct row row = {
         "transport.lossy.does=never",
         5,
-        {"", "nobody moved for 1.0 s", "rank 1 waits 1F0 from rank 0, which ",
-         "(channel 0, sequence 0, 16384 bytes, waiting ", "rank 0 waits 0B0 from rank 1"}};
+        {"", "no rank moved for 1.0 s", "rank 1 is waiting for 1F0 from rank 0, which ",
+         "(channel 0, sequence 0, 16384 bytes, waiting ", "rank 0 is waiting for 0B0 from rank 1"}};
 
     expect(lossy, &row);
     CU_ASSERT_EQUAL(run_exit(), 5);
@@ -197,7 +197,7 @@ static void test_kernel_faults(void)
         {"kernel.faulty.action=1F2 kernel.faulty.does=fail",
          3,
          {"rank 1, running 1F2 of step 1: faulty: thrown on purpose in 1F2", "rank 0 ", "rank 2 ",
-          "rank 3 ", "rank 1 is at 1F2"}},
+          "rank 3 ", "rank 1 has been at 1F2"}},
         {"kernel.faulty.action=1B2 kernel.faulty.step=2 kernel.faulty.does=silent",
          3,
          {"rank 1, running 1B2 of step 2: faulty returned HD_DEVICE"}},
@@ -264,7 +264,7 @@ static void test_every_rank_says_why(void)
     }
     CU_ASSERT(command_says("run/log/rank-0003.log",
                            "channel 2: forward over boundary 2, rank 2 to rank 3, by shm"));
-    CU_ASSERT(command_says("run/hang.json", "rank 1 is at 1F2"));
+    CU_ASSERT(command_says("run/hang.json", "rank 1 has been at 1F2"));
 }
 
 /* --- numbers ---------------------------------------------------------------------------------- */
@@ -341,7 +341,7 @@ static void test_refused_before(void)
         {"data.corpus=empty.txt", 2, {"empty.txt: data.corpus: is empty"}},
         {"model.width=1048576 model.sequence=1048576",
          1,
-         {"rank ", ", allocating: no memory for ", "`heddle plan` says"}},
+         {"rank ", ", allocating: cannot allocate ", "`heddle plan` prints"}},
         {"data.corpus=nothere", 2, {"nothere: data.corpus: cannot be opened"}},
         {"data.corpus=short.txt model.vocabulary=256", 2, {"short.txt: data.corpus: "}},
         {"data.corpus=short.txt", 2, {"short.txt: data.corpus: token 0 (at byte 0) is 97"}},

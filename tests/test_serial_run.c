@@ -105,15 +105,17 @@ static void test_wrong_order_stands_still(void)
         {"run",
          NAIVE "debug.fault=unproven_order",
          EXIT_PEER,
-         {"rank 0 waits 0B0 behind a transfer with rank 1, which waits itself, at 1F1",
+         {"rank 0 is waiting at 0B0 behind a transfer with rank 1, which has itself been waiting "
+          "at 1F1",
           "(channel 0, sequence 1,",
-          "rank 1 waits 1F1 behind a transfer with rank 0, which waits itself, at 0B0",
-          "(channel 1, sequence 0,", "nobody moved for 0.7 s"}},
+          "rank 1 is waiting at 1F1 behind a transfer with rank 0, which has itself been waiting "
+          "at 0B0",
+          "(channel 1, sequence 0,", "no rank moved for 0.7 s"}},
         {"run",
          "pipeline.schedule=1f1b transport.issue_order=program debug.fault=unproven_order",
          EXIT_PEER,
          {"(channel 0, sequence 3,", "(channel 1, sequence 2,", "(channel 2, sequence 1,",
-          "(channel 5, sequence 0,", "nobody moved for 0.7 s"}},
+          "(channel 5, sequence 0,", "no rank moved for 0.7 s"}},
     };
 
     for (unsigned i = 0; i < HD_CHECK_COUNT(rows); i++) {
@@ -193,7 +195,7 @@ static void test_stopped_rank(void)
         CU_ASSERT_FATAL(command_await(command.pid, "run/metrics.jsonl", "\"step\": 2,"));
         CU_ASSERT_EQUAL(kill(ranks[rank], SIGSTOP), 0);
         CU_ASSERT_EQUAL(command_end(&command, LIMIT_S), EXIT_PEER);
-        snprintf(culprit, sizeof culprit, "rank %u is stopped at ", rank);
+        snprintf(culprit, sizeof culprit, "rank %u has been stopped at ", rank);
         CU_ASSERT_TRUE(command_says(command.err, culprit));
         for (uint32_t i = 0; i < RANK_COUNT; i++) {
             CU_ASSERT_TRUE(command_is_gone(ranks[i], LIMIT_S));

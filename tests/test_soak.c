@@ -322,7 +322,7 @@ static uint32_t strike_from_outside(struct round *round, const struct command *c
     return rank;
 }
 
-/* "rank 2 died at", "rank 1 is stopped at": whatever rank, where the hook struck. */
+/* "rank 2 died at", "rank 1 has been stopped at": whatever rank, where the hook struck. */
 static int names_culprit(const struct round *round, const struct command *command, uint32_t rank)
 {
     const int dies = round->fault == KILLED ||
@@ -332,9 +332,9 @@ static int names_culprit(const struct round *round, const struct command *comman
                       (round->fault == STRUCK && strstr(round->strike, "stop") != NULL);
     char text[64];
 
-    snprintf(text, sizeof text, dies ? " died at " : " is stopped at ");
+    snprintf(text, sizeof text, dies ? " died at " : " has been stopped at ");
     if (round->fault == KILLED || round->fault == STOPPED) {
-        snprintf(text, sizeof text, "rank %u %s at ", rank, dies ? "died" : "is stopped");
+        snprintf(text, sizeof text, "rank %u %s at ", rank, dies ? "died" : "has been stopped");
     }
     return (!dies && !stops) || command_says(command->err, text);
 }

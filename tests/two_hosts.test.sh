@@ -185,11 +185,11 @@ for carrier in "ucx_tag" "ucx_put" "hook_fault transport.inner=ucx_put transport
     ends $name 5
     gone_in_time $name $begin
     link up
-    has "a cut cable, seen from the left" $name.0.out "rank 2 is silent since "
+    has "a cut cable, seen from the left" $name.0.out "rank 2 has been silent for "
     has "a cut cable, seen from the left" $name.0.out "nothing comes from rank 2 on hdr"
-    has "a cut cable, seen from the right" $name.2.out "rank 0 is silent since "
+    has "a cut cable, seen from the right" $name.2.out "rank 0 has been silent for "
     has "a cut cable, seen from the right" $name.3.out "nothing comes from rank 0 on hdl"
-    has "a cut cable, in the file" $name/hang.json "rank 2 is silent since "
+    has "a cut cable, in the file" $name/hang.json "rank 2 has been silent for "
 done
 
 # The process of a rank dies on the other host: unshare takes it along.

@@ -1,5 +1,4 @@
-/* engine/access.c - what train and report ask of an engine between steps. */
-#include "engine/engine.h"
+/* engine/access.c - what callers read from an engine, and write to it, between steps. */
 #include "engine/internal.h"
 
 #include <assert.h>
@@ -23,13 +22,20 @@ const double *hd_engine_terms(const struct hd_engine *engine, uint32_t local)
     return engine->stages[local].terms;
 }
 
-static hd_status access_settle(struct hd_engine *engine, hd_status status, const char *what,
-                               struct hd_problem *problem)
+/* A call of the kernel between steps returned `status`. */
+static hd_status access_check(struct hd_engine *engine, hd_status status, const char *what,
+                              struct hd_problem *problem)
 {
-    if (status != HD_OK) {
-        return hd_engine_fail(engine, status, engine->setup.kernel, what, problem);
-    }
-    return HD_OK;
+    return hd_engine_check_call(engine, status, engine->setup.kernel, what, problem);
+}
+
+/* One copy of a tensor, out of its stage or into it. */
+static hd_status access_copy(struct hd_engine *engine, struct hd_tensor_place place, bool is_write,
+                             void *values)
+{
+    assert(place.local < engine->stage_count);
+    return engine->kernel_ops->tensor_copy(engine->stages[place.local].instance, place.index,
+                                           place.copy, is_write, values);
 }
 
 hd_status hd_engine_tensor(struct hd_engine *engine, struct hd_tensor_place place,
@@ -39,31 +45,23 @@ hd_status hd_engine_tensor(struct hd_engine *engine, struct hd_tensor_place plac
     assert(place.index < engine->stages[place.local].needs->tensor_count);
     memset(tensor, 0, sizeof *tensor);
     tensor->size = sizeof *tensor;
-    return access_settle(
-        engine,
-        engine->kernel_ops->tensor(engine->stages[place.local].instance, place.index, tensor),
-        "describing a tensor", problem);
+    const hd_status status =
+        engine->kernel_ops->tensor(engine->stages[place.local].instance, place.index, tensor);
+    return access_check(engine, status, "describing a tensor", problem);
 }
 
 hd_status hd_engine_read(struct hd_engine *engine, struct hd_tensor_place place, void *values,
                          struct hd_problem *problem)
 {
-    assert(place.local < engine->stage_count);
-    return access_settle(engine,
-                         engine->kernel_ops->tensor_copy(engine->stages[place.local].instance,
-                                                         place.index, place.copy, 0, values),
-                         "reading a tensor", problem);
+    return access_check(engine, access_copy(engine, place, false, values), "reading a tensor",
+                        problem);
 }
 
 hd_status hd_engine_write(struct hd_engine *engine, struct hd_tensor_place place,
                           const void *values, struct hd_problem *problem)
 {
-    assert(place.local < engine->stage_count);
-    return access_settle(engine,
-                         engine->kernel_ops->tensor_copy(engine->stages[place.local].instance,
-                                                         place.index, place.copy, 1,
-                                                         (void *)(uintptr_t)values),
-                         "writing a tensor", problem);
+    return access_check(engine, access_copy(engine, place, true, (void *)(uintptr_t)values),
+                        "writing a tensor", problem);
 }
 
 hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squared,
@@ -73,14 +71,14 @@ hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squa
     if (engine->stages[local].needs->tensor_count == 0) {
         return HD_OK;
     }
-    if (engine->stages[local].squares != NULL) { /* they came back with the step's terms */
+    if (engine->stages[local].squares != NULL) { /* copied back with the terms of the step */
         memcpy(squared, engine->stages[local].squares,
                engine->stages[local].needs->tensor_count * sizeof *squared);
         return HD_OK;
     }
     const hd_status status =
-        access_settle(engine, engine->kernel_ops->norms(engine->stages[local].instance, squared),
-                      "computing norms", problem);
+        access_check(engine, engine->kernel_ops->norms(engine->stages[local].instance, squared),
+                     "computing norms", problem);
     return status == HD_OK && !engine->regions.is_device ? hd_device_settle(engine, problem)
                                                          : status;
 }
@@ -95,22 +93,9 @@ hd_status hd_engine_update(struct hd_engine *engine, const struct hd_update *upd
             status = engine->kernel_ops->update(engine->stages[local].instance, update);
         }
     }
-    status = access_settle(engine, status, "running the optimizer", problem);
+    status = access_check(engine, status, "running the optimizer", problem);
     return status == HD_OK && !engine->regions.is_device ? hd_device_settle(engine, problem)
                                                          : status;
-}
-
-void hd_engine_phase(struct hd_engine *engine, uint32_t phase)
-{
-    engine->state.kind = 0;
-    engine->state.peer = UINT32_MAX;
-    engine->state.channel = UINT32_MAX;
-    hd_engine_enter(engine, phase);
-}
-
-uint32_t hd_engine_is_sound(const struct hd_engine *engine)
-{
-    return !engine->has_failed && !hd_board_is_aborted(engine->setup.board);
 }
 
 struct hd_recorder *hd_engine_recorder(struct hd_engine *engine)
@@ -130,10 +115,8 @@ uint64_t hd_engine_peak_slots(const struct hd_engine *engine)
 
 void hd_engine_settle(struct hd_engine *engine)
 {
-    struct hd_transport *transport = atomic_load(&engine->transport);
-
-    if (transport != NULL && engine->transport_ops->progress != NULL) {
-        (void)engine->transport_ops->progress(transport); /* data calls follow each other */
+    if (atomic_load(&engine->transport) != NULL) {
+        (void)hd_engine_move_transfers(engine); /* returns once no other data call is inside */
     }
 }
 

@@ -6,14 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* For so long a half-written row is waited for; so long silent, a watchdog's process does not
-   run. */
-enum { CAUSE_MS = 500, STALE_MS = 2000 };
+/*
+ * CAUSE_MS: how long a reader waits for a half-written row or cause.
+ * STALE_MS: a heartbeat older than this means that the process is not running.
+ * REST_MS: a rank that has waited this long is not about to be woken by a message.
+ */
+enum { CAUSE_MS = 500, STALE_MS = 2000, REST_MS = 40 };
 
-/* A wait this long is more than the time that a message takes to wake its reader. */
-enum { REST_MS = 40 };
-
-enum { YIELD_TURNS = 16 };
+/* A reader yields after so many reads of a half-written row. */
+enum { YIELD_READS = 16 };
 
 static uint64_t board_since_ms(uint64_t now_ns, uint64_t then_ns)
 {
@@ -58,8 +59,8 @@ void hd_board_beat(struct hd_board *board, uint32_t rank)
 }
 
 /*
- * A writer that died in the middle leaves an odd version: what it wrote is taken as it is, but only
- * after a time in which one that lost its core, on a machine however loaded, has come back.
+ * A writer that died in the middle leaves an odd version.  The reader takes what is written, but
+ * only after a time in which a writer that merely lost its core runs again, even on a busy machine.
  */
 void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_state *state)
 {
@@ -67,7 +68,7 @@ void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_s
     uint64_t words[HD_STATE_WORDS];
     uint64_t deadline_ns = 0;
 
-    for (uint64_t turn = 0;; turn++) {
+    for (uint64_t read = 0;; read++) {
         const unsigned before = atomic_load_explicit(&row->version, memory_order_acquire);
         for (uint32_t i = 0; i < HD_STATE_WORDS; i++) {
             words[i] = atomic_load_explicit(&row->state[i], memory_order_relaxed);
@@ -78,7 +79,7 @@ void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_s
         if (before == after && before % 2 == 0) {
             return;
         }
-        if (turn % YIELD_TURNS == YIELD_TURNS - 1) {
+        if (read % YIELD_READS == YIELD_READS - 1) {
             const uint64_t now_ns = hd_now_ns();
             deadline_ns = deadline_ns == 0 ? now_ns + CAUSE_MS * HD_MS_NS : deadline_ns;
             if (now_ns > deadline_ns) {
@@ -89,24 +90,24 @@ void hd_board_read(const struct hd_board *board, uint32_t rank, struct hd_rank_s
     }
 }
 
-/* Until the cause is written; a writer that died in the middle is not waited for long. */
-static uint32_t board_await_cause(const struct hd_board *board)
+/* Waits until the cause is written; false if its writer seems to have died in the middle. */
+static bool board_await_cause(const struct hd_board *board)
 {
     const uint64_t deadline_ns = hd_now_ns() + CAUSE_MS * HD_MS_NS;
 
     while (atomic_load_explicit(&board->is_caused, memory_order_acquire) != 2u) {
         if (hd_now_ns() > deadline_ns) {
-            return 0;
+            return false;
         }
         sched_yield();
     }
-    return 1;
+    return true;
 }
 
-uint32_t hd_board_abort(struct hd_board *board, const struct hd_problem *problem)
+bool hd_board_abort(struct hd_board *board, const struct hd_problem *problem)
 {
     unsigned is_free = 0;
-    const uint32_t is_first = atomic_compare_exchange_strong(&board->is_caused, &is_free, 1u);
+    const bool is_first = atomic_compare_exchange_strong(&board->is_caused, &is_free, 1u);
 
     assert(problem->exit_code > 0);
     if (is_first) {
@@ -114,27 +115,27 @@ uint32_t hd_board_abort(struct hd_board *board, const struct hd_problem *problem
         hd_board_report(board, board->report, sizeof board->report);
         atomic_store_explicit(&board->is_caused, 2u, memory_order_release);
     } else {
-        board_await_cause(board); /* who sees the abort must find the cause */
+        board_await_cause(board); /* a process that sees the abort must find the cause */
     }
     atomic_store(&board->abort, 1u);
     return is_first;
 }
 
-uint32_t hd_board_cause(const struct hd_board *board, struct hd_problem *cause)
+bool hd_board_cause(const struct hd_board *board, struct hd_problem *cause)
 {
     if (board_await_cause(board)) {
         *cause = board->cause;
-        return 1;
+        return true;
     }
     memset(cause, 0, sizeof *cause);
     hd_problem_set(cause, HD_PEER_LOST, HD_EXIT_FAILED,
-                   "a rank ended the run and died before it had said why");
-    return 0;
+                   "a rank ended the run and died before it could give the reason");
+    return false;
 }
 
-uint32_t hd_board_is_aborted(const struct hd_board *board)
+bool hd_board_is_aborted(const struct hd_board *board)
 {
-    return atomic_load_explicit(&board->abort, memory_order_acquire);
+    return atomic_load_explicit(&board->abort, memory_order_acquire) != 0;
 }
 
 uint64_t hd_board_timeout_ns(const struct hd_board *board, uint32_t step)
@@ -154,27 +155,27 @@ uint32_t hd_board_newest_step(const struct hd_board *board)
     return step;
 }
 
-static uint32_t board_is_waiting(const struct hd_rank_state *state)
+static bool board_is_waiting(const struct hd_rank_state *state)
 {
     return state->phase == HD_PHASE_RECEIVE || state->phase == HD_PHASE_CREDIT ||
-           state->phase == HD_PHASE_TURN;
+           state->phase == HD_PHASE_ORDER;
 }
 
-static uint32_t board_is_alive(const struct hd_board *board, uint32_t rank, uint64_t now_ns)
+static bool board_is_alive(const struct hd_board *board, uint32_t rank, uint64_t now_ns)
 {
     const struct hd_rank_row *row = &board->rows[rank];
     return !atomic_load(&row->is_dead) && !atomic_load(&row->is_stopped) &&
            board_since_ms(now_ns, atomic_load(&row->heartbeat_ns)) < STALE_MS;
 }
 
-/* Whom a rank at the end of its step waits for: the first that has not come yet. */
+/* The rank that a rank at the end of its step waits for: the first that has not got there. */
 static uint32_t board_latecomer(const struct hd_board *board, uint32_t rank, uint32_t step)
 {
     struct hd_rank_state state;
 
     for (uint32_t other = 0; other < board->rank_count; other++) {
         hd_board_read(board, other, &state);
-        const uint32_t is_there = state.phase == HD_PHASE_TOGETHER || state.step > step;
+        const bool is_there = state.phase == HD_PHASE_TOGETHER || state.step > step;
         if (other != rank && !is_there) {
             return other;
         }
@@ -182,7 +183,7 @@ static uint32_t board_latecomer(const struct hd_board *board, uint32_t rank, uin
     return UINT32_MAX;
 }
 
-/* Since when a rank's deadline counts: its phase began, or it was continued after a stop. */
+/* When a rank's deadline starts: when its phase began, or when it ran again after a stop. */
 static uint64_t board_counted_from(const struct hd_board *board, uint32_t rank,
                                    const struct hd_rank_state *state)
 {
@@ -190,23 +191,23 @@ static uint64_t board_counted_from(const struct hd_board *board, uint32_t rank,
     return state->since_ns > resumed_ns ? state->since_ns : resumed_ns;
 }
 
-uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64_t now_ns,
-                             uint32_t *culprit)
+bool hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64_t now_ns,
+                         uint32_t *culprit)
 {
     struct hd_rank_state state;
     uint32_t at = rank;
 
     hd_board_read(board, rank, &state);
     const uint64_t patience_ns = hd_board_timeout_ns(board, state.step);
-    /* The last change on the chain: what came just now may not have woken its reader yet. */
+    /* The last change on the chain: a message may have just come and not woken its reader yet. */
     uint64_t latest_ns = board_counted_from(board, rank, &state);
     *culprit = rank;
     if (now_ns < latest_ns || now_ns - latest_ns < patience_ns) {
-        return 0;
+        return false;
     }
     for (uint32_t hop = 0; hop <= board->rank_count; hop++) {
         if (hop > 0 && !board_is_alive(board, at, now_ns)) {
-            return 1;
+            return true;
         }
         if (board_counted_from(board, at, &state) > latest_ns) {
             latest_ns = board_counted_from(board, at, &state);
@@ -221,26 +222,26 @@ uint32_t hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64
             next = board_latecomer(board, at, state.step);
         }
         if (next >= board->rank_count) {
-            return 0; /* somebody runs, and its heart beats */
+            return false; /* this rank runs, and its heartbeat moves */
         }
         at = next;
         *culprit = at;
         hd_board_read(board, at, &state);
     }
-    /* A cycle, a peer that has left, or a device that does not end: nobody runs. */
+    /* A cycle, a peer that has left, or a pass that does not end: no rank on the chain runs. */
     return now_ns >= latest_ns && now_ns - latest_ns >= patience_ns;
 }
 
-uint32_t hd_board_is_at_rest(const struct hd_board *board, uint64_t now_ns)
+bool hd_board_is_at_rest(const struct hd_board *board, uint64_t now_ns)
 {
     struct hd_rank_state state;
-    uint32_t at_rest = 1;
+    bool at_rest = true;
 
     for (uint32_t rank = 0; rank < board->rank_count; rank++) {
         hd_board_read(board, rank, &state);
-        const uint32_t moves = state.phase == HD_PHASE_RUN || state.phase == HD_PHASE_UPDATE ||
-                               state.phase == HD_PHASE_SAVE || state.phase == HD_PHASE_DEVICE ||
-                               board_since_ms(now_ns, state.since_ns) < REST_MS;
+        const bool moves = state.phase == HD_PHASE_RUN || state.phase == HD_PHASE_UPDATE ||
+                           state.phase == HD_PHASE_SAVE || state.phase == HD_PHASE_DEVICE ||
+                           board_since_ms(now_ns, state.since_ns) < REST_MS;
         at_rest &= !moves || !board_is_alive(board, rank, now_ns);
     }
     return at_rest;
@@ -273,7 +274,7 @@ static const char *board_action_name(const struct hd_rank_state *state, char tex
     return text;
 }
 
-/* What a rank is at, without whom it waits for. */
+/* Where a rank is; not which rank it waits for. */
 static void board_place_of(const struct hd_board *board, uint32_t rank, uint64_t now_ns,
                            char text[128])
 {
@@ -289,63 +290,76 @@ static void board_place_of(const struct hd_board *board, uint32_t rank, uint64_t
     } else if (atomic_load(&row->is_stopped) == 2) {
         const double silent_s =
             (double)board_since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
-        snprintf(text, 128, "is silent since %.1f s, stopped or cut off, at %s", silent_s, name);
+        snprintf(text, 128, "has been silent for %.1f s, stopped or cut off, at %s", silent_s,
+                 name);
     } else if (atomic_load(&row->is_stopped)) {
         const double stopped_s =
             (double)board_since_ms(now_ns, atomic_load(&row->stopped_ns)) * 1e-3;
-        snprintf(text, 128, "is stopped at %s since %.1f s", name, stopped_s);
+        snprintf(text, 128, "has been stopped at %s for %.1f s", name, stopped_s);
     } else if (board_is_waiting(&state)) {
-        snprintf(text, 128, "waits itself, at %s since %.1f s", name, age_s);
+        snprintf(text, 128, "has itself been waiting at %s for %.1f s", name, age_s);
     } else if (state.phase == HD_PHASE_TOGETHER) {
         snprintf(text, 128, "has finished step %u", state.step);
     } else if (state.phase == HD_PHASE_DONE) {
         snprintf(text, 128, "has finished");
     } else if (state.phase == HD_PHASE_OPEN || state.phase == HD_PHASE_NONE) {
-        snprintf(text, 128, "is starting since %.1f s", age_s);
+        snprintf(text, 128, "has been starting for %.1f s", age_s);
     } else if (state.phase == HD_PHASE_UPDATE) {
-        snprintf(text, 128, "is at the optimizer since %.1f s", age_s);
+        snprintf(text, 128, "has been at the optimizer for %.1f s", age_s);
     } else if (state.phase == HD_PHASE_SAVE) {
-        snprintf(text, 128, "is at the checkpoint since %.1f s", age_s);
+        snprintf(text, 128, "has been at the checkpoint for %.1f s", age_s);
     } else if (state.phase == HD_PHASE_DEVICE) {
-        snprintf(text, 128, "is at %s on its device since %.1f s", name, age_s);
+        snprintf(text, 128, "has been at %s on its device for %.1f s", name, age_s);
     } else {
-        snprintf(text, 128, "is at %s since %.1f s", name, age_s);
+        snprintf(text, 128, "has been at %s for %.1f s", name, age_s);
     }
 }
 
-static const char *board_waits_for(const struct hd_rank_state *state)
+/* "for 2B2 from", "at 2F2 for a slot of": what goes before the rank that is waited for. */
+static void board_wait_text(const struct hd_rank_state *state, char text[64])
 {
+    char action[32];
+    const char *name = board_action_name(state, action);
+
     switch (state->phase) {
     case HD_PHASE_CREDIT:
-        return "for a slot of";
-    case HD_PHASE_TURN:
-        return "behind a transfer with";
+        snprintf(text, 64, "at %s for a slot of", name);
+        break;
+    case HD_PHASE_ORDER:
+        snprintf(text, 64, "at %s behind a transfer with", name);
+        break;
     default:
-        return "from";
+        snprintf(text, 64, "for %s from", name);
+        break;
     }
+}
+
+static bool board_is_gone(const struct hd_rank_row *row)
+{
+    return atomic_load(&row->is_dead) != 0 || atomic_load(&row->is_stopped) != 0;
 }
 
 uint32_t hd_board_line(const struct hd_board *board, uint32_t rank, uint64_t now_ns, char *text,
                        uint32_t capacity)
 {
     struct hd_rank_state state;
-    char action[32], place[128], other[128];
+    char wait[64], place[128], other[128];
 
     hd_board_read(board, rank, &state);
     board_place_of(board, rank, now_ns, place);
-    const uint32_t is_gone =
-        atomic_load(&board->rows[rank].is_dead) || atomic_load(&board->rows[rank].is_stopped);
-    if (is_gone || !board_is_waiting(&state) || state.peer >= board->rank_count) {
+    if (board_is_gone(&board->rows[rank]) || !board_is_waiting(&state) ||
+        state.peer >= board->rank_count) {
         return (uint32_t)snprintf(text, capacity, "rank %u %s (%u actions done in step %u)", rank,
                                   place, state.action_count, state.step);
     }
+    board_wait_text(&state, wait);
     board_place_of(board, state.peer, now_ns, other);
     return (uint32_t)snprintf(
         text, capacity,
-        "rank %u waits %s %s rank %u, which %s (channel %u, sequence %llu, %llu bytes, waiting "
+        "rank %u is waiting %s rank %u, which %s (channel %u, sequence %llu, %llu bytes, waiting "
         "%.1f s, %u actions done in step %u)",
-        rank, board_action_name(&state, action), board_waits_for(&state), state.peer, other,
-        state.channel, (unsigned long long)state.sequence, (unsigned long long)state.message_bytes,
+        rank, wait, state.peer, other, state.channel, (unsigned long long)state.sequence,
+        (unsigned long long)state.message_bytes,
         (double)board_since_ms(now_ns, state.since_ns) * 1e-3, state.action_count, state.step);
 }
 
@@ -355,16 +369,13 @@ uint32_t hd_board_report(const struct hd_board *board, char *text, uint32_t capa
     uint32_t length = 0;
 
     text[0] = '\0';
-    for (uint32_t turn = 0; turn < 2; turn++) {
-        for (uint32_t rank = 0; rank < board->rank_count; rank++) {
-            const uint32_t is_gone = atomic_load(&board->rows[rank].is_dead) ||
-                                     atomic_load(&board->rows[rank].is_stopped);
-            if (is_gone == (turn == 0) && length < capacity) {
-                length += hd_board_line(board, rank, now_ns, text + length, capacity - length);
-                length += length < capacity
-                              ? (uint32_t)snprintf(text + length, capacity - length, "\n")
-                              : 0;
-            }
+    for (uint32_t i = 0; i < 2 * board->rank_count; i++) {
+        const uint32_t rank = i % board->rank_count;
+        const bool is_first_pass = i < board->rank_count;
+        if (board_is_gone(&board->rows[rank]) == is_first_pass && length < capacity) {
+            length += hd_board_line(board, rank, now_ns, text + length, capacity - length);
+            length +=
+                length < capacity ? (uint32_t)snprintf(text + length, capacity - length, "\n") : 0;
         }
     }
     return length;

@@ -1,13 +1,13 @@
 /*
  * engine/device.c - what a kernel with a stream needs beside its passes.
  *
- * In device memory nothing waits between the first action of a step and its last: tokens and
- * targets go up before, terms and squared norms come back behind, and the host waits once, for the
- * mark behind them.  That wait is also what the vote asks (transport.h, G8): the stream is drained
- * before the abort word is looked at, and before the staging is written anew.
+ * In device memory the host does not wait between the first action of a step and the last.  Tokens
+ * and targets are copied to the device before them, terms and squared norms are copied back after
+ * them, and the host waits once, for the mark after the copies.  By that wait the stream is drained
+ * before the ranks vote (transport.h, G8) and before the staging memory is written again.
  *
- * A kernel with a stream in host memory is bridged: no transport of host memory takes a stream, so
- * the host waits for every pass before it sends what came out.
+ * A transport of host memory takes no stream.  So if a kernel with a stream computes in host
+ * memory, the host waits for every pass before it sends the output.
  */
 #include "base/clock.h"
 #include "base/memory.h"
@@ -16,7 +16,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Host sides of copies begin at a page, so that a kernel can pin them. */
+/* The host side of a copy begins at a page, so that a kernel can pin it. */
 enum { PAGE_BYTES = 4096 };
 
 static const char *device_memory_name(uint64_t memory)
@@ -24,7 +24,7 @@ static const char *device_memory_name(uint64_t memory)
     return memory == HD_MEMORY_CUDA ? "device memory" : "host memory";
 }
 
-static uint32_t device_is_device(uint64_t memory)
+static bool device_is_device(uint64_t memory)
 {
     return memory == HD_MEMORY_CUDA;
 }
@@ -35,35 +35,29 @@ hd_status hd_device_check(struct hd_engine *engine, struct hd_problem *problem)
     const struct hd_device *device = &engine->device;
     const char *name = engine->setup.kernel->name;
     const uint64_t said = engine->setup.needs[0].memory;
-    const uint32_t has_calls = ops->abort != NULL && ops->allocate != NULL && ops->copy != NULL &&
-                               ops->mark != NULL && ops->reached != NULL;
+    const bool has_calls = ops->abort != NULL && ops->allocate != NULL && ops->copy != NULL &&
+                           ops->mark != NULL && ops->reached != NULL;
 
     if (device_is_device(said) != device_is_device(device->memory)) {
-        hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
-                       "%s computes in %s, and its stage_needs says %s: the plugin is older than "
-                       "ABI 1.2, or at fault",
-                       name, device_memory_name(device->memory), device_memory_name(said));
-        return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the kernel", problem);
+        hd_problem_set(
+            problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+            "%s computes in %s, but its stage_needs returns %s: the plugin is older than "
+            "ABI 1.2, or it has a bug",
+            name, device_memory_name(device->memory), device_memory_name(said));
+        return hd_engine_check_own(engine, HD_UNSUPPORTED, "opening the kernel", problem);
     }
     if ((device->stream != NULL && !has_calls) ||
         (device->stream == NULL && device_is_device(device->memory))) {
-        hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "%s %s: the plugin is at fault",
-                       name,
+        hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "%s %s: the plugin has a bug", name,
                        has_calls ? "computes in device memory without a stream"
-                                 : "has a stream, and not abort, allocate, copy, mark and reached");
-        return hd_engine_blame(engine, HD_UNSUPPORTED, "opening the kernel", problem);
+                                 : "has a stream, but lacks one of abort, allocate, copy, mark and "
+                                   "reached");
+        return hd_engine_check_own(engine, HD_UNSUPPORTED, "opening the kernel", problem);
     }
     return HD_OK;
 }
 
-static hd_status device_no_memory(struct hd_engine *engine, const char *what,
-                                  struct hd_problem *problem)
-{
-    hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for %s", what);
-    return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
-}
-
-/* Both sides of what comes back at the end of a step. */
+/* Allocates both sides of what is copied back at the end of a step. */
 static hd_status device_prepare_results(struct hd_engine *engine, struct hd_local_stage *local,
                                         struct hd_problem *problem)
 {
@@ -73,7 +67,7 @@ static hd_status device_prepare_results(struct hd_engine *engine, struct hd_loca
 
     local->squares = hd_memory_take(squares_bytes, PAGE_BYTES, "terms");
     if (local->squares == NULL) {
-        return device_no_memory(engine, "the norms", problem);
+        return hd_engine_no_memory(engine, "the norms", problem);
     }
     hd_status status =
         hd_regions_take(&engine->regions, squares_bytes, "terms", &local->device_squares);
@@ -83,9 +77,7 @@ static hd_status device_prepare_results(struct hd_engine *engine, struct hd_loca
     if (status == HD_OK) {
         status = hd_regions_fill(&engine->regions, local->device_terms, terms_bytes, 0);
     }
-    return status != HD_OK
-               ? hd_engine_fail(engine, status, engine->setup.kernel, "allocating", problem)
-               : HD_OK;
+    return hd_engine_check_call(engine, status, engine->setup.kernel, "allocating", problem);
 }
 
 static hd_status device_prepare_staging(struct hd_engine *engine, uint32_t which,
@@ -101,17 +93,15 @@ static hd_status device_prepare_staging(struct hd_engine *engine, uint32_t which
     staging->stride = stride_bytes / sizeof(int32_t);
     staging->host = hd_memory_take(bytes, PAGE_BYTES, "tokens");
     if (staging->host == NULL) {
-        return device_no_memory(engine, "tokens and targets", problem);
+        return hd_engine_no_memory(engine, "tokens and targets", problem);
     }
     const hd_status status = hd_regions_take(&engine->regions, bytes, "tokens", &staging->device);
-    return status != HD_OK
-               ? hd_engine_fail(engine, status, engine->setup.kernel, "allocating", problem)
-               : HD_OK;
+    return hd_engine_check_call(engine, status, engine->setup.kernel, "allocating", problem);
 }
 
 hd_status hd_device_prepare(struct hd_engine *engine, struct hd_problem *problem)
 {
-    uint32_t reads[2] = {0, 0};
+    bool reads[2] = {false, false};
     hd_status status = HD_OK;
 
     if (engine->device.stream == NULL) {
@@ -120,12 +110,12 @@ hd_status hd_device_prepare(struct hd_engine *engine, struct hd_problem *problem
     engine->flights.rows =
         hd_memory_take(HD_FLIGHT_MAX * sizeof engine->flights.rows[0], 64, "recorder");
     if (engine->flights.rows == NULL) {
-        return device_no_memory(engine, "the actions under way", problem);
+        return hd_engine_no_memory(engine, "the actions under way", problem);
     }
     for (uint32_t i = 0; engine->regions.is_device && i < engine->stage_count; i++) {
         const struct hd_stage_spec *spec = &engine->setup.specs[engine->stages[i].stage];
-        reads[HD_STAGED_TOKENS] |= spec->has_embedding;
-        reads[HD_STAGED_TARGETS] |= spec->has_head;
+        reads[HD_STAGED_TOKENS] |= spec->has_embedding != 0;
+        reads[HD_STAGED_TARGETS] |= spec->has_head != 0;
         status =
             status == HD_OK ? device_prepare_results(engine, &engine->stages[i], problem) : status;
     }
@@ -179,14 +169,12 @@ hd_status hd_device_begin(struct hd_engine *engine, const struct hd_step_input *
     if (status == HD_OK) {
         status = device_upload(engine, HD_STAGED_TARGETS, input->targets);
     }
-    if (status != HD_OK) {
-        return hd_engine_fail(engine, status, engine->setup.kernel, "copying tokens", problem);
-    }
+    status = hd_engine_check_call(engine, status, engine->setup.kernel, "copying tokens", problem);
     /* The optimizer of the step before may still run: the first pass begins behind this mark. */
-    return device_add_step_flight(engine, problem);
+    return status == HD_OK ? device_add_step_flight(engine, problem) : status;
 }
 
-static hd_status device_bring_back(struct hd_engine *engine, const struct hd_local_stage *local)
+static hd_status device_copy_back(struct hd_engine *engine, const struct hd_local_stage *local)
 {
     const struct hd_kernel_ops *ops = engine->kernel_ops;
     struct hd_kernel *kernel = atomic_load(&engine->kernel);
@@ -209,19 +197,19 @@ static hd_status device_bring_back(struct hd_engine *engine, const struct hd_loc
 
 hd_status hd_device_end(struct hd_engine *engine, struct hd_problem *problem)
 {
-    const uint32_t counts = engine->setup.counts_wait_cpu;
+    const bool counts = engine->setup.counts_wait_cpu;
     const uint64_t cpu_ns = counts ? hd_thread_cpu_ns() : 0;
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; engine->regions.is_device && status == HD_OK && i < engine->stage_count;
          i++) {
-        status = device_bring_back(engine, &engine->stages[i]);
+        status = device_copy_back(engine, &engine->stages[i]);
     }
-    if (status != HD_OK) {
-        return hd_engine_fail(engine, status, engine->setup.kernel, "bringing back terms and norms",
-                              problem);
+    status = hd_engine_check_call(engine, status, engine->setup.kernel,
+                                  "copying back terms and norms", problem);
+    if (status == HD_OK) {
+        status = device_add_step_flight(engine, problem);
     }
-    status = device_add_step_flight(engine, problem);
     if (status == HD_OK) {
         status = hd_flights_wait(engine, 1, problem);
     }
@@ -245,7 +233,7 @@ hd_status hd_device_settle(struct hd_engine *engine, struct hd_problem *problem)
         status = hd_flights_wait(engine, 0, problem);
     }
     if (status == HD_OK) {
-        hd_engine_phase(engine, phase); /* it said where the device was */
+        hd_engine_phase(engine, phase); /* the flights had published theirs */
     }
     return status;
 }

@@ -1,14 +1,15 @@
 /*
- * engine/engine.h - one rank's step: the only code that meets all three plugin kinds.
+ * engine/engine.h - runs one rank's steps: the only code that meets all three plugin kinds.
  *
  * An engine holds the rank's program, its stages on an opened kernel, the lanes (transport channels
- * and local handoffs), the payload pools and the recorder.  A step walks the program: wait for
- * what the action consumes, claim what it writes, run the pass, send, give back.  Receives are
- * posted early (overlap on) or just before their wait (off); the source never waits after a send.
+ * and local handoffs), the payload pools and the recorder.  A step walks the program: it waits for
+ * what the action consumes, claims the slot that the action writes, runs the pass, sends the
+ * output, and gives back what the action has used up.  With overlap, receives are posted early,
+ * else just before their wait.  The source never waits after a send.
  *
- * Everything is allocated by create.  One thread runs the engine; a watchdog thread moves the
- * heartbeat, looks at the board's abort word, and ends waits.  An error is one struct hd_problem,
- * and it also stands on the board, so that all ranks leave.
+ * hd_engine_create allocates everything.  One thread runs the engine.  A watchdog thread moves the
+ * heartbeat, reads the board's abort word, and ends waits.  An error fills one struct hd_problem
+ * and is written to the board too, so that all ranks end.
  */
 #ifndef HEDDLE_ENGINE_ENGINE_H
 #define HEDDLE_ENGINE_ENGINE_H
@@ -20,6 +21,8 @@
 
 #include <heddle/kernel.h>
 #include <heddle/transport.h>
+
+#include <stdbool.h>
 
 struct hd_engine; /* opaque */
 
@@ -44,33 +47,33 @@ struct hd_engine_setup {
     uint32_t ordinal; /* of the device: the local rank */
     const struct hd_plugin *kernel, *transport;
     const struct hd_plugin *inner; /* what a transport that is a hook wraps; else NULL */
-    const struct hd_option_value *kernel_options, *transport_options, *inner_options; /* as their
-                                                                                  tables say */
-    uint32_t progress_thread; /* a quick one; where a peer needs it, there is one anyway */
+    const struct hd_option_value *kernel_options, *transport_options,
+        *inner_options;   /* in the order of their tables */
+    bool progress_thread; /* asks for a progress thread; some transports get one anyway */
     struct hd_engine_bootstrap bootstrap;
     struct hd_board *board;
-    uint32_t overlap, poison, checksum;
-    uint32_t fault;            /* enum hd_lease_fault; pools that forget owners have a slot less */
-    uint32_t trace_steps;      /* the last so many steps are kept; 0: only the sums */
-    uint32_t trace_alternates; /* 1: of those, the odd ones only (bench) */
-    uint32_t steps_before;     /* the first step is called steps_before + 1 */
-    uint32_t counts_wait_cpu;  /* 1: hd_step_times.wait_cpu_ns, two system calls a wait */
+    bool overlap, poison, checksum;
+    uint32_t fault;        /* enum hd_lease_fault; a pool that forgets its owners has a slot less */
+    uint32_t trace_steps;  /* how many of the last steps are kept; 0: only the sums */
+    bool trace_alternates; /* keeps only the odd ones (bench) */
+    uint32_t steps_before; /* the first step is called steps_before + 1 */
+    bool counts_wait_cpu;  /* fills hd_step_times.wait_cpu_ns, with two system calls a wait */
 };
 
-extern const char *const hd_engine_memory_remedy; /* of HD_NO_MEMORY: what to do */
+extern const char *const hd_engine_memory_remedy; /* the remedy for HD_NO_MEMORY */
 hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine **engine,
                            struct hd_problem *problem);
 
-/* Clean: quiesces, meets the other ranks, closes.  After an error: local, leaks what may be
- * written. Takes NULL. */
+/* After a clean run: quiesces, meets the other ranks, closes.  After an error: acts alone, and
+   leaks the memory that a peer may still write.  Takes NULL. */
 void hd_engine_destroy(struct hd_engine *engine);
 
 /* What a step reads: borrowed for the call. */
 struct hd_step_input {
-    uint32_t step;                 /* from 1; of a run that goes on, from a later one */
-    const int32_t *const *tokens;  /* [microbatch_count] -> [batch, sequence]; NULL: no stage with
-                                      the embedding here */
-    const int32_t *const *targets; /* likewise, where the head is */
+    uint32_t step;                 /* from 1; a resumed run begins at a later one */
+    const int32_t *const *tokens;  /* [microbatch_count] -> [batch, sequence]; NULL: this rank has
+                                      no stage with the embedding */
+    const int32_t *const *targets; /* the same for the head */
     double label_scale, auxiliary_scale;
 };
 
@@ -89,11 +92,11 @@ const double *hd_engine_terms(const struct hd_engine *engine, uint32_t local);
 struct hd_tensor_place {
     uint32_t local; /* stage, as above */
     uint32_t index; /* of the tensor in its stage */
-    uint32_t copy;  /* enum hd_copy; hd_engine_tensor does not look at it */
+    uint32_t copy;  /* enum hd_copy; hd_engine_tensor ignores it */
 };
 
-/* Tensors of a local stage (kernel.h): its description; one copy, whole, out of or into the stage;
-   squared gradient norms [tensor_count]; the optimizer, on all stages. */
+/* Tensors of a local stage (kernel.h): the description of one; one whole copy, out of or into the
+   stage; squared gradient norms [tensor_count]; the optimizer, on all stages. */
 hd_status hd_engine_tensor(struct hd_engine *engine, struct hd_tensor_place place,
                            struct hd_tensor *tensor, struct hd_problem *problem);
 hd_status hd_engine_read(struct hd_engine *engine, struct hd_tensor_place place, void *values,
@@ -105,25 +108,25 @@ hd_status hd_engine_norms(struct hd_engine *engine, uint32_t local, double *squa
 hd_status hd_engine_update(struct hd_engine *engine, const struct hd_update *update,
                            struct hd_problem *problem);
 
-/* Publishes a phase that is not an action's (together, update, done). */
+/* Publishes a phase that belongs to no action (together, update, done). */
 void hd_engine_phase(struct hd_engine *engine, uint32_t phase);
 
-/* Nothing is wrong with this rank: its abort word is clear.  What the vote asks. */
-uint32_t hd_engine_is_sound(const struct hd_engine *engine);
+/* This rank has not failed and its abort word is clear: its vote on a step. */
+bool hd_engine_is_sound(const struct hd_engine *engine);
 
-/* Payload slots leased at once, at most, so far; all pools of the rank together: the plan's
-   copies. */
+/* The most payload slots that were leased at once so far, in all pools of the rank together: the
+   plan calls them copies. */
 uint64_t hd_engine_peak_slots(const struct hd_engine *engine);
 
 struct hd_recorder *hd_engine_recorder(struct hd_engine *engine);
 const char *hd_engine_device(const struct hd_engine *engine); /* "cpu oneDNN ..."; static */
 
-/* After the last step: waits for whoever is still inside the transport (a hook's thread, say), so
-   that the recorder has all that it reports. */
+/* After the last step: waits for any other thread inside the transport (of a hook, for example), so
+   that the recorder has all that the transport reports. */
 void hd_engine_settle(struct hd_engine *engine);
 
-/* What the transport says of a remote channel (its own index): lane "shm", "" if it says nothing or
-   the channel is not this rank's. */
+/* The transport's statistics of a remote channel (by the transport's index).  `lane` is what
+   carries it, "shm"; "" if the transport does not say, or the channel is not this rank's. */
 void hd_engine_channel(struct hd_engine *engine, uint32_t channel, struct hd_channel_stats *stats);
 
 #endif /* HEDDLE_ENGINE_ENGINE_H */

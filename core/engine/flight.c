@@ -1,11 +1,24 @@
-#include "engine/flight.h"
-#include "base/clock.h"
+/*
+ * engine/flight.c - the passes that the device has and that the host has not seen the end of.
+ *
+ * A kernel with a stream takes a pass and returns before it has run, so the host walks its program
+ * ahead of the device.  Each action that it enqueues is a flight, with a mark behind the wait for
+ * its input and one behind its pass:
+ *
+ *   stream    .. | wait for 1F2 | mark | pass 1F2 | mark | wait for 2B0 | mark | pass 2B0 | mark
+ *   flights      |<------------- 1F2 ----------->|<------------- 2B0 ------------>|
+ *
+ * The times of the marks are the action's times in the trace.  The board shows the first flight:
+ * which rank the device waits for, or which pass it runs.  Flights end in their order.  At most
+ * HD_FLIGHT_MAX are under way, which limits how far the host runs ahead.
+ */
 #include "engine/internal.h"
 
 #include <assert.h>
 #include <stdio.h>
 
-/* A transport that moves only while it is called is not left alone for long. */
+/* How long the host waits for a mark at once: MOVE_WAIT_NS where the transport moves only while the
+   host calls it. */
 enum { MARK_WAIT_NS = 1000000, MOVE_WAIT_NS = 50000 };
 
 static struct hd_flight *flight_first_of(struct hd_flights *flights)
@@ -27,7 +40,7 @@ static const struct hd_instruction *flight_instruction_of(const struct hd_engine
                : &engine->program.instructions[flight->instruction];
 }
 
-/* For whom the device waits before this action. */
+/* Names the rank that the device waits for before this action. */
 static void flight_name_input(struct hd_engine *engine, const struct hd_instruction *instruction)
 {
     const struct hd_program_message message = hd_instruction_input(instruction);
@@ -36,10 +49,10 @@ static void flight_name_input(struct hd_engine *engine, const struct hd_instruct
     engine->state.peer = lane->channel->source;
     engine->state.channel = lane->index;
     engine->state.sequence = lane->base + message.sequence;
-    engine->state.message_bytes = lane->bytes;
+    engine->state.message_bytes = lane->channel->bytes;
 }
 
-void hd_flights_show(struct hd_engine *engine)
+static void flight_show_first(struct hd_engine *engine)
 {
     struct hd_flights *flights = &engine->flights;
 
@@ -68,25 +81,27 @@ void hd_flights_show(struct hd_engine *engine)
     hd_board_publish(engine->setup.board, engine->setup.rank, state);
 }
 
-/* The device failed, or an abort ended its waits: it was at the first flight. */
-static hd_status flight_fail(struct hd_engine *engine, hd_status status, struct hd_problem *problem)
+/* The device failed, or an abort ended its waits, while it was at the first flight. */
+static hd_status flight_check(struct hd_engine *engine, hd_status status,
+                              struct hd_problem *problem)
 {
     const struct hd_instruction *instruction =
         engine->flights.count > 0 ? flight_instruction_of(engine, flight_first_of(&engine->flights))
                                   : NULL;
-    char action[32], what[96];
+    char what[96];
 
-    hd_flights_show(engine);
-    if (instruction == NULL) {
-        snprintf(what, sizeof what, "in step %u", engine->state.step);
-        return hd_engine_fail(engine, status, engine->setup.kernel, what, problem);
+    if (status == HD_OK) {
+        return HD_OK;
     }
-    snprintf(what, sizeof what, "running %s of step %u",
-             hd_action_text(&instruction->action, action), engine->state.step);
-    return hd_engine_kernel_failed(engine, status, instruction, what, problem);
+    flight_show_first(engine);
+    if (instruction != NULL) {
+        return hd_engine_check_pass(engine, status, instruction, problem);
+    }
+    snprintf(what, sizeof what, "in step %u", engine->state.step);
+    return hd_engine_check_call(engine, status, engine->setup.kernel, what, problem);
 }
 
-/* What the recorder is told: when the device was free, had its input, and was in the pass. */
+/* Records when the device was free, had the input, and ran the pass. */
 static void flight_record(struct hd_engine *engine, struct hd_flight *flight, uint64_t end_ns)
 {
     const uint64_t free_ns = engine->flights.free_ns;
@@ -102,7 +117,7 @@ static void flight_record(struct hd_engine *engine, struct hd_flight *flight, ui
     hd_recorder_add(&engine->recorder, row);
 }
 
-/* Looks at the first flight, for at most timeout_ns.  HD_OK: it has ended. */
+/* Looks at the first flight, for at most timeout_ns.  HD_OK: the flight has ended. */
 static hd_status flight_end_first(struct hd_engine *engine, uint64_t timeout_ns)
 {
     const struct hd_kernel_ops *ops = engine->kernel_ops;
@@ -144,23 +159,21 @@ hd_status hd_flights_look(struct hd_engine *engine, uint64_t timeout_ns, struct 
         status = flight_end_first(engine, timeout_ns);
         timeout_ns = status == HD_OK ? 0 : timeout_ns;
     }
-    hd_flights_show(engine);
-    return status < 0 ? flight_fail(engine, status, problem) : HD_OK;
+    flight_show_first(engine);
+    return flight_check(engine, status < 0 ? status : HD_OK, problem);
 }
 
 hd_status hd_flights_wait(struct hd_engine *engine, uint32_t left, struct hd_problem *problem)
 {
-    const struct hd_transport_ops *transport = engine->transport_ops;
-    const uint64_t wait_ns = transport->progress != NULL ? MOVE_WAIT_NS : MARK_WAIT_NS;
+    const uint64_t wait_ns = engine->transport_ops->progress != NULL ? MOVE_WAIT_NS : MARK_WAIT_NS;
     hd_status status = HD_OK;
 
     while (status == HD_OK && engine->flights.count > left) {
         status = hd_flights_look(engine, wait_ns, problem);
-        if (status == HD_OK && engine->flights.count > left && transport->progress != NULL) {
-            const hd_status moved = transport->progress(atomic_load(&engine->transport));
-            status = moved < 0 ? hd_engine_fail(engine, moved, engine->setup.transport,
-                                                "moving transfers beside the device", problem)
-                               : HD_OK;
+        if (status == HD_OK && engine->flights.count > left) {
+            status = hd_engine_check_call(engine, hd_engine_move_transfers(engine),
+                                          engine->setup.transport,
+                                          "moving transfers beside the device", problem);
         }
     }
     return status;
@@ -178,8 +191,7 @@ hd_status hd_flights_mark(struct hd_engine *engine, uint64_t *mark, struct hd_pr
         }
         status = engine->kernel_ops->mark(kernel, mark);
     }
-    return status != HD_OK ? flight_fail(engine, status == HD_BUSY ? HD_DEVICE : status, problem)
-                           : HD_OK;
+    return flight_check(engine, status == HD_BUSY ? HD_DEVICE : status, problem);
 }
 
 hd_status hd_flights_add(struct hd_engine *engine, const struct hd_flight *flight,

@@ -1,12 +1,21 @@
-/* engine/internal.h - what the files of the engine share; nobody else includes it. */
+/*
+ * engine/internal.h - what the files of the engine share.  Only they include it.
+ *
+ * One file of the engine calls another only downwards:
+ *
+ *   create.c                       builds an engine and takes it apart
+ *   step.c                         runs one step
+ *   order.c  pass.c  access.c      posts in order; one pass; what callers ask between steps
+ *   action.c  device.c             names, publishes and waits for an action; what a stream needs
+ *   flight.c  transport.c          passes on a device; the open transport
+ *   failure.c  host.c              errors and phases; what a plugin may call
+ */
 #ifndef HEDDLE_ENGINE_INTERNAL_H
 #define HEDDLE_ENGINE_INTERNAL_H
 
 #include "engine/engine.h"
-#include "engine/flight.h"
 #include "engine/lane.h"
 #include "engine/lease.h"
-#include "engine/order.h"
 #include "engine/program.h"
 #include "engine/region.h"
 #include "engine/watchdog.h"
@@ -20,14 +29,14 @@ struct hd_local_stage {
     uint32_t acquisitions;
     struct hd_lease_pool pools[HD_ACQUISITION_MAX];
     double *terms;   /* [microbatch_count, term_count] */
-    double *squares; /* [tensor_count]; NULL: asked of the kernel when they are wanted */
-    void *device_terms, *device_squares; /* where passes write them; NULL: right here */
+    double *squares; /* [tensor_count]; NULL: the kernel computes them on request */
+    void *device_terms, *device_squares; /* where passes write them; NULL: into the two above */
 };
 
-/* What one step reads, on its way to a device. */
+/* The tokens or targets of one step, on their way to a device. */
 struct hd_staging {
     int32_t *host;   /* [microbatch_count, batch, sequence]; NULL: no stage here reads it */
-    void *device;    /* likewise */
+    void *device;    /* the same on the device */
     uint64_t stride; /* of a microbatch, in elements */
 };
 enum { HD_STAGED_TOKENS = 0, HD_STAGED_TARGETS = 1 };
@@ -36,35 +45,70 @@ enum { HD_STAGED_TOKENS = 0, HD_STAGED_TARGETS = 1 };
 struct hd_engine_host {
     struct hd_engine *engine;
     const struct hd_plugin *plugin;
-    const char *tag; /* of what it allocates; static */
     struct hd_host host;
+};
+
+/* One post of a rank whose transport is serial (engine/order.h). */
+struct hd_order_post {
+    struct hd_program_message message;
+    bool is_send;
+    uint32_t group_begin; /* place of the first post of its group */
+    uint32_t group_left;  /* posts of its group that follow it */
+};
+
+struct hd_order {
+    uint32_t post_count; /* of a step; 0: the transport is not serial, or nothing leaves the rank */
+    struct hd_order_post *posts; /* [post_count] */
+    uint32_t *first_place;       /* [lane_count]: where the lane's part of place_of begins */
+    uint32_t *place_of;          /* [first_place + sequence] -> index into posts */
+
+    /* In this step: how many posts were made, may be made, and are known to have moved. */
+    uint32_t posted_count, wanted_count, moved_count;
+};
+
+/* Two marks for each must stay below HD_MARK_MAX, with the few that begin and end a step. */
+#define HD_FLIGHT_MAX     512u
+#define HD_FLIGHT_OF_STEP UINT32_MAX /* what begins or ends a step: belongs to no action */
+
+/* One action that the device has and that the host has not seen the end of (engine/flight.c). */
+struct hd_flight {
+    uint32_t instruction;          /* or HD_FLIGHT_OF_STEP */
+    bool is_ready;                 /* ready_mark is passed, and times.ready_ns is the device's */
+    uint64_t ready_mark, end_mark; /* ready_mark 0: the device waits for nothing */
+    struct hd_record times;        /* the host's, until the marks are passed */
+};
+
+struct hd_flights {
+    struct hd_flight *rows; /* [HD_FLIGHT_MAX]; NULL: the kernel has no stream */
+    uint32_t first, count;
+    uint64_t free_ns; /* when the device had finished all that is before the first flight */
 };
 
 struct hd_engine {
     struct hd_engine_setup setup;
     const struct hd_kernel_ops *kernel_ops;
     const struct hd_transport_ops *transport_ops; /* the plugin's, or those of a pulse around it */
-    uint64_t transport_capabilities;              /* of a hook: its inner's */
+    uint64_t transport_capabilities;              /* of a hook: those of what it wraps */
     struct hd_engine_host kernel_host, transport_host, inner_host;
 
     struct hd_program program;
     struct hd_order order;
-    struct hd_kernel *_Atomic kernel; /* the watchdog looks, too */
+    struct hd_kernel *_Atomic kernel; /* the watchdog reads it, too */
     struct hd_device device;
     uint32_t stage_count;
     struct hd_local_stage *stages;
-    uint64_t held_slots, peak_slots; /* of all payload pools together: now, and the most so far */
+    uint64_t held_slots, peak_slots; /* of all payload pools together: now, and at most so far */
     void *scratch;
     struct hd_regions regions; /* of this kernel, on this device */
 
     uint32_t lane_count;
     struct hd_lane *lanes;
-    uint32_t *lane_of;     /* [remote_count] -> lane; HD_NO_LANE: not of this rank */
-    uint32_t remote_count; /* channels of the whole job that go to the transport */
-    struct hd_channel *channels;
-    const struct hd_channel **channel_list;
+    uint32_t *lane_of;           /* [remote_count] -> lane; HD_NO_LANE: not of this rank */
+    uint32_t remote_count;       /* channels of the whole job that go to the transport */
+    struct hd_channel *channels; /* [channel_count of the pipeline] */
+    const struct hd_channel **channel_list; /* [remote_count] */
     struct hd_transport_setup transport_setup;
-    struct hd_transport *_Atomic transport; /* the watchdog looks, too */
+    struct hd_transport *_Atomic transport; /* the watchdog reads it, too */
 
     struct hd_flights flights;
     struct hd_staging staging[2]; /* tokens, targets; of a device */
@@ -73,70 +117,97 @@ struct hd_engine {
     struct hd_recorder recorder;
     struct hd_watchdog watchdog;
     struct hd_rank_state state;
-    uint32_t step_count; /* begun here: messages are numbered by it, whatever a step is called */
+    uint32_t step_count; /* steps begun by this engine: messages are numbered by it */
     pthread_mutex_t failure_lock;
     struct hd_problem failure; /* what a plugin reported; the first stays */
-    uint32_t has_failed;
+    bool has_failed;
 };
 
-/* engine/transport.c: [setup].  check comes first: what the transport has is asked from then on. */
-hd_status hd_engine_check_transport(struct hd_engine *engine, struct hd_problem *problem);
-hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *problem);
-void hd_engine_close_transport(struct hd_engine *engine);
+/* --- host.c: what a plugin may call -------------------------------------------------------- */
 
-/* engine/transfers.c: which action a message is of, before the first step; and what a transport
-   says of its way.  note: [any-thread] */
-hd_status hd_engine_map_transfers(struct hd_engine *engine, struct hd_problem *problem);
-void hd_engine_note_transfer(struct hd_engine *engine, const struct hd_transfer *transfer);
-
-/* engine/host.c */
 void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,
                          const struct hd_plugin *plugin, const struct hd_option_value *options);
 
+/* --- failure.c: every error of a rank leaves by one of three calls -------------------------- */
+
 /*
- * A call of `plugin` returned the negative `status` while the rank did `what` ("running 4B2").
- * Fills the problem from the plugin's own report, puts it on the board as the run's cause, and
- * returns the status.  An abort takes the cause that is there.
+ * Each passes HD_OK on.  A negative status is recorded: the problem gets the place "rank r, what"
+ * and stands on the board as the cause of the run's end, unless another cause is there already.
+ *
+ *   call   `plugin` returned the status while the rank did `what` ("opening the kernel"): the
+ *          problem is what the plugin reported, or that it returned this status
+ *   pass   the kernel returned it for the pass of `instruction`, now or, on a device, earlier
+ *   own    the engine found the error itself and has filled the problem
  */
-hd_status hd_engine_fail(struct hd_engine *engine, hd_status status, const struct hd_plugin *plugin,
-                         const char *what, struct hd_problem *problem);
-/* Likewise for what the engine itself found: `problem` is filled already. */
-hd_status hd_engine_blame(struct hd_engine *engine, hd_status status, const char *what,
-                          struct hd_problem *problem);
+hd_status hd_engine_check_call(struct hd_engine *engine, hd_status status,
+                               const struct hd_plugin *plugin, const char *what,
+                               struct hd_problem *problem);
+hd_status hd_engine_check_pass(struct hd_engine *engine, hd_status status,
+                               const struct hd_instruction *instruction,
+                               struct hd_problem *problem);
+hd_status hd_engine_check_own(struct hd_engine *engine, hd_status status, const char *what,
+                              struct hd_problem *problem);
 
-/* A pass failed with `status`, now or, on a device, some time ago: as hd_engine_fail, and a payload
-   that was refused is given its slot, which the kernel does not know. */
-hd_status hd_engine_kernel_failed(struct hd_engine *engine, hd_status status,
-                                  const struct hd_instruction *instruction, const char *what,
-                                  struct hd_problem *problem);
+/* The engine cannot allocate memory for `what`. */
+hd_status hd_engine_no_memory(struct hd_engine *engine, const char *what,
+                              struct hd_problem *problem);
 
-/* Publishes the engine's state with a new phase, from now on. */
+/* "running 4B2 of step 7", in text, which it returns. */
+const char *hd_engine_name_action(const struct hd_engine *engine,
+                                  const struct hd_instruction *instruction, const char *verb,
+                                  char text[96]);
+
+/* Publishes the engine's state with a phase that begins now. */
 void hd_engine_enter(struct hd_engine *engine, uint32_t phase);
 
-/* engine/flight.c: only with a stream; a failure fills the problem, as above.  Enqueues a mark;
-   appends a flight, with its end mark; looks at the first ones, waiting for timeout_ns for one of
-   them at most; waits until only `left` are under way; publishes what the device is at. */
+/* --- transport.c [setup] --------------------------------------------------------------------- */
+
+hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *problem);
+void hd_engine_close_transport(struct hd_engine *engine);
+/* Calls progress, where the transport has it; HD_OK, or what went wrong. */
+static inline hd_status hd_engine_move_transfers(struct hd_engine *engine)
+{
+    hd_status moved = HD_OK;
+
+    if (engine->transport_ops->progress != NULL) {
+        moved = engine->transport_ops->progress(atomic_load(&engine->transport));
+    }
+    return moved < 0 ? moved : HD_OK;
+}
+
+/* --- transfers.c: from a message to the action that it belongs to ---------------------------- */
+
+hd_status hd_engine_map_transfers(struct hd_engine *engine,
+                                  struct hd_problem *problem); /* [setup] */
+/* Records what a transport reports of a transfer. [any-thread] */
+void hd_engine_note_transfer(struct hd_engine *engine, const struct hd_transfer *transfer);
+
+/* --- flight.c: only with a stream; a failure fills the problem ------------------------------- */
+
 hd_status hd_flights_mark(struct hd_engine *engine, uint64_t *mark, struct hd_problem *problem);
+/* Appends a flight, with its end mark. */
 hd_status hd_flights_add(struct hd_engine *engine, const struct hd_flight *flight,
                          struct hd_problem *problem);
+/* Ends the flights whose marks are passed; waits at most timeout_ns for the first of them. */
 hd_status hd_flights_look(struct hd_engine *engine, uint64_t timeout_ns,
                           struct hd_problem *problem);
+/* Waits until at most `left` flights remain. */
 hd_status hd_flights_wait(struct hd_engine *engine, uint32_t left, struct hd_problem *problem);
-void hd_flights_show(struct hd_engine *engine);
 
-/* engine/device.c: what a kernel with a stream needs beside its passes; nothing for others. */
+/* --- device.c: what a kernel with a stream needs beside its passes; else does nothing -------- */
+
 hd_status hd_device_check(struct hd_engine *engine, struct hd_problem *problem);
 hd_status hd_device_prepare(struct hd_engine *engine, struct hd_problem *problem); /* [setup] */
 hd_status hd_device_begin(struct hd_engine *engine, const struct hd_step_input *input,
                           struct hd_problem *problem);
 hd_status hd_device_end(struct hd_engine *engine, struct hd_problem *problem);
-/* Where the host is to touch what was enqueued: waits for it. */
+/* Waits until the device has run all that was enqueued, so that the host may touch it. */
 hd_status hd_device_settle(struct hd_engine *engine, struct hd_problem *problem);
 void hd_device_finish(struct hd_engine *engine);
 
-/* The floating-point control word that every plugin call must leave: no flush to zero, to
-   nearest. */
-void hd_engine_set_rounding(void);
-uint32_t hd_engine_rounding_is_kept(void);
+/* --- rounding.c: the floating-point control word that every plugin call must leave ----------- */
+
+void hd_engine_set_rounding(void); /* to nearest, no flush to zero */
+bool hd_engine_rounding_is_kept(void);
 
 #endif /* HEDDLE_ENGINE_INTERNAL_H */

@@ -9,42 +9,43 @@
 
 #define SEAL_MAGIC 0x6c61657365646568ull /* "hedeseal" */
 
-/* Transports get a deadline that never comes: the watchdog ends waits (engine/watchdog.h). */
-#define FAR_NS (UINT64_MAX / 2)
-
+/* A poll loop yields, and after POLL_COUNT polls it sleeps. */
 enum { POLL_COUNT = 64, NAP_NS = 50000 };
 
-_Static_assert(sizeof(struct hd_seal) == HD_SEAL_BYTES,
-               "the seal stands in the bytes before a slot");
-
-static uint32_t lane_is_local(const struct hd_lane *lane)
-{
-    return lane->index == HD_LANE_LOCAL;
-}
+_Static_assert(sizeof(struct hd_seal) == HD_SEAL_BYTES, "the seal is the bytes before a slot");
 
 static struct hd_message lane_message_of(const struct hd_lane *lane, uint64_t sequence)
 {
     return (struct hd_message){.sequence = sequence, .channel = lane->index};
 }
 
+struct hd_lane hd_lane_of(const struct hd_channel *channel, uint32_t index, uint32_t rank)
+{
+    return (struct hd_lane){.channel = channel,
+                            .index = index,
+                            .is_source = channel->source == rank,
+                            .is_target = channel->target == rank};
+}
+
 hd_status hd_lane_create(struct hd_lane *lane, struct hd_problem *problem)
 {
     const uint64_t alignment = lane->regions->alignment;
-    const uint32_t slots = lane->channel->slots;
+    const uint32_t depth = lane->channel->depth;
     hd_status status = HD_OK;
     void *arena = NULL;
 
-    assert(slots > 0 && alignment >= HD_SEAL_BYTES);
+    assert(depth > 0 && alignment >= HD_SEAL_BYTES);
     lane->lead_bytes = lane->regions->is_device ? 0 : alignment;
-    lane->stride_bytes = (lane->bytes + alignment - 1) / alignment * alignment + lane->lead_bytes;
-    lane->is_released = hd_memory_take(slots, 64, "lanes");
-    if (lane_is_local(lane)) {
-        status = hd_regions_take(lane->regions, slots * lane->stride_bytes, "transfer", &arena);
+    lane->stride_bytes =
+        (lane->channel->bytes + alignment - 1) / alignment * alignment + lane->lead_bytes;
+    lane->is_released = hd_memory_take(depth * sizeof lane->is_released[0], 64, "lanes");
+    if (hd_lane_is_local(lane)) {
+        status = hd_regions_take(lane->regions, depth * lane->stride_bytes, "transfer", &arena);
         lane->arena = arena;
     }
     if (lane->is_released == NULL || status != HD_OK) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                              "no memory for %u slots of %llu bytes at boundary %u", slots,
+                              "cannot allocate %u slots of %llu bytes at boundary %u", depth,
                               (unsigned long long)lane->stride_bytes, lane->channel->boundary);
     }
     return HD_OK;
@@ -65,7 +66,7 @@ void hd_lane_finish(struct hd_lane *lane)
 void hd_lane_begin(struct hd_lane *lane, uint32_t step)
 {
     assert(step > 0);
-    lane->base = (uint64_t)(step - 1) * lane->channel->message_count;
+    lane->base = (uint64_t)(step - 1) * lane->message_count;
 }
 
 hd_status hd_lane_post_next(struct hd_lane *lane, uint32_t group_left)
@@ -78,16 +79,20 @@ hd_status hd_lane_post_next(struct hd_lane *lane, uint32_t group_left)
     return status;
 }
 
-hd_status hd_lane_post_all(struct hd_lane *lane)
+hd_status hd_lane_post_free(struct hd_lane *lane, uint64_t end)
 {
-    const uint64_t end = lane->base + lane->channel->message_count;
     hd_status status = HD_OK;
 
     while (status == HD_OK && lane->posted_count < end &&
-           lane->posted_count < lane->released_count + lane->channel->slots) {
+           lane->posted_count < lane->released_count + lane->channel->depth) {
         status = hd_lane_post_next(lane, 0);
     }
     return status;
+}
+
+hd_status hd_lane_post_all(struct hd_lane *lane)
+{
+    return hd_lane_post_free(lane, lane->base + lane->message_count);
 }
 
 hd_status hd_lane_post_until(struct hd_lane *lane, uint64_t sequence)
@@ -100,62 +105,70 @@ hd_status hd_lane_post_until(struct hd_lane *lane, uint64_t sequence)
     return status;
 }
 
-/* A rank runs its plan in order, so what a local reader wants is there, and what it overwrites is
- * free. */
+static bool lane_is_free(const struct hd_lane *lane, uint64_t sequence)
+{
+    return sequence < lane->released_count + lane->channel->depth;
+}
+
+/* A rank runs its plan in order, so a local message is there when its reader comes, and a local
+   slot is free when its writer comes. */
 static hd_status lane_test_local(const struct hd_lane *lane, uint64_t sequence)
 {
-    const uint32_t is_there = sequence < lane->sent_count;
-    const uint32_t is_free = sequence < lane->released_count + lane->channel->slots;
-    return is_there || is_free ? HD_OK : HD_PROTOCOL;
+    return sequence < lane->sent_count || lane_is_free(lane, sequence) ? HD_OK : HD_PROTOCOL;
 }
 
 hd_status hd_lane_test(struct hd_lane *lane, uint64_t sequence)
 {
-    if (lane_is_local(lane)) {
+    if (hd_lane_is_local(lane)) {
         return lane_test_local(lane, sequence);
     }
     const struct hd_message message = lane_message_of(lane, sequence);
     return lane->ops->test(lane->transport, &message);
 }
 
-/* For transports that have no wait of their own.  The abort makes test return an error. */
-static hd_status lane_poll_until_ready(struct hd_lane *lane, const struct hd_message *message)
+/* For transports that have no wait of their own.  After an abort, test returns an error. */
+static hd_status lane_poll(struct hd_lane *lane, const struct hd_message *message,
+                           uint64_t deadline_ns)
 {
     const struct timespec nap = {0, NAP_NS};
     hd_status status = HD_IN_PROGRESS;
 
-    for (uint64_t turn = 1; status == HD_IN_PROGRESS; turn++) {
+    for (uint64_t poll = 1; status == HD_IN_PROGRESS; poll++) {
         hd_status moved = HD_IN_PROGRESS;
         if (lane->ops->progress != NULL) {
             moved = lane->ops->progress(lane->transport);
         }
         status = moved < 0 ? moved : lane->ops->test(lane->transport, message);
-        if (status == HD_IN_PROGRESS && moved != HD_OK) {
-            if (turn % POLL_COUNT == 0) {
-                nanosleep(&nap, NULL);
-            } else {
-                sched_yield();
-            }
+        if (status != HD_IN_PROGRESS) {
+            break;
+        }
+        if (poll % POLL_COUNT == 0 && hd_now_ns() >= deadline_ns) {
+            return HD_TIMEOUT;
+        }
+        if (moved != HD_OK && poll % POLL_COUNT == 0) {
+            nanosleep(&nap, NULL);
+        } else if (moved != HD_OK) {
+            sched_yield();
         }
     }
     return status;
 }
 
-hd_status hd_lane_wait(struct hd_lane *lane, uint64_t sequence)
+hd_status hd_lane_wait(struct hd_lane *lane, uint64_t sequence, uint64_t deadline_ns)
 {
-    if (lane_is_local(lane)) {
+    if (hd_lane_is_local(lane)) {
         return lane_test_local(lane, sequence);
     }
     const struct hd_message message = lane_message_of(lane, sequence);
     if (lane->ops->wait == NULL) {
-        return lane_poll_until_ready(lane, &message);
+        return lane_poll(lane, &message, deadline_ns);
     }
-    return lane->ops->wait(lane->transport, &message, NULL, FAR_NS);
+    return lane->ops->wait(lane->transport, &message, NULL, deadline_ns);
 }
 
-uint32_t hd_lane_waits_on_stream(const struct hd_lane *lane)
+bool hd_lane_waits_on_stream(const struct hd_lane *lane)
 {
-    return !lane_is_local(lane) && lane->stream != NULL && lane->ops->wait != NULL;
+    return !hd_lane_is_local(lane) && lane->stream != NULL && lane->ops->wait != NULL;
 }
 
 hd_status hd_lane_wait_on_stream(struct hd_lane *lane, uint64_t sequence)
@@ -163,31 +176,46 @@ hd_status hd_lane_wait_on_stream(struct hd_lane *lane, uint64_t sequence)
     const struct hd_message message = lane_message_of(lane, sequence);
 
     assert(hd_lane_waits_on_stream(lane));
-    return lane->ops->wait(lane->transport, &message, lane->stream, FAR_NS);
+    return lane->ops->wait(lane->transport, &message, lane->stream, HD_LANE_NO_DEADLINE);
 }
 
 hd_status hd_lane_reserve(struct hd_lane *lane, uint64_t sequence)
 {
-    if (lane_is_local(lane)) {
-        const uint32_t is_free = sequence < lane->released_count + lane->channel->slots;
-        return is_free ? HD_OK : HD_PROTOCOL;
+    if (hd_lane_is_local(lane)) {
+        return lane_is_free(lane, sequence) ? HD_OK : HD_PROTOCOL;
     }
     const struct hd_message message = lane_message_of(lane, sequence);
     return lane->ops->reserve(lane->transport, &message);
 }
 
-void *hd_lane_slot(struct hd_lane *lane, uint64_t sequence)
+hd_status hd_lane_reserve_by(struct hd_lane *lane, uint64_t sequence, uint64_t deadline_ns)
 {
-    if (lane_is_local(lane)) {
-        return lane->arena + sequence % lane->channel->slots * lane->stride_bytes +
+    hd_status status = hd_lane_reserve(lane, sequence);
+
+    while (status == HD_BUSY) { /* a hook may return it again after the wait */
+        status = hd_lane_wait(lane, sequence, deadline_ns);
+        if (status == HD_OK) {
+            status = hd_lane_reserve(lane, sequence);
+        }
+        if (status == HD_BUSY && hd_now_ns() >= deadline_ns) {
+            status = HD_TIMEOUT;
+        }
+    }
+    return status;
+}
+
+void *hd_lane_slot(const struct hd_lane *lane, uint64_t sequence)
+{
+    if (hd_lane_is_local(lane)) {
+        return lane->arena + sequence % lane->channel->depth * lane->stride_bytes +
                lane->lead_bytes;
     }
     const struct hd_message message = lane_message_of(lane, sequence);
     return lane->ops->slot(lane->transport, &message);
 }
 
-/* Eight bytes a turn; the tail counts as a word of its own.  For debug.checksum, never for
-   speed. */
+/* Eight bytes at a time; the tail counts as one word.  For debug.checksum, so it need not be
+   fast. */
 static uint64_t lane_checksum_of(const unsigned char *bytes, uint64_t count)
 {
     uint64_t sum = 0x9e3779b97f4a7c15ull ^ count;
@@ -213,7 +241,7 @@ static struct hd_seal lane_seal_of(const struct hd_lane *lane, uint64_t sequence
         .sequence = sequence,
         .step = step,
         .microbatch = microbatch,
-        .bytes = lane->bytes,
+        .bytes = lane->channel->bytes,
     };
 }
 
@@ -222,7 +250,7 @@ void hd_lane_seal(struct hd_lane *lane, uint64_t sequence, uint32_t step, uint32
     unsigned char *slot = hd_lane_slot(lane, sequence);
     struct hd_seal seal = lane_seal_of(lane, sequence, step, microbatch);
 
-    seal.checksum = lane->has_checksum ? lane_checksum_of(slot, lane->bytes) : 0;
+    seal.checksum = lane->has_checksum ? lane_checksum_of(slot, lane->channel->bytes) : 0;
     memcpy(slot - sizeof seal, &seal, sizeof seal);
 }
 
@@ -242,7 +270,7 @@ hd_status hd_lane_send_next(struct hd_lane *lane, uint32_t group_left)
 
     assert(lane->sent_count < lane->written_count);
     message.group_left = group_left;
-    if (!lane_is_local(lane)) {
+    if (!hd_lane_is_local(lane)) {
         status = lane->ops->post_send(lane->transport, &message, lane->stream);
     }
     lane->sent_count += status == HD_OK;
@@ -266,7 +294,7 @@ hd_status hd_lane_check(struct hd_lane *lane, uint64_t sequence, uint32_t step, 
     const unsigned char *slot = hd_lane_slot(lane, sequence);
     struct hd_seal wanted = lane_seal_of(lane, sequence, step, microbatch);
     memcpy(&seal, slot - sizeof seal, sizeof seal);
-    wanted.checksum = lane->has_checksum ? lane_checksum_of(slot, lane->bytes) : 0;
+    wanted.checksum = lane->has_checksum ? lane_checksum_of(slot, lane->channel->bytes) : 0;
     if (memcmp(&seal, &wanted, sizeof seal) == 0) {
         return HD_OK;
     }
@@ -281,27 +309,36 @@ hd_status hd_lane_check(struct hd_lane *lane, uint64_t sequence, uint32_t step, 
         wanted.microbatch, (unsigned long long)wanted.sequence, (unsigned long long)wanted.bytes,
         wanted.dtype, (unsigned long long)wanted.checksum, seal.step, seal.microbatch,
         (unsigned long long)seal.sequence, (unsigned long long)seal.bytes, seal.dtype,
-        (unsigned long long)seal.checksum, seal.magic == SEAL_MAGIC ? "" : ", and no seal at all");
+        (unsigned long long)seal.checksum, seal.magic == SEAL_MAGIC ? "" : "; this is not a seal");
+}
+
+hd_status hd_lane_release_next(struct hd_lane *lane)
+{
+    hd_status status = HD_OK;
+
+    if (!hd_lane_is_local(lane)) {
+        const struct hd_message message = lane_message_of(lane, lane->released_count);
+        status = lane->ops->release(lane->transport, &message, lane->stream);
+    }
+    lane->released_count += status == HD_OK;
+    return status;
 }
 
 hd_status hd_lane_release(struct hd_lane *lane, uint64_t sequence)
 {
-    const uint32_t slots = lane->channel->slots;
+    const uint32_t depth = lane->channel->depth;
     hd_status status = HD_OK;
 
-    assert(sequence >= lane->released_count && sequence < lane->released_count + slots);
-    assert(!lane->is_released[sequence % slots]);
+    assert(sequence >= lane->released_count && sequence < lane->released_count + depth);
+    assert(!lane->is_released[sequence % depth]);
     if (lane->poison) {
-        status = hd_regions_fill(lane->regions, hd_lane_slot(lane, sequence), lane->bytes, 0xFF);
+        status = hd_regions_fill(lane->regions, hd_lane_slot(lane, sequence), lane->channel->bytes,
+                                 0xFF);
     }
-    lane->is_released[sequence % slots] = 1;
-    while (status == HD_OK && lane->is_released[lane->released_count % slots]) {
-        lane->is_released[lane->released_count % slots] = 0;
-        if (!lane_is_local(lane)) {
-            const struct hd_message message = lane_message_of(lane, lane->released_count);
-            status = lane->ops->release(lane->transport, &message, lane->stream);
-        }
-        lane->released_count++;
+    lane->is_released[sequence % depth] = true;
+    while (status == HD_OK && lane->is_released[lane->released_count % depth]) {
+        lane->is_released[lane->released_count % depth] = false;
+        status = hd_lane_release_next(lane);
     }
     return status;
 }

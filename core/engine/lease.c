@@ -23,8 +23,8 @@ hd_status hd_lease_pool_create(struct hd_lease_pool *pool, uint32_t slot_count, 
     if (status != HD_OK || pool->slots == NULL || pool->slot_of == NULL ||
         pool->generation_of == NULL) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                              "no memory for %u payload slots of %llu bytes (stage %u)", slot_count,
-                              (unsigned long long)pool->slot_bytes, pool->stage);
+                              "cannot allocate %u payload slots of %llu bytes (stage %u)",
+                              slot_count, (unsigned long long)pool->slot_bytes, pool->stage);
     }
     memset(pool->slot_of, 0xFF, pool->microbatch_count * sizeof(uint32_t));
     return HD_OK;

@@ -139,7 +139,7 @@ hd_status hd_program_create(const struct hd_pipeline *pipeline, uint32_t rank,
     if (status != HD_OK) {
         hd_program_finish(program);
         return hd_problem_set(problem, status, HD_EXIT_FAILED,
-                              "no memory for the program of rank %u", rank);
+                              "cannot allocate memory for the program of rank %u", rank);
     }
     return HD_OK;
 }

@@ -11,11 +11,11 @@
 struct hd_transport {
     const struct hd_transport_ops *inner_ops;
     struct hd_transport *inner;
-    struct hd_transport_ops ops; /* without what inner does not have */
+    struct hd_transport_ops ops; /* NULL where inner has NULL */
     uint64_t period_ns;
     pthread_mutex_t lock; /* held in every data call */
     pthread_t thread;
-    atomic_int is_resting;
+    atomic_int is_stopping;
 };
 
 static void *pulse_slot(struct hd_transport *pulse, const struct hd_message *message)
@@ -56,7 +56,7 @@ static hd_status pulse_test(struct hd_transport *pulse, const struct hd_message 
     return status;
 }
 
-/* A wait moves everything by itself, so it may keep the thread out. */
+/* A wait moves everything by itself, so the thread may stay outside. */
 static hd_status pulse_wait(struct hd_transport *pulse, const struct hd_message *message,
                             void *stream, uint64_t deadline_ns)
 {
@@ -106,21 +106,21 @@ static void pulse_close_both(struct hd_transport *pulse, uint64_t deadline_ns)
     if (pulse == NULL) {
         return;
     }
-    atomic_store(&pulse->is_resting, 1);
+    atomic_store(&pulse->is_stopping, 1);
     pthread_join(pulse->thread, NULL);
     pulse->inner_ops->close(pulse->inner, deadline_ns);
     pthread_mutex_destroy(&pulse->lock);
     hd_memory_give(pulse);
 }
 
-/* A failure found here stays in the transport, and the next call of the engine returns it. */
+/* A failure of this progress stays in the transport, and the next call of the engine returns it. */
 static void *pulse_beat(void *argument)
 {
     struct hd_transport *pulse = argument;
     const struct timespec period = {.tv_sec = (time_t)(pulse->period_ns / 1000000000u),
                                     .tv_nsec = (long)(pulse->period_ns % 1000000000u)};
 
-    while (!atomic_load(&pulse->is_resting)) { /* until close */
+    while (!atomic_load(&pulse->is_stopping)) { /* until close */
         if (pthread_mutex_trylock(&pulse->lock) == 0) {
             (void)pulse->inner_ops->progress(pulse->inner);
             pthread_mutex_unlock(&pulse->lock);
@@ -151,9 +151,9 @@ static struct hd_transport_ops pulse_table(const struct hd_transport_ops *inner)
 
 uint64_t hd_pulse_period_ns(const struct hd_pulse_need *need)
 {
-    const uint32_t is_needed =
-        (need->capabilities & HD_TRANSPORT_TARGET_PROGRESS) != 0 || need->is_hooked ||
-        (need->is_device && (need->capabilities & HD_TRANSPORT_PROGRESS) != 0);
+    const bool is_needed = (need->capabilities & HD_TRANSPORT_TARGET_PROGRESS) != 0 ||
+                           need->is_hooked ||
+                           (need->is_device && (need->capabilities & HD_TRANSPORT_PROGRESS) != 0);
 
     if (need->ops->progress == NULL) {
         return 0;
@@ -180,7 +180,7 @@ int hd_pulse_start(const struct hd_transport_ops *inner_ops, uint64_t period_ns,
     pulse->period_ns = period_ns;
     pthread_mutex_init(&pulse->lock, NULL);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the engine thread's */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the engine's thread takes signals */
     const int error = pthread_create(&pulse->thread, NULL, pulse_beat, pulse);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {

@@ -16,8 +16,8 @@ hd_status hd_recorder_create(struct hd_recorder *recorder, uint32_t action_count
         recorder->records = hd_memory_take(bytes, 64, "recorder");
         if (recorder->records == NULL) {
             return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                                  "no memory to record %u actions of %u steps", action_count,
-                                  step_max);
+                                  "cannot allocate memory to record %u actions of %u steps",
+                                  action_count, step_max);
         }
     }
     return HD_OK;

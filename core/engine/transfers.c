@@ -1,15 +1,9 @@
-/* engine/transfers.c - from a message on its channel to the action that it is of, and its row. */
+/* engine/transfers.c - finds the action that a message belongs to, and its row in the recorder. */
 #include "base/memory.h"
 #include "engine/internal.h"
 
 #include <assert.h>
 #include <string.h>
-
-static hd_status transfers_no_memory(struct hd_engine *engine, struct hd_problem *problem)
-{
-    hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the messages of a step");
-    return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
-}
 
 static void transfers_map(struct hd_engine *engine, struct hd_program_message message,
                           uint32_t instruction)
@@ -25,28 +19,25 @@ hd_status hd_engine_map_transfers(struct hd_engine *engine, struct hd_problem *p
 
     engine->lane_of = hd_memory_take((engine->remote_count + 1) * sizeof(uint32_t), 64, "lanes");
     if (engine->lane_of == NULL) {
-        return transfers_no_memory(engine, problem);
+        return hd_engine_no_memory(engine, "the messages of a step", problem);
     }
     memset(engine->lane_of, 0xFF, (engine->remote_count + 1) * sizeof(uint32_t));
     for (uint32_t i = 0; i < engine->lane_count; i++) {
         struct hd_lane *lane = &engine->lanes[i];
-        if (lane->index == HD_LANE_LOCAL) {
+        if (hd_lane_is_local(lane)) {
             continue;
         }
         lane->action_of =
-            hd_memory_take((lane->channel->message_count + 1u) * sizeof(uint32_t), 64, "lanes");
+            hd_memory_take((lane->message_count + 1u) * sizeof(uint32_t), 64, "lanes");
         if (lane->action_of == NULL) {
-            return transfers_no_memory(engine, problem);
+            return hd_engine_no_memory(engine, "the messages of a step", problem);
         }
         engine->lane_of[lane->index] = i;
     }
     for (uint32_t i = 0; i < program->instruction_count; i++) {
         const struct hd_instruction *instruction = &program->instructions[i];
         transfers_map(engine, instruction->output, i);
-        transfers_map(engine,
-                      instruction->action.kind == HD_FORWARD ? instruction->activation
-                                                             : instruction->gradient,
-                      i);
+        transfers_map(engine, hd_instruction_input(instruction), i);
     }
     return HD_OK;
 }
@@ -64,7 +55,7 @@ void hd_engine_note_transfer(struct hd_engine *engine, const struct hd_transfer 
         return;
     }
     const struct hd_lane *lane = &engine->lanes[index];
-    const uint64_t count = lane->channel->message_count;
+    const uint64_t count = lane->message_count;
     const struct hd_recorder_report report = {
         .step = engine->setup.steps_before + transfer->sequence / count + 1,
         .action = lane->action_of[transfer->sequence % count],

@@ -1,24 +1,14 @@
-/* engine/transport.c - opens and closes the transport: a plugin, a hook around one, a pulse. */
+/* engine/transport.c - opens and closes the transport: a plugin, perhaps wrapped by a hook, perhaps
+   moved by a pulse. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "engine/internal.h"
 #include "engine/pulse.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* A hook has what its inner has, promises and needs. */
-hd_status hd_engine_check_transport(struct hd_engine *engine, struct hd_problem *problem)
-{
-    (void)problem;
-    const struct hd_plugin *plugin = engine->setup.transport;
-    const struct hd_plugin *inner = engine->setup.inner;
-    /* What may wrap what is refused before a rank starts (run/job.c). */
-    assert(((plugin->capabilities & HD_TRANSPORT_HOOK) != 0) == (inner != NULL));
-    engine->transport_capabilities = inner != NULL ? inner->capabilities : plugin->capabilities;
-    return HD_OK;
-}
-
-/* What needs this rank's progress gets it during long actions, and between steps. */
+/* A transport that needs this rank's progress gets it during long actions, and between steps. */
 static hd_status transport_start_pulse(struct hd_engine *engine, struct hd_transport **transport,
                                        struct hd_problem *problem)
 {
@@ -32,26 +22,51 @@ static hd_status transport_start_pulse(struct hd_engine *engine, struct hd_trans
     const uint64_t period_ns = hd_pulse_period_ns(&need);
 
     if (period_ns == 0) {
+        hd_log(HD_LOG_DEBUG, "rank %u: transport %s has no progress thread", engine->setup.rank,
+               engine->setup.transport->name);
         return HD_OK;
     }
+    hd_log(HD_LOG_DEBUG, "rank %u: a thread calls the progress of transport %s every %llu us",
+           engine->setup.rank, engine->setup.transport->name, (unsigned long long)period_ns / 1000);
     const int error = hd_pulse_start(need.ops, period_ns, &engine->transport_ops, transport);
-    if (error != 0) {
-        hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no thread that moves transport %s: %s",
-                       engine->setup.transport->name, strerror(error));
-        return hd_engine_blame(engine, HD_SYSTEM, "opening the transport", problem);
+    if (error == 0) {
+        return HD_OK;
     }
-    return HD_OK;
+    hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
+                   "cannot start the progress thread of transport %s: %s",
+                   engine->setup.transport->name, strerror(error));
+    return hd_engine_check_own(engine, HD_SYSTEM, "opening the transport", problem);
 }
 
-/* The kernel's; where nothing crosses, whatever the transport has. */
+/* That of the kernel; where no message crosses, whatever the transport has. */
 static uint32_t transport_slot_memory(const struct hd_engine *engine)
 {
     const uint64_t has = engine->transport_capabilities;
-    const uint32_t is_device = engine->regions.is_device;
-    const uint32_t is_possible = (has & (is_device ? HD_TRANSPORT_CUDA : HD_TRANSPORT_HOST)) != 0;
+    const bool is_device = engine->regions.is_device;
+    const bool is_possible = (has & (is_device ? HD_TRANSPORT_CUDA : HD_TRANSPORT_HOST)) != 0;
 
-    assert(is_possible || engine->remote_count == 0); /* run/job.c has refused it */
+    assert(is_possible || engine->remote_count == 0); /* the planner has refused the rest */
     return is_device == is_possible ? HD_MEMORY_CUDA : HD_MEMORY_HOST;
+}
+
+static void transport_attach(struct hd_engine *engine, struct hd_lane *lane)
+{
+    struct hd_channel_stats stats;
+
+    lane->transport = atomic_load(&engine->transport);
+    lane->ops = engine->transport_ops;
+    lane->stream = engine->regions.is_device ? engine->device.stream : NULL;
+    if (hd_lane_is_local(lane)) {
+        return;
+    }
+    hd_engine_channel(engine, lane->index, &stats);
+    hd_log(HD_LOG_DEBUG,
+           "rank %u: channel %u, rank %u to rank %u, %u slots and %u send slots of %llu bytes, "
+           "carried by %s%s%s",
+           engine->setup.rank, lane->index, lane->channel->source, lane->channel->target,
+           lane->channel->depth, lane->channel->send_depth,
+           (unsigned long long)lane->channel->bytes, engine->setup.transport->name,
+           stats.lane[0] != '\0' ? " over " : "", stats.lane);
 }
 
 hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *problem)
@@ -71,24 +86,22 @@ hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *
         .alignment_bytes = (uint32_t)engine->regions.alignment,
     };
     hd_status status = engine->transport_ops->open(&engine->transport_setup, &transport);
-    if (status != HD_OK) {
-        return hd_engine_fail(engine, status, engine->setup.transport, "opening the transport",
-                              problem);
+    status = hd_engine_check_call(engine, status, engine->setup.transport, "opening the transport",
+                                  problem);
+    if (status == HD_OK) {
+        status = transport_start_pulse(engine, &transport, problem);
     }
-    status = transport_start_pulse(engine, &transport, problem);
     if (status != HD_OK) {
         return status;
     }
     atomic_store(&engine->transport, transport);
     for (uint32_t i = 0; i < engine->lane_count; i++) {
-        engine->lanes[i].transport = transport;
-        engine->lanes[i].ops = engine->transport_ops;
-        engine->lanes[i].stream = engine->regions.is_device ? engine->device.stream : NULL;
+        transport_attach(engine, &engine->lanes[i]);
     }
     return HD_OK;
 }
 
-/* Nobody may write here any more before the arenas go. */
+/* The arenas are freed only when no peer can write to them any more. */
 void hd_engine_close_transport(struct hd_engine *engine)
 {
     const struct hd_transport_ops *ops = engine->transport_ops;
@@ -100,7 +113,7 @@ void hd_engine_close_transport(struct hd_engine *engine)
         return; /* leaked: a peer might still write */
     }
     if (bootstrap->fence(bootstrap->context, deadline_ns) == HD_OK) {
-        /* It may hold the instance at this moment, to abort it. */
+        /* The watchdog may be about to abort this instance. */
         hd_watchdog_stop(&engine->watchdog);
         atomic_store(&engine->transport, NULL);
         ops->close(transport, deadline_ns);

@@ -1,13 +1,14 @@
 #include "engine/watchdog.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A turn that comes so late was no turn: the process was stopped, and its deadlines start anew. */
-enum { TURN_MS = 10, GAP_MS = 1000, LINE_BYTES = 1024 };
+/* GAP_MS: if the loop is this late the process was stopped (SIGSTOP), and its deadlines restart. */
+enum { PERIOD_MS = 10, GAP_MS = 1000, LINE_BYTES = 1024 };
 
 static void watchdog_report_overdue(struct hd_watchdog *watchdog, uint32_t culprit, uint64_t now_ns)
 {
@@ -23,14 +24,14 @@ static void watchdog_report_overdue(struct hd_watchdog *watchdog, uint32_t culpr
         hd_board_line(board, culprit, now_ns, other, sizeof other);
     }
     hd_problem_remedy(&problem,
-                      "see the state of every rank below; a step that is only slow needs a "
+                      "the state of every rank is printed below; if the step is only slow, use a "
                       "longer transport.timeout_s");
-    hd_problem_set(&problem, HD_TIMEOUT, HD_EXIT_PEER, "%s%snobody moved for %.1f s: %s", other,
+    hd_problem_set(&problem, HD_TIMEOUT, HD_EXIT_PEER, "%s%sno rank moved for %.1f s: %s", other,
                    other[0] != '\0' ? "; " : "", limit_s, mine);
     hd_board_abort(board, &problem);
 }
 
-static void watchdog_turn(struct hd_watchdog *watchdog, uint64_t now_ns, uint64_t last_ns)
+static void watchdog_look(struct hd_watchdog *watchdog, uint64_t now_ns, uint64_t last_ns)
 {
     struct hd_board *board = watchdog->board;
     uint32_t culprit;
@@ -54,14 +55,14 @@ static void *watchdog_watch(void *argument)
     uint64_t last_ns = hd_now_ns();
 
     pthread_mutex_lock(&watchdog->lock);
-    while (!watchdog->is_resting) {
-        const uint64_t until_ns = hd_now_ns() + TURN_MS * HD_MS_NS;
+    while (!watchdog->is_stopping) {
+        const uint64_t until_ns = hd_now_ns() + PERIOD_MS * HD_MS_NS;
         const struct timespec until = {(time_t)(until_ns / HD_S_NS), (long)(until_ns % HD_S_NS)};
         pthread_cond_timedwait(&watchdog->wake, &watchdog->lock, &until);
-        if (!watchdog->is_resting) {
+        if (!watchdog->is_stopping) {
             const uint64_t now_ns = hd_now_ns();
             pthread_mutex_unlock(&watchdog->lock);
-            watchdog_turn(watchdog, now_ns, last_ns);
+            watchdog_look(watchdog, now_ns, last_ns);
             pthread_mutex_lock(&watchdog->lock);
             last_ns = now_ns;
         }
@@ -75,6 +76,9 @@ int hd_watchdog_start(struct hd_watchdog *watchdog)
     pthread_condattr_t attributes;
 
     hd_board_beat(watchdog->board, watchdog->rank);
+    hd_log(HD_LOG_DEBUG, "rank %u: a wait may last %.1f s in the first step, and %.1f s later",
+           watchdog->rank, (double)watchdog->board->first_step_timeout_ns * 1e-9,
+           (double)watchdog->board->timeout_ns * 1e-9);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&watchdog->lock, NULL);
@@ -91,11 +95,11 @@ void hd_watchdog_stop(struct hd_watchdog *watchdog)
         return;
     }
     pthread_mutex_lock(&watchdog->lock);
-    watchdog->is_resting = 1;
+    watchdog->is_stopping = true;
     pthread_cond_signal(&watchdog->wake);
     pthread_mutex_unlock(&watchdog->lock);
     pthread_join(watchdog->thread, NULL);
     pthread_cond_destroy(&watchdog->wake);
     pthread_mutex_destroy(&watchdog->lock);
-    watchdog->is_running = 0;
+    watchdog->is_running = false;
 }

@@ -1,10 +1,10 @@
 /*
  * engine/watchdog.h - the thread beside the step: heartbeat, deadlines, abort.
  *
- * Every 10 ms it moves the rank's heartbeat and looks at the abort word; while the word is set it
- * calls `abort` again and again until the rank rests, because a signal under way may overwrite a
- * poisoned word (transport.h).  It also decides when a wait has lasted too long, by following
- * who waits for whom on the board, so that no transport needs to know what a slow stage is.
+ * Every 10 ms it moves the rank's heartbeat and reads the abort word.  While the word is set it
+ * repeats the call of `abort` until it is stopped, because a signal under way may overwrite a
+ * poisoned word (transport.h).  It also decides when a wait has lasted too long, by following on
+ * the board which rank waits for which, so that no transport needs to know what a slow stage is.
  */
 #ifndef HEDDLE_ENGINE_WATCHDOG_H
 #define HEDDLE_ENGINE_WATCHDOG_H
@@ -12,6 +12,7 @@
 #include "engine/board.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 struct hd_watchdog {
     struct hd_board *board;
@@ -23,13 +24,13 @@ struct hd_watchdog {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    uint32_t is_running, is_resting;
+    bool is_running, is_stopping;
 };
 
 /* Starts the thread; the first four members are set by the caller.  0, or errno. */
 int hd_watchdog_start(struct hd_watchdog *watchdog);
 
-/* Ends it and joins; takes one that never started (all zero). */
+/* Ends the thread and joins it.  Takes a watchdog that never started (all zero). */
 void hd_watchdog_stop(struct hd_watchdog *watchdog);
 
 #endif /* HEDDLE_ENGINE_WATCHDOG_H */

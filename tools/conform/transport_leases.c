@@ -409,22 +409,19 @@ static void transport_leases_send_harmed(struct hd_rig *rig, struct hd_lane *lan
     seal.sequence -= harm == HARM_STALE;
     seal.magic ^= harm == HARM_SEAL;
     memcpy(slot - sizeof seal, &seal, sizeof seal);
-    slot[lane->bytes / 2] ^= harm == HARM_CONTENT;
+    slot[lane->channel->bytes / 2] ^= harm == HARM_CONTENT;
     HD_RIG_EXPECT(rig, "post_send", message, rig->ops->post_send(rig->transport, &message, NULL),
                   HD_OK);
 }
 
 static void transport_leases_exchange_seals(struct hd_rig *rig)
 {
-    const struct hd_pipeline_channel channel = {.slots = rig->list[0]->depth, .target = 1};
-    struct hd_lane lane = {.channel = &channel,
-                           .is_source = rig->rank == 0,
-                           .is_target = rig->rank == 1,
-                           .is_sealed = 1,
-                           .has_checksum = 1,
-                           .bytes = rig->list[0]->bytes,
-                           .transport = rig->transport,
-                           .ops = rig->ops};
+    struct hd_lane lane = hd_lane_of(rig->list[0], 0, rig->rank);
+
+    lane.is_sealed = true;
+    lane.has_checksum = true;
+    lane.transport = rig->transport;
+    lane.ops = rig->ops;
 
     for (uint64_t sequence = 0; sequence < HARM_COUNT; sequence++) {
         const struct hd_message message = {.sequence = sequence};

@@ -1,13 +1,14 @@
-#include "engine/engine.h"
-#include "base/clock.h"
+/* engine/create.c - builds an engine before the first step, and takes it apart after the last. */
+#include "base/log.h"
 #include "base/memory.h"
 #include "engine/internal.h"
+#include "engine/order.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A device copies terms back to here: whole pages, so that a kernel can pin them. */
+/* A device copies terms to here.  Whole pages, so that a kernel can pin them. */
 enum { TERMS_ALIGNMENT = 4096 };
 
 static void engine_abort_waits(void *context, const char *reason)
@@ -17,8 +18,7 @@ static void engine_abort_waits(void *context, const char *reason)
     struct hd_kernel *kernel = atomic_load(&engine->kernel);
 
     engine->setup.bootstrap.abort(engine->setup.bootstrap.context);
-    if (kernel != NULL &&
-        engine->kernel_ops->abort != NULL) { /* one without a stream may have it */
+    if (kernel != NULL && engine->kernel_ops->abort != NULL) {
         engine->kernel_ops->abort(kernel);
     }
     if (transport != NULL) {
@@ -36,7 +36,7 @@ static hd_status engine_open_kernel(struct hd_engine *engine, struct hd_problem 
     const hd_status status =
         engine->kernel_ops->open(&engine->kernel_host.host, engine->setup.ordinal, device, &kernel);
     if (status != HD_OK) {
-        return hd_engine_fail(engine, status, plugin, "opening the kernel", problem);
+        return hd_engine_check_call(engine, status, plugin, "opening the kernel", problem);
     }
     atomic_store(&engine->kernel, kernel);
     engine->regions = (struct hd_regions){
@@ -53,14 +53,14 @@ static hd_status engine_take_region(struct hd_engine *engine, uint64_t bytes, co
 {
     const hd_status status = hd_regions_take(&engine->regions, bytes, tag, out);
     if (status != HD_OK) {
-        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for %llu bytes of %s",
+        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "cannot allocate %llu bytes for %s",
                        (unsigned long long)bytes, tag);
-        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+        return hd_engine_check_own(engine, HD_NO_MEMORY, "allocating", problem);
     }
     return HD_OK;
 }
 
-/* What the engine takes of the host is zero already. */
+/* Host memory is zero already. */
 static hd_status engine_zero_state(struct hd_engine *engine, const struct hd_local_stage *local,
                                    struct hd_problem *problem)
 {
@@ -76,9 +76,8 @@ static hd_status engine_zero_state(struct hd_engine *engine, const struct hd_loc
         status = hd_regions_fill(&engine->regions, memory->gradients[group],
                                  needs->gradient_bytes[group], 0);
     }
-    return status != HD_OK ? hd_engine_fail(engine, status, engine->setup.kernel,
-                                            "zeroing the optimizer's state", problem)
-                           : HD_OK;
+    return hd_engine_check_call(engine, status, engine->setup.kernel,
+                                "zeroing the optimizer's state", problem);
 }
 
 static hd_status engine_take_regions(struct hd_engine *engine, struct hd_local_stage *local,
@@ -114,8 +113,8 @@ static hd_status engine_create_pools(struct hd_engine *engine, struct hd_local_s
 {
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
     const uint32_t fault = engine->setup.fault, planned = pipeline->payload_slots[local->stage];
-    /* The plan's slots are enough for any reuse in order: only a shorter pool shows the hazard. */
-    const int is_short = fault == HD_LEASE_OFF || fault == HD_LEASE_FORWARD_ORDER;
+    /* The slots that the plan counts are enough for any reuse in order, so a fault needs fewer. */
+    const bool is_short = fault == HD_LEASE_OFF || fault == HD_LEASE_FORWARD_ORDER;
     const uint32_t slots = is_short && planned > 1 ? planned - 1 : planned;
 
     local->acquisitions = local->needs->acquisitions;
@@ -130,8 +129,10 @@ static hd_status engine_create_pools(struct hd_engine *engine, struct hd_local_s
         const hd_status status =
             hd_lease_pool_create(pool, slots, local->needs->payload_bytes, problem);
         if (status != HD_OK) {
-            return hd_engine_blame(engine, status, "allocating", problem);
+            return hd_engine_check_own(engine, status, "allocating", problem);
         }
+        hd_log(HD_LOG_DEBUG, "rank %u: stage %u, pool %u has %u payload slots of %llu bytes",
+               engine->setup.rank, local->stage, i, slots, (unsigned long long)pool->slot_bytes);
     }
     return HD_OK;
 }
@@ -147,8 +148,7 @@ static hd_status engine_create_stage(struct hd_engine *engine, uint32_t index,
     local->terms = hd_memory_take((microbatches * local->needs->term_count + 1) * sizeof(double),
                                   TERMS_ALIGNMENT, "terms");
     if (local->terms == NULL) {
-        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the terms");
-        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+        return hd_engine_no_memory(engine, "the terms", problem);
     }
     hd_status status = engine_take_regions(engine, local, problem);
     if (status != HD_OK) {
@@ -161,10 +161,7 @@ static hd_status engine_create_stage(struct hd_engine *engine, uint32_t index,
     status = engine->kernel_ops->stage_create(atomic_load(&engine->kernel),
                                               &engine->setup.specs[local->stage], &local->memory,
                                               &local->instance);
-    if (status != HD_OK) {
-        return hd_engine_fail(engine, status, engine->setup.kernel, "creating a stage", problem);
-    }
-    return HD_OK;
+    return hd_engine_check_call(engine, status, engine->setup.kernel, "creating a stage", problem);
 }
 
 static hd_status engine_create_stages(struct hd_engine *engine, struct hd_problem *problem)
@@ -174,8 +171,7 @@ static hd_status engine_create_stages(struct hd_engine *engine, struct hd_proble
 
     engine->stages = hd_memory_take(program->stage_count * sizeof engine->stages[0], 64, "stages");
     if (engine->stages == NULL) {
-        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the stages");
-        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+        return hd_engine_no_memory(engine, "the stages", problem);
     }
     engine->stage_count = program->stage_count;
     for (uint32_t i = 0; i < program->stage_count; i++) {
@@ -190,8 +186,7 @@ static hd_status engine_create_stages(struct hd_engine *engine, struct hd_proble
     return status;
 }
 
-/* Both ends of a boundary must agree on its bytes; they come from one model, so this is a plugin's
- * fault. */
+/* Both ends of a boundary come from one model, so if their bytes differ the plugin has a bug. */
 static hd_status engine_check_boundary(struct hd_engine *engine, uint32_t boundary,
                                        struct hd_problem *problem)
 {
@@ -209,44 +204,45 @@ static hd_status engine_check_boundary(struct hd_engine *engine, uint32_t bounda
         boundary, boundary + 1, boundary, (unsigned long long)before->boundary_bytes,
         before->boundary_dtype, boundary + 1, (unsigned long long)after->boundary_bytes,
         after->boundary_dtype);
-    return hd_engine_blame(engine, HD_PROTOCOL, "making the lanes", problem);
+    return hd_engine_check_own(engine, HD_PROTOCOL, "making the lanes", problem);
 }
 
-/* In order, what waits for a send slot waits as the plan's source for its release: only where every
-   channel has its depth is fewer slots surely no cycle (plan/serial.c). */
-static uint32_t engine_is_tight(const struct hd_pipeline *pipeline)
+/* A serial transport waits for a send slot where the plan's source waits for a release.  The plan
+   proves that there is no cycle in fewer slots only if every channel has its depth
+   (plan/serial.c). */
+static bool engine_is_tight(const struct hd_pipeline *pipeline)
 {
-    uint32_t lacks_slots = 0;
+    bool lacks_slots = pipeline->issue_order == HD_ISSUE_PROGRAM;
 
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         lacks_slots |= pipeline->channels[i].slots < pipeline->channels[i].depth;
     }
-    return pipeline->is_serial && (lacks_slots || pipeline->issue_order == HD_ISSUE_PROGRAM);
+    return pipeline->is_serial && lacks_slots;
 }
 
 /*
  * Two send slots let a transfer run beside the next action.  Without overlap a receive is posted
- * only just before it is consumed, and law 6 then promises no more than that the message `slots`
- * before has been received.
+ * only just before it is consumed, and law 6 then promises only that the message `slots` before has
+ * been received: so every slot needs a send slot.
  */
-static uint32_t engine_send_depth_of(const struct hd_pipeline_channel *channel, uint32_t needs_all)
+static uint32_t engine_send_depth_of(const struct hd_pipeline_channel *channel, bool needs_all)
 {
     return needs_all || channel->slots < 2 ? channel->slots : 2;
 }
 
-/* The transport's channels are the remote ones, in the pipeline's order: equal on all ranks. */
+/* The channels of the transport are the remote ones, in the order of the pipeline: the same on all
+   ranks. */
 static hd_status engine_list_channels(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
     const uint64_t count = pipeline->channel_count;
-    const uint32_t needs_all_slots = !engine->setup.overlap || engine_is_tight(pipeline);
+    const bool needs_all_slots = !engine->setup.overlap || engine_is_tight(pipeline);
 
     engine->channels = hd_memory_take((count + 1) * sizeof engine->channels[0], 64, "lanes");
     engine->channel_list =
         hd_memory_take((count + 1) * sizeof engine->channel_list[0], 64, "lanes");
     if (engine->channels == NULL || engine->channel_list == NULL) {
-        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the channels");
-        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+        return hd_engine_no_memory(engine, "the channels", problem);
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
@@ -254,18 +250,17 @@ static hd_status engine_list_channels(struct hd_engine *engine, struct hd_proble
         if (status != HD_OK) {
             return status;
         }
+        engine->channels[i] = (struct hd_channel){
+            .boundary = channel->boundary,
+            .direction = channel->direction,
+            .source = channel->source,
+            .target = channel->target,
+            .depth = channel->slots,
+            .send_depth = engine_send_depth_of(channel, needs_all_slots),
+            .bytes = engine->setup.needs[channel->boundary].boundary_bytes,
+        };
         if (hd_pipeline_is_remote(channel)) {
-            struct hd_channel *remote = &engine->channels[engine->remote_count];
-            *remote = (struct hd_channel){
-                .boundary = channel->boundary,
-                .direction = channel->direction,
-                .source = channel->source,
-                .target = channel->target,
-                .depth = channel->slots,
-                .send_depth = engine_send_depth_of(channel, needs_all_slots),
-                .bytes = engine->setup.needs[channel->boundary].boundary_bytes,
-            };
-            engine->channel_list[engine->remote_count++] = remote;
+            engine->channel_list[engine->remote_count++] = &engine->channels[i];
         }
     }
     return HD_OK;
@@ -273,38 +268,31 @@ static hd_status engine_list_channels(struct hd_engine *engine, struct hd_proble
 
 static hd_status engine_create_lanes(struct hd_engine *engine, struct hd_problem *problem)
 {
-    const struct hd_pipeline *pipeline = engine->setup.pipeline;
     const struct hd_program *program = &engine->program;
     const uint32_t rank = engine->setup.rank;
-    const uint32_t carries_seal = (engine->transport_capabilities & HD_TRANSPORT_SEALED) != 0;
+    const bool carries_seal = (engine->transport_capabilities & HD_TRANSPORT_SEALED) != 0;
 
     engine->lanes =
         hd_memory_take((program->lane_count + 1) * sizeof engine->lanes[0], 64, "lanes");
     if (engine->lanes == NULL) {
-        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the lanes");
-        return hd_engine_blame(engine, HD_NO_MEMORY, "allocating", problem);
+        return hd_engine_no_memory(engine, "the lanes", problem);
     }
     for (uint32_t i = 0; i < program->lane_count; i++) {
         struct hd_lane *lane = &engine->lanes[i];
-        const struct hd_pipeline_channel *channel = &pipeline->channels[program->lanes[i]];
-        const uint32_t is_local = !hd_pipeline_is_remote(channel);
-        *lane = (struct hd_lane){
-            .channel = channel,
-            .regions = &engine->regions,
-            .index = is_local ? HD_LANE_LOCAL : channel->remote_index,
-            .is_source = channel->source == rank,
-            .is_target = channel->target == rank,
-            .is_sealed = !engine->regions.is_device && (is_local || carries_seal),
-            .has_checksum = engine->setup.checksum,
-            .poison = engine->setup.poison,
-            .dtype = engine->setup.needs[channel->boundary].boundary_dtype,
-            .bytes = engine->setup.needs[channel->boundary].boundary_bytes,
-            .ops = engine->transport_ops,
-        };
+        const struct hd_pipeline_channel *planned =
+            &engine->setup.pipeline->channels[program->lanes[i]];
+        *lane = hd_lane_of(&engine->channels[program->lanes[i]], planned->remote_index, rank);
+        lane->message_count = planned->message_count;
+        lane->regions = &engine->regions;
+        lane->is_sealed = !engine->regions.is_device && (hd_lane_is_local(lane) || carries_seal);
+        lane->has_checksum = engine->setup.checksum;
+        lane->poison = engine->setup.poison;
+        lane->dtype = engine->setup.needs[planned->boundary].boundary_dtype;
+        lane->ops = engine->transport_ops;
         engine->lane_count++;
         const hd_status status = hd_lane_create(lane, problem);
         if (status != HD_OK) {
-            return hd_engine_blame(engine, status, "making the lanes", problem);
+            return hd_engine_check_own(engine, status, "making the lanes", problem);
         }
     }
     return HD_OK;
@@ -320,9 +308,9 @@ static hd_status engine_start_watchdog(struct hd_engine *engine, struct hd_probl
     };
     const int error = hd_watchdog_start(&engine->watchdog);
     if (error != 0) {
-        hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no thread for the watchdog: %s",
+        hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "cannot start the watchdog thread: %s",
                        strerror(error));
-        return hd_engine_blame(engine, HD_SYSTEM, "starting", problem);
+        return hd_engine_check_own(engine, HD_SYSTEM, "starting", problem);
     }
     return HD_OK;
 }
@@ -331,24 +319,22 @@ static hd_status engine_build(struct hd_engine *engine, struct hd_problem *probl
 {
     const struct hd_engine_setup *setup = &engine->setup;
     hd_status (*const steps[])(struct hd_engine *, struct hd_problem *) = {
-        engine_start_watchdog, hd_engine_check_transport, engine_open_kernel,
-        engine_create_stages,  hd_device_prepare,         engine_list_channels,
-        engine_create_lanes,   hd_engine_map_transfers,   hd_engine_open_transport,
+        engine_start_watchdog,   engine_open_kernel,       engine_create_stages,
+        hd_device_prepare,       engine_list_channels,     engine_create_lanes,
+        hd_engine_map_transfers, hd_engine_open_transport,
     };
 
     hd_engine_enter(engine, HD_PHASE_OPEN);
     hd_status status = hd_program_create(setup->pipeline, setup->rank, &engine->program, problem);
-    if (status != HD_OK) {
-        return hd_engine_blame(engine, status, "starting", problem);
+    if (status == HD_OK) {
+        status = hd_order_create(setup->pipeline, &engine->program, &engine->order, problem);
     }
-    status = hd_order_create(setup->pipeline, &engine->program, &engine->order, problem);
-    if (status != HD_OK) {
-        return hd_engine_blame(engine, status, "starting", problem);
+    if (status == HD_OK) {
+        status = hd_recorder_create(&engine->recorder, engine->program.instruction_count,
+                                    setup->trace_steps, problem);
     }
-    status = hd_recorder_create(&engine->recorder, engine->program.instruction_count,
-                                setup->trace_steps, problem);
     if (status != HD_OK) {
-        return hd_engine_blame(engine, status, "starting", problem);
+        return hd_engine_check_own(engine, status, "starting", problem);
     }
     engine->recorder.step = setup->steps_before;
     engine->recorder.alternates = setup->trace_alternates;
@@ -364,11 +350,16 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
     struct hd_engine *engine = hd_memory_take(sizeof *engine, 64, "engine");
 
     if (engine == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the engine");
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
+                              "cannot allocate memory for the engine");
     }
     engine->setup = *setup;
     engine->kernel_ops = setup->kernel->ops;
     engine->transport_ops = setup->transport->ops;
+    /* The planner refuses a hook without an inner transport, and the reverse. */
+    assert(((setup->transport->capabilities & HD_TRANSPORT_HOOK) != 0) == (setup->inner != NULL));
+    engine->transport_capabilities =
+        setup->inner != NULL ? setup->inner->capabilities : setup->transport->capabilities;
     engine->state.peer = UINT32_MAX;
     engine->state.channel = UINT32_MAX;
     pthread_mutex_init(&engine->failure_lock, NULL);
@@ -381,7 +372,7 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
     hd_engine_set_rounding();
     const hd_status status = engine_build(engine, problem);
     if (status != HD_OK) {
-        engine->has_failed = 1;
+        engine->has_failed = true;
         hd_engine_destroy(engine);
         return status;
     }
@@ -389,7 +380,7 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
     return HD_OK;
 }
 
-/* Before the memory of ours that its stream may reach, and that it may have pinned. */
+/* Comes before the engine frees memory that the stream may reach or that the kernel has pinned. */
 static void engine_close_kernel(struct hd_engine *engine)
 {
     for (uint32_t i = 0; i < engine->stage_count; i++) {
@@ -421,16 +412,16 @@ void hd_engine_destroy(struct hd_engine *engine)
     if (engine == NULL) {
         return;
     }
-    const uint32_t is_clean = !engine->has_failed && hd_engine_is_sound(engine);
+    const bool is_clean = !engine->has_failed && hd_engine_is_sound(engine);
     if (is_clean && atomic_load(&engine->transport) != NULL) {
         hd_engine_close_transport(engine);
     }
     hd_watchdog_stop(&engine->watchdog);
     if (!is_clean) {
-        return; /* the process ends; what a peer may still write stays mapped until then */
+        return; /* the process ends soon: memory that a peer may still write stays mapped */
     }
     engine_close_kernel(engine);
-    hd_device_finish(engine); /* of the stages, too */
+    hd_device_finish(engine); /* reads the stages */
     engine_finish_stages(engine);
     for (uint32_t i = 0; i < engine->lane_count; i++) {
         hd_lane_finish(&engine->lanes[i]);
