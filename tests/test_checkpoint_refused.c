@@ -184,7 +184,8 @@ static const struct {
     {"another sequence", nothing, "model.sequence=8", "model.sequence: is 8"},
     {"a total below the step", nothing, "train.steps=1",
      "train.steps: is 1, and the checkpoint in bad is of step 2"},
-    {"what would remove it", nothing, "--overwrite", "--overwrite removes what --resume goes on"},
+    {"what would remove it", nothing, "--overwrite",
+     "--overwrite would remove the checkpoint that --resume continues"},
 };
 
 static void check_refused(void)
@@ -275,7 +276,7 @@ static void check_weights(void)
     expect("a missing tensor (C73)", "run " MODEL "--resume hub output.directory=none", 2,
            "hub/model.safetensors: ");
     expect("is named", "run " MODEL "--resume hub output.directory=none1 pipeline.ranks=1", 2,
-           "model.layers.1.mlp.gate.weight: is missing");
+           "model.layers.1.mlp.gate.weight: is not in the file");
     shell("cp base/checkpoint/model.safetensors hub");
     expect("another shape",
            "run " MODEL "--resume hub model.expert_width=64 output.directory=none2", 2,

@@ -1,6 +1,8 @@
-/* run/checkpoint.c - a checkpoint, written and read by all ranks. */
 #include "run/checkpoint.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "run/ledger.h"
 #include "train/initial.h"
 
 #include <assert.h>
@@ -10,27 +12,24 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What this rank found out ends the run everywhere. */
 static hd_status checkpoint_blame(struct hd_rank *rank, hd_status status,
                                   const struct hd_problem *problem)
 {
-    assert(problem->exit_code > 0);
-    if (status != HD_ABORTED) {
-        hd_board_abort(rank->board, problem);
-        hd_bootstrap_abort(rank->bootstrap);
-    }
-    return status;
+    return status == HD_ABORTED ? status : hd_rank_blame(rank, status, problem);
 }
 
-static hd_status checkpoint_meet(struct hd_rank *rank, struct hd_problem *problem)
+/* All ranks meet and, with `bytes`, exchange the ledger's blocks. */
+static hd_status checkpoint_meet(struct hd_rank *rank, uint64_t bytes, struct hd_problem *problem)
 {
+    const struct hd_meeting meeting = {"meeting the other ranks at the checkpoint",
+                                       rank->ledger->mine, bytes, rank->ledger->all};
+
     hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
-    const hd_status status = hd_bootstrap_fence(rank->bootstrap, HD_RANK_FAR_NS);
-    if (status != HD_OK) {
-        return hd_rank_leave(rank, status, "meeting the other ranks at the checkpoint", problem);
+    const hd_status status = hd_rank_gather(rank, &meeting, problem);
+    if (status == HD_OK) {
+        hd_engine_phase(rank->engine, HD_PHASE_SAVE);
     }
-    hd_engine_phase(rank->engine, HD_PHASE_SAVE);
-    return HD_OK;
+    return status;
 }
 
 /* --- saving ----------------------------------------------------------------------------------- */
@@ -51,7 +50,7 @@ static uint64_t checkpoint_first_wild(const struct hd_tensor *tensor, const void
     return i;
 }
 
-/* The last update may have gone too far, which the next loss would have shown. */
+/* The last update may have overflowed; only the next loss would show it. */
 static hd_status checkpoint_check_finite(struct hd_rank *rank, const struct hd_tensor *tensor,
                                          struct hd_problem *problem)
 {
@@ -63,14 +62,14 @@ static hd_status checkpoint_check_finite(struct hd_rank *rank, const struct hd_t
     hd_problem_place(problem, "rank %u", rank->rank);
     hd_problem_key(problem, "%.120s", tensor->name);
     hd_problem_remedy(problem,
-                      "lower train.learning_rate; the checkpoint before, if any, is whole");
+                      "lower train.learning_rate; the previous checkpoint, if any, is intact");
     hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_NONFINITE,
                    "element %llu is not finite after the update, so no checkpoint is written",
                    (unsigned long long)index);
     return checkpoint_blame(rank, HD_PROTOCOL, problem);
 }
 
-/* One copy of one tensor, into its place; its digest is kept. */
+/* Writes one copy of one tensor, and keeps its digest. */
 static hd_status checkpoint_put_copy(struct hd_rank *rank, struct hd_tensor_place place,
                                      uint32_t index, const int *descriptors,
                                      struct hd_problem *problem)
@@ -133,7 +132,6 @@ static hd_status checkpoint_put_tensors(struct hd_rank *rank, struct hd_problem 
     return status;
 }
 
-/* Every rank's digests, to rank 0. */
 static hd_status checkpoint_gather_digests(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
@@ -148,13 +146,10 @@ static hd_status checkpoint_gather_digests(struct hd_rank *rank, struct hd_probl
                ledger->digests[ledger->stage_first[stage]],
                session->exchange.stages[stage].tensor_count * item_bytes);
     }
-    hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
-    const hd_status status = hd_bootstrap_gather(rank->bootstrap, ledger->mine, block_bytes,
-                                                 ledger->all, HD_RANK_FAR_NS);
+    const hd_status status = checkpoint_meet(rank, block_bytes, problem);
     if (status != HD_OK) {
-        return hd_rank_leave(rank, status, "meeting the other ranks at the checkpoint", problem);
+        return status;
     }
-    hd_engine_phase(rank->engine, HD_PHASE_SAVE);
     for (uint32_t stage = 0; stage < session->exchange.stage_count; stage++) {
         const struct hd_exchange_stage *const row = &session->exchange.stages[stage];
         memcpy(ledger->digests[ledger->stage_first[stage]],
@@ -185,7 +180,7 @@ static void checkpoint_fill_state(const struct hd_rank *rank, uint32_t step,
     }
 }
 
-/* Puts the header of one file and says its digest. */
+/* Writes the header of one file, and notes its digest in `state`. */
 static hd_status checkpoint_put_header(struct hd_rank *rank, uint32_t file,
                                        struct hd_checkpoint_state *state,
                                        struct hd_problem *problem)
@@ -222,7 +217,7 @@ static hd_status checkpoint_put_header(struct hd_rank *rank, uint32_t file,
     return status;
 }
 
-/* Rank 0: from data that lies there to a checkpoint that has its name. */
+/* Rank 0: writes what all ranks waited for, and gives the directory its name. */
 static hd_status checkpoint_finish(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
 {
     struct hd_checkpoint_state state;
@@ -234,7 +229,8 @@ static hd_status checkpoint_finish(struct hd_rank *rank, uint32_t step, struct h
     }
     if (status == HD_OK && rank->session->rundir.metrics >= 0 &&
         fsync(rank->session->rundir.metrics) != 0) {
-        hd_log(HD_LOG_WARN, "metrics.jsonl may lack lines of this checkpoint after a power cut");
+        hd_log(HD_LOG_WARN,
+               "metrics.jsonl may lack lines of this checkpoint after a power failure");
     }
     if (status == HD_OK) {
         status = hd_checkpoint_commit(rank->session->rundir.path, &state, problem);
@@ -242,8 +238,18 @@ static hd_status checkpoint_finish(struct hd_rank *rank, uint32_t step, struct h
     return status != HD_OK ? checkpoint_blame(rank, status, problem) : HD_OK;
 }
 
+bool hd_rank_is_due(const struct hd_rank *rank, uint32_t step)
+{
+    const struct hd_config *config = hd_rank_config(rank);
+    const int64_t every = config->output.checkpoint_every;
+
+    return hd_ledger_is_saved(rank->session) &&
+           (step == config->train.steps || rank->signal != 0 || (every > 0 && step % every == 0));
+}
+
 hd_status hd_rank_save(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
 {
+    const uint64_t begin_ns = hd_now_ns();
     hd_status status = HD_OK;
 
     assert(rank->ledger != NULL);
@@ -253,7 +259,7 @@ hd_status hd_rank_save(struct hd_rank *rank, uint32_t step, struct hd_problem *p
         status = status != HD_OK ? checkpoint_blame(rank, status, problem) : HD_OK;
     }
     if (status == HD_OK) {
-        status = checkpoint_meet(rank, problem);
+        status = checkpoint_meet(rank, 0, problem);
     }
     if (status == HD_OK) {
         status = checkpoint_put_tensors(rank, problem);
@@ -264,6 +270,8 @@ hd_status hd_rank_save(struct hd_rank *rank, uint32_t step, struct hd_problem *p
     if (status == HD_OK && rank->rank == 0) {
         status = checkpoint_finish(rank, step, problem);
     }
+    hd_log(HD_LOG_DEBUG, "checkpoint of step %u: %s, %.1f ms", step, hd_status_name(status),
+           (double)(hd_now_ns() - begin_ns) * 1e-6);
     return status;
 }
 
@@ -271,15 +279,11 @@ hd_status hd_rank_save(struct hd_rank *rank, uint32_t step, struct hd_problem *p
 
 static void checkpoint_shape_text(const uint64_t *shape, uint32_t count, char text[96])
 {
-    uint32_t length = (uint32_t)snprintf(text, 96, "[");
-
-    for (uint32_t i = 0; i < count && length < 96; i++) {
-        length += (uint32_t)snprintf(text + length, 96 - length, "%s%llu", i > 0 ? ", " : "",
-                                     (unsigned long long)shape[i]);
+    strcpy(text, "[");
+    for (uint32_t i = 0; i < count; i++) {
+        hd_text_append(text, 96, "%s%llu", i > 0 ? ", " : "", (unsigned long long)shape[i]);
     }
-    if (length < 95) {
-        snprintf(text + length, 96 - length, "]");
-    }
+    hd_text_append(text, 96, "]");
 }
 
 static hd_status checkpoint_check_shape(const struct hd_safetensors_tensor *row,
@@ -315,7 +319,7 @@ static hd_status checkpoint_load_copy(struct hd_rank *rank, struct hd_tensor_pla
     hd_problem_key(problem, "%.120s", name);
     if (row == NULL) {
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                              "is missing: the file is of another model");
+                              "is not in the file: it is from another model");
     }
     hd_status status = checkpoint_check_shape(row, tensor, problem);
     if (status == HD_OK) {
@@ -329,8 +333,8 @@ static hd_status checkpoint_load_copy(struct hd_rank *rank, struct hd_tensor_pla
     return status;
 }
 
-/* What transformers once wrote beside parameters. */
-static int checkpoint_is_derived(const char *name)
+/* Old versions of transformers save this beside the parameters. */
+static bool checkpoint_is_derived(const char *name)
 {
     static const char end[] = "rotary_emb.inv_freq";
     const size_t length = strlen(name);
@@ -338,18 +342,18 @@ static int checkpoint_is_derived(const char *name)
     return length >= sizeof end - 1 && strcmp(name + length - (sizeof end - 1), end) == 0;
 }
 
-/* A tensor that nobody asks for is as wrong as one that is missing. */
+/* A tensor that the model lacks is as wrong as one that the file lacks. */
 static hd_status checkpoint_check_extra(const struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_resume *const resume = rank->session->request.resume;
     const struct hd_ledger *const ledger = rank->ledger;
 
-    for (uint32_t index = 0; index <= (uint32_t)resume->has_optimizer; index++) {
+    for (uint32_t index = 0; index <= (resume->has_optimizer ? 1u : 0u); index++) {
         const struct hd_safetensors *const file = &resume->files[index];
         const uint32_t wanted = (index + 1) * ledger->tensor_count;
         for (uint32_t i = 0; file->tensor_count != wanted && i < file->tensor_count; i++) {
             const char *const name = file->tensors[i].name;
-            uint32_t is_known = (uint32_t)checkpoint_is_derived(name);
+            bool is_known = checkpoint_is_derived(name);
             for (uint32_t row = 0; !is_known && row < wanted; row++) {
                 is_known = strcmp(ledger->rows[index][row].name, name) == 0;
             }

@@ -1,5 +1,7 @@
 #include "run/evaluate.h"
 #include "base/clock.h"
+#include "base/number.h"
+#include "run/steps.h"
 
 void hd_evaluation_extent(const struct hd_session *session, struct hd_evaluation_extent *extent)
 {
@@ -11,9 +13,8 @@ void hd_evaluation_extent(const struct hd_session *session, struct hd_evaluation
     const uint64_t usual = hd_corpus_is_endless(session->corpus) ? config->train.steps : whole;
     const uint64_t steps = asked > 0 && asked < whole ? asked : usual;
 
-    extent->step_count = steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX - 1;
-    extent->sample_count =
-        extent->step_count * per_step < all ? extent->step_count * per_step : all;
+    extent->step_count = (uint32_t)hd_min_u64(steps, UINT32_MAX - 1);
+    extent->sample_count = hd_min_u64(extent->step_count * per_step, all);
 }
 
 static hd_status evaluate_refuse_nonfinite(struct hd_rank *rank, uint32_t step,
@@ -21,9 +22,9 @@ static hd_status evaluate_refuse_nonfinite(struct hd_rank *rank, uint32_t step,
 {
     hd_problem_place(problem, "step %u", step);
     hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_NONFINITE,
-                   "the loss is %g: these parameters give no finite loss on this text",
+                   "the loss is %g: these parameters do not give a finite loss on this corpus",
                    rank->result.loss);
-    hd_board_abort(rank->board, problem);
+    hd_board_abort(rank->shared->board, problem);
     return HD_PROTOCOL;
 }
 
@@ -45,7 +46,7 @@ static void evaluate_show(struct hd_progress *progress, const struct hd_rank *ra
 hd_status hd_rank_evaluate(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
-    struct hd_results *results = hd_session_results(session, rank->region);
+    struct hd_results *results = rank->shared->results;
     struct hd_evaluation_extent extent;
     hd_evaluation_extent(session, &extent);
     struct hd_progress progress = {

@@ -1,61 +1,96 @@
 /*
  * run/launched.h - a run whose ranks a launcher has started one by one (launch/link.h).
  *
- * Each process is the parent of one rank, with a region of its own.  What the parent of a forked
- * run reads in the one shared region comes here over the link:
+ * Each process is the parent of one rank and has shared memory of its own.  Rank 0's parent is the
+ * hub, the others are members.  The parents keep their boards alike over the link, so that the same
+ * code supervises a launched run and a forked one:
  *
- *   board    each parent says a few times a second where its rank is; the hub says it of all. Times
- *            travel as ages, because every host has a clock of its own
- *   events   deaths, stops and signals go to the hub, whose session judges them as its own; who
- *            says nothing for two seconds is stopped or cut off
- *   abort    the first cause that the hub hears of is everybody's
- *   results  each parent leaves its rank's with the hub when the rank has ended; the hub writes the
- *            files, and its verdict is every process's exit code
+ *        member                                    hub
+ *   created   listens to the link             created   the transport must reach all hosts
+ *      |                                         |      corpus and directory
+ *   waiting   hd_launched_await                  |
+ *      |  <---- BEGIN, the run's directory ---- begun   hd_launched_begin: has memory, forks
+ *   begun     has memory, forks its rank         |
+ *      |  ----- STATE of its rank, each 50 ms -->|      puts it on the board
+ *      |  <---- STATES of all ranks ------------ |      less often, the more ranks there are
+ *      |  ----- EVENT: death, stop, signal ----> |      judges it as an event of its own rank
+ *      |  ----- ABORT, a cause on its board ---> |
+ *   aborted <-- ABORT, the first cause --------- aborted
+ *      |  ----- RESULT, CHANNEL, RECORDS ------> |      once the rank has ended: is_done
+ *      |                                      settled   all are done, or 900 ms after the abort
+ *      |                                         |      writes the files
+ *   settled <-- the verdict (hd_link_close) ---- ended
  *
- * Without the hub there is no verdict: then a process judges by what it knows.
+ * Times travel as ages, because each host has a clock of its own.  A process that sends nothing for
+ * two seconds counts as stopped or cut off.  Without the hub there is no verdict: a member then
+ * concludes from what it knows.
  */
 #ifndef HEDDLE_RUN_LAUNCHED_H
 #define HEDDLE_RUN_LAUNCHED_H
 
 #include "launch/launch.h"
+#include "run/shared.h"
 
-#include <stdint.h>
+#include <stdbool.h>
 
-struct hd_session;
+#define HD_LAUNCHED_PATH_BYTES 4096u
+
+/* Receives the events of other processes' ranks. */
+struct hd_launched_handler {
+    void *context;
+    void (*on_event)(void *context, const struct hd_launch_event *event);
+};
 
 struct hd_launched {
-    struct hd_session *session;
-    void *region;              /* once it is there */
-    uint8_t *is_done;          /* [rank_count]; the hub: its results have come, or will not */
-    uint64_t told_ns, tick_ns; /* of the last states; of the last tick */
-    uint64_t heard_from_ns;    /* silence before this is mine, not theirs */
-    uint64_t aborted_ns;       /* 0: not */
-    uint32_t has_told_abort, has_begun;
+    struct hd_link *link; /* borrowed; NULL: a forked run, and every function does nothing */
+    const struct hd_shared *shared; /* borrowed; NULL until begun */
+    struct hd_launched_handler handler;
+    char *directory;        /* of the run: where a waiting member stores it; borrowed */
+    uint8_t *is_done;       /* [rank_count]; the hub: no more results come from the rank */
+    uint64_t told_ns;       /* when the last states were sent */
+    uint64_t tick_ns;       /* of the last tick */
+    uint64_t heard_from_ns; /* the silence of others counts from here at the earliest */
+    uint64_t aborted_ns;    /* 0: not aborted */
+    bool has_told_abort, has_begun;
     struct hd_problem failure; /* of a member, before the run began */
 };
 
-/* 1: of a launched run, and not its hub. */
-uint32_t hd_launched_is_member(const struct hd_session *session);
+static inline uint32_t hd_launched_rank(const struct hd_launched *launched)
+{
+    return hd_link_rank(launched->link);
+}
 
-/* Listens to the link, if the request has one.  Hub: HD_EXIT_USAGE for a transport that does not
-   reach all hosts. */
-hd_status hd_launched_create(struct hd_session *session, struct hd_problem *problem);
-void hd_launched_finish(struct hd_session *session);
+/* Whether this process belongs to a launched run and is not its hub. */
+static inline bool hd_launched_is_member(const struct hd_launched *launched)
+{
+    return launched->link != NULL && hd_launched_rank(launched) != 0;
+}
 
-/* A member waits until the hub begins, and knows the run's directory then.  HD_ABORTED with the
-   hub's verdict, HD_PEER_LOST. */
-hd_status hd_launched_await(struct hd_session *session, struct hd_problem *problem);
-/* Before the fork: the region is there; the hub lets the others begin. */
-void hd_launched_begin(struct hd_session *session, void *region);
+/* Listens to `link` (NULL: a forked run).  On the hub, HD_EXIT_USAGE if the transport `carrier`
+   does not reach all hosts.  `launched` must not move until finish. */
+hd_status hd_launched_create(struct hd_launched *launched, struct hd_link *link,
+                             const struct hd_plugin *carrier, struct hd_problem *problem);
+void hd_launched_finish(struct hd_launched *launched);
 
-/* A member's event goes to the hub; 1: it is not for this session to judge. */
-uint32_t hd_launched_forward(struct hd_session *session, const struct hd_launch_event *event);
-/* Has what the others were at when somebody died been said since? */
-uint32_t hd_launched_is_current(const struct hd_session *session, uint64_t now_ns);
-void hd_launched_tick(struct hd_session *session, uint64_t now_ns);
-uint32_t hd_launched_is_settled(const struct hd_session *session);
+/* A member waits for BEGIN and stores the run's directory in `directory`
+   [HD_LAUNCHED_PATH_BYTES]; "": the run has none.  HD_ABORTED with the hub's verdict,
+   HD_PEER_LOST. */
+hd_status hd_launched_await(struct hd_launched *launched, char *directory,
+                            struct hd_problem *problem);
+/* Before the fork, with the memory mapped; the hub lets the members begin, with `directory` (NULL:
+   none). */
+void hd_launched_begin(struct hd_launched *launched, const struct hd_shared *shared,
+                       const struct hd_launched_handler *handler, const char *directory);
 
-/* What carries has to reach all of them: HD_EXIT_USAGE, with both hosts.  The hub asks. */
+/* Sends a member's event to the hub.  True: this process must not judge the event. */
+bool hd_launched_forward(struct hd_launched *launched, const struct hd_launch_event *event);
+/* Whether the board shows states that were sent after `death_ns`. */
+
+bool hd_launched_is_current(const struct hd_launched *launched, uint64_t death_ns, uint64_t now_ns);
+void hd_launched_tick(struct hd_launched *launched, uint64_t now_ns);
+bool hd_launched_is_settled(const struct hd_launched *launched);
+
+/* HD_EXIT_USAGE, with both hosts, for a transport that does not reach all ranks.  For the hub. */
 hd_status hd_launched_check_hosts(const struct hd_link *link, const struct hd_plugin *transport,
                                   struct hd_problem *problem);
 

@@ -1,5 +1,6 @@
-#include "run/launched_internal.h"
+#include "run/launched_state.h"
 #include "base/clock.h"
+#include "base/number.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +11,21 @@ struct state {
     uint32_t is_dead, is_stopped;
 };
 
-struct lane {
-    uint32_t channel, reserved;
-    struct hd_session_lane lane;
+struct channel {
+    uint32_t index, reserved;
+    struct hd_channel_result result;
 };
+
+void hd_launched_tell(struct hd_link *link, uint32_t kind, const void *bytes, uint64_t count)
+{
+    const struct hd_link_message message = {kind, hd_link_rank(link), bytes, count};
+
+    hd_link_send(link, UINT32_MAX, &message);
+}
 
 /* --- the board ------------------------------------------------------------------------------ */
 
-static void launched_state_pack_state(struct hd_board *board, uint32_t rank, struct state *state)
+static void launched_state_pack(struct hd_board *board, uint32_t rank, struct state *state)
 {
     const struct hd_rank_row *row = &board->rows[rank];
     const uint64_t now_ns = hd_now_ns();
@@ -31,8 +39,8 @@ static void launched_state_pack_state(struct hd_board *board, uint32_t rank, str
     state->is_stopped = atomic_load(&row->is_stopped);
 }
 
-/* Of another process's rank: this parent is the row's only writer here. */
-static void launched_state_take_state(struct hd_board *board, uint32_t rank, struct state state)
+/* The rank is another process's, so this parent is the only writer of its row here. */
+static void launched_state_take(struct hd_board *board, uint32_t rank, struct state state)
 {
     struct hd_rank_row *row = &board->rows[rank];
     const uint64_t now_ns = hd_now_ns();
@@ -47,138 +55,106 @@ static void launched_state_take_state(struct hd_board *board, uint32_t rank, str
     }
 }
 
-void hd_launched_tell_states(struct hd_session *session)
+void hd_launched_tell_states(struct hd_link *link, const struct hd_shared *shared)
 {
-    struct hd_board *board = hd_session_board(session->launched.region);
+    struct hd_board *board = shared->board;
+    const uint32_t own = hd_link_rank(link);
     struct state *states;
 
-    if (hd_launched_rank(session) != 0) {
+    if (own != 0) {
         struct state state;
-        atomic_store(&hd_session_rank(session, session->launched.region, hd_launched_rank(session))
-                          ->clock_offset_ns,
-                     hd_clock_last(hd_link_clock(session->request.link)).offset_ns);
-        launched_state_pack_state(board, hd_launched_rank(session), &state);
-        hd_launched_tell(session, HD_SAY_STATE, &state, sizeof state);
+        atomic_store(&shared->ranks[own].clock_offset_ns,
+                     hd_clock_last(hd_link_clock(link)).offset_ns);
+        launched_state_pack(board, own, &state);
+        hd_launched_tell(link, HD_SAY_STATE, &state, sizeof state);
         return;
     }
     states = calloc(board->rank_count, sizeof *states);
     for (uint32_t rank = 0; states != NULL && rank < board->rank_count; rank++) {
-        launched_state_pack_state(board, rank, &states[rank]);
+        launched_state_pack(board, rank, &states[rank]);
     }
-    if (states != NULL) { /* else the next time will do */
-        hd_launched_tell(session, HD_SAY_STATES, states, board->rank_count * sizeof *states);
+    if (states != NULL) { /* else the next call sends them */
+        hd_launched_tell(link, HD_SAY_STATES, states, board->rank_count * sizeof *states);
     }
     free(states);
 }
 
-static void launched_state_take_all_states(struct hd_session *session,
-                                           const struct hd_link_message *message)
+void hd_launched_take_states(const struct hd_link *link, const struct hd_shared *shared,
+                             const struct hd_link_message *message)
 {
-    struct hd_board *board = hd_session_board(session->launched.region);
+    const bool is_all = message->kind == HD_SAY_STATES;
+    const uint32_t count = is_all ? shared->rank_count : 1;
     struct state state;
 
-    if (message->byte_count != board->rank_count * sizeof state) {
+    if (message->byte_count != count * sizeof state) {
         return;
     }
-    for (uint32_t rank = 0; rank < board->rank_count; rank++) {
-        memcpy(&state, (const unsigned char *)message->bytes + rank * sizeof state, sizeof state);
-        if (rank != hd_launched_rank(session)) {
-            launched_state_take_state(board, rank, state);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t rank = is_all ? i : message->rank;
+        memcpy(&state, (const unsigned char *)message->bytes + i * sizeof state, sizeof state);
+        if (rank != hd_link_rank(link)) {
+            launched_state_take(shared->board, rank, state);
         }
-    }
-}
-
-void hd_launched_take_states(struct hd_session *session, const struct hd_link_message *message)
-{
-    struct state state;
-
-    if (message->kind == HD_SAY_STATES) {
-        launched_state_take_all_states(session, message);
-    } else if (message->byte_count == sizeof state) {
-        memcpy(&state, message->bytes, sizeof state);
-        launched_state_take_state(hd_session_board(session->launched.region), message->rank, state);
     }
 }
 
 /* --- results ---------------------------------------------------------------------------------- */
 
-void hd_launched_tell_results(struct hd_session *session)
+void hd_launched_tell_results(struct hd_link *link, const struct hd_shared *shared)
 {
-    void *region = session->launched.region;
-    const uint32_t rank = hd_launched_rank(session);
-    struct hd_record *records = hd_session_records(session, region, rank);
-    const struct hd_clock *clock = hd_link_clock(session->request.link);
-    struct hd_rank_result *result = hd_session_rank(session, region, rank);
-    struct lane lane = {0};
+    const uint32_t rank = hd_link_rank(link);
+    const struct hd_clock *clock = hd_link_clock(link);
+    struct hd_rank_result *result = &shared->ranks[rank];
+    struct hd_record *records = hd_shared_records(shared, rank);
 
     result->clock_first = clock->first;
     result->clock_last = hd_clock_last(clock);
-
-    hd_launched_tell(session, HD_SAY_RESULT, result, sizeof *result);
-    for (lane.channel = 0; lane.channel < session->job->pipeline->remote_count; lane.channel++) {
-        lane.lane = *hd_session_lane(session, region, lane.channel);
-        if (lane.lane.text[0] != '\0') {
-            hd_launched_tell(session, HD_SAY_LANE, &lane, sizeof lane);
+    hd_launched_tell(link, HD_SAY_RESULT, result, sizeof *result);
+    for (uint32_t i = 0; i < shared->remote_count; i++) {
+        const struct channel channel = {.index = i, .result = shared->channels[i]};
+        if (channel.result.carrier[0] != '\0') {
+            hd_launched_tell(link, HD_SAY_CHANNEL, &channel, sizeof channel);
         }
     }
-    for (uint64_t i = 0; i < session->record_count; i++) {
+    for (uint64_t i = 0; i < shared->record_count; i++) {
         hd_record_shift(&records[i], hd_clock_offset_ns(clock, records[i].begin_ns));
     }
-    if (session->record_count > 0) {
-        hd_launched_tell(session, HD_SAY_RECORDS, records, session->record_count * sizeof *records);
+    if (shared->record_count > 0) {
+        hd_launched_tell(link, HD_SAY_RECORDS, records, shared->record_count * sizeof *records);
     }
 }
 
-static void launched_state_take_lane(struct hd_session *session,
-                                     const struct hd_link_message *message)
-{
-    struct lane lane;
-
-    if (message->byte_count != sizeof lane) {
-        return;
-    }
-    memcpy(&lane, message->bytes, sizeof lane);
-    lane.lane.text[sizeof lane.lane.text - 1] = '\0';
-    if (lane.channel >= session->job->pipeline->remote_count) {
-        return;
-    }
-    struct hd_session_lane *row = hd_session_lane(session, session->launched.region, lane.channel);
-    memcpy(row->text, lane.lane.text, sizeof row->text);
-    for (unsigned end = 0; end < 2; end++) { /* a rank knows its own end only */
-        row->resident_ns[end] += lane.lane.resident_ns[end];
-    }
-}
-
-static void launched_state_take_result(struct hd_session *session,
-                                       const struct hd_link_message *message)
-{
-    struct hd_rank_result *result =
-        hd_session_rank(session, session->launched.region, message->rank);
-
-    if (message->byte_count == sizeof *result) {
-        memcpy(result, message->bytes, sizeof *result);
-        if (result->tag_count > HD_SESSION_TAG_MAX) {
-            result->tag_count = HD_SESSION_TAG_MAX;
-        }
-    }
-}
-
-static void launched_state_take_records(struct hd_session *session,
+static void launched_state_take_channel(const struct hd_shared *shared,
                                         const struct hd_link_message *message)
 {
-    if (message->byte_count == session->record_count * sizeof(struct hd_record)) {
-        memcpy(hd_session_records(session, session->launched.region, message->rank), message->bytes,
-               message->byte_count);
+    struct channel channel;
+
+    if (message->byte_count != sizeof channel) {
+        return;
+    }
+    memcpy(&channel, message->bytes, sizeof channel);
+    channel.result.carrier[sizeof channel.result.carrier - 1] = '\0';
+    if (channel.index >= shared->remote_count) {
+        return;
+    }
+    struct hd_channel_result *row = &shared->channels[channel.index];
+    memcpy(row->carrier, channel.result.carrier, sizeof row->carrier);
+    for (unsigned end = 0; end < 2; end++) { /* a rank knows its own end only */
+        row->resident_ns[end] += channel.result.resident_ns[end];
     }
 }
 
-void hd_launched_take_results(struct hd_session *session, const struct hd_link_message *message)
+void hd_launched_take_results(const struct hd_shared *shared, const struct hd_link_message *message)
 {
-    if (message->kind == HD_SAY_RESULT) {
-        launched_state_take_result(session, message);
-    } else if (message->kind == HD_SAY_LANE) {
-        launched_state_take_lane(session, message);
-    } else if (message->kind == HD_SAY_RECORDS) {
-        launched_state_take_records(session, message);
+    struct hd_rank_result *result = &shared->ranks[message->rank];
+    const uint64_t record_bytes = shared->record_count * sizeof *shared->records;
+
+    if (message->kind == HD_SAY_RESULT && message->byte_count == sizeof *result) {
+        memcpy(result, message->bytes, sizeof *result);
+        result->tag_count = hd_min_u32(result->tag_count, HD_RANK_TAG_MAX);
+    } else if (message->kind == HD_SAY_CHANNEL) {
+        launched_state_take_channel(shared, message);
+    } else if (message->kind == HD_SAY_RECORDS && message->byte_count == record_bytes) {
+        memcpy(hd_shared_records(shared, message->rank), message->bytes, record_bytes);
     }
 }

@@ -1,21 +1,17 @@
-/* run/ledger.c - which tensors there are, who holds them, and where they lie in the files. */
+#include "run/ledger.h"
+#include "base/log.h"
 #include "base/memory.h"
-#include "run/checkpoint.h"
+#include "base/number.h"
 #include "train/initial.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-static uint32_t ledger_keeps_checkpoints(const struct hd_session *session)
+bool hd_ledger_is_saved(const struct hd_session *session)
 {
     return session->request.has_files && !session->request.is_evaluation &&
            session->job->config->output.checkpoint_every >= 0;
-}
-
-static hd_status ledger_no_memory(struct hd_rank *rank, struct hd_problem *problem)
-{
-    return hd_rank_leave(rank, HD_NO_MEMORY, "allocating", problem);
 }
 
 static hd_status ledger_take(struct hd_rank *rank, struct hd_problem *problem)
@@ -25,7 +21,7 @@ static hd_status ledger_take(struct hd_rank *rank, struct hd_problem *problem)
     uint64_t count = 0;
 
     if (ledger == NULL) {
-        return ledger_no_memory(rank, problem);
+        return hd_rank_no_memory(rank, problem);
     }
     rank->ledger = ledger;
     for (uint32_t stage = 0; stage < session->exchange.stage_count; stage++) {
@@ -50,16 +46,14 @@ static hd_status ledger_take(struct hd_rank *rank, struct hd_problem *problem)
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         *rows[i].out = hd_memory_take(rows[i].bytes, 64, "checkpoint");
         if (*rows[i].out == NULL) {
-            return ledger_no_memory(rank, problem);
+            return hd_rank_no_memory(rank, problem);
         }
     }
     return HD_OK;
 }
 
-void hd_rank_forget_tensors(struct hd_rank *rank)
+void hd_ledger_destroy(struct hd_ledger *ledger)
 {
-    struct hd_ledger *const ledger = rank->ledger;
-
     if (ledger == NULL) {
         return;
     }
@@ -73,10 +67,9 @@ void hd_rank_forget_tensors(struct hd_rank *rank)
     hd_memory_give(ledger->values);
     hd_memory_give(ledger->stage_first);
     hd_memory_give(ledger);
-    rank->ledger = NULL;
 }
 
-/* My tensors, one after the other, in the order of my stages. */
+/* The tensors of this rank, in the order of its stages. */
 static hd_status ledger_describe_mine(struct hd_rank *rank, struct hd_problem *problem)
 {
     struct hd_tensor *const mine = (struct hd_tensor *)(void *)rank->ledger->mine;
@@ -92,11 +85,11 @@ static hd_status ledger_describe_mine(struct hd_rank *rank, struct hd_problem *p
                 return status;
             }
             const uint64_t bytes = hd_tensor_count(&mine[row++]) * sizeof(double);
-            largest_bytes = bytes > largest_bytes ? bytes : largest_bytes;
+            largest_bytes = hd_max_u64(largest_bytes, bytes);
         }
     }
     rank->ledger->values = hd_memory_take(largest_bytes, 64, "checkpoint");
-    return rank->ledger->values != NULL ? HD_OK : ledger_no_memory(rank, problem);
+    return rank->ledger->values != NULL ? HD_OK : hd_rank_no_memory(rank, problem);
 }
 
 static void ledger_fill_row(struct hd_safetensors_tensor *row, const struct hd_tensor *tensor,
@@ -111,7 +104,7 @@ static void ledger_fill_row(struct hd_safetensors_tensor *row, const struct hd_t
     memcpy(row->shape, tensor->shape, tensor->dimension_count * sizeof tensor->shape[0]);
 }
 
-/* From the blocks of all ranks to the list in global order, and to both files. */
+/* Sorts the blocks of all ranks into global order, and lays out both files. */
 static void ledger_join(struct hd_rank *rank)
 {
     const struct hd_session *session = rank->session;
@@ -144,11 +137,11 @@ static void ledger_join(struct hd_rank *rank)
         hd_safetensors_lay_out(ledger->rows[HD_CHECKPOINT_OPTIMIZER], 2 * index);
 }
 
-hd_status hd_rank_list_tensors(struct hd_rank *rank, struct hd_problem *problem)
+hd_status hd_ledger_create(struct hd_rank *rank, struct hd_problem *problem)
 {
     const struct hd_session *session = rank->session;
 
-    if (!ledger_keeps_checkpoints(session) && session->request.resume == NULL) {
+    if (!hd_ledger_is_saved(session) && session->request.resume == NULL) {
         return HD_OK;
     }
     hd_status status = ledger_take(rank, problem);
@@ -158,23 +151,15 @@ hd_status hd_rank_list_tensors(struct hd_rank *rank, struct hd_problem *problem)
     if (status != HD_OK) {
         return status;
     }
-    status = hd_bootstrap_gather(rank->bootstrap, rank->ledger->mine,
-                                 session->digest_count * sizeof(struct hd_tensor),
-                                 rank->ledger->all, HD_RANK_FAR_NS);
-    if (status != HD_OK) {
-        return hd_rank_leave(rank, status, "comparing tensors", problem);
+    const struct hd_meeting meeting = {"comparing tensors", rank->ledger->mine,
+                                       session->digest_count * sizeof(struct hd_tensor),
+                                       rank->ledger->all};
+    status = hd_rank_gather(rank, &meeting, problem);
+    if (status == HD_OK) {
+        ledger_join(rank);
+        hd_log(HD_LOG_DEBUG, "checkpoints hold %u tensors, %llu + %llu bytes",
+               rank->ledger->tensor_count, (unsigned long long)rank->ledger->file_bytes[0],
+               (unsigned long long)rank->ledger->file_bytes[1]);
     }
-    ledger_join(rank);
-    return HD_OK;
-}
-
-uint32_t hd_rank_is_due(const struct hd_rank *rank, uint32_t step)
-{
-    const struct hd_config *config = hd_rank_config(rank);
-    const int64_t every = config->output.checkpoint_every;
-
-    if (!ledger_keeps_checkpoints(rank->session)) {
-        return 0;
-    }
-    return step == config->train.steps || rank->signal != 0 || (every > 0 && step % every == 0);
+    return status;
 }

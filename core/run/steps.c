@@ -1,34 +1,30 @@
 /* run/steps.c - the training loop of one rank. */
-#include "run/rank.h"
+#include "run/steps.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "run/checkpoint.h"
 
-#include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-/* Steps that warm caches and kernels up are left out of the means, if there are others. */
-enum { COUNTED_FROM = 3 };
+/* COUNTED_FROM: the means begin here, if the run is that long; earlier steps warm up caches and
+   kernels.  SETTLED_AFTER: after this step no code allocates memory that it keeps. */
+enum { COUNTED_FROM = 3, SETTLED_AFTER = 2 };
 
-/* From here on nobody may take memory that stays. */
-enum { SETTLED_AFTER = 2 };
-
-static uint32_t steps_reads_corpus(const struct hd_rank *rank)
+static bool steps_reads_corpus(const struct hd_rank *rank)
 {
-    uint32_t reads = 0;
+    bool reads = false;
 
     for (uint32_t local = 0; local < hd_engine_stage_count(rank->engine); local++) {
         const struct hd_stage_spec *spec =
             &rank->session->job->model.specs[hd_engine_stage(rank->engine, local)];
-        reads |= spec->has_embedding | spec->has_head;
+        reads |= spec->has_embedding || spec->has_head;
     }
     return reads && rank->session->corpus != NULL;
 }
 
-/* Fills the step's tokens and targets; samples past the batch keep their tokens and have no
-   label. */
+/* Fills the step's tokens and targets; samples after the batch have no labels. */
 static void steps_read_batch(struct hd_rank *rank, const struct hd_batch *batch)
 {
     const struct hd_session *session = rank->session;
@@ -63,18 +59,11 @@ hd_status hd_rank_compute(struct hd_rank *rank, const struct hd_batch *batch,
     }
     const uint64_t cpu_ns = hd_thread_cpu_ns();
     const hd_status status = hd_engine_step(rank->engine, &input, problem);
-    struct hd_rank_result *result = hd_session_rank(session, rank->region, rank->rank);
+    struct hd_rank_result *result = hd_rank_result(rank);
     result->engine_cpu_ns += hd_thread_cpu_ns() - cpu_ns;
     result->wait_cpu_ns += hd_engine_recorder(rank->engine)->times.wait_cpu_ns;
     result->action_count += hd_engine_recorder(rank->engine)->action_count;
     return status;
-}
-
-/* As the parent last knew it: this process has the link of the fork only. */
-static int64_t steps_clock_offset_ns(const struct hd_rank *rank)
-{
-    const struct hd_session *session = rank->session;
-    return atomic_load(&hd_session_rank(session, rank->region, rank->rank)->clock_offset_ns);
 }
 
 static hd_status steps_fill_block(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
@@ -82,8 +71,8 @@ static hd_status steps_fill_block(struct hd_rank *rank, uint32_t step, struct hd
     const struct hd_exchange *exchange = &rank->session->exchange;
     const uint32_t microbatches = hd_rank_config(rank)->pipeline.microbatches;
     const struct hd_step_times *times = &hd_engine_recorder(rank->engine)->times;
-    const struct hd_link *link = rank->session->request.link;
-    const uint64_t offset_ns = link != NULL ? (uint64_t)steps_clock_offset_ns(rank) : 0;
+    /* 0 unless the run is launched; then the parent keeps it up to date. */
+    const uint64_t offset_ns = (uint64_t)atomic_load(&hd_rank_result(rank)->clock_offset_ns);
     double *values = hd_exchange_values(rank->block);
     hd_status status = HD_OK;
 
@@ -107,7 +96,7 @@ static hd_status steps_fill_block(struct hd_rank *rank, uint32_t step, struct hd
         .peak_payload_slots = hd_engine_peak_slots(rank->engine),
         .begin_ns = times->begin_ns + offset_ns,
         .end_ns = times->end_ns + offset_ns,
-        .stop_signal = atomic_load(&rank->board->stop_signal),
+        .stop_signal = atomic_load(&rank->shared->board->stop_signal),
     };
     memcpy(rank->block, &header, sizeof header);
     return status;
@@ -119,21 +108,21 @@ static const struct hd_exchange_header *steps_header_of(const struct hd_rank *ra
                                                other * rank->session->exchange.block_bytes);
 }
 
-/* From equal blocks all ranks come to equal verdicts. */
+/* All ranks judge from equal blocks, so their verdicts are equal. */
 hd_status hd_rank_meet(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
 {
     const struct hd_exchange *exchange = &rank->session->exchange;
+    const struct hd_meeting meeting = {"meeting the other ranks at the end of the step",
+                                       rank->block, exchange->block_bytes, rank->blocks};
 
     hd_status status = steps_fill_block(rank, step, problem);
     if (status != HD_OK) {
         return status;
     }
     hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
-    status = hd_bootstrap_gather(rank->bootstrap, rank->block, exchange->block_bytes, rank->blocks,
-                                 HD_RANK_FAR_NS);
+    status = hd_rank_gather(rank, &meeting, problem);
     if (status != HD_OK) {
-        return hd_rank_leave(rank, status, "meeting the other ranks at the end of the step",
-                             problem);
+        return status;
     }
     hd_engine_phase(rank->engine, HD_PHASE_UPDATE);
     hd_step_judge(exchange, rank->blocks, hd_rank_config(rank)->train.clip_norm, &rank->result);
@@ -144,7 +133,7 @@ hd_status hd_rank_meet(struct hd_rank *rank, uint32_t step, struct hd_problem *p
     return HD_OK;
 }
 
-/* A step that is not finite changes nothing, anywhere. */
+/* A step that is not finite changes no parameter, on any rank. */
 static hd_status steps_update(struct hd_rank *rank, uint32_t step, double rate,
                               struct hd_problem *problem)
 {
@@ -169,7 +158,7 @@ static hd_status steps_update(struct hd_rank *rank, uint32_t step, double rate,
     return hd_engine_update(rank->engine, &update, problem);
 }
 
-/* More of them than train.skip_max end the run, with the parameters of the last good step. */
+/* More such steps in a row than train.skip_max end the run. */
 static hd_status steps_judge_nonfinite(struct hd_rank *rank, uint32_t step,
                                        struct hd_problem *problem)
 {
@@ -185,18 +174,18 @@ static hd_status steps_judge_nonfinite(struct hd_rank *rank, uint32_t step,
                    "steps were skipped and train.skip_max is %u",
                    fabs(rank->result.loss), fabs(rank->result.grad_norm), step - 1,
                    rank->skipped - 1, skip_max);
-    /* An abort ends every wait, so it comes when rank 0 has kept the step: all meet here first. */
+    /* An abort ends every wait, so all ranks first wait here until rank 0 has kept the step. */
     hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
     hd_bootstrap_fence(rank->bootstrap, HD_RANK_FAR_NS);
-    hd_board_abort(rank->board, problem);
+    hd_board_abort(rank->shared->board, problem);
     return HD_PROTOCOL;
 }
 
-/* Sums for run.json, from the third step on. */
+/* Adds the step to the sums of run.json. */
 static void steps_count(struct hd_rank *rank, uint32_t step)
 {
     const uint32_t first = rank->session->steps_before, steps = hd_rank_config(rank)->train.steps;
-    struct hd_rank_result *result = hd_session_rank(rank->session, rank->region, rank->rank);
+    struct hd_rank_result *result = hd_rank_result(rank);
     const struct hd_exchange_header *mine = steps_header_of(rank, rank->rank);
     const uint64_t resident_ns = hd_recorder_resident_ns(hd_engine_recorder(rank->engine));
     uint64_t begin_ns = UINT64_MAX, end_ns = 0;
@@ -215,8 +204,8 @@ static void steps_count(struct hd_rank *rank, uint32_t step)
     rank->resident_before_ns = resident_ns;
     for (uint32_t other = 0; other < rank->session->exchange.rank_count; other++) {
         const struct hd_exchange_header *header = steps_header_of(rank, other);
-        begin_ns = header->begin_ns < begin_ns ? header->begin_ns : begin_ns;
-        end_ns = header->end_ns > end_ns ? header->end_ns : end_ns;
+        begin_ns = hd_min_u64(begin_ns, header->begin_ns);
+        end_ns = hd_max_u64(end_ns, header->end_ns);
         compute += header->compute_seconds;
     }
     rank->span_sum += (double)(end_ns - begin_ns) * 1e-9;
@@ -229,13 +218,13 @@ static hd_status steps_keep(struct hd_rank *rank, struct hd_progress *progress,
                             const struct hd_metrics *metrics, struct hd_problem *problem)
 {
     struct hd_session *session = rank->session;
-    struct hd_results *results = hd_session_results(session, rank->region);
+    const struct hd_shared *shared = rank->shared;
+    struct hd_results *results = shared->results;
     hd_status status = HD_OK;
 
-    hd_session_losses(session, rank->region)[metrics->step - 1] =
-        metrics->lacks_loss ? NAN : metrics->result.loss;
-    hd_session_norms(session, rank->region)[metrics->step - 1] = metrics->result.grad_norm;
-    hd_session_step_seconds(session, rank->region)[metrics->step - 1] = metrics->step_seconds;
+    shared->losses[metrics->step - 1] = metrics->lacks_loss ? NAN : metrics->result.loss;
+    shared->norms[metrics->step - 1] = metrics->result.grad_norm;
+    shared->step_seconds[metrics->step - 1] = metrics->step_seconds;
     results->steps_done = metrics->step;
     results->balance_loss = metrics->result.balance_loss;
     results->z_loss = metrics->result.z_loss;
@@ -248,11 +237,7 @@ static hd_status steps_keep(struct hd_rank *rank, struct hd_progress *progress,
         status = hd_rundir_metrics(&session->rundir, metrics, problem);
     }
     hd_progress_step(progress, metrics);
-    if (status != HD_OK) {
-        hd_board_abort(rank->board, problem);
-        hd_bootstrap_abort(rank->bootstrap);
-    }
-    return status;
+    return status != HD_OK ? hd_rank_blame(rank, status, problem) : HD_OK;
 }
 
 static hd_status steps_train_step(struct hd_rank *rank, struct hd_progress *progress, uint32_t step,
@@ -299,13 +284,13 @@ static hd_status steps_train_step(struct hd_rank *rank, struct hd_progress *prog
             .lacks_loss = rank->session->corpus == NULL,
         };
         status = steps_keep(rank, progress, &metrics, problem);
-        hd_session_results(rank->session, rank->region)->skipped = rank->skipped;
+        rank->shared->results->skipped = rank->skipped;
     }
     return status == HD_OK ? steps_judge_nonfinite(rank, step, problem) : status;
 }
 
-/* Rank 0 says once that the corpus begins again. */
-static void steps_say_wrap(const struct hd_rank *rank, uint32_t step)
+/* Rank 0 warns once, when the corpus begins again. */
+static void steps_warn_wrap(const struct hd_rank *rank, uint32_t step)
 {
     const struct hd_session *session = rank->session;
     const uint64_t count = session->samples_per_step;
@@ -338,11 +323,10 @@ hd_status hd_rank_train(struct hd_rank *rank, struct hd_problem *problem)
 
     for (uint32_t step = rank->session->steps_before + 1;
          status == HD_OK && step <= config->train.steps && rank->signal == 0; step++) {
-        steps_say_wrap(rank, step);
+        steps_warn_wrap(rank, step);
         status = steps_train_step(rank, &progress, step, problem);
         if (step == rank->session->steps_before + SETTLED_AFTER) {
-            hd_session_rank(rank->session, rank->region, rank->rank)->settled_bytes =
-                hd_rank_held_bytes();
+            hd_rank_result(rank)->settled_bytes = hd_rank_held_bytes();
         }
         if (status == HD_OK && hd_rank_is_due(rank, step)) {
             status = hd_rank_save(rank, step, problem);
@@ -351,7 +335,7 @@ hd_status hd_rank_train(struct hd_rank *rank, struct hd_problem *problem)
     if (rank->rank == 0) {
         hd_progress_end(&progress);
     }
-    /* Nothing was left to do; the checkpoint may have to go on in another directory. */
+    /* No step was left, but the checkpoint may belong in another directory now. */
     if (rank->session->steps_before == config->train.steps &&
         hd_rank_is_due(rank, config->train.steps)) {
         status = hd_rank_save(rank, config->train.steps, problem);

@@ -7,7 +7,7 @@
 #include "output/output.h"
 #include "launch/link.h"
 #include "report/run_json.h"
-#include "run/session.h"
+#include "run/supervise.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,21 +25,20 @@ struct summary {
 /* Points that the measured bubble may lie above the planned one before it is said. */
 enum { GAP_POINTS = 10 };
 
-static void cmd_run_keep_summary(struct summary *summary, const struct hd_session *session,
-                                 void *region)
+static void cmd_run_keep_summary(struct summary *summary, const struct hd_session *session)
 {
-    summary->results = *hd_session_results(session, region);
+    summary->results = *session->shared.results;
     const uint32_t done = summary->results.steps_done;
     if (done == 0) {
         return;
     }
-    summary->first_loss = hd_session_losses(session, region)[0]; /* NaN: before a lost metric */
-    summary->last_loss = hd_session_losses(session, region)[done - 1];
+    summary->first_loss = session->shared.losses[0]; /* NaN: before a lost metric */
+    summary->last_loss = session->shared.losses[done - 1];
     struct hd_run_speed speed; /* from the third step on */
-    hd_run_speed(hd_session_step_seconds(session, region), done, 0, &speed);
+    hd_run_speed(session->shared.step_seconds, done, 0, &speed);
     summary->median_seconds = speed.median;
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
-        const struct hd_rank_result *result = hd_session_rank(session, region, rank);
+        const struct hd_rank_result *result = &session->shared.ranks[rank];
         if (result->counted_steps > 0) {
             summary->exposed_seconds += result->exposed_wait_seconds / result->counted_steps;
             summary->launch_seconds += result->launch_seconds / result->counted_steps;
@@ -54,11 +53,11 @@ static hd_status cmd_run_on_begin(void *context, const struct hd_session *sessio
     return hd_output_begin(session, problem);
 }
 
-static hd_status cmd_run_on_end(void *context, const struct hd_session *session, void *region,
-                                int32_t exit_code, struct hd_problem *problem)
+static hd_status cmd_run_on_end(void *context, const struct hd_session *session, int32_t exit_code,
+                                struct hd_problem *problem)
 {
-    cmd_run_keep_summary(context, session, region);
-    return hd_output_end(session, region, exit_code, problem);
+    cmd_run_keep_summary(context, session);
+    return hd_output_end(session, exit_code, problem);
 }
 
 /* MXFP8 is the precision whose products may be another's.  Of a kernel that has both a rank's
@@ -243,10 +242,10 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
     }
     session.listener = (struct hd_session_listener){&summary, cmd_run_on_begin, cmd_run_on_end};
     cmd_run_print_header(cli, &session);
-    const uint32_t is_member = hd_launched_is_member(&session);
+    const uint32_t is_member = hd_launched_is_member(&session.launched);
     hd_status status = is_member ? HD_OK : cmd_run_write_config(&session, &cli->problem);
     if (status == HD_OK) {
-        status = hd_session_run(&session, &cli->problem);
+        status = hd_supervise(&session, &cli->problem);
     }
     if (session.report != NULL) {
         cli->report = strdup(session.report);

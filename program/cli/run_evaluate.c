@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "run/evaluate.h"
 #include "run/job_check.h"
+#include "run/supervise.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,12 +12,11 @@
 #define NATS_PER_BIT 0.69314718055994530942
 
 static hd_status run_evaluate_keep_results(void *context, const struct hd_session *session,
-                                           void *region, int32_t exit_code,
-                                           struct hd_problem *problem)
+                                           int32_t exit_code, struct hd_problem *problem)
 {
     (void)exit_code;
     (void)problem;
-    *(struct hd_results *)context = *hd_session_results(session, region);
+    *(struct hd_results *)context = *session->shared.results;
     return HD_OK;
 }
 
@@ -137,11 +137,11 @@ void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *r
     session.listener =
         (struct hd_session_listener){.context = &results, .on_end = run_evaluate_keep_results};
     run_evaluate_print_header(cli, &session, resume);
-    const hd_status status = hd_session_run(&session, &cli->problem);
+    const hd_status status = hd_supervise(&session, &cli->problem);
     if (session.report != NULL) {
         cli->report = strdup(session.report);
     }
-    const uint32_t speaks = status == HD_OK && !hd_launched_is_member(&session);
+    const uint32_t speaks = status == HD_OK && !hd_launched_is_member(&session.launched);
     if (speaks && cli->is_json) {
         run_evaluate_add_json(cli->json, &session, &results);
     } else if (speaks) {

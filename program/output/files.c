@@ -26,7 +26,7 @@ struct facts {
     struct hd_run_channel *channels; /* [channel_count] */
     struct hd_run_rank *ranks;       /* [rank_count] */
     struct hd_run_clock *clocks;     /* [rank_count] */
-    struct hd_memory_use *memory;    /* [rank_count, HD_SESSION_TAG_MAX] */
+    struct hd_memory_use *memory;    /* [rank_count, HD_RANK_TAG_MAX] */
     struct hd_run_record record;
 };
 
@@ -53,24 +53,23 @@ static void files_add_plugin(struct facts *facts, const char *kind,
     }
 }
 
-static void files_add_channels(struct facts *facts, const struct hd_session *session, void *region)
+static void files_add_channels(struct facts *facts, const struct hd_session *session)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
 
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
         const bool is_remote = hd_pipeline_is_remote(channel);
-        const char *lane = is_remote ? "" : "local";
+        const char *carrier = is_remote ? "" : "local";
         double resident = 0;
-        if (is_remote && region != NULL) {
-            const struct hd_session_lane *row =
-                hd_session_lane(session, region, channel->remote_index);
-            lane = row->text;
+        if (is_remote && session->shared.channels != NULL) {
+            const struct hd_channel_result *row = &session->shared.channels[channel->remote_index];
+            carrier = row->carrier;
             resident = (double)(row->resident_ns[0] + row->resident_ns[1]) * 1e-9;
         }
-        facts->channels[i] = (struct hd_run_channel){
-            channel->boundary, channel->direction, channel->source, channel->target, lane,
-            resident};
+        facts->channels[i] = (struct hd_run_channel){channel->boundary, channel->direction,
+                                                     channel->source,   channel->target,
+                                                     carrier,           resident};
     }
     facts->record.channels = facts->channels;
     facts->record.channel_count = pipeline->channel_count;
@@ -112,11 +111,11 @@ static struct hd_run_memory files_measured_memory(const struct hd_rank_result *r
     return memory;
 }
 
-static void files_add_ranks(struct facts *facts, const struct hd_session *session, void *region)
+static void files_add_ranks(struct facts *facts, const struct hd_session *session)
 {
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
-        const struct hd_rank_result *result = hd_session_rank(session, region, rank);
-        struct hd_memory_use *memory = facts->memory + (uint64_t)rank * HD_SESSION_TAG_MAX;
+        const struct hd_rank_result *result = &session->shared.ranks[rank];
+        struct hd_memory_use *memory = facts->memory + (uint64_t)rank * HD_RANK_TAG_MAX;
         const double steps = result->counted_steps;
         if (result->device[0] != '\0') { /* else the rank did not come to its end */
             files_add_once(facts->devices, &facts->record.device_count, result->device);
@@ -145,10 +144,10 @@ static void files_add_ranks(struct facts *facts, const struct hd_session *sessio
     facts->record.ranks = facts->ranks;
 }
 
-static void files_add_clocks(struct facts *facts, const struct hd_session *session, void *region)
+static void files_add_clocks(struct facts *facts, const struct hd_session *session)
 {
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
-        const struct hd_rank_result *result = hd_session_rank(session, region, rank);
+        const struct hd_rank_result *result = &session->shared.ranks[rank];
         const struct hd_clock_reading *first = &result->clock_first, *last = &result->clock_last;
         if (first->at_ns > 0) {
             facts->clocks[facts->record.clock_count++] = (struct hd_run_clock){
@@ -163,15 +162,15 @@ static void files_add_clocks(struct facts *facts, const struct hd_session *sessi
     facts->record.clocks = facts->clocks;
 }
 
-static void files_add_results(struct facts *facts, const struct hd_session *session, void *region)
+static void files_add_results(struct facts *facts, const struct hd_session *session)
 {
-    const struct hd_results *results = hd_session_results(session, region);
+    const struct hd_results *results = session->shared.results;
     struct hd_run_record *record = &facts->record;
 
     record->step_count = results->steps_done;
-    record->losses = hd_session_losses(session, region);
-    record->grad_norms = hd_session_norms(session, region);
-    record->step_seconds = hd_session_step_seconds(session, region);
+    record->losses = session->shared.losses;
+    record->grad_norms = session->shared.norms;
+    record->step_seconds = session->shared.step_seconds;
     record->parameters_hash = results->has_hash ? results->parameters_hash : NULL;
     record->bubble_measured = results->steps_done > 0 ? results->measured_bubble : NAN;
 }
@@ -232,7 +231,7 @@ static void files_free_facts(struct facts *facts)
     free(facts);
 }
 
-static hd_status files_write_run(const struct hd_session *session, void *region, int32_t exit_code,
+static hd_status files_write_run(const struct hd_session *session, int32_t exit_code,
                                  struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
@@ -249,18 +248,18 @@ static hd_status files_write_run(const struct hd_session *session, void *region,
         facts->hosts = calloc(pipeline->rank_count, sizeof *facts->hosts);
         facts->devices = calloc(pipeline->rank_count, sizeof *facts->devices);
         facts->memory =
-            calloc((size_t)pipeline->rank_count * HD_SESSION_TAG_MAX, sizeof *facts->memory);
+            calloc((size_t)pipeline->rank_count * HD_RANK_TAG_MAX, sizeof *facts->memory);
     }
     if (facts != NULL && facts->hosts != NULL && facts->devices != NULL &&
         facts->channels != NULL && facts->ranks != NULL && facts->clocks != NULL &&
         facts->memory != NULL) {
         files_add_origin(facts, session);
-        files_add_channels(facts, session, region);
-        facts->record.bubble_costed = hd_overlap_measure(session, region, &facts->record.overlap);
-        if (region != NULL) {
-            files_add_ranks(facts, session, region);
-            files_add_clocks(facts, session, region);
-            files_add_results(facts, session, region);
+        files_add_channels(facts, session);
+        facts->record.bubble_costed = hd_overlap_measure(session, &facts->record.overlap);
+        if (session->shared.results != NULL) { /* the ranks have run */
+            files_add_ranks(facts, session);
+            files_add_clocks(facts, session);
+            files_add_results(facts, session);
         }
         facts->record.is_finished = exit_code >= 0;
         facts->record.exit_code = exit_code;
@@ -300,21 +299,21 @@ static hd_status files_write_hang(const struct hd_session *session, struct hd_pr
 
 hd_status hd_output_begin(const struct hd_session *session, struct hd_problem *problem)
 {
-    return session->request.has_files ? files_write_run(session, NULL, -1, problem) : HD_OK;
+    return session->request.has_files ? files_write_run(session, -1, problem) : HD_OK;
 }
 
-hd_status hd_output_end(const struct hd_session *session, void *region, int32_t exit_code,
+hd_status hd_output_end(const struct hd_session *session, int32_t exit_code,
                         struct hd_problem *problem)
 {
     if (!session->request.has_files) {
         return HD_OK;
     }
-    hd_status status = files_write_run(session, region, exit_code, problem);
+    hd_status status = files_write_run(session, exit_code, problem);
     if (status == HD_OK && session->job->config->output.trace) {
-        status = hd_output_write_trace(session, region, problem);
+        status = hd_output_write_trace(session, problem);
     }
     if (status == HD_OK) {
-        status = hd_output_write_page(session, region, problem);
+        status = hd_output_write_page(session, problem);
     }
     if (status == HD_OK && session->report != NULL) {
         status = files_write_hang(session, problem);

@@ -14,7 +14,7 @@
 
 hd_status hd_output_begin(const struct hd_session *session, struct hd_problem *problem);
 /* HD_EXIT_OUTPUT, HD_EXIT_FAILED. */
-hd_status hd_output_end(const struct hd_session *session, void *region, int32_t exit_code,
+hd_status hd_output_end(const struct hd_session *session, int32_t exit_code,
                         struct hd_problem *problem);
 
 #endif /* HEDDLE_OUTPUT_OUTPUT_H */

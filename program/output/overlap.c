@@ -14,10 +14,10 @@ struct sums {
     double planned_hidden, kept; /* over all steps */
 };
 
-struct hd_kept_steps hd_session_kept_steps(const struct hd_session *session, void *region)
+struct hd_kept_steps hd_kept_steps(const struct hd_session *session)
 {
     const struct hd_config *config = session->job->config;
-    const struct hd_results *results = region != NULL ? hd_session_results(session, region) : NULL;
+    const struct hd_results *results = session->shared.results;
 
     if (results == NULL || !results->has_hash || !config->output.trace ||
         results->steps_done < session->steps_before) {
@@ -28,24 +28,23 @@ struct hd_kept_steps hd_session_kept_steps(const struct hd_session *session, voi
         results->steps_done, own < config->output.trace_steps ? own : config->output.trace_steps};
 }
 
-const struct hd_record *hd_session_step_records(const struct hd_session *session, void *region,
-                                                uint32_t rank, uint32_t step)
+const struct hd_record *hd_kept_records(const struct hd_session *session, uint32_t rank,
+                                        uint32_t step)
 {
     const uint32_t kept = session->job->config->output.trace_steps;
 
     assert(step > 0 && kept > 0);
-    return hd_session_records(session, region, rank) +
-           (uint64_t)((step - 1) % kept) * session->actions_max;
+    return hd_shared_records(&session->shared, rank) +
+           (uint64_t)((step - 1) % kept) * session->shared.actions_max;
 }
 
-static const struct hd_record *overlap_row_of(const struct sums *sums, void *region,
-                                              uint32_t action, uint32_t step)
+const struct hd_record *hd_kept_record(const struct hd_session *session, uint32_t action,
+                                       uint32_t step)
 {
-    const struct hd_pipeline *pipeline = sums->session->job->pipeline;
+    const struct hd_pipeline *pipeline = session->job->pipeline;
     const uint32_t rank = hd_pipeline_rank_of(pipeline, action);
 
-    return hd_session_step_records(sums->session, region, rank, step) +
-           (action - pipeline->rank_begin[rank]);
+    return hd_kept_records(session, rank, step) + (action - pipeline->rank_begin[rank]);
 }
 
 /* How long [begin, end) and [other_begin, other_end) run together. */
@@ -78,18 +77,18 @@ static double overlap_add_costed(struct sums *sums, uint32_t producer, uint32_t 
     return (ticks.transfer - ticks.exposed) * sums->tick_seconds;
 }
 
-static void overlap_add_measured(struct sums *sums, void *region, uint32_t producer, double planned)
+static void overlap_add_measured(struct sums *sums, uint32_t producer, double planned)
 {
     const struct hd_pipeline *pipeline = sums->session->job->pipeline;
     const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[producer]);
     const uint32_t class = hd_pipeline_handoff_class(pipeline, pipeline->asap_start, consumer);
-    const struct hd_kept_steps steps = hd_session_kept_steps(sums->session, region);
+    const struct hd_kept_steps steps = hd_kept_steps(sums->session);
 
     for (uint32_t i = 0; i < steps.count; i++) {
         const uint32_t step = steps.last - i;
-        const struct hd_record *reader = overlap_row_of(sums, region, consumer, step);
+        const struct hd_record *reader = hd_kept_record(sums->session, consumer, step);
         const struct hd_passage way =
-            hd_record_transfer(overlap_row_of(sums, region, producer, step), reader, step);
+            hd_record_transfer(hd_kept_record(sums->session, producer, step), reader, step);
         if (way.begin_ns == 0 || way.end_ns == 0) {
             sums->overlap->unknown_count++;
             continue;
@@ -124,8 +123,7 @@ static void overlap_blank(struct hd_run_transfers rows[HD_HANDOFF_CLASS_COUNT])
     }
 }
 
-double hd_overlap_measure(const struct hd_session *session, void *region,
-                          struct hd_run_overlap *overlap)
+double hd_overlap_measure(const struct hd_session *session, struct hd_run_overlap *overlap)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
     struct hd_problem ignored = {0};
@@ -145,12 +143,12 @@ double hd_overlap_measure(const struct hd_session *session, void *region,
         const uint32_t class = hd_pipeline_handoff_class(pipeline, pipeline->asap_start, consumer);
         overlap->counts[class]++;
         if (class != HD_HANDOFF_LOCAL) {
-            overlap_add_measured(&sums, region, i, overlap_add_costed(&sums, i, class));
+            overlap_add_measured(&sums, i, overlap_add_costed(&sums, i, class));
         }
     }
-    overlap->step_count = hd_session_kept_steps(session, region).count;
-    for (uint32_t rank = 0; region != NULL && rank < pipeline->rank_count; rank++) {
-        overlap->lost_count += hd_session_rank(session, region, rank)->lost_reports;
+    overlap->step_count = hd_kept_steps(session).count;
+    for (uint32_t rank = 0; session->shared.ranks != NULL && rank < pipeline->rank_count; rank++) {
+        overlap->lost_count += session->shared.ranks[rank].lost_reports;
     }
     if (overlap->step_count == 0) {
         overlap_blank(overlap->measured);

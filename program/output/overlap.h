@@ -16,19 +16,20 @@
 #include "report/run_json.h"
 #include "run/session.h"
 
-/* Of a run that has ended; region NULL: nothing is measured, and only the costed half is filled.
-   Returns the bubble of the costed plan; NaN if [cost] does not fit the plan. */
-double hd_overlap_measure(const struct hd_session *session, void *region,
-                          struct hd_run_overlap *overlap);
+/* Of a run that has ended; before the run only the costed half is filled.  Returns the bubble of
+   the costed plan; NaN if [cost] does not fit the plan. */
+double hd_overlap_measure(const struct hd_session *session, struct hd_run_overlap *overlap);
 
-/* The steps whose records the region holds: the last `count` up to `last`; count 0: none, as after
-   a bad end, or with output.trace off. */
+/* The steps whose records the ranks have left: the last `count` up to `last`.  count 0: none, as
+   after a failure or with output.trace off. */
 struct hd_kept_steps {
     uint32_t last, count;
 };
-struct hd_kept_steps hd_session_kept_steps(const struct hd_session *session, void *region);
-/* One of them: the rows of `rank`, in the order of its actions. */
-const struct hd_record *hd_session_step_records(const struct hd_session *session, void *region,
-                                                uint32_t rank, uint32_t step);
+struct hd_kept_steps hd_kept_steps(const struct hd_session *session);
+/* One of these steps: the records of `rank`, in the order of its actions; or of one action. */
+const struct hd_record *hd_kept_records(const struct hd_session *session, uint32_t rank,
+                                        uint32_t step);
+const struct hd_record *hd_kept_record(const struct hd_session *session, uint32_t action,
+                                       uint32_t step);
 
 #endif /* HEDDLE_OUTPUT_OVERLAP_H */

@@ -8,26 +8,9 @@
 
 enum { PATH_BYTES = 4200, NAME_BYTES = 256 };
 
-/* What the trace of a page is read from. */
-struct recording {
-    const struct hd_session *session;
-    void *region;
-};
-
 static const struct hd_record *page_rows_of(const void *context, uint32_t rank, uint32_t step)
 {
-    const struct recording *recording = context;
-    return hd_session_step_records(recording->session, recording->region, rank, step);
-}
-
-/* The steps that the ranks have left: the last ones of this run, and none after a bad end. */
-static void page_find_steps(const struct hd_session *session, void *region,
-                            struct hd_page_trace *trace)
-{
-    const struct hd_kept_steps steps = hd_session_kept_steps(session, region);
-
-    trace->step_count = steps.count;
-    trace->first_step = steps.last - steps.count + 1;
+    return hd_kept_records(context, rank, step);
 }
 
 /* A file of the directory as text, owned; NULL if it cannot be had. */
@@ -98,16 +81,20 @@ static hd_status page_write_page(const struct hd_rundir *rundir, char *item,
     return hd_rundir_commit(rundir, "report.html", stream, problem);
 }
 
-hd_status hd_output_write_page(const struct hd_session *session, void *region,
-                               struct hd_problem *problem)
+hd_status hd_output_write_page(const struct hd_session *session, struct hd_problem *problem)
 {
-    const struct recording recording = {session, region};
     const struct hd_planning_request request = {
         .plugins = session->job->plugins,
         .missing_reason = "",
         .timeline = HD_TIMELINE_ASAP,
     };
-    struct hd_page_trace trace = {.rows = page_rows_of, .context = &recording};
+    const struct hd_kept_steps steps = hd_kept_steps(session);
+    const struct hd_page_trace trace = {
+        .step_count = steps.count,
+        .first_step = steps.last - steps.count + 1,
+        .rows = page_rows_of,
+        .context = session,
+    };
     struct hd_planning planning;
     char *item = NULL;
 
@@ -115,7 +102,6 @@ hd_status hd_output_write_page(const struct hd_session *session, void *region,
     if (status != HD_OK) {
         return status;
     }
-    page_find_steps(session, region, &trace);
     status = page_make_item(session->rundir.path, &planning, &trace, &item, problem);
     if (status == HD_OK) {
         status = page_write_page(&session->rundir, item, problem);

@@ -9,8 +9,7 @@
 
 /* After run.json: writes report.html into the run's directory.  Steps are in it where the ranks
    have left them: at a good end, with output.trace on.  HD_EXIT_OUTPUT, HD_EXIT_FAILED. */
-hd_status hd_output_write_page(const struct hd_session *session, void *region,
-                               struct hd_problem *problem);
+hd_status hd_output_write_page(const struct hd_session *session, struct hd_problem *problem);
 
 /* The item (report/page.h) of a directory that has a run.json but no page: its plan, made anew from
    its config.ini, and its files; no recorded steps. `item` is owned by the caller. */

@@ -12,7 +12,6 @@ enum { RECORDS_OF_ACTION = 8 };
 /* The trace while it is filled. */
 struct tracing {
     const struct hd_session *session;
-    void *region;
     struct hd_trace trace;
     struct hd_trace_record *records;
 };
@@ -59,16 +58,6 @@ static void trace_push_own(struct tracing *tracing, const struct place *place,
     }
 }
 
-static const struct hd_record *trace_row_of(const struct tracing *tracing, uint32_t action,
-                                            uint32_t step)
-{
-    const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
-    const uint32_t rank = hd_pipeline_rank_of(pipeline, action);
-
-    return hd_session_step_records(tracing->session, tracing->region, rank, step) +
-           (action - pipeline->rank_begin[rank]);
-}
-
 /* What is not known is not drawn: then the span is the handing over, as the source's core saw it.
    Within a rank that is all there is. */
 static void trace_push_transfer(struct tracing *tracing, const struct place *place,
@@ -77,7 +66,7 @@ static void trace_push_transfer(struct tracing *tracing, const struct place *pla
     const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
     const struct hd_pipeline_channel *channel = &pipeline->channels[record.channel];
     const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[place->index]);
-    const struct hd_record *reader = trace_row_of(tracing, consumer, place->step);
+    const struct hd_record *reader = hd_kept_record(tracing->session, consumer, place->step);
     const struct hd_passage way = hd_record_transfer(place->row, reader, place->step);
 
     record.bytes = tracing->session->job->needs[channel->boundary].boundary_bytes;
@@ -98,7 +87,7 @@ static void trace_push_resident(struct tracing *tracing, const struct place *pla
 {
     const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
     const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[place->index]);
-    const struct hd_record *reader = trace_row_of(tracing, consumer, place->step);
+    const struct hd_record *reader = hd_kept_record(tracing->session, consumer, place->step);
     const struct hd_passage way = hd_record_transfer(place->row, reader, place->step);
     const struct hd_passage *ends[] = {&place->row->out, &reader->in};
     const uint32_t ranks[] = {place->rank, hd_pipeline_rank_of(pipeline, consumer)};
@@ -143,8 +132,7 @@ static void trace_push_rank(struct tracing *tracing, uint32_t rank, struct hd_ke
 
     for (uint32_t i = steps.count; i > 0; i--) {
         const uint32_t step = steps.last + 1 - i;
-        const struct hd_record *rows =
-            hd_session_step_records(tracing->session, tracing->region, rank, step);
+        const struct hd_record *rows = hd_kept_records(tracing->session, rank, step);
         for (uint64_t k = 0; k < count; k++) {
             const struct place place = {rank, step, begin + k, &rows[k],
                                         k + 1 < count ? &rows[k + 1] : NULL};
@@ -153,15 +141,14 @@ static void trace_push_rank(struct tracing *tracing, uint32_t rank, struct hd_ke
     }
 }
 
-hd_status hd_output_write_trace(const struct hd_session *session, void *region,
-                                struct hd_problem *problem)
+hd_status hd_output_write_trace(const struct hd_session *session, struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
-    const uint64_t record_max = RECORDS_OF_ACTION * session->record_count * pipeline->rank_count;
+    const uint64_t record_max =
+        RECORDS_OF_ACTION * session->shared.record_count * pipeline->rank_count;
     struct hd_trace_channel *channels = calloc(pipeline->channel_count + 1u, sizeof *channels);
     struct tracing tracing = {
         .session = session,
-        .region = region,
         .records = calloc(record_max + 1, sizeof *tracing.records),
     };
     hd_status status = HD_NO_MEMORY;
@@ -172,7 +159,7 @@ hd_status hd_output_write_trace(const struct hd_session *session, void *region,
                                                     pipeline->channels[i].direction};
         }
         for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
-            trace_push_rank(&tracing, rank, hd_session_kept_steps(session, region));
+            trace_push_rank(&tracing, rank, hd_kept_steps(session));
         }
         tracing.trace.rank_count = pipeline->rank_count;
         tracing.trace.channel_count = pipeline->channel_count;

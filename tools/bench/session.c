@@ -2,6 +2,7 @@
 #include "bench/session.h"
 #include "base/memory.h"
 #include "output/overlap.h"
+#include "run/supervise.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -15,25 +16,24 @@ struct keeping {
     double *values; /* [train.steps] */
 };
 
-static void session_keep_steps(const struct keeping *keeping, const struct hd_session *session,
-                               void *region)
+static void session_keep_steps(const struct keeping *keeping, const struct hd_session *session)
 {
-    const uint32_t done = hd_session_results(session, region)->steps_done;
+    const uint32_t done = session->shared.results->steps_done;
     const uint32_t count = done > keeping->warmup ? done - keeping->warmup : 0;
 
-    memcpy(keeping->values, hd_session_step_seconds(session, region) + keeping->warmup,
+    memcpy(keeping->values, session->shared.step_seconds + keeping->warmup,
            count * sizeof *keeping->values);
     hd_bench_spread(keeping->values, count, &keeping->result->step_seconds);
 }
 
 /* All ranks read one clock. */
-static double session_span_of(const struct hd_session *session, void *region, uint32_t step)
+static double session_span_of(const struct hd_session *session, uint32_t step)
 {
     const struct hd_pipeline *pipeline = session->job->pipeline;
     uint64_t begin_ns = UINT64_MAX, end_ns = 0;
 
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
-        const struct hd_record *records = hd_session_step_records(session, region, rank, step);
+        const struct hd_record *records = hd_kept_records(session, rank, step);
         const uint64_t count = pipeline->rank_begin[rank + 1] - pipeline->rank_begin[rank];
         for (uint64_t i = 0; i < count; i++) {
             begin_ns = records[i].run_ns < begin_ns ? records[i].run_ns : begin_ns;
@@ -43,28 +43,26 @@ static double session_span_of(const struct hd_session *session, void *region, ui
     return (double)(end_ns - begin_ns) * 1e-9;
 }
 
-static void session_keep_spans(const struct keeping *keeping, const struct hd_session *session,
-                               void *region)
+static void session_keep_spans(const struct keeping *keeping, const struct hd_session *session)
 {
-    const struct hd_kept_steps steps = hd_session_kept_steps(session, region);
+    const struct hd_kept_steps steps = hd_kept_steps(session);
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < steps.count; i++) {
         const uint32_t step = steps.last - i;
         if (step > keeping->warmup) {
-            keeping->values[count++] = session_span_of(session, region, step);
+            keeping->values[count++] = session_span_of(session, step);
         }
     }
     hd_bench_spread(keeping->values, count, &keeping->result->span_seconds);
 }
 
-static void session_keep_ranks(const struct keeping *keeping, const struct hd_session *session,
-                               void *region)
+static void session_keep_ranks(const struct keeping *keeping, const struct hd_session *session)
 {
     struct hd_bench_session *result = keeping->result;
 
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
-        const struct hd_rank_result *row = hd_session_rank(session, region, rank);
+        const struct hd_rank_result *row = &session->shared.ranks[rank];
         if (row->counted_steps > 0) {
             result->compute_seconds += row->compute_seconds / row->counted_steps;
         }
@@ -72,15 +70,13 @@ static void session_keep_ranks(const struct keeping *keeping, const struct hd_se
         result->engine_cpu_ns += row->engine_cpu_ns;
         result->wait_cpu_ns += row->wait_cpu_ns;
     }
-    snprintf(result->device, sizeof result->device, "%s",
-             hd_session_rank(session, region, 0)->device);
+    snprintf(result->device, sizeof result->device, "%s", session->shared.ranks[0].device);
 }
 
-static void session_keep_pairs(const struct keeping *keeping, const struct hd_session *session,
-                               void *region)
+static void session_keep_pairs(const struct keeping *keeping, const struct hd_session *session)
 {
-    const double *seconds = hd_session_step_seconds(session, region) + keeping->warmup;
-    const uint32_t done = hd_session_results(session, region)->steps_done;
+    const double *seconds = session->shared.step_seconds + keeping->warmup;
+    const uint32_t done = session->shared.results->steps_done;
     const uint32_t count = done > keeping->warmup ? (done - keeping->warmup) / 2 : 0;
     struct hd_bench_spread ratios;
     struct hd_bench_recording *result = keeping->recording;
@@ -99,21 +95,21 @@ static void session_keep_pairs(const struct keeping *keeping, const struct hd_se
     result->ratio = ratios.median;
 }
 
-static hd_status session_keep(void *context, const struct hd_session *session, void *region,
-                              int32_t exit_code, struct hd_problem *problem)
+static hd_status session_keep(void *context, const struct hd_session *session, int32_t exit_code,
+                              struct hd_problem *problem)
 {
     (void)exit_code;
     (void)problem;
     const struct keeping *keeping = context;
 
     if (keeping->result == NULL) {
-        session_keep_pairs(keeping, session, region);
+        session_keep_pairs(keeping, session);
         return HD_OK;
     }
-    hd_overlap_measure(session, region, &keeping->result->overlap);
-    session_keep_steps(keeping, session, region);
-    session_keep_spans(keeping, session, region);
-    session_keep_ranks(keeping, session, region);
+    hd_overlap_measure(session, &keeping->result->overlap);
+    session_keep_steps(keeping, session);
+    session_keep_spans(keeping, session);
+    session_keep_ranks(keeping, session);
     return HD_OK;
 }
 
@@ -131,7 +127,7 @@ static hd_status session_run(struct hd_job *job, const struct hd_session_request
     hd_status status = hd_session_create(&session, job, request, problem);
     if (status == HD_OK) {
         session.listener = (struct hd_session_listener){.context = keeping, .on_end = session_keep};
-        status = hd_session_run(&session, problem);
+        status = hd_supervise(&session, problem);
         hd_session_finish(&session);
     }
     hd_memory_give(keeping->values);
