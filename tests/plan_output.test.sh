@@ -170,7 +170,7 @@ interleaved_row() { # RANK WARMUP: the rank's row of P=4 V=2 m=8 with that many 
 }
 for rank in 0 1 2 3; do interleaved_row $rank $(((3 - rank) * 2)); done >fault_a.csv
 plan 4 pipeline.schedule=fault_a.csv
-has "C11 fault A" "6B0, action 4, stands before 6F0, action 7"
+has "C11 fault A" "6B0 (action 4) comes before 6F0 (action 7)"
 
 # C11, fault B: a warmup of (P - 1 - rank) + (V - 1) P is interleaved_lean, and legal.
 for rank in 0 1 2 3; do interleaved_row $rank $((3 - rank + 4)); done >fault_b.csv

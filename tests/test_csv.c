@@ -94,7 +94,7 @@ static const struct {
     const char *words;
 } refused[] = {
     {"peers.md 4.5: a junk suffix", "0F0xyz,0B0\r\n1F0,1B0\r\n", HD_EXIT_USAGE, 0,
-     "row 1, column 1", "\"0F0xyz\" is no action"},
+     "row 1, column 1", "\"0F0xyz\" is not an action"},
     {"peers.md 4.5: forward listed twice", "0F0,0F0,0B0\r\n1F0,1B0\r\n", HD_EXIT_PLAN, 1, "", ""},
     {"peers.md 4.5: backward listed twice", "0F0,0B0,0B0\r\n1F0,1B0\r\n", HD_EXIT_PLAN, 1, "", ""},
     {"peers.md 4.5: microbatch 77 of 4", "0F0,0F77,0B0\r\n1F0,1B0\r\n", HD_EXIT_PLAN, 1, "", ""},
@@ -112,16 +112,16 @@ static const struct {
     {"no stage", "0F0,B0\r\n", HD_EXIT_USAGE, 0, "row 1, column 2", "\"B0\""},
     {"a small letter", "0f0,0B0\r\n", HD_EXIT_USAGE, 0, "row 1, column 1", "\"0f0\""},
     {"a sign", "-1F0,0B0\r\n", HD_EXIT_USAGE, 0, "row 1, column 1", "\"-1F0\""},
-    {"a half pair", "(0F0;0B0)OVERLAP\r\n", HD_EXIT_USAGE, 0, "row 1, column 1", "no pair"},
+    {"a half pair", "(0F0;0B0)OVERLAP\r\n", HD_EXIT_USAGE, 0, "row 1, column 1", "not a pair"},
     {"a pair of junk", "(0F0;0B0x)OVERLAP_F_B\r\n", HD_EXIT_USAGE, 0, "row 1, column 1",
-     "no action"},
+     "not an action"},
     {"stage 16384", "16384F0\r\n", HD_EXIT_USAGE, 0, "row 1, column 1", "beyond stage 16383"},
     {"a stage of 30 digits", "999999999999999999999999999999F0\r\n", HD_EXIT_USAGE, 0,
      "row 1, column 1", "beyond stage"},
     {"microbatch 65536", "0F65536\r\n", HD_EXIT_USAGE, 0, "row 1, column 1", "beyond"},
     {"two cells that ask for 2^30 actions", "16383F65535\r\n", HD_EXIT_USAGE, 0, "", "67108864"},
     {"one cell that asks for an index of 800 MB", "4095F16382\r\n", HD_EXIT_PLAN, 1, "rank 0",
-     "1 actions are far from the 67104768 forwards"},
+     "the plan has 1 actions, but needs 67104768 forwards"},
     {"a line end too early", "0F0,0B0\r\n\r\n1F0,1B0\r\n", HD_EXIT_USAGE, 0, "row 2", "no action"},
     {"a lone quoted blank", "0F0,0B0\r\n\"\"\r\n1F0,1B0\r\n", HD_EXIT_USAGE, 0, "row 2",
      "no action"},
@@ -156,7 +156,7 @@ static void test_zero_byte(void)
     static const char text[] = "0F0\0,0B0\r\n";
     struct hd_problem problem = {0};
     CU_ASSERT_PTR_NULL(read_text(text, sizeof text - 1, &problem));
-    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "no action"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "not an action"));
 }
 
 static void test_no_file(void)

@@ -58,11 +58,13 @@ static void naive_orders(void)
         const char *cycle; /* NULL: passes */
     } rows[] = {
         {"1f1b", 2, 4,
-         "rank 0 at the transfer of 0F1 waits the transfer of 1B0; rank 1 at the transfer of 1B0 "
-         "waits the transfer of 0F1"},
+         "rank 0 at the transfer of 0F1 waits for the transfer of 1B0; rank 1 at the transfer of "
+         "1B0 "
+         "waits for the transfer of 0F1"},
         {"1f1b", 4, 8,
-         "rank 2 at the transfer of 2F1 waits the transfer of 3B0; rank 3 at the transfer of 3B0 "
-         "waits the transfer of 2F1"},
+         "rank 2 at the transfer of 2F1 waits for the transfer of 3B0; rank 3 at the transfer of "
+         "3B0 "
+         "waits for the transfer of 2F1"},
         {"gpipe", 4, 8, NULL},
         {"gpipe", 2, 4, NULL},
     };

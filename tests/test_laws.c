@@ -149,7 +149,7 @@ static const struct hand_row hands[] = {
      {0, 1},
      4,
      "rank 0",
-     "rank 0 at 0B0 waits 1B0; rank 1 at 1F1 waits 0F1"},
+     "rank 0 at 0B0 waits for 1B0; rank 1 at 1F1 waits for 0F1"},
     {"a rank waits for itself",
      "law 4",
      "1F0 0F0 1B0 0B0",
@@ -158,7 +158,7 @@ static const struct hand_row hands[] = {
      {0, 0},
      4,
      "rank 0",
-     "rank 0 at 1F0 waits 0F0"},
+     "rank 0 at 1F0 waits for 0F0"},
     {"a backward without a consumer",
      "cases, C17",
      "0F0 0F1 0B0 0F2 0B1 0F3 0B2; 1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3",
@@ -176,7 +176,7 @@ static const struct hand_row hands[] = {
      {0, 1},
      2,
      "rank 1",
-     "1B0, action 1, stands before 1F0, action 2"},
+     "1B0 (action 1) comes before 1F0 (action 2)"},
     {"a weight pass before its input pass",
      "law 2",
      "0F0 0W0 0I0",
@@ -185,7 +185,7 @@ static const struct hand_row hands[] = {
      {0},
      2,
      "rank 0",
-     "0W0, action 2, stands before 0I0, action 3"},
+     "0W0 (action 2) comes before 0I0 (action 3)"},
     {"another order at the target",
      "law 5",
      "0F0 0F1 0B0 0B1; 1F1 1F0 1B0 1B1",
@@ -194,7 +194,7 @@ static const struct hand_row hands[] = {
      {0, 1},
      5,
      "rank 1",
-     "1F1, action 1, takes 0F1 as message 0 of boundary 0, but rank 0 sends 0F0"},
+     "1F1 (action 1) takes 0F1 as message 0 of boundary 0, but rank 0 sends 0F0"},
     {"a stage that does not exist", "law 3", "0F0 0B0 7F0", 1, 1, {0}, 3, "rank 0", "stage 7"},
     {"a microbatch that does not exist",
      "law 1",
@@ -287,7 +287,7 @@ static void a_warm_up_may_be_too_short(void)
     }
     CU_ASSERT_EQUAL(hd_naive_ends(&source, NULL), 0);
     CU_ASSERT_EQUAL(verdict(&source, &problem), 2);
-    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "6B0, action 4, stands before 6F0"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "6B0 (action 4) comes before 6F0"));
 
     problem = (struct hd_problem){0};
     hd_schedule_copy(pipeline, &source);

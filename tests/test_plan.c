@@ -298,12 +298,13 @@ static void refuses_a_microbatch_in_the_wrong_replica(void)
     CU_ASSERT_TRUE(hd_pipeline_from_actions(&source, &pipeline, &problem) < 0);
     CU_ASSERT_EQUAL(problem.law, 1);
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(problem.message, "is of replica 1, but microbatch 4 runs in replica 0"));
+        strstr(problem.message, "names replica 1, but microbatch 4 runs in replica 0"));
     problem = (struct hd_problem){0};
     make_dual_pipe(&source);
     source.replica_of[4] = 2;
     CU_ASSERT_TRUE(hd_pipeline_from_actions(&source, &pipeline, &problem) < 0);
-    CU_ASSERT_STRING_EQUAL(problem.message, "microbatch 4 runs in replica 2, and there are 2");
+    CU_ASSERT_STRING_EQUAL(problem.message,
+                           "microbatch 4 runs in replica 2, but the last replica is 1");
     CU_ASSERT_PTR_NULL(pipeline);
 }
 

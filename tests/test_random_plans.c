@@ -124,7 +124,8 @@ static void one_slot_fewer(const struct hd_random_plan *plan, struct hd_pipeline
     CU_ASSERT_NOT_EQUAL(hd_pipeline_give_slots(pipeline, &request, &problem), HD_OK);
     CU_ASSERT_EQUAL(problem.exit_code, HD_EXIT_PLAN);
     CU_ASSERT_EQUAL(problem.law, 6);
-    snprintf(wanted, sizeof wanted, "stage %u needs %u slots, has %u", stage, needed, needed - 1);
+    snprintf(wanted, sizeof wanted, "stage %u needs %u slots, but has %u", stage, needed,
+             needed - 1);
     CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, wanted));
     CU_ASSERT_EQUAL(pipeline->payload_slots[stage], needed);
     CU_ASSERT(walk_stage(plan, stage, &worst) > 0);

@@ -63,16 +63,16 @@ static void write_file(const char *path, const char *text)
 
 /* One forward, one backward, of two ranks: in the order of the programs both send first. */
 #define NAIVE "pipeline.schedule=naive.csv transport.issue_order=program "
-#define CYCLE                                                        \
-    "rank 0 at the transfer of 0F1 waits the transfer of 1B0; "      \
-    "rank 1 at the transfer of 1B0 waits the transfer of 0F1: give " \
-    "canonical, in which all ranks issue alike"
+#define CYCLE                                                            \
+    "rank 0 at the transfer of 0F1 waits for the transfer of 1B0; "      \
+    "rank 1 at the transfer of 1B0 waits for the transfer of 0F1: give " \
+    "canonical, in which all ranks issue in one order"
 
 static void test_naive_order(void)
 {
     static const char *const refusal =
-        "rank 0: transport.issue_order: with one transfer at a time in the order of the programs "
-        "the transfer of 0F1 never comes: " CYCLE;
+        "rank 0: transport.issue_order: with one transfer at a time in the order of the programs, "
+        "the transfer of 0F1 can never start: " CYCLE;
     const struct row rows[] = {
         {"plan", NAIVE, EXIT_PLAN, {refusal}},
         {"run", NAIVE, EXIT_PLAN, {refusal}},

@@ -111,7 +111,7 @@ static void one_slot_fewer_does_not_always_end(void)
                 CU_ASSERT_EQUAL(problem.law, 6);
                 CU_ASSERT_EQUAL(problem.exit_code, HD_EXIT_PLAN);
                 CU_ASSERT_STRING_EQUAL(problem.key, "pipeline.transfer_slots");
-                CU_ASSERT_PTR_NOT_NULL(strstr(problem.cycle, " waits "));
+                CU_ASSERT_PTR_NOT_NULL(strstr(problem.cycle, " waits for "));
                 CU_ASSERT_EQUAL(pipeline->channels[0].slots, before);
             }
             hd_pipeline_destroy(pipeline);
@@ -191,8 +191,9 @@ static void a_slot_cycle_is_printed(void)
     CU_ASSERT_TRUE(give(pipeline, 1, &slots, &problem) < 0);
     CU_ASSERT_EQUAL(problem.law, 6);
     CU_ASSERT_STRING_EQUAL(problem.place, "rank 0");
-    CU_ASSERT_STRING_EQUAL(problem.cycle, "rank 0 at 0F1 waits 1B0 (a forward slot of boundary 0); "
-                                          "rank 1 at 1F1 waits 0F1");
+    CU_ASSERT_STRING_EQUAL(problem.cycle,
+                           "rank 0 at 0F1 waits for 1B0 (a forward slot of boundary 0); "
+                           "rank 1 at 1F1 waits for 0F1");
     hd_pipeline_destroy(pipeline);
 }
 
@@ -225,8 +226,8 @@ static void a_pool_below_its_retention_is_refused(void)
     CU_ASSERT_TRUE(hd_pipeline_give_slots(pipeline, &request, &problem) < 0);
     CU_ASSERT_EQUAL(problem.law, 6);
     CU_ASSERT_EQUAL(problem.exit_code, HD_EXIT_PLAN);
-    CU_ASSERT_STRING_EQUAL(problem.message, "stage 0 needs 8 slots, has 7");
-    CU_ASSERT_STRING_EQUAL(problem.cycle, "rank 0 at 0F7, action 13, waits 0B0, its action 20");
+    CU_ASSERT_STRING_EQUAL(problem.message, "stage 0 needs 8 slots, but has 7");
+    CU_ASSERT_STRING_EQUAL(problem.cycle, "rank 0 at 0F7 (action 13) waits for 0B0 (action 20)");
     CU_ASSERT_EQUAL(pipeline->payload_slots[0], 8);
     slots[0] = 8;
     slots[7] = 2;

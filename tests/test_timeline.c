@@ -81,7 +81,7 @@ static void refuses_a_drawing_that_breaks_a_dependency(void)
     CU_ASSERT_EQUAL(problem.exit_code, HD_EXIT_PLAN);
     CU_ASSERT_STRING_EQUAL(problem.place, "rank 1");
     CU_ASSERT_STRING_EQUAL(problem.message,
-                           "drawn, 1F0 starts at tick 0, but 0F0 on rank 0 ends at tick 1");
+                           "1F0 is drawn at tick 0, but needs 0F0 of rank 0, which ends at tick 1");
     hd_pipeline_destroy(pipeline);
 }
 
@@ -97,7 +97,7 @@ static void refuses_the_drawing_of_as_many_microbatches_as_ranks(void)
     CU_ASSERT_TRUE(hd_timeline_create(pipeline, HD_TIMELINE_DRAWN, NULL, &timeline, &problem) < 0);
     CU_ASSERT_EQUAL(problem.exit_code, HD_EXIT_PLAN);
     CU_ASSERT_STRING_EQUAL(problem.place, "rank 0");
-    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "4B0 starts at tick 15"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "4B0 is drawn at tick 15"));
     hd_pipeline_destroy(pipeline);
 }
 

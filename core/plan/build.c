@@ -1,7 +1,10 @@
-/* How a plan comes to be: a schedule, or a file, gives actions; the laws judge; the rest is folded
-   out of them. */
+/* Makes a plan: takes the actions of a schedule or a file, checks the laws, derives the rest. */
+#include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "plan/derive.h"
+#include "plan/flow.h"
+#include "plan/refuse.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -25,7 +28,8 @@ static hd_status build_refuse_limit(struct hd_problem *problem, const char *what
                                     uint64_t most)
 {
     hd_problem_remedy(problem, "choose from 1 to %llu", (unsigned long long)most);
-    return hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN, "%llu %s, and a plan has 1 to %llu",
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN,
+                          "the plan has %llu %s, but must have from 1 to %llu",
                           (unsigned long long)value, what, (unsigned long long)most);
 }
 
@@ -62,8 +66,7 @@ static hd_status build_check_placement(const struct hd_pipeline_source *source,
                 source->stage_rank[(uint64_t)replica * source->stage_count + stage];
             if (rank >= source->rank_count) {
                 return hd_law_refuse(problem, 3, rank,
-                                     "stage %u is placed there, and ranks end at "
-                                     "%u",
+                                     "stage %u is placed on this rank, but the last rank is %u",
                                      stage, source->rank_count - 1);
             }
         }
@@ -71,14 +74,14 @@ static hd_status build_check_placement(const struct hd_pipeline_source *source,
     for (uint32_t i = 0; source->replica_of != NULL && i < source->microbatch_count; i++) {
         if (source->replica_of[i] >= source->replica_count) {
             return hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN,
-                                  "microbatch %u runs in replica %u, and there are %u", i,
-                                  source->replica_of[i], source->replica_count);
+                                  "microbatch %u runs in replica %u, but the last replica is %u", i,
+                                  source->replica_of[i], source->replica_count - 1);
         }
     }
     return HD_OK;
 }
 
-/* Idle ticks are no actions: they go before the action that follows them. */
+/* Leaves idle ticks out, and counts them in idle_before of the action that follows them. */
 static void build_copy_actions(struct hd_pipeline *pipeline,
                                const struct hd_pipeline_source *source)
 {
@@ -161,7 +164,7 @@ static hd_status build_take_rows(struct hd_pipeline *pipeline, struct hd_pipelin
     return HD_OK;
 }
 
-/* The laws in the order in which they are reported, and what each makes possible. */
+/* Checks the laws in the order in which they are reported, and derives what each makes possible. */
 static hd_status build_derive(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     hd_status status = hd_laws_home(pipeline, problem);
@@ -187,9 +190,28 @@ static hd_status build_derive(struct hd_pipeline *pipeline, struct hd_problem *p
     if (status == HD_OK) {
         hd_laws_ascending(pipeline);
         hd_derive_depths(pipeline);
-        hd_derive_handoffs(pipeline, pipeline->asap_start, &pipeline->handoffs);
+        hd_flow_count_handoffs(pipeline, pipeline->asap_start, &pipeline->handoffs);
     }
     return status;
+}
+
+/* "0 1 2 3 3 2 1 0": the rank of each stage. */
+static void build_log(const struct hd_pipeline *pipeline)
+{
+    char placement[512] = "";
+
+    for (uint32_t i = 0; i < pipeline->replica_count * pipeline->stage_count; i++) {
+        if (!hd_text_append(placement, sizeof placement - 8, " %u", pipeline->stage_rank[i])) {
+            hd_text_append(placement, sizeof placement, " ...");
+            break;
+        }
+    }
+    hd_log(HD_LOG_DEBUG,
+           "plan: %s: %u ranks, %u stages, %u microbatches, %llu actions, %u ticks asap; stages on "
+           "ranks%s",
+           pipeline->schedule, pipeline->rank_count, pipeline->stage_count,
+           pipeline->microbatch_count, (unsigned long long)pipeline->action_count,
+           pipeline->asap_ticks, placement);
 }
 
 static hd_status build(struct hd_pipeline *pipeline, struct hd_pipeline_source *source,
@@ -200,7 +222,7 @@ static hd_status build(struct hd_pipeline *pipeline, struct hd_pipeline_source *
     pipeline->stage_count = source->stage_count;
     pipeline->microbatch_count = source->microbatch_count;
     pipeline->replica_count = source->replica_count;
-    pipeline->is_forward_only = source->is_forward_only != 0;
+    pipeline->is_forward_only = source->is_forward_only;
 
     hd_status status = build_take_actions(pipeline, source, problem);
     if (status == HD_OK) {
@@ -232,11 +254,12 @@ hd_status hd_pipeline_from_actions(struct hd_pipeline_source *source, struct hd_
         hd_pipeline_destroy(made);
         return status;
     }
+    build_log(made);
     *pipeline = made;
     return HD_OK;
 }
 
-/* One call of the schedule: its question, its memory, its plans. */
+/* One call of the schedule: its arguments, its scratch memory, its plans. */
 struct asking {
     const struct hd_schedule_ops *ops;
     const struct hd_shape *shape;
@@ -255,7 +278,7 @@ static void build_ask(const struct asking *asking)
     asking->ops->plan(asking->shape, asking->scratch, asking->table);
 }
 
-/* The lengths first, with capacity 0; then the actions, straight to where they stay. */
+/* Asks for the lengths first, with capacity 0, then for the actions. */
 static hd_status build_ask_twice(struct asking *asking, struct hd_pipeline_source *source,
                                  struct hd_problem *problem)
 {
@@ -264,7 +287,7 @@ static hd_status build_ask_twice(struct asking *asking, struct hd_pipeline_sourc
         const uint64_t count = asking->plans[rank].count;
         source->rank_begin[rank + 1] = source->rank_begin[rank] + count;
         if (source->rank_begin[rank + 1] > HD_PLAN_ACTION_MAX) {
-            return build_refuse_limit(problem, "actions of all ranks, with idle ones",
+            return build_refuse_limit(problem, "actions of all ranks, idle ones included",
                                       source->rank_begin[rank + 1], HD_PLAN_ACTION_MAX);
         }
     }
@@ -281,8 +304,8 @@ static hd_status build_ask_twice(struct asking *asking, struct hd_pipeline_sourc
     for (uint32_t rank = 0; rank < source->rank_count; rank++) {
         if (asking->plans[rank].count != asking->plans[rank].capacity) {
             return hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_PLUGIN,
-                                  "schedule %s planned %u actions for rank %u, then %llu, from "
-                                  "equal arguments",
+                                  "schedule %s planned %u actions for rank %u, then %llu with the "
+                                  "same arguments",
                                   source->name, asking->plans[rank].capacity, rank,
                                   (unsigned long long)asking->plans[rank].count);
         }
@@ -349,9 +372,9 @@ hd_status hd_pipeline_from_schedule(const char *name, const struct hd_schedule_o
     snprintf(source.name, sizeof source.name, "%s", name);
     hd_status status = build_check_limits(&source, problem);
     if (status == HD_OK && source.stage_count % source.rank_count != 0) {
-        status =
-            hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN, "%u stages do not divide by %u ranks",
-                           source.stage_count, source.rank_count);
+        status = hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN,
+                                "%u stages cannot be divided evenly among %u ranks",
+                                source.stage_count, source.rank_count);
     }
     if (status == HD_OK && ops->refuse != NULL && ops->refuse(shape, reason, sizeof reason) > 0) {
         reason[sizeof reason - 1] = '\0';

@@ -1,11 +1,47 @@
-/* plan/cost.h - the costed timeline; internal to core/plan. */
+/*
+ * plan/cost.h - when each action runs if actions and transfers have costs.
+ *
+ * Transfers over a boundary that costs c, by mode:
+ *   overlapped  hold no rank: one starts when its producer has ended and the one before it on its
+ *               channel has arrived; the consumer waits for its arrival
+ *   blocking    hold both ranks for c: the source from its action's end, the target just before its
+ *               consumer, and not before the source has begun
+ *   serial      as overlapped, but each rank is in one transfer at a time, in the issue order of
+ *               the pipeline (plan/issue.h); the transfers of a group move at the same time
+ * A local handoff costs nothing.  A source starts only when its channel has a free slot: it takes
+ * the slot at its start, and the end of the last reader releases it.
+ *
+ * Source: facts/plan_numbers.md, "Timelines".
+ */
 #ifndef HEDDLE_PLAN_COST_H
 #define HEDDLE_PLAN_COST_H
 
-#include "plan/timeline.h"
+#include "plan/pipeline.h"
 
-/* Fills start, end, transfer_ticks, exposed_ticks and handoffs.local of a zeroed timeline. */
+enum hd_transfer_mode {
+    HD_TRANSFER_OVERLAPPED = 0,
+    HD_TRANSFER_BLOCKING = 1,
+    HD_TRANSFER_SERIAL = 2,
+};
+
+/* Costs in ticks, none below 0; the arrays are borrowed for the call.  An array that no action of
+   the plan needs (W of an unsplit plan) may be NULL. */
+struct hd_timeline_costs {
+    const double *forward, *backward, *input_gradient, *weight_gradient; /* [stage_count] */
+    const double *transfer;                                              /* [stage_count - 1] */
+    uint32_t mode;                                                       /* enum hd_transfer_mode */
+    bool is_unlimited; /* as if slots never ran out, for comparison */
+};
+
+/* The result; each array is [action_count], zeroed by the caller. */
+struct hd_cost_times {
+    double *start, *end;
+    double *depart, *arrive; /* of what the action sends to another rank */
+    double transfer_ticks;   /* the sum of all transfers */
+    double exposed_ticks;    /* the sum of what receivers wait for them */
+};
+
 hd_status hd_cost_fill(const struct hd_pipeline *pipeline, const struct hd_timeline_costs *costs,
-                       struct hd_timeline *timeline, struct hd_problem *problem);
+                       struct hd_cost_times *times, struct hd_problem *problem);
 
 #endif /* HEDDLE_PLAN_COST_H */

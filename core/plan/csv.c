@@ -1,4 +1,4 @@
-/* Tables in PyTorch's compute-only form: cells to actions, and back. */
+/* Reads and writes tables in PyTorch's compute-only form. */
 #include "plan/csv.h"
 
 #include "base/memory.h"
@@ -11,7 +11,7 @@
 #define FILE_BYTES_MAX (1ull << 30)
 #define CELL_BYTES_MAX 64u
 
-/* A file being read: where we are, and what its rows have given so far. */
+/* A file being read: the position, and the actions of its rows so far. */
 struct reader {
     const char *path;
     char *text;      /* [length], owned */
@@ -20,26 +20,24 @@ struct reader {
     uint32_t row;    /* from 1 */
     uint32_t column; /* from 1 */
     uint32_t last_microbatch, last_stage;
-    uint32_t has_backward;
+    bool has_backward;
     uint64_t action_count;
     struct hd_action *actions;  /* owned; one a cell at most, two for a pair */
     uint64_t *rank_begin;       /* [HD_RANK_MAX + 1], owned */
     struct hd_problem *problem; /* borrowed */
 };
 
-static hd_status csv_out_of_memory(struct hd_problem *problem, const char *path)
+static hd_status csv_no_memory(const struct reader *reader)
 {
-    hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory to read the table");
-    hd_problem_place(problem, "%s", path);
-    return HD_NO_MEMORY;
+    hd_problem_place(reader->problem, "%s", reader->path);
+    return hd_problem_no_memory(reader->problem, 0, "the table");
 }
 
 static hd_status csv_refuse_file(struct reader *reader, const char *reason, const char *remedy)
 {
-    hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
     hd_problem_place(reader->problem, "%s", reader->path);
     hd_problem_remedy(reader->problem, "%s", remedy);
-    return HD_INVALID;
+    return hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
 }
 
 static hd_status csv_refuse_cell(struct reader *reader, const char *cell, const char *reason,
@@ -50,14 +48,14 @@ static hd_status csv_refuse_cell(struct reader *reader, const char *cell, const 
     for (char *byte = printable; *byte != '\0'; byte++) {
         *byte = *byte < ' ' || *byte > '~' ? '?' : *byte;
     }
-    hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "\"%s\" %s", printable, reason);
     hd_problem_place(reader->problem, "%s: row %u, column %u", reader->path, reader->row,
                      reader->column);
     hd_problem_remedy(reader->problem, "%s", remedy);
-    return HD_INVALID;
+    return hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "\"%s\" %s", printable,
+                          reason);
 }
 
-/* Reads the whole file; a table of the largest plan has some hundred megabytes. */
+/* Reads the whole file; the table of the largest plan has some hundred megabytes. */
 static hd_status csv_load(struct reader *reader)
 {
     FILE *stream = fopen(reader->path, "rb");
@@ -68,13 +66,13 @@ static hd_status csv_load(struct reader *reader)
     hd_status status = HD_OK;
     long bytes = fseek(stream, 0, SEEK_END) == 0 ? ftell(stream) : -1;
     if (bytes < 0 || (uint64_t)bytes > FILE_BYTES_MAX || fseek(stream, 0, SEEK_SET) != 0) {
-        status = csv_refuse_file(reader, "is no regular file of at most 1 GiB",
-                                 "write the table to a file of its own");
+        status = csv_refuse_file(reader, "is not a regular file of at most 1 GiB",
+                                 "write the table to a regular file");
         goto close_stream;
     }
     reader->text = hd_memory_take((uint64_t)bytes, 64, "csv");
     if (reader->text == NULL) {
-        status = csv_out_of_memory(reader->problem, reader->path);
+        status = csv_no_memory(reader);
         goto close_stream;
     }
     reader->length = fread(reader->text, 1, (uint64_t)bytes, stream);
@@ -87,23 +85,23 @@ close_stream:
     return status;
 }
 
-/* Room for every cell as an action, and for both halves of a pair. */
+/* Allocates an action for every cell, and for both halves of a pair. */
 static hd_status csv_make_room(struct reader *reader)
 {
     uint64_t cells = 1;
     for (uint64_t i = 0; i < reader->length; i++) {
         const char byte = reader->text[i];
-        cells += byte == ',' || byte == ';' || byte == '\n' ? 1 : 0;
+        cells += byte == ',' || byte == ';' || byte == '\n';
     }
     reader->actions = hd_memory_take(cells * sizeof *reader->actions, 64, "csv");
     reader->rank_begin = hd_memory_take((HD_RANK_MAX + 1) * sizeof *reader->rank_begin, 64, "csv");
     if (reader->actions == NULL || reader->rank_begin == NULL) {
-        return csv_out_of_memory(reader->problem, reader->path);
+        return csv_no_memory(reader);
     }
     return HD_OK;
 }
 
-/* Cuts the next cell out of the row, trimmed, without the quotes of csv.writer's lone blank. */
+/* Copies the next cell, trimmed, without the quotes that csv.writer puts around a lone blank. */
 static hd_status csv_next_cell(struct reader *reader, char cell[CELL_BYTES_MAX])
 {
     uint64_t begin = reader->offset;
@@ -127,13 +125,14 @@ static hd_status csv_next_cell(struct reader *reader, char cell[CELL_BYTES_MAX])
     memcpy(cell, reader->text + begin, bytes);
     cell[bytes] = '\0';
     if (bytes < end - begin || memchr(cell, '\0', bytes) != NULL) {
-        return csv_refuse_cell(reader, cell, "is no action", "write cells as 4F2, 4B2, 4I2 or 4W2");
+        return csv_refuse_cell(reader, cell, "is not an action",
+                               "write cells as 4F2, 4B2, 4I2 or 4W2");
     }
     return HD_OK;
 }
 
-/* The digits at *text as a number, at most `limit`, which stands for all beyond; 0: no digit. */
-static uint32_t csv_read_number(const char **text, uint32_t limit, uint32_t *number)
+/* Reads the digits at *text; numbers above `limit` read as `limit`.  False if there is no digit. */
+static bool csv_read_number(const char **text, uint32_t limit, uint32_t *number)
 {
     const char *const begin = *text;
     uint64_t value = 0;
@@ -151,25 +150,25 @@ static hd_status csv_refuse_word(struct reader *reader, const char *cell, const 
                                           "UNSHARD", "RESHARD", "REDUCE_GRAD"};
     for (uint32_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         if (strncmp(word, foreign[i], strlen(foreign[i])) == 0) {
-            return csv_refuse_cell(reader, cell, "is communication, which heddle derives by itself",
+            return csv_refuse_cell(reader, cell, "is communication, which heddle derives itself",
                                    "export the compute-only table (PyTorch: _dump_csv(file, "
                                    "\"compute_only\"))");
         }
     }
     if (strncmp(word, "BW", 2) == 0) {
         return csv_refuse_cell(reader, cell,
-                               "is of PyTorch before 2.6, where B meant half a backward",
+                               "comes from PyTorch before 2.6, where B meant half a backward",
                                "rewrite B as I, then BW as B");
     }
-    return csv_refuse_cell(reader, cell, "is no action", "write cells as 4F2, 4B2, 4I2 or 4W2");
+    return csv_refuse_cell(reader, cell, "is not an action", "write cells as 4F2, 4B2, 4I2 or 4W2");
 }
 
-/* Reads one "4B2" that must end at `end`, and appends it. */
+/* Reads one "4B2", which must end at the character `end`, and appends it. */
 static hd_status csv_read_simple(struct reader *reader, const char *cell, const char *text,
                                  char end)
 {
     struct hd_action action = {0};
-    uint32_t has_stage = csv_read_number(&text, HD_STAGE_MAX, &action.stage);
+    const bool has_stage = csv_read_number(&text, HD_STAGE_MAX, &action.stage);
     const char *const word = text;
 
     if (!has_stage || *text == '\0' || strchr("FBIW", *text) == NULL) {
@@ -194,14 +193,14 @@ static hd_status csv_read_simple(struct reader *reader, const char *cell, const 
     return HD_OK;
 }
 
-/* "(7F4;0B0)OVERLAP_F_B": two actions, of which the first may overlap with the second. */
+/* "(7F4;0B0)OVERLAP_F_B": two actions, the first of which may overlap with the second. */
 static hd_status csv_read_pair(struct reader *reader, const char *cell)
 {
     const char *const second = strchr(cell, ';');
     const char *const close = strchr(cell, ')');
 
     if (second == NULL || close == NULL || second > close || strcmp(close, ")OVERLAP_F_B") != 0) {
-        return csv_refuse_cell(reader, cell, "is no pair of actions",
+        return csv_refuse_cell(reader, cell, "is not a pair of actions",
                                "write pairs as (7F4;0B0)OVERLAP_F_B");
     }
     hd_status status = csv_read_simple(reader, cell, cell + 1, ';');
@@ -228,7 +227,7 @@ static void csv_append_idle(struct reader *reader)
 static hd_status csv_read_row(struct reader *reader)
 {
     char cell[CELL_BYTES_MAX];
-    uint32_t has_action = 0;
+    bool has_action = false;
 
     reader->rank_begin[reader->row - 1] = reader->action_count;
     for (reader->column = 1;; reader->column++) {
@@ -238,12 +237,12 @@ static hd_status csv_read_row(struct reader *reader)
         } else if (status == HD_OK) {
             status = cell[0] == '(' ? csv_read_pair(reader, cell)
                                     : csv_read_simple(reader, cell, cell, '\0');
-            has_action = 1;
+            has_action = true;
         }
         if (status != HD_OK) {
             return status;
         }
-        const int is_row_over =
+        const bool is_row_over =
             reader->offset == reader->length || reader->text[reader->offset] == '\n';
         reader->offset += reader->offset < reader->length ? 1 : 0;
         if (is_row_over) {
@@ -251,16 +250,15 @@ static hd_status csv_read_row(struct reader *reader)
         }
     }
     if (!has_action) {
-        hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "the row has no action");
         hd_problem_place(reader->problem, "%s: row %u", reader->path, reader->row);
         hd_problem_remedy(reader->problem, "give every rank at least one stage");
-        return HD_INVALID;
+        return hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE, "the row has no action");
     }
     reader->rank_begin[reader->row] = reader->action_count;
     return HD_OK;
 }
 
-/* Cuts blank lines at the end and the byte order mark at the start, which editors leave. */
+/* Skips the byte order mark at the start and blank lines at the end, which editors leave. */
 static void csv_trim(struct reader *reader)
 {
     if (reader->length >= 3 && memcmp(reader->text, "\xef\xbb\xbf", 3) == 0) {
@@ -276,12 +274,13 @@ static hd_status csv_read_rows(struct reader *reader)
 {
     csv_trim(reader);
     if (reader->offset == reader->length) {
-        return csv_refuse_file(reader, "the table is empty", "write one row a rank, as 0F0,0B0");
+        return csv_refuse_file(reader, "the table is empty",
+                               "write one row for each rank, as 0F0,0B0");
     }
     while (reader->offset < reader->length) {
         if (reader->row == HD_RANK_MAX) {
             return csv_refuse_file(reader, "the table has more than 4096 rows",
-                                   "write one row a rank");
+                                   "write one row for each rank");
         }
         reader->row++;
         const hd_status status = csv_read_row(reader);
@@ -297,8 +296,8 @@ static hd_status csv_read_rows(struct reader *reader)
     return HD_OK;
 }
 
-/* A stage's home is the row with most of its actions, of equals the first.  One pass over the
-   actions; `counts` [stages] is zero before and after each row. */
+/* A stage's home is the row with most of its actions, the first of equals.  `counts` [stages] is
+   zero before and after each row. */
 static void csv_find_homes(const struct reader *reader, uint32_t *homes, uint64_t *best,
                            uint64_t *counts)
 {
@@ -328,7 +327,7 @@ static hd_status csv_place_stages(struct reader *reader, uint32_t **stage_rank)
 
     if (homes == NULL || counts == NULL) {
         hd_memory_give(homes);
-        status = csv_out_of_memory(reader->problem, reader->path);
+        status = csv_no_memory(reader);
     } else {
         csv_find_homes(reader, homes, counts, counts + stage_count);
         *stage_rank = homes;
@@ -374,14 +373,14 @@ hd_status hd_csv_read(const char *path, struct hd_pipeline_source *source,
     return HD_OK;
 }
 
-/* One action, or a pair with the one after it; returns how many it wrote. */
+/* Writes an action, or a pair with the one after it; returns how many it wrote. */
 static uint64_t csv_write_cell(const struct hd_pipeline *pipeline, uint64_t index, uint64_t end,
                                FILE *stream)
 {
     const struct hd_action *action = &pipeline->actions[index];
     const struct hd_action *after = action + 1;
-    const int is_pair = (action->flags & HD_PAIRED) && index + 1 < end &&
-                        (pipeline->idle_before == NULL || pipeline->idle_before[index + 1] == 0);
+    const bool is_pair = (action->flags & HD_PAIRED) && index + 1 < end &&
+                         (pipeline->idle_before == NULL || pipeline->idle_before[index + 1] == 0);
 
     if (!is_pair) {
         fprintf(stream, "%u%c%u", action->stage, action->kind, action->microbatch);
@@ -415,8 +414,8 @@ hd_status hd_csv_write(const struct hd_pipeline *pipeline, FILE *stream, struct 
     assert(pipeline != NULL && stream != NULL);
     if (pipeline->replica_count > 1) {
         return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
-                              "a table holds one chain of stages, %s runs %u", pipeline->schedule,
-                              pipeline->replica_count);
+                              "a table holds one chain of stages, but %s runs %u",
+                              pipeline->schedule, pipeline->replica_count);
     }
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         csv_write_row(pipeline, rank, stream);

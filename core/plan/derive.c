@@ -1,8 +1,10 @@
-/* What the core folds out of a plan: channels, the asap timeline, depths, copies, handoffs. */
+/* What the core derives from a plan: channels, the asap timeline, depths and copies. */
 #include "plan/derive.h"
 
 #include "base/memory.h"
+#include "base/number.h"
 #include "plan/flow.h"
+#include "plan/refuse.h"
 
 #include <assert.h>
 
@@ -88,11 +90,6 @@ static uint32_t derive_asap_end(const struct hd_pipeline *pipeline, uint32_t ind
     return pipeline->asap_start[index] + hd_action_ticks(pipeline->actions[index].kind);
 }
 
-static uint32_t derive_later(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
-
 hd_status hd_derive_asap(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     uint32_t *const order = hd_plan_take(pipeline->action_count, sizeof *order, problem);
@@ -101,7 +98,7 @@ hd_status hd_derive_asap(struct hd_pipeline *pipeline, struct hd_problem *proble
 
     pipeline->asap_start = hd_plan_take(pipeline->action_count, sizeof(uint32_t), problem);
     if (order != NULL && ends != NULL && pipeline->asap_start != NULL) {
-        status = hd_flow_order(pipeline, 0, order, problem);
+        status = hd_flow_order(pipeline, false, order, problem);
     }
     for (uint64_t i = 0; status == HD_OK && i < pipeline->action_count; i++) {
         const uint32_t index = order[i];
@@ -109,22 +106,22 @@ hd_status hd_derive_asap(struct hd_pipeline *pipeline, struct hd_problem *proble
         uint32_t *const end = &ends[hd_flow_home(pipeline, action->replica, action->stage)];
         const uint32_t producer = hd_flow_producer(pipeline, action);
         const uint32_t input = producer == HD_NO_ACTION ? 0 : derive_asap_end(pipeline, producer);
-        pipeline->asap_start[index] = derive_later(*end, input);
+        pipeline->asap_start[index] = hd_max_u32(*end, input);
         *end = derive_asap_end(pipeline, index);
-        pipeline->asap_ticks = derive_later(pipeline->asap_ticks, *end);
+        pipeline->asap_ticks = hd_max_u32(pipeline->asap_ticks, *end);
     }
     hd_memory_give(ends);
     hd_memory_give(order);
     return status;
 }
 
-/* Taken when its source action starts, given back when its last reader ends; at one tick the giving
-   comes first. */
+/* A message takes its slot when its source action starts, and releases it when its last reader
+   ends. Within one tick releases come first. */
 static uint32_t derive_find_depth(const struct hd_pipeline *pipeline,
                                   const struct hd_pipeline_channel *channel)
 {
     const uint32_t *const messages = &pipeline->messages[channel->message_begin];
-    uint32_t oldest = 0; /* the first message that is not released */
+    uint32_t oldest = 0; /* the first message that is not yet released */
     uint32_t depth = 0;
 
     for (uint32_t taken = 0; taken < channel->message_count; taken++) {
@@ -136,7 +133,7 @@ static uint32_t derive_find_depth(const struct hd_pipeline *pipeline,
             }
             oldest++;
         }
-        depth = derive_later(depth, taken - oldest + 1);
+        depth = hd_max_u32(depth, taken - oldest + 1);
     }
     return depth;
 }
@@ -165,8 +162,8 @@ hd_status hd_derive_retention(struct hd_pipeline *pipeline, struct hd_problem *p
             const uint64_t home = (uint64_t)action->replica * pipeline->stage_count + action->stage;
             if (action->kind == HD_FORWARD) {
                 uint32_t *const most = &pipeline->retention[action->stage];
-                *most = derive_later(*most, ++held[home]);
-                pipeline->peak_copies[rank] = derive_later(pipeline->peak_copies[rank], ++copies);
+                *most = hd_max_u32(*most, ++held[home]);
+                pipeline->peak_copies[rank] = hd_max_u32(pipeline->peak_copies[rank], ++copies);
             }
             /* A forward-only step keeps nothing once the action is over. */
             if (action->kind == HD_BACKWARD || action->kind == HD_BACKWARD_WEIGHT ||
@@ -181,37 +178,4 @@ hd_status hd_derive_retention(struct hd_pipeline *pipeline, struct hd_problem *p
     }
     hd_memory_give(held);
     return HD_OK;
-}
-
-/* Hidden: the receiver starts another action between the producer's end and the consumer's start;
-   if one does, the action before the consumer does. */
-uint32_t hd_pipeline_handoff_class(const struct hd_pipeline *pipeline, const uint32_t *start,
-                                   uint32_t consumer)
-{
-    const uint32_t producer = hd_flow_producer(pipeline, &pipeline->actions[consumer]);
-
-    if (producer == HD_NO_ACTION) {
-        return HD_HANDOFF_CLASS_COUNT;
-    }
-    const struct hd_pipeline_channel *channel =
-        &pipeline->channels[hd_flow_in_channel(pipeline, &pipeline->actions[consumer])];
-    const uint32_t arrival = start[producer] + hd_action_ticks(pipeline->actions[producer].kind);
-    if (!hd_pipeline_is_remote(channel)) {
-        return HD_HANDOFF_LOCAL;
-    }
-    const uint32_t has_other =
-        consumer > pipeline->rank_begin[channel->target] && start[consumer - 1] >= arrival;
-    return has_other ? HD_HANDOFF_HIDDEN : HD_HANDOFF_EXPOSED;
-}
-
-void hd_derive_handoffs(const struct hd_pipeline *pipeline, const uint32_t *start,
-                        struct hd_pipeline_handoffs *handoffs)
-{
-    uint64_t ignored = 0;
-    uint64_t *const counts[HD_HANDOFF_CLASS_COUNT + 1] = {&handoffs->local, &handoffs->hidden,
-                                                          &handoffs->exposed, &ignored};
-
-    for (uint64_t i = 0; i < pipeline->action_count; i++) {
-        ++*counts[hd_pipeline_handoff_class(pipeline, start, (uint32_t)i)];
-    }
 }

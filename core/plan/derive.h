@@ -1,22 +1,22 @@
 /*
- * plan/derive.h - the stages in which a pipeline comes to be; internal to core/plan.
+ * plan/derive.h - the steps that make a pipeline; internal to core/plan.
  *
- * Each function fills members of the pipeline that the later ones read:
+ * Each function reads members of the pipeline that the ones before it have filled:
  *
- *   hd_laws_home      3: reads actions and stage_rank
- *   hd_laws_complete  1: fills index_of, is_split
- *   hd_laws_causal    2
- *   hd_derive_channels   channels but depth and slots, sequence, messages
- *   hd_laws_matched   5: sequence on both ends
- *   hd_derive_asap    4: asap_start, asap_ticks; refuses a cycle
- *   hd_laws_ascending 8: is_ascending, never fails
- *   hd_derive_depths, hd_derive_retention, hd_derive_handoffs
+ *   hd_laws_home          checks law 3: actions and stage_rank
+ *   hd_laws_complete      checks law 1, fills index_of and is_split
+ *   hd_laws_causal        checks law 2
+ *   hd_derive_channels    fills channels (without depth and slots), sequence, messages
+ *   hd_laws_matched       checks law 5: the sequence at both ends
+ *   hd_derive_asap        checks law 4, fills asap_start and asap_ticks; a cycle is refused
+ *   hd_derive_retention   fills retention, payload_slots, peak_copies
+ *   hd_laws_ascending     checks law 8, fills is_ascending; never fails
+ *   hd_derive_depths      fills depth and slots of each channel
  */
 #ifndef HEDDLE_PLAN_DERIVE_H
 #define HEDDLE_PLAN_DERIVE_H
 
 #include "plan/pipeline.h"
-#include "plan/timeline.h"
 
 hd_status hd_laws_home(const struct hd_pipeline *pipeline, struct hd_problem *problem);
 hd_status hd_laws_complete(struct hd_pipeline *pipeline, struct hd_problem *problem);
@@ -26,18 +26,7 @@ void hd_laws_ascending(struct hd_pipeline *pipeline);
 
 hd_status hd_derive_channels(struct hd_pipeline *pipeline, struct hd_problem *problem);
 hd_status hd_derive_asap(struct hd_pipeline *pipeline, struct hd_problem *problem);
-void hd_derive_depths(struct hd_pipeline *pipeline);
 hd_status hd_derive_retention(struct hd_pipeline *pipeline, struct hd_problem *problem);
-
-/* Adds the classes of all handoffs under a timeline whose actions start at `start`, in ticks. */
-void hd_derive_handoffs(const struct hd_pipeline *pipeline, const uint32_t *start,
-                        struct hd_pipeline_handoffs *handoffs);
-
-/* Zero-filled memory of the plan, or NULL after filling `problem` with HD_EXIT_FAILED. */
-void *hd_plan_take(uint64_t count, uint64_t element_bytes, struct hd_problem *problem);
-
-/* An operating error of `law`, at `rank`: fills law and place; the message is printf's. */
-hd_status hd_law_refuse(struct hd_problem *problem, uint32_t law, uint32_t rank, const char *format,
-                        ...) __attribute__((format(printf, 4, 5)));
+void hd_derive_depths(struct hd_pipeline *pipeline);
 
 #endif /* HEDDLE_PLAN_DERIVE_H */

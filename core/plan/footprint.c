@@ -1,6 +1,6 @@
-/* Sums over the plan: nothing is estimated. */
 #include "plan/footprint.h"
 
+#include "base/number.h"
 #include "plan/flow.h"
 
 #include <string.h>
@@ -9,9 +9,7 @@ enum { SLOT_ALIGNMENT_BYTES = 64, SEAL_BYTES = 64 };
 
 static uint64_t footprint_slot_bytes(uint64_t boundary_bytes)
 {
-    const uint64_t whole =
-        (boundary_bytes + SLOT_ALIGNMENT_BYTES - 1) / SLOT_ALIGNMENT_BYTES * SLOT_ALIGNMENT_BYTES;
-    return whole + SEAL_BYTES;
+    return hd_round_up(boundary_bytes, SLOT_ALIGNMENT_BYTES) + SEAL_BYTES;
 }
 
 static void footprint_add_stages(const struct hd_pipeline *pipeline,
@@ -23,9 +21,7 @@ static void footprint_add_stages(const struct hd_pipeline *pipeline,
             struct hd_footprint *const rank = &ranks[hd_flow_home(pipeline, replica, stage)];
             rank->state_bytes += stages[stage].state;
             rank->payload_bytes += payload_slots[stage] * stages[stage].payload;
-            if (stages[stage].scratch > rank->scratch_bytes) {
-                rank->scratch_bytes = stages[stage].scratch;
-            }
+            rank->scratch_bytes = hd_max_u64(rank->scratch_bytes, stages[stage].scratch);
         }
     }
 }

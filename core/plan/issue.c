@@ -1,8 +1,8 @@
 #include "plan/issue.h"
 
 #include "base/memory.h"
-#include "plan/derive.h"
 #include "plan/flow.h"
+#include "plan/refuse.h"
 
 #include <assert.h>
 
@@ -30,7 +30,7 @@ static uint32_t issue_end_tick(const struct hd_pipeline *pipeline, uint32_t inde
     return pipeline->asap_start[index] + hd_action_ticks(pipeline->actions[index].kind);
 }
 
-/* The channels in the order that breaks ties: boundary, backward first, replica. */
+/* Channel number `place` in the order that breaks ties: boundary, backward first, replica. */
 static uint32_t issue_nth_channel(const struct hd_pipeline *pipeline, uint32_t place)
 {
     const uint32_t replica = place % pipeline->replica_count;
@@ -42,8 +42,10 @@ static uint32_t issue_nth_channel(const struct hd_pipeline *pipeline, uint32_t p
                                replica);
 }
 
-/* A stable counting sort by the producer's end; a channel's messages end at different ticks. */
-static void issue_sort_line(const struct hd_pipeline *pipeline, uint32_t *places, uint32_t *line)
+/* Sorts all remote messages by the end of their producer: a stable counting sort.  Two messages of
+   one channel never end at one tick. */
+static void issue_sort_messages(const struct hd_pipeline *pipeline, uint32_t *places,
+                                uint32_t *sorted)
 {
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < pipeline->channel_count; i++) {
@@ -56,7 +58,7 @@ static void issue_sort_line(const struct hd_pipeline *pipeline, uint32_t *places
                 if (pass == 0) {
                     places[tick + 1]++;
                 } else {
-                    line[places[tick]++] = sender;
+                    sorted[places[tick]++] = sender;
                 }
             }
         }
@@ -81,35 +83,35 @@ static void issue_count_lists(const struct hd_pipeline *pipeline, struct hd_issu
     issue->count = issue->begin[pipeline->rank_count];
 }
 
-/* All ranks take the one line; `tails` [rank_count]. */
-static hd_status issue_fill_from_line(const struct hd_pipeline *pipeline, struct hd_issue *issue,
+/* Copies one order to the lists of all ranks; tails[rank] is where the next entry goes. */
+static hd_status issue_fill_canonical(const struct hd_pipeline *pipeline, struct hd_issue *issue,
                                       uint32_t *tails, struct hd_problem *problem)
 {
-    uint32_t *const line = hd_plan_take(issue->count / 2, sizeof *line, problem);
+    uint32_t *const sorted = hd_plan_take(issue->count / 2, sizeof *sorted, problem);
     uint32_t *const places =
         hd_plan_take((uint64_t)pipeline->asap_ticks + 2, sizeof *places, problem);
-    const hd_status status = line != NULL && places != NULL ? HD_OK : HD_NO_MEMORY;
+    const hd_status status = sorted != NULL && places != NULL ? HD_OK : HD_NO_MEMORY;
 
     if (status == HD_OK) {
-        issue_sort_line(pipeline, places, line);
+        issue_sort_messages(pipeline, places, sorted);
         for (uint64_t i = 0; i < issue->count / 2; i++) {
-            issue->sender[tails[hd_issue_source(pipeline, line[i])]++] = line[i];
-            issue->sender[tails[hd_issue_target(pipeline, line[i])]++] = line[i];
+            issue->sender[tails[hd_issue_source(pipeline, sorted[i])]++] = sorted[i];
+            issue->sender[tails[hd_issue_target(pipeline, sorted[i])]++] = sorted[i];
         }
     }
     hd_memory_give(places);
-    hd_memory_give(line);
+    hd_memory_give(sorted);
     return status;
 }
 
-static uint32_t issue_sends_remote(const struct hd_pipeline *pipeline, uint32_t index)
+static bool issue_sends_remote(const struct hd_pipeline *pipeline, uint32_t index)
 {
     const uint32_t channel = hd_flow_out_channel(pipeline, &pipeline->actions[index]);
     return channel != HD_NO_CHANNEL && hd_pipeline_is_remote(&pipeline->channels[channel]);
 }
 
-static void issue_fill_from_programs(const struct hd_pipeline *pipeline, struct hd_issue *issue,
-                                     uint32_t *tails)
+static void issue_fill_program(const struct hd_pipeline *pipeline, struct hd_issue *issue,
+                               uint32_t *tails)
 {
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
@@ -124,7 +126,7 @@ static void issue_fill_from_programs(const struct hd_pipeline *pipeline, struct 
     }
 }
 
-/* At one tick no transfer waits for another, so a rank may post them together. */
+/* Transfers of one tick do not wait for each other, so a rank may post them together. */
 static void issue_mark_groups(const struct hd_pipeline *pipeline, struct hd_issue *issue)
 {
     const uint32_t group_max = pipeline->issue_order == HD_ISSUE_GROUPED ? HD_ISSUE_GROUP_MAX : 1;
@@ -163,9 +165,9 @@ hd_status hd_issue_create(const struct hd_pipeline *pipeline, struct hd_issue *i
         }
         status = HD_OK;
         if (pipeline->issue_order == HD_ISSUE_PROGRAM) {
-            issue_fill_from_programs(pipeline, issue, tails);
+            issue_fill_program(pipeline, issue, tails);
         } else {
-            status = issue_fill_from_line(pipeline, issue, tails, problem);
+            status = issue_fill_canonical(pipeline, issue, tails, problem);
         }
     }
     hd_memory_give(tails);

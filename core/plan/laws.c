@@ -1,63 +1,40 @@
 /*
- * Laws 3, 1, 2, 5 and 8: what can be said of a plan by looking actions up, without running it.
- * Law 4 stands in flow.c, 6 in slots.c, 7 in serial.c.
+ * Laws 3, 1, 2, 5 and 8, which look actions up and do not run the plan.  flow.c checks law 4,
+ * slots.c law 6, serial.c law 7.
  */
 #include "plan/derive.h"
-#include "plan/flow.h"
 
 #include "base/memory.h"
+#include "plan/flow.h"
+#include "plan/refuse.h"
 
 #include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char *const laws_pass_names[HD_PASS_COUNT] = {"forwards", "backwards",
                                                            "weight passes"};
 
-hd_status hd_law_refuse(struct hd_problem *problem, uint32_t law, uint32_t rank, const char *format,
-                        ...)
-{
-    char message[sizeof problem->message];
-    va_list arguments;
-
-    assert(law >= 1 && law <= 7);
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    problem->law = law;
-    hd_problem_place(problem, "rank %u", rank);
-    return hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN, "%s", message);
-}
-
-/* "action 13": what a reader counts in the rank's row, idle ticks left out. */
-static uint32_t laws_place_of(const struct hd_pipeline *pipeline, uint32_t rank, uint64_t index)
-{
-    return (uint32_t)(index - pipeline->rank_begin[rank] + 1);
-}
-
 static hd_status laws_refuse_home(const struct hd_pipeline *pipeline, uint32_t rank, uint64_t index,
                                   struct hd_problem *problem)
 {
     const struct hd_action *const action = &pipeline->actions[index];
-    const uint32_t place = laws_place_of(pipeline, rank, index);
-    char text[32];
+    char place[64];
 
-    hd_action_text(action, text);
+    hd_action_place(pipeline, index, place);
     if (action->stage >= pipeline->stage_count) {
         hd_problem_remedy(problem, "name a stage below %u", pipeline->stage_count);
-        return hd_law_refuse(problem, 3, rank, "%s, action %u, is of stage %u, and there are %u",
-                             text, place, action->stage, pipeline->stage_count);
+        return hd_law_refuse(problem, 3, rank, "%s names stage %u, but the last stage is %u", place,
+                             action->stage, pipeline->stage_count - 1);
     }
     if (action->replica >= pipeline->replica_count) {
         hd_problem_remedy(problem, "name a replica below %u", pipeline->replica_count);
-        return hd_law_refuse(problem, 3, rank, "%s, action %u, is of replica %u, and there are %u",
-                             text, place, action->replica, pipeline->replica_count);
+        return hd_law_refuse(problem, 3, rank, "%s names replica %u, but the last replica is %u",
+                             place, action->replica, pipeline->replica_count - 1);
     }
     const uint32_t home = hd_flow_home(pipeline, action->replica, action->stage);
     hd_problem_remedy(problem, "move it to rank %u", home);
-    return hd_law_refuse(problem, 3, rank, "%s, action %u, is not at home: stage %u is on rank %u",
-                         text, place, action->stage, home);
+    return hd_law_refuse(problem, 3, rank, "%s is not at home: stage %u is placed on rank %u",
+                         place, action->stage, home);
 }
 
 hd_status hd_laws_home(const struct hd_pipeline *pipeline, struct hd_problem *problem)
@@ -76,7 +53,7 @@ hd_status hd_laws_home(const struct hd_pipeline *pipeline, struct hd_problem *pr
     return HD_OK;
 }
 
-/* HD_PASS_COUNT: no pass of a step. */
+/* HD_PASS_COUNT if a step has no such kind. */
 static enum hd_pass_kind laws_pass_of(uint8_t kind)
 {
     switch (kind) {
@@ -96,45 +73,39 @@ static hd_status laws_refuse_foreign(const struct hd_pipeline *pipeline, uint32_
                                      uint64_t index, struct hd_problem *problem)
 {
     const struct hd_action *const action = &pipeline->actions[index];
-    const uint32_t place = laws_place_of(pipeline, rank, index);
-    char text[32];
+    char place[64];
 
-    hd_action_text(action, text);
     if (laws_pass_of(action->kind) == HD_PASS_COUNT) {
-        return hd_law_refuse(problem, 1, rank, "action %u is of kind %u, and no pass of a step",
-                             place, action->kind);
+        return hd_law_refuse(problem, 1, rank, "action %llu has the unknown kind %u",
+                             (unsigned long long)(index - pipeline->rank_begin[rank] + 1),
+                             action->kind);
     }
+    hd_action_place(pipeline, index, place);
     if (action->microbatch >= pipeline->microbatch_count) {
-        return hd_law_refuse(problem, 1, rank,
-                             "%s, action %u, is of microbatch %u, and there are %u", text, place,
-                             action->microbatch, pipeline->microbatch_count);
+        return hd_law_refuse(problem, 1, rank, "%s names microbatch %u, but the last one is %u",
+                             place, action->microbatch, pipeline->microbatch_count - 1);
     }
     if (action->replica != pipeline->replica_of[action->microbatch]) {
-        return hd_law_refuse(problem, 1, rank,
-                             "%s, action %u, is of replica %u, but microbatch %u runs in replica "
-                             "%u",
-                             text, place, action->replica, action->microbatch,
-                             pipeline->replica_of[action->microbatch]);
+        return hd_law_refuse(
+            problem, 1, rank, "%s names replica %u, but microbatch %u runs in replica %u", place,
+            action->replica, action->microbatch, pipeline->replica_of[action->microbatch]);
     }
-    return hd_law_refuse(problem, 1, rank, "%s, action %u, in a plan of forwards only", text,
+    return hd_law_refuse(problem, 1, rank, "%s is not a forward, but the plan is forward-only",
                          place);
 }
 
 static hd_status laws_refuse_double(const struct hd_pipeline *pipeline, uint32_t first,
                                     uint64_t second, struct hd_problem *problem)
 {
-    const uint32_t rank = hd_pipeline_rank_of(pipeline, first);
-    char texts[2][32];
+    char places[2][64];
 
-    hd_action_text(&pipeline->actions[first], texts[0]);
-    hd_action_text(&pipeline->actions[second], texts[1]);
-    hd_problem_remedy(problem, "drop one of them");
-    return hd_law_refuse(problem, 1, rank, "%s, action %u, and %s, action %u, do the same work",
-                         texts[0], laws_place_of(pipeline, rank, first), texts[1],
-                         laws_place_of(pipeline, rank, second));
+    hd_problem_remedy(problem, "remove one of them");
+    return hd_law_refuse(problem, 1, hd_pipeline_rank_of(pipeline, first),
+                         "%s and %s do the same work", hd_action_place(pipeline, first, places[0]),
+                         hd_action_place(pipeline, second, places[1]));
 }
 
-/* Enters every action under its pass, stage and microbatch; what does not fit is refused. */
+/* Enters every action under its pass, stage and microbatch; refuses the first that does not fit. */
 static hd_status laws_fill_index(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
@@ -182,7 +153,7 @@ static hd_status laws_refuse_missing(const struct hd_pipeline *pipeline, enum hd
                          found, wanted, laws_pass_names[pass]);
 }
 
-/* A W belongs to an I, and only to an I. */
+/* Each I has its W, and a B has none. */
 static hd_status laws_check_halves(const struct hd_pipeline *pipeline, uint32_t stage,
                                    uint32_t microbatch, struct hd_problem *problem)
 {
@@ -198,9 +169,9 @@ static hd_status laws_check_halves(const struct hd_pipeline *pipeline, uint32_t 
                : laws_refuse_missing(pipeline, HD_PASS_WEIGHT, stage, microbatch, problem);
 }
 
-/* One cell of a table names a stage and a microbatch, and may so ask for an index of gigabytes that
-   next to nothing would fill. */
-static int laws_is_hopeless(const struct hd_pipeline *pipeline)
+/* A table with one mistyped cell may name so large a stage or microbatch that the index would take
+   gigabytes and remain almost empty. */
+static bool laws_is_hopeless(const struct hd_pipeline *pipeline)
 {
     const uint64_t forwards = (uint64_t)pipeline->stage_count * pipeline->microbatch_count;
     return pipeline->action_count < forwards / 64;
@@ -212,10 +183,10 @@ hd_status hd_laws_complete(struct hd_pipeline *pipeline, struct hd_problem *prob
         (uint64_t)HD_PASS_COUNT * pipeline->stage_count * pipeline->microbatch_count;
 
     if (laws_is_hopeless(pipeline)) {
-        hd_problem_remedy(problem, "look for a stage or a microbatch with a digit too many");
+        hd_problem_remedy(problem, "look for a stage or a microbatch with one digit too many");
         return hd_law_refuse(problem, 1, 0,
-                             "%llu actions are far from the %llu forwards that %u stages of %u "
-                             "microbatches need",
+                             "the plan has %llu actions, but needs %llu forwards for %u stages and "
+                             "%u microbatches",
                              (unsigned long long)pipeline->action_count,
                              (unsigned long long)count / HD_PASS_COUNT, pipeline->stage_count,
                              pipeline->microbatch_count);
@@ -245,15 +216,15 @@ hd_status hd_laws_complete(struct hd_pipeline *pipeline, struct hd_problem *prob
 static hd_status laws_refuse_order(const struct hd_pipeline *pipeline, uint32_t early,
                                    uint32_t late, struct hd_problem *problem)
 {
-    const uint32_t rank = hd_pipeline_rank_of(pipeline, early);
+    char places[2][64];
     char texts[2][32];
 
-    hd_action_text(&pipeline->actions[early], texts[0]);
-    hd_action_text(&pipeline->actions[late], texts[1]);
-    hd_problem_remedy(problem, "move %s behind it", texts[0]);
-    return hd_law_refuse(problem, 2, rank, "%s, action %u, stands before %s, action %u", texts[0],
-                         laws_place_of(pipeline, rank, early), texts[1],
-                         laws_place_of(pipeline, rank, late));
+    hd_problem_remedy(problem, "move %s after %s",
+                      hd_action_text(&pipeline->actions[early], texts[0]),
+                      hd_action_text(&pipeline->actions[late], texts[1]));
+    return hd_law_refuse(problem, 2, hd_pipeline_rank_of(pipeline, early), "%s comes before %s",
+                         hd_action_place(pipeline, early, places[0]),
+                         hd_action_place(pipeline, late, places[1]));
 }
 
 hd_status hd_laws_causal(const struct hd_pipeline *pipeline, struct hd_problem *problem)
@@ -280,25 +251,24 @@ hd_status hd_laws_causal(const struct hd_pipeline *pipeline, struct hd_problem *
 static hd_status laws_refuse_match(const struct hd_pipeline *pipeline, uint64_t index,
                                    uint32_t expected, struct hd_problem *problem)
 {
-    const uint32_t rank = hd_pipeline_rank_of(pipeline, index);
     const struct hd_action *const action = &pipeline->actions[index];
-    const uint32_t channel_index = hd_flow_in_channel(pipeline, action);
-    const struct hd_pipeline_channel *const channel = &pipeline->channels[channel_index];
+    const struct hd_pipeline_channel *const channel =
+        &pipeline->channels[hd_flow_in_channel(pipeline, action)];
     const uint32_t sent = pipeline->messages[channel->message_begin + expected];
-    char texts[3][32];
+    char place[64];
+    char texts[2][32];
 
-    hd_action_text(action, texts[0]);
-    hd_action_text(&pipeline->actions[hd_flow_producer(pipeline, action)], texts[1]);
-    hd_action_text(&pipeline->actions[sent], texts[2]);
-    hd_problem_remedy(problem, "let both ranks run boundary %u in one order", channel->boundary);
-    return hd_law_refuse(problem, 5, rank,
-                         "%s, action %u, takes %s as message %u of boundary %u, but rank %u sends "
-                         "%s there",
-                         texts[0], laws_place_of(pipeline, rank, index), texts[1], expected,
-                         channel->boundary, channel->source, texts[2]);
+    hd_problem_remedy(problem, "make both ranks run boundary %u in the same order",
+                      channel->boundary);
+    return hd_law_refuse(
+        problem, 5, hd_pipeline_rank_of(pipeline, index),
+        "%s takes %s as message %u of boundary %u, but rank %u sends %s as that message",
+        hd_action_place(pipeline, index, place),
+        hd_action_text(&pipeline->actions[hd_flow_producer(pipeline, action)], texts[0]), expected,
+        channel->boundary, channel->source, hd_action_text(&pipeline->actions[sent], texts[1]));
 }
 
-/* Only remote channels are lines: a local pool hands out any of its slots. */
+/* Only remote channels keep their order: a local pool hands out any of its slots. */
 hd_status hd_laws_matched(const struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     uint32_t *const met = hd_plan_take(pipeline->channel_count, sizeof *met, problem);
@@ -324,19 +294,19 @@ hd_status hd_laws_matched(const struct hd_pipeline *pipeline, struct hd_problem 
 
 void hd_laws_ascending(struct hd_pipeline *pipeline)
 {
-    pipeline->is_ascending = 1;
+    pipeline->is_ascending = true;
     if (pipeline->is_forward_only) {
         return;
     }
     for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
         uint32_t backwards[256] = {0}; /* by replica: one past the last B or I */
-        uint32_t ends[256] = {0};      /* likewise B or W */
+        uint32_t ends[256] = {0};      /* by replica: one past the last B or W */
         for (uint32_t i = 0; i < pipeline->microbatch_count; i++) {
             const uint8_t replica = pipeline->replica_of[i];
             const uint32_t backward = hd_pipeline_find(pipeline, HD_PASS_BACKWARD, stage, i);
             const uint32_t end = hd_flow_payload_end(pipeline, stage, i);
             if (backward < backwards[replica] || end < ends[replica]) {
-                pipeline->is_ascending = 0;
+                pipeline->is_ascending = false;
                 return;
             }
             backwards[replica] = backward + 1;

@@ -1,22 +1,11 @@
-/* What is asked of a finished plan: names, places, hash; and its end. */
+/* Look-ups in a finished plan: channels, ranks, names; its hash and its end. */
 #include "plan/pipeline.h"
 
 #include "base/memory.h"
-#include "plan/derive.h"
-#include "plan/flow.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-void *hd_plan_take(uint64_t count, uint64_t element_bytes, struct hd_problem *problem)
-{
-    void *const memory = hd_memory_take(count * element_bytes, 64, "plan");
-    if (memory == NULL) {
-        hd_problem_no_memory(problem, count * element_bytes, "the plan");
-    }
-    return memory;
-}
 
 void hd_pipeline_destroy(struct hd_pipeline *pipeline)
 {
@@ -51,45 +40,6 @@ uint32_t hd_pipeline_channel(const struct hd_pipeline *pipeline, uint32_t bounda
     return (replica * direction_count + 1) * boundary_count + boundary;
 }
 
-uint32_t hd_flow_out_channel(const struct hd_pipeline *pipeline, const struct hd_action *action)
-{
-    if (action->kind == HD_FORWARD && action->stage + 1 < pipeline->stage_count) {
-        return hd_pipeline_channel(pipeline, action->stage, HD_FORWARD, action->replica);
-    }
-    if (hd_flow_is_backward(action) && action->stage > 0) {
-        return hd_pipeline_channel(pipeline, action->stage - 1, HD_BACKWARD, action->replica);
-    }
-    return HD_NO_CHANNEL;
-}
-
-uint32_t hd_flow_in_channel(const struct hd_pipeline *pipeline, const struct hd_action *action)
-{
-    if (action->kind == HD_FORWARD && action->stage > 0) {
-        return hd_pipeline_channel(pipeline, action->stage - 1, HD_FORWARD, action->replica);
-    }
-    if (hd_flow_is_backward(action) && action->stage + 1 < pipeline->stage_count) {
-        return hd_pipeline_channel(pipeline, action->stage, HD_BACKWARD, action->replica);
-    }
-    return HD_NO_CHANNEL;
-}
-
-uint32_t hd_flow_slot_release(const struct hd_pipeline *pipeline, uint32_t action_index)
-{
-    const struct hd_action *const action = &pipeline->actions[action_index];
-    const uint32_t channel_index = hd_flow_out_channel(pipeline, action);
-
-    if (channel_index == HD_NO_CHANNEL) {
-        return HD_NO_ACTION;
-    }
-    const struct hd_pipeline_channel *const channel = &pipeline->channels[channel_index];
-    const uint32_t sequence = pipeline->sequence[action_index];
-    if (sequence < channel->slots) {
-        return HD_NO_ACTION;
-    }
-    const uint32_t earlier = pipeline->messages[channel->message_begin + sequence - channel->slots];
-    return hd_flow_releaser(pipeline, &pipeline->actions[earlier]);
-}
-
 uint32_t hd_pipeline_rank_of(const struct hd_pipeline *pipeline, uint64_t index)
 {
     uint32_t low = 0;
@@ -119,6 +69,16 @@ const char *hd_action_text(const struct hd_action *action, char text[32])
     return text;
 }
 
+const char *hd_action_place(const struct hd_pipeline *pipeline, uint64_t index, char place[64])
+{
+    const uint32_t rank = hd_pipeline_rank_of(pipeline, index);
+    char text[32];
+
+    snprintf(place, 64, "%s (action %llu)", hd_action_text(&pipeline->actions[index], text),
+             (unsigned long long)(index - pipeline->rank_begin[rank] + 1));
+    return place;
+}
+
 static void pipeline_hash_array(struct hd_hash *hash, const uint32_t *values, uint64_t count)
 {
     hd_hash_add_u64(hash, count);
@@ -127,7 +87,7 @@ static void pipeline_hash_array(struct hd_hash *hash, const uint32_t *values, ui
     }
 }
 
-/* Eight bytes an action, whatever the padding or the byte order of the machine. */
+/* Hashes eight bytes for each action, in an order that does not depend on padding or byte order. */
 static void pipeline_hash_actions(struct hd_hash *hash, const struct hd_pipeline *pipeline)
 {
     uint8_t block[512][8];

@@ -1,55 +1,55 @@
 /*
- * Law 7: one transfer at a time per rank, in the order of its list.
+ * Law 7: each rank moves one transfer at a time, in the order of its list.
  *
- * A transfer moves when both its ranks have come to its group, and all of either group can be
- * posted: what it sends is written, and what it receives has a slot.
+ * A transfer moves once both its ranks have come to its group, and each of them can post all of its
+ * group: what it sends is written, and what it receives has a slot.
  *
- * Why the canonical order never deadlocks while every channel has its depth: put actions at their
- * start in asap and transfers at their producer's end; whatever waits comes later than what it
- * waits for.  With fewer slots a source waits against that order, and a cycle may close.  The order
- * of the programs has no such ground: two ranks may each want to send first.
+ * Why the canonical order never deadlocks if every channel has its depth: put each action at its
+ * start in asap and each transfer at the end of its producer; then whatever waits comes later than
+ * what it waits for.  With fewer slots a source waits against that order, and a cycle may close.
+ * In the order of the programs two ranks may each have to send first.
  */
 #include "plan/serial.h"
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "plan/derive.h"
 #include "plan/flow.h"
+#include "plan/refuse.h"
 
 #include <assert.h>
 
 struct serial {
     const struct hd_pipeline *pipeline;
     const struct hd_issue *issue;
-    uint32_t is_bounded;
-    uint32_t *head;    /* [rank_count]: where its group begins, in the lists */
-    uint32_t *left;    /* [rank_count]: transfers of that group that have not moved */
-    uint32_t *cursor;  /* [rank_count]: the next action */
-    uint32_t *ready;   /* [rank_count]: a stack */
-    uint8_t *is_ready; /* [rank_count] */
-    uint8_t *is_moved; /* [action_count]: its message has crossed */
+    bool is_bounded;
+    uint32_t *head;   /* [rank_count]: where its group begins, in the lists */
+    uint32_t *left;   /* [rank_count]: transfers of that group that have not moved */
+    uint32_t *cursor; /* [rank_count]: the next action */
+    uint32_t *ready;  /* [rank_count]: a stack */
+    bool *is_ready;   /* [rank_count] */
+    bool *is_moved;   /* [action_count]: its message has crossed */
     uint32_t ready_count;
     uint32_t *order; /* may be NULL */
     uint64_t done_count, moved_count;
 };
 
-static uint32_t serial_is_done(const struct serial *serial, uint32_t index)
+static bool serial_is_done(const struct serial *serial, uint32_t index)
 {
     return index < serial->cursor[hd_issue_source(serial->pipeline, index)];
 }
 
-static uint32_t serial_is_local(const struct hd_pipeline *pipeline, uint32_t sender)
+static bool serial_is_local(const struct hd_pipeline *pipeline, uint32_t sender)
 {
     return hd_issue_source(pipeline, sender) == hd_issue_target(pipeline, sender);
 }
 
-/* What stands in the way of a node of the graph: an action, or the transfer of what it sends. */
+/* A node of the graph of waits: an action, or the transfer of what it sends. */
 struct node {
-    uint32_t index; /* HD_NO_ACTION: nothing */
-    uint32_t is_transfer;
+    uint32_t index; /* HD_NO_ACTION if there is nothing to wait for */
+    bool is_transfer;
 };
 
-static const struct node serial_nothing = {HD_NO_ACTION, 0};
+static const struct node serial_nothing = {HD_NO_ACTION, false};
 
 static struct node serial_action_wait(const struct serial *serial, uint32_t index)
 {
@@ -57,31 +57,31 @@ static struct node serial_action_wait(const struct serial *serial, uint32_t inde
     const uint32_t producer = hd_flow_producer(pipeline, &pipeline->actions[index]);
 
     if (producer != HD_NO_ACTION) {
-        if (serial_is_local(pipeline, producer) ? !serial_is_done(serial, producer)
-                                                : !serial->is_moved[producer]) {
-            return (struct node){producer, !serial_is_local(pipeline, producer)};
+        const bool is_local = serial_is_local(pipeline, producer);
+        if (is_local ? !serial_is_done(serial, producer) : !serial->is_moved[producer]) {
+            return (struct node){producer, !is_local};
         }
     }
     if (serial->is_bounded) {
         const uint32_t release = hd_flow_slot_release(pipeline, index);
         if (release != HD_NO_ACTION && !serial_is_done(serial, release)) {
-            return (struct node){release, 0};
+            return (struct node){release, false};
         }
     }
     return serial_nothing;
 }
 
-static uint32_t serial_is_at(const struct serial *serial, uint32_t rank, uint32_t sender)
+static bool serial_is_at(const struct serial *serial, uint32_t rank, uint32_t sender)
 {
     const struct hd_issue *const issue = serial->issue;
     const uint32_t head = serial->head[rank];
 
     for (uint32_t i = head; i < issue->begin[rank + 1] && i < issue->group_end[head]; i++) {
         if (issue->sender[i] == sender) {
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 /* The first transfer of the rank's group that has not moved. */
@@ -96,7 +96,7 @@ static uint32_t serial_first_left(const struct serial *serial, uint32_t rank)
     return serial->issue->sender[at];
 }
 
-/* The rank has come to the group: what keeps it from posting all of it? */
+/* What a rank waits for before it can post all of its group. */
 static struct node serial_post_wait(const struct serial *serial, uint32_t rank)
 {
     const struct hd_issue *const issue = serial->issue;
@@ -109,7 +109,7 @@ static struct node serial_post_wait(const struct serial *serial, uint32_t rank)
                 serial->is_bounded ? hd_flow_slot_release(serial->pipeline, wanted) : HD_NO_ACTION;
         }
         if (wanted != HD_NO_ACTION && !serial_is_done(serial, wanted)) {
-            return (struct node){wanted, 0};
+            return (struct node){wanted, false};
         }
     }
     return serial_nothing;
@@ -121,11 +121,11 @@ static struct node serial_transfer_wait(const struct serial *serial, uint32_t se
                               hd_issue_target(serial->pipeline, sender)};
 
     if (!serial_is_done(serial, sender)) {
-        return (struct node){sender, 0};
+        return (struct node){sender, false};
     }
     for (uint32_t i = 0; i < 2; i++) {
         if (!serial_is_at(serial, ends[i], sender)) {
-            return (struct node){serial_first_left(serial, ends[i]), 1};
+            return (struct node){serial_first_left(serial, ends[i]), true};
         }
         const struct node wait = serial_post_wait(serial, ends[i]);
         if (wait.index != HD_NO_ACTION) {
@@ -138,7 +138,7 @@ static struct node serial_transfer_wait(const struct serial *serial, uint32_t se
 static void serial_make_ready(struct serial *serial, uint32_t rank)
 {
     if (!serial->is_ready[rank]) {
-        serial->is_ready[rank] = 1;
+        serial->is_ready[rank] = true;
         serial->ready[serial->ready_count++] = rank;
     }
 }
@@ -176,7 +176,7 @@ static void serial_run_actions(struct serial *serial, uint32_t rank)
 static void serial_begin_group(struct serial *serial, uint32_t rank)
 {
     const uint32_t head = serial->head[rank];
-    const int is_over = head == serial->issue->begin[rank + 1];
+    const bool is_over = head == serial->issue->begin[rank + 1];
     serial->left[rank] = is_over ? 0 : serial->issue->group_end[head] - head;
 }
 
@@ -196,7 +196,7 @@ static void serial_move(struct serial *serial, uint32_t sender)
     const uint32_t target = hd_issue_target(serial->pipeline, sender);
 
     serial_note(serial, sender | HD_SERIAL_TRANSFER);
-    serial->is_moved[sender] = 1;
+    serial->is_moved[sender] = true;
     serial->moved_count++;
     serial_leave(serial, source);
     serial_leave(serial, target);
@@ -204,8 +204,8 @@ static void serial_move(struct serial *serial, uint32_t sender)
     serial_make_ready(serial, target);
 }
 
-/* The first of the rank's group that can move; 0: none can. */
-static uint32_t serial_run_transfer(struct serial *serial, uint32_t rank)
+/* Moves the first transfer of the rank's group that can move; false if none can. */
+static bool serial_run_transfer(struct serial *serial, uint32_t rank)
 {
     const struct hd_issue *const issue = serial->issue;
     const uint32_t head = serial->head[rank];
@@ -215,10 +215,10 @@ static uint32_t serial_run_transfer(struct serial *serial, uint32_t rank)
         if (!serial->is_moved[sender] &&
             serial_transfer_wait(serial, sender).index == HD_NO_ACTION) {
             serial_move(serial, sender);
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 static struct node serial_next_node(const struct serial *serial, struct node node)
@@ -226,15 +226,15 @@ static struct node serial_next_node(const struct serial *serial, struct node nod
     const struct hd_pipeline *const pipeline = serial->pipeline;
 
     if (!node.is_transfer) {
-        /* Its rank stands at an earlier action, or at this one. */
+        /* Its rank has come to an earlier action, or to this one. */
         const uint32_t rank = hd_issue_source(pipeline, node.index);
         return serial_action_wait(serial, serial->cursor[rank]);
     }
     return serial_transfer_wait(serial, node.index);
 }
 
-static int serial_write_node(const struct serial *serial, struct node node,
-                             struct hd_problem *problem)
+static bool serial_write_node(const struct serial *serial, struct node node,
+                              struct hd_problem *problem)
 {
     const struct hd_pipeline *const pipeline = serial->pipeline;
     const struct node next = serial_next_node(serial, node);
@@ -244,14 +244,14 @@ static int serial_write_node(const struct serial *serial, struct node node,
 
     hd_action_text(&pipeline->actions[at], texts[0]);
     hd_action_text(&pipeline->actions[next.index], texts[1]);
-    return hd_text_append(problem->cycle, sizeof problem->cycle - 8, "%srank %u at %s%s waits %s%s",
-                          problem->cycle[0] == '\0' ? "" : "; ", rank,
-                          node.is_transfer ? "the transfer of " : "", texts[0],
+    return hd_text_append(problem->cycle, sizeof problem->cycle - 8,
+                          "%srank %u at %s%s waits for %s%s", problem->cycle[0] == '\0' ? "" : "; ",
+                          rank, node.is_transfer ? "the transfer of " : "", texts[0],
                           next.is_transfer ? "the transfer of " : "", texts[1]);
 }
 
-/* Two nodes are one if they stand for the same transfer, or for the place of the same rank. */
-static int serial_is_same(const struct serial *serial, struct node a, struct node b)
+/* Two nodes are the same if they are one transfer, or actions of one rank. */
+static bool serial_is_same(const struct serial *serial, struct node a, struct node b)
 {
     if (a.is_transfer || b.is_transfer) {
         return a.is_transfer == b.is_transfer && a.index == b.index;
@@ -268,13 +268,12 @@ static hd_status serial_refuse_cycle(const struct serial *serial, struct hd_prob
         stuck++;
         assert(stuck < pipeline->rank_count);
     }
-    struct node first = {serial->cursor[stuck], 0};
+    struct node first = {serial->cursor[stuck], false};
     for (uint32_t step = 0; step < (HD_ISSUE_GROUP_MAX + 2) * pipeline->rank_count; step++) {
-        first =
-            serial_next_node(serial, first); /* more steps than nodes: surely inside the cycle */
+        first = serial_next_node(serial, first); /* more steps than nodes lead into the cycle */
     }
     struct node node = first;
-    int fits;
+    bool fits = true;
     problem->cycle[0] = '\0';
     do {
         fits = serial_write_node(serial, node, problem);
@@ -287,13 +286,12 @@ static hd_status serial_refuse_cycle(const struct serial *serial, struct hd_prob
     char text[32];
     hd_action_text(&pipeline->actions[first.is_transfer ? first.index : serial->cursor[rank]],
                    text);
-    const int is_naive = pipeline->issue_order == HD_ISSUE_PROGRAM;
-    hd_problem_key(problem, is_naive ? "transport.issue_order" : "pipeline.transfer_slots");
-    hd_problem_remedy(problem, is_naive
-                                   ? "give canonical, in which all ranks issue alike"
-                                   : "give auto, or a transport that moves transfers side by side");
-    return hd_law_refuse(problem, 7, rank, "with one transfer at a time %s %s%s never comes",
-                         is_naive ? "in the order of the programs" : "and these slots",
+    const bool is_program = pipeline->issue_order == HD_ISSUE_PROGRAM;
+    hd_problem_key(problem, is_program ? "transport.issue_order" : "pipeline.transfer_slots");
+    hd_problem_remedy(problem, is_program ? "give canonical, in which all ranks issue in one order"
+                                          : "give auto, or choose a transport that is not serial");
+    return hd_law_refuse(problem, 7, rank, "with one transfer at a time %s, %s%s can never start",
+                         is_program ? "in the order of the programs" : "and these slots",
                          first.is_transfer ? "the transfer of " : "", text);
 }
 
@@ -309,7 +307,7 @@ static hd_status serial_run(struct serial *serial, struct hd_problem *problem)
     }
     while (serial->ready_count > 0) {
         const uint32_t rank = serial->ready[--serial->ready_count];
-        serial->is_ready[rank] = 0;
+        serial->is_ready[rank] = false;
         do {
             serial_run_actions(serial, rank);
         } while (serial_run_transfer(serial, rank));
@@ -319,25 +317,25 @@ static hd_status serial_run(struct serial *serial, struct hd_problem *problem)
 }
 
 hd_status hd_serial_order(const struct hd_pipeline *pipeline, const struct hd_issue *issue,
-                          uint32_t is_bounded, uint32_t *order, struct hd_problem *problem)
+                          bool is_bounded, uint32_t *order, struct hd_problem *problem)
 {
     const uint64_t ranks = pipeline->rank_count;
     struct serial serial = {
         .pipeline = pipeline, .issue = issue, .is_bounded = is_bounded, .order = order};
     uint32_t *const words = hd_plan_take(4 * ranks, sizeof *words, problem);
-    uint8_t *const bytes = hd_plan_take(ranks + pipeline->action_count, 1, problem);
+    bool *const flags = hd_plan_take(ranks + pipeline->action_count, sizeof *flags, problem);
     hd_status status = HD_NO_MEMORY;
 
-    if (words != NULL && bytes != NULL) {
+    if (words != NULL && flags != NULL) {
         serial.head = words;
         serial.left = words + ranks;
         serial.cursor = words + 2 * ranks;
         serial.ready = words + 3 * ranks;
-        serial.is_ready = bytes;
-        serial.is_moved = bytes + ranks;
+        serial.is_ready = flags;
+        serial.is_moved = flags + ranks;
         status = serial_run(&serial, problem);
     }
-    hd_memory_give(bytes);
+    hd_memory_give(flags);
     hd_memory_give(words);
     return status;
 }
@@ -348,7 +346,7 @@ hd_status hd_pipeline_verify_serial(const struct hd_pipeline *pipeline, struct h
     hd_status status = hd_issue_create(pipeline, &issue, problem);
 
     if (status == HD_OK) {
-        status = hd_serial_order(pipeline, &issue, 1, NULL, problem);
+        status = hd_serial_order(pipeline, &issue, true, NULL, problem);
         hd_issue_finish(&issue);
     }
     return status;

@@ -1,19 +1,20 @@
 /*
- * Law 6: the slots that channels and pools are given, and whether every rank still ends.
+ * Law 6: the slots of channels and payload pools, and whether every rank still reaches its end.
  *
- * The vector of depths ends for every timing, and more slots never hurt.  Fewer may or may not:
- * single channels can often shrink where all of them together cannot, so what is below a depth is
- * run, with a source that waits for the release of the message `slots` before its own.  A payload
- * pool knows no such choice: its stage needs H_s.
+ * With the depths, or more, the plan ends whatever its actions and transfers cost.  With fewer
+ * slots it may or may not: often any one channel can have one slot less, but not all of them
+ * together.  So if a channel gets less than its depth, the plan is run with sources that wait for
+ * the release of the message `slots` before their own.  A payload pool always needs H_s.
  */
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "plan/derive.h"
 #include "plan/flow.h"
+#include "plan/refuse.h"
 
 #include <assert.h>
 
-/* What stands under one key of the ini file. */
+/* The numbers of one key of the ini file. */
 struct slot_list {
     const char *key, *what;
     uint32_t count, wanted;
@@ -33,22 +34,30 @@ static hd_status slots_check_list(const struct slot_list *list, struct hd_proble
             hd_problem_key(problem, "%s", list->key);
             hd_problem_remedy(problem, "give at least 1, or auto");
             return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                                  "number %u is 0, and nothing moves without a slot", i + 1);
+                                  "number %u is 0, but nothing can move without a slot", i + 1);
         }
     }
     return HD_OK;
 }
 
-/* "the depths by boundary are 8 8 7 forward, 2 2 2 backward": the vector that always ends. */
-static void slots_write_depths(const struct hd_pipeline *pipeline, struct hd_problem *problem)
+/* What the list gives to member `index`: its own number, the one for all, or `otherwise`. */
+static uint32_t slots_given(const uint32_t *values, uint32_t count, uint32_t index,
+                            uint32_t otherwise)
 {
-    char *const text = problem->remedy;
-    const uint32_t capacity_bytes = sizeof problem->remedy - 8;
-    uint32_t direction = 0;
-    int fits = 1;
+    if (count == 0) {
+        return otherwise;
+    }
+    return values[count == 1 ? 0 : index];
+}
 
-    text[0] = '\0';
-    hd_text_append(text, capacity_bytes, "give auto, or the depths by boundary,");
+/* Appends " forward 8 8 7 backward 2 2 2", the depths of the remote channels. */
+static void slots_append_depths(const struct hd_pipeline *pipeline, char *text,
+                                uint32_t capacity_bytes)
+{
+    const uint32_t most_bytes = capacity_bytes - 8; /* leaves room for " ..." */
+    uint32_t direction = 0;
+    bool fits = true;
+
     for (uint32_t i = 0; fits && i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
         if (!hd_pipeline_is_remote(channel)) {
@@ -56,36 +65,38 @@ static void slots_write_depths(const struct hd_pipeline *pipeline, struct hd_pro
         }
         if (channel->direction != direction) {
             direction = channel->direction;
-            hd_text_append(text, capacity_bytes, " %s",
-                           direction == HD_FORWARD ? "forward" : "backward");
+            fits = hd_text_append(text, most_bytes, " %s",
+                                  direction == HD_FORWARD ? "forward" : "backward");
         }
-        fits = hd_text_append(text, capacity_bytes, " %u", channel->depth);
+        fits = fits && hd_text_append(text, most_bytes, " %u", channel->depth);
     }
     if (!fits) {
-        hd_text_append(text, sizeof problem->remedy, " ...");
+        hd_text_append(text, capacity_bytes, " ...");
     }
 }
 
-static void slots_set_transfer(struct hd_pipeline *pipeline, const struct hd_slot_request *request)
+/* Returns whether any channel gets less than its depth. */
+static bool slots_set_transfer(struct hd_pipeline *pipeline, const struct hd_slot_request *request)
 {
+    bool is_short = false;
+
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        if (hd_pipeline_is_remote(channel) && request->transfer_count == 0) {
-            channel->slots = channel->depth + 1;
-        } else if (hd_pipeline_is_remote(channel)) {
-            channel->slots =
-                request->transfer[request->transfer_count == 1 ? 0 : channel->remote_index];
+        if (hd_pipeline_is_remote(channel)) {
+            channel->slots = slots_given(request->transfer, request->transfer_count,
+                                         channel->remote_index, channel->depth + 1);
+            is_short = is_short || channel->slots < channel->depth;
         }
     }
+    return is_short;
 }
 
-/* A source that never ends its plan is refused; the channels then keep what they had. */
+/* A plan that then deadlocks is refused, and its channels keep the slots that they had. */
 static hd_status slots_give_transfer(struct hd_pipeline *pipeline,
                                      const struct hd_slot_request *request,
                                      struct hd_problem *problem)
 {
     uint32_t *const before = hd_plan_take(pipeline->channel_count, sizeof *before, problem);
-    uint32_t is_short = 0;
     hd_status status = HD_OK;
 
     if (before == NULL) {
@@ -94,12 +105,8 @@ static hd_status slots_give_transfer(struct hd_pipeline *pipeline,
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         before[i] = pipeline->channels[i].slots;
     }
-    slots_set_transfer(pipeline, request);
-    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        is_short |= pipeline->channels[i].slots < pipeline->channels[i].depth;
-    }
-    if (is_short) {
-        status = hd_flow_order(pipeline, 1, NULL, problem);
+    if (slots_set_transfer(pipeline, request)) {
+        status = hd_flow_order(pipeline, true, NULL, problem);
     }
     if (status != HD_OK) {
         for (uint32_t i = 0; i < pipeline->channel_count; i++) {
@@ -108,23 +115,24 @@ static hd_status slots_give_transfer(struct hd_pipeline *pipeline,
     }
     if (problem->law == 6) {
         hd_problem_key(problem, "pipeline.transfer_slots");
-        slots_write_depths(pipeline, problem);
+        hd_problem_remedy(problem, "give auto, or the depths by boundary,");
+        slots_append_depths(pipeline, problem->remedy, sizeof problem->remedy);
     }
     hd_memory_give(before);
     return status;
 }
 
-/* The forward that finds no slot on `rank`, and the pass of the same rank that would give one. */
+/* The first forward on `rank` that finds no free slot, and the action that would release one. */
 struct full_pool {
     uint32_t rank, stage, slots;
     uint64_t forward, release; /* action indices */
 };
 
-static int slots_find_full_pool(const struct hd_pipeline *pipeline, struct full_pool *pool)
+static bool slots_find_full_pool(const struct hd_pipeline *pipeline, struct full_pool *pool)
 {
     const uint64_t end = pipeline->rank_begin[pool->rank + 1];
     uint32_t held = 0;
-    int is_full = 0;
+    bool is_full = false;
 
     for (uint64_t i = pipeline->rank_begin[pool->rank]; i < end; i++) {
         const struct hd_action *const action = &pipeline->actions[i];
@@ -133,19 +141,19 @@ static int slots_find_full_pool(const struct hd_pipeline *pipeline, struct full_
         }
         if (action->kind == HD_FORWARD && held == pool->slots && !is_full) {
             pool->forward = i;
-            is_full = 1;
+            is_full = true;
         } else if (action->kind == HD_FORWARD) {
             held++;
         }
         if (i == hd_flow_payload_end(pipeline, pool->stage, action->microbatch)) {
             if (is_full) {
                 pool->release = i;
-                return 1;
+                return true;
             }
             held--;
         }
     }
-    return 0;
+    return false;
 }
 
 static hd_status slots_refuse_pool(const struct hd_pipeline *pipeline, uint32_t stage,
@@ -154,24 +162,20 @@ static hd_status slots_refuse_pool(const struct hd_pipeline *pipeline, uint32_t 
     struct full_pool pool = {
         .rank = hd_flow_home(pipeline, 0, stage), .stage = stage, .slots = slots};
     uint32_t replica = 0;
-    char texts[2][32];
+    char places[2][64];
 
     while (!slots_find_full_pool(pipeline, &pool)) {
         replica++;
         assert(replica < pipeline->replica_count);
         pool.rank = hd_flow_home(pipeline, replica, stage);
     }
-    const uint64_t begin = pipeline->rank_begin[pool.rank];
-    hd_action_text(&pipeline->actions[pool.forward], texts[0]);
-    hd_action_text(&pipeline->actions[pool.release], texts[1]);
     problem->cycle[0] = '\0';
-    hd_text_append(problem->cycle, sizeof problem->cycle,
-                   "rank %u at %s, action %llu, waits %s, its action %llu", pool.rank, texts[0],
-                   (unsigned long long)(pool.forward - begin + 1), texts[1],
-                   (unsigned long long)(pool.release - begin + 1));
+    hd_text_append(problem->cycle, sizeof problem->cycle, "rank %u at %s waits for %s", pool.rank,
+                   hd_action_place(pipeline, pool.forward, places[0]),
+                   hd_action_place(pipeline, pool.release, places[1]));
     hd_problem_key(problem, "pipeline.payload_slots");
     hd_problem_remedy(problem, "give auto, or at least %u", pipeline->retention[stage]);
-    return hd_law_refuse(problem, 6, pool.rank, "stage %u needs %u slots, has %u", stage,
+    return hd_law_refuse(problem, 6, pool.rank, "stage %u needs %u slots, but has %u", stage,
                          pipeline->retention[stage], slots);
 }
 
@@ -179,13 +183,33 @@ static hd_status slots_check_pools(const struct hd_pipeline *pipeline,
                                    const struct hd_slot_request *request,
                                    struct hd_problem *problem)
 {
-    for (uint32_t stage = 0; request->payload_count > 0 && stage < pipeline->stage_count; stage++) {
-        const uint32_t slots = request->payload[request->payload_count == 1 ? 0 : stage];
+    for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
+        const uint32_t slots = slots_given(request->payload, request->payload_count, stage,
+                                           pipeline->retention[stage]);
         if (slots < pipeline->retention[stage]) {
             return slots_refuse_pool(pipeline, stage, slots, problem);
         }
     }
     return HD_OK;
+}
+
+static void slots_log(const struct hd_pipeline *pipeline, const struct hd_slot_request *request)
+{
+    char text[512] = "";
+
+    slots_append_depths(pipeline, text, sizeof text);
+    hd_log(HD_LOG_DEBUG, "plan: depths of the remote channels:%s", text);
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
+        if (hd_pipeline_is_remote(channel) && request->transfer_count > 0) {
+            hd_log(HD_LOG_DEBUG, "plan: %s channel of boundary %u: %u slots asked for, depth %u",
+                   channel->direction == HD_FORWARD ? "forward" : "backward", channel->boundary,
+                   channel->slots, channel->depth);
+        }
+    }
+    hd_log(HD_LOG_DEBUG, "plan: transfer slots: %s; payload slots: %s",
+           request->transfer_count == 0 ? "auto, depth + 1" : "as asked for",
+           request->payload_count == 0 ? "auto, the retention H of each stage" : "as asked for");
 }
 
 hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
@@ -207,10 +231,13 @@ hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
     if (status == HD_OK) {
         status = slots_give_transfer(pipeline, request, problem);
     }
-    for (uint32_t stage = 0; status == HD_OK && stage < pipeline->stage_count; stage++) {
-        pipeline->payload_slots[stage] =
-            request->payload_count == 0 ? pipeline->retention[stage]
-                                        : request->payload[request->payload_count == 1 ? 0 : stage];
+    if (status != HD_OK) {
+        return status;
     }
-    return status;
+    for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
+        pipeline->payload_slots[stage] = slots_given(request->payload, request->payload_count,
+                                                     stage, pipeline->retention[stage]);
+    }
+    slots_log(pipeline, request);
+    return HD_OK;
 }

@@ -1,10 +1,10 @@
-/* The symbolic timelines, asap and drawn, and what is summed over any of them. */
+/* The symbolic timelines, asap and drawn, and the sums over any timeline. */
 #include "plan/timeline.h"
 
 #include "base/memory.h"
-#include "plan/cost.h"
-#include "plan/derive.h"
+#include "base/number.h"
 #include "plan/flow.h"
+#include "plan/refuse.h"
 
 #include <assert.h>
 
@@ -35,11 +35,10 @@ struct hd_transfer_ticks hd_timeline_transfer(const struct hd_pipeline *pipeline
     const double before = consumer > pipeline->rank_begin[pipeline->channels[channel].target]
                               ? timeline->end[consumer - 1]
                               : 0;
-    const double waits = arrive - (before > depart ? before : depart);
-    return (struct hd_transfer_ticks){arrive - depart, waits > 0 ? waits : 0};
+    return (struct hd_transfer_ticks){arrive - depart,
+                                      hd_max_f64(0, arrive - hd_max_f64(before, depart))};
 }
 
-/* Actions follow each other after the idle ticks that the schedule draws. */
 static void timeline_draw(const struct hd_pipeline *pipeline, uint32_t *start)
 {
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
@@ -64,12 +63,12 @@ static hd_status timeline_refuse_drawn(const struct hd_pipeline *pipeline, const
     hd_problem_place(problem, "rank %u", rank);
     hd_problem_remedy(problem, "use timeline asap: the order itself is legal");
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_PLAN,
-                          "drawn, %s starts at tick %u, but %s on rank %u ends at tick %u",
+                          "%s is drawn at tick %u, but needs %s of rank %u, which ends at tick %u",
                           texts[0], start[index], texts[1], hd_pipeline_rank_of(pipeline, producer),
                           ready);
 }
 
-/* Names the earliest place, as a reader meets it. */
+/* Refuses the earliest action that starts before its producer ends. */
 static hd_status timeline_check_drawn(const struct hd_pipeline *pipeline, const uint32_t *start,
                                       struct hd_problem *problem)
 {
@@ -98,7 +97,7 @@ static void timeline_fill_symbolic(const struct hd_pipeline *pipeline, const uin
         timeline->start[i] = start[i];
         timeline->end[i] = start[i] + hd_action_ticks(pipeline->actions[i].kind);
     }
-    hd_derive_handoffs(pipeline, start, &timeline->handoffs);
+    hd_flow_count_handoffs(pipeline, start, &timeline->handoffs);
 }
 
 static hd_status timeline_fill_drawn(const struct hd_pipeline *pipeline,
@@ -115,6 +114,22 @@ static hd_status timeline_fill_drawn(const struct hd_pipeline *pipeline,
         timeline_fill_symbolic(pipeline, start, timeline);
     }
     hd_memory_give(start);
+    return status;
+}
+
+static hd_status timeline_fill_costed(const struct hd_pipeline *pipeline,
+                                      const struct hd_timeline_costs *costs,
+                                      struct hd_timeline *timeline, struct hd_problem *problem)
+{
+    struct hd_cost_times times = {.start = timeline->start,
+                                  .end = timeline->end,
+                                  .depart = timeline->depart,
+                                  .arrive = timeline->arrive};
+    const hd_status status = hd_cost_fill(pipeline, costs, &times, problem);
+
+    timeline->handoffs.local = pipeline->handoffs.local;
+    timeline->transfer_ticks = times.transfer_ticks;
+    timeline->exposed_ticks = times.exposed_ticks;
     return status;
 }
 
@@ -163,12 +178,12 @@ hd_status hd_timeline_create(const struct hd_pipeline *pipeline, uint32_t kind,
         made->depart = hd_plan_take(pipeline->action_count, sizeof(double), problem);
         made->arrive = hd_plan_take(pipeline->action_count, sizeof(double), problem);
     }
-    const int has_moves = made->depart != NULL && made->arrive != NULL;
+    const bool has_moves = made->depart != NULL && made->arrive != NULL;
     if (made->start != NULL && made->end != NULL &&
         (has_moves || made->kind != HD_TIMELINE_COSTED)) {
         status = HD_OK;
         if (made->kind == HD_TIMELINE_COSTED) {
-            status = hd_cost_fill(pipeline, costs, made, problem);
+            status = timeline_fill_costed(pipeline, costs, made, problem);
         } else if (made->kind == HD_TIMELINE_DRAWN) {
             status = timeline_fill_drawn(pipeline, made, problem);
         } else {

@@ -81,7 +81,7 @@ static void overlap_add_measured(struct sums *sums, uint32_t producer, double pl
 {
     const struct hd_pipeline *pipeline = sums->session->job->pipeline;
     const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[producer]);
-    const uint32_t class = hd_pipeline_handoff_class(pipeline, pipeline->asap_start, consumer);
+    const uint32_t class = hd_flow_handoff_class(pipeline, pipeline->asap_start, consumer);
     const struct hd_kept_steps steps = hd_kept_steps(sums->session);
 
     for (uint32_t i = 0; i < steps.count; i++) {
@@ -140,7 +140,7 @@ double hd_overlap_measure(const struct hd_session *session, struct hd_run_overla
         if (consumer == HD_NO_ACTION) {
             continue;
         }
-        const uint32_t class = hd_pipeline_handoff_class(pipeline, pipeline->asap_start, consumer);
+        const uint32_t class = hd_flow_handoff_class(pipeline, pipeline->asap_start, consumer);
         overlap->counts[class]++;
         if (class != HD_HANDOFF_LOCAL) {
             overlap_add_measured(&sums, i, overlap_add_costed(&sums, i, class));
