@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/cli.test.sh - the command line as INTERFACE.md says: words, exit codes, the one error line, the
-# one JSON object.  Uses the plugins of the build and those of tests/fault.
+# tests/cli.test.sh - the command line as docs/interface.md says: words, exit codes, the one error
+# line, the one JSON object.  Uses the plugins of the build and those of tests/fault.
 set -u
 heddle="$HD_BUILD_DIR/bin/heddle"
 faults="$HD_BUILD_DIR/tests/fault"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # heddle conform: every plugin of ours passes, every plugin that is broken fails at the check that is
-# named after what it breaks, and text, JSON, JUnit and exit codes are as INTERFACE.md says.
+# named after what it breaks, and text, JSON, JUnit and exit codes are as docs/interface.md says.
 set -uo pipefail
 heddle=$HD_BUILD_DIR/bin/heddle
 faults=$HD_BUILD_DIR/tests/fault

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ./dev asks for the right packages and installs only what is missing.  The system is played: every
-# tool that dev calls is a script here that notes its words.
+# ./dev asks for the right packages and installs only those that are missing.  The system is
+# simulated: every tool that dev calls is a script here that records its arguments.
 set -uo pipefail
 
 world=$(mktemp -d)
@@ -76,7 +76,7 @@ expect "the demo" 0 $?
 has_not "nothing is missing, nothing installed" '^apt-get' "$notes"
 has "the text comes from the package" '^bible gen1:1-rev22:21' "$notes"
 has "the demo runs on it" '^heddle run conf/demo.ini data.corpus=build/demo/kjv.txt' "$notes"
-has "the demo says where to look" 'runs/latest: .*metrics.jsonl' "$world/out"
+has "the demo says where to look" 'runs/latest .*metrics.jsonl' "$world/out"
 : >"$notes"
 dev demo
 expect "the demo again" 0 $?
@@ -102,10 +102,32 @@ dev test
 expect "a part that fails" 1 $?
 has "it is named" 'asan: failed' "$world/out"
 
+system_with '*' 0
+tool ctest ''
+dev test '^test_laws$'
+expect "one test" 0 $?
+has "the release build is made" '^cmake --build --preset release' "$notes"
+has "the one test runs" '^ctest --test-dir build/release .* -R \^test_laws\$$' "$notes"
+has_not "no other build is tested" 'build/(asan|tsan|clang)' "$notes"
+
+mkdir -p tests/tidy
+printf '#!/bin/sh\nexit ${TIDY_CODE:-0}\n' >tests/tidy/check.sh
+chmod +x tests/tidy/check.sh
+system_with '*' 0
+dev lint
+expect "the style" 0 $?
+has_not "the style needs no build" '^(cmake|ctest) ' "$notes"
+TIDY_CODE=1 dev lint
+expect "a broken style" 1 $?
+
 dev
 expect "no verb" 2 $?
+has "and the usage is printed" 'test NAME  runs the tests' "$world/out"
+has "to its last line" 'checks the style alone' "$world/out"
 dev build test
 expect "two verbs" 2 $?
+dev test one two
+expect "two names of tests" 2 $?
 dev trian
 expect "an unknown word" 2 $?
 exit $failed

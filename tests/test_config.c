@@ -1,5 +1,5 @@
 /*
- * tests/test_config.c - the ini file and the command line, as INTERFACE.md ("The ini file") says:
+ * tests/test_config.c - the ini file and the command line, as docs/interface.md says:
  * the liberties of the grammar, each type in its member, and what `heddle config` writes reads back
  * to itself.  Some thousand broken files must be refused or served, never crash.  What is refused,
  * and in which words: tests/test_config_refused.c.

@@ -1,7 +1,6 @@
 /*
  * tests/test_config_refused.c - what the ini file and the command line may not hold, as
- * INTERFACE.md
- * ("The ini file") says.  Each row is refused with one line, which holds the fragments.
+ * docs/interface.md says.  Each row is refused with one line, which holds the fragments.
  */
 #include "base/problem.h"
 #include "config/internal.h"

@@ -1,6 +1,6 @@
 /*
  * tests/test_engine_random.c - plans that are nobody's schedule, slots from the depths up, and
- * messages that come late: no hang, and the bits of one rank (DESIGN, section 6; issue 4).
+ * messages that come late: no hang, and the bits of one rank (docs/architecture.md, "One oracle").
  *
  * Each seed is one small job of real engines (support/engine_crew.h).  They mostly sleep, so a few
  * processes share the seeds.  A seed that fails is named, and makes the same job again; a hang is

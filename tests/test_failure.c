@@ -1,5 +1,5 @@
 /*
- * tests/test_failure.c - what a run does when something ends (DESIGN, section 7).
+ * tests/test_failure.c - what a run does when something ends (docs/architecture.md).
  *
  * Real runs of four ranks are killed, stopped, interrupted and starved, at every action and between
  * them.  Each must end by itself with the exit code of the cause, name the culprit first, say who

@@ -174,7 +174,7 @@ static double length_of(const char *schedule, uint32_t mode, uint32_t order)
     return length;
 }
 
-/* DESIGN, section 4: 110 ticks against 71; the others by a simulation of their own, in Python. */
+/* docs/architecture.md, "Law 7": 110 ticks against 71; docs/sources.md, "Numbers of our own". */
 static void order_has_its_price(void)
 {
     static const struct {

@@ -142,7 +142,7 @@ struct hand_row {
 
 static const struct hand_row hands[] = {
     {"two ranks wait for each other",
-     "DESIGN section 4",
+     "docs/architecture.md, The plan",
      "0F0 0B0 0F1 0B1; 1F0 1F1 1B0 1B1",
      2,
      2,

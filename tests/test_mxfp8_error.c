@@ -2,7 +2,7 @@
  * tests/test_mxfp8_error.c - how far MXFP8 is from exact, and that only the feed-forward is in it.
  *
  * Products of quantised operands and gradients of a stage are held against float64, within bounds
- * that follow from the format (facts/kernels.md: three bits of fraction, 2.65 % a value, 3.8 % a
+ * that follow from the format (docs/sources.md: three bits of fraction, 2.65 % a value, 3.8 % a
  * product); and above what bf16 would give, or nothing was quantised.
  */
 #include "base/bf16.h"
@@ -41,7 +41,7 @@ static double gaussian(void)
     return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform());
 }
 
-/* facts/kernels.md, "Error expected". */
+/* docs/sources.md, "Numbers of our own". */
 static double draw(uint32_t family, uint32_t channel)
 {
     const double value = gaussian();

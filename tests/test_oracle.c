@@ -1,6 +1,6 @@
 /*
- * tests/test_oracle.c - the one oracle (DESIGN, section 6): with equal kernel, model, seed and
- * microbatches, losses, norms and parameters after N steps are equal to the last bit, whatever
+ * tests/test_oracle.c - the one oracle (docs/architecture.md): with equal kernel, model, seed
+ * and microbatches, losses, norms and parameters after N steps are equal to the last bit, whatever
  * orders, places and carries the work.
  *
  * Every row is a real run of the heddle binary; what it left in run.json is held against the run of

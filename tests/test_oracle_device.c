@@ -1,5 +1,5 @@
 /*
- * tests/test_oracle_device.c - the oracle on a device (DESIGN, sections 6 and 7; issue 6): losses,
+ * tests/test_oracle_device.c - the oracle on a device (docs/architecture.md): losses,
  * norms and parameters of stages in device memory, over a stream, are those of the host to the last
  * bit; and a device that hangs or fails ends the run, with the place where it was.
  *

@@ -1,5 +1,5 @@
 /*
- * tests/test_oracle_transport.c - the oracle over transports (DESIGN, section 6; issue 4): losses,
+ * tests/test_oracle_transport.c - the oracle over transports (docs/architecture.md): losses,
  * norms and parameters are equal to the last bit whatever carries the tensors, held back or not.
  *
  * Every row is a real run of the heddle binary, held against the run of one rank.  P = 2 with V = 2

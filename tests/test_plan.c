@@ -36,7 +36,7 @@ struct table_row {
 
 static const struct table_row tables[] = {
     {"interleaved_1f1b, P4 V2 m8",
-     "report, Table 10; DESIGN section 4, Slots",
+     "report, Table 10; docs/architecture.md, Slots",
      {"interleaved_1f1b", 4, 2, 8, 0, NULL},
      57,
      3,
@@ -47,7 +47,7 @@ static const struct table_row tables[] = {
      {8, 8, 7, 5, 4, 4, 3, 1},
      {8, 8, 7, 4, 4, 4, 3, 2, 2, 2, 3, 2, 2, 2}},
     {"1f1b_v, P4 V2 m8",
-     "report, Table 10; DESIGN section 4, Slots",
+     "report, Table 10; docs/architecture.md, Slots",
      {"1f1b_v", 4, 2, 8, 0, NULL},
      63,
      0,

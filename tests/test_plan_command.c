@@ -142,18 +142,18 @@ static void check_rows(const struct row *rows, unsigned count)
 #define GPIPE       "pipeline.schedule=gpipe "
 
 static const struct row report_rows[] = {
-    {"INTERFACE.md: interleaved, drawn", INTERLEAVED "--timeline drawn", 0,
+    {"docs/interface.md: interleaved, drawn", INTERLEAVED "--timeline drawn", 0,
      "ticks=57 total_ticks=228 empty_ticks=36 bubble=0.15789473684210525 peak_copies=11,9,7,5 "
      "retention=8,8,7,5,4,4,3,1 loss_rank=3 handoffs.local=0 handoffs.hidden=59 "
      "handoffs.exposed=53 timeline=drawn placement=loop ascending=true"},
-    {"INTERFACE.md: interleaved, asap", INTERLEAVED, 0,
+    {"docs/interface.md: interleaved, asap", INTERLEAVED, 0,
      "ticks=57 total_ticks=228 handoffs.local=0 handoffs.hidden=37 handoffs.exposed=75 "
      "timeline=asap stage_rank=0,1,2,3,0,1,2,3"},
-    {"INTERFACE.md: 1f1b_v", FOLDED, 0,
+    {"docs/interface.md: 1f1b_v", FOLDED, 0,
      "ticks=63 total_ticks=252 empty_ticks=60 bubble=0.23809523809523808 peak_copies=6,6,6,6 "
      "retention=5,5,5,3,3,3,2,1 loss_rank=0 handoffs.local=16 handoffs.hidden=18 "
      "handoffs.exposed=78 placement=v stage_rank=0,1,2,3,3,2,1,0"},
-    {"DESIGN.md: depths of 1f1b_v", FOLDED, 0,
+    {"docs/architecture.md: depths of 1f1b_v", FOLDED, 0,
      "channels#12 channels.0.depth=5 channels.1.depth=5 channels.2.depth=5 channels.3.depth=3 "
      "channels.4.depth=3 channels.5.depth=2 channels.6.depth=1 channels.7.depth=2 "
      "channels.8.depth=1 channels.9.depth=2 channels.10.depth=2 channels.11.depth=2 "

@@ -1,4 +1,4 @@
-/* run.json: every member of INTERFACE.md, before the first step and at the end. */
+/* run.json: every member of docs/interface.md, before the first step and at the end. */
 #include "support/check.h"
 
 #include "report/run_json.h"
@@ -396,7 +396,7 @@ static void command_lines(void)
 int main(void)
 {
     static const struct hd_check checks[] = {
-        {"at the end, every member of INTERFACE.md", at_the_end},
+        {"at the end, every member of docs/interface.md", at_the_end},
         {"of each rank, memory as planned and as measured", memory_of_ranks},
         {"transfers by class of handoff, as costed and as measured", transfers_by_class},
         {"before step 1, exit is null and what is not known too", before_the_first_step},

@@ -129,7 +129,7 @@ static double number_at(const cJSON *object, const char *key)
     return cJSON_IsNumber(value) ? value->valuedouble : NAN;
 }
 
-/* DESIGN, section 4: interleaved P = 4, transfer 1, costs 110 ticks against 71. */
+/* docs/architecture.md, "The plan": interleaved P = 4, transfer 1, costs 110 ticks against 71. */
 static void test_price(void)
 {
     static const struct {

@@ -6,7 +6,7 @@
  * and hold masters and moments of all ranks, so equal files are equal ranks.
  *
  * Sources: the issue ("train.skip_max ... the step is skipped on all; no checkpoint or metric of it
- * is written as good"); INTERFACE.md, exit code 6; cases.md C88.
+ * is written as good"); docs/interface.md, exit code 6; cases.md C88.
  */
 #include "support/check.h"
 #include "support/command.h"

@@ -300,7 +300,7 @@ static void non_finite(void)
     }
 }
 
-/* clip_norm = 0 must not skip the vote (DESIGN, section 7). */
+/* clip_norm = 0 must not skip the vote (docs/architecture.md, "When things fail"). */
 static void votes(void)
 {
     static const struct {

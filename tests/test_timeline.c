@@ -85,7 +85,7 @@ static void refuses_a_drawing_that_breaks_a_dependency(void)
     hd_pipeline_destroy(pipeline);
 }
 
-/* DESIGN section 4: the drawn tables for m = P break a dependency; the order itself is legal. */
+/* Olmo-core's drawn tables for m = P break a dependency; the order itself is legal. */
 static void refuses_the_drawing_of_as_many_microbatches_as_ranks(void)
 {
     const struct hd_schedule_case wanted = {"interleaved_1f1b", 4, 2, 4, 0, NULL};
@@ -163,7 +163,7 @@ static const struct cost_row costs[] = {
     {"facts, Timelines", VEE, ALIKE, 2, 0.5, OVERLAPPED, -1, 24, -1, -1},
     {"facts, Timelines", VEE, ALIKE, 2, 1, OVERLAPPED, -1, 49, -1, -1},
     {"facts, blocking: both pay", LOOP, ALIKE, 2, 0.5, BLOCKING, 87, -1, -1, -1},
-    {"DESIGN section 4, Law 7", LOOP, ALIKE, 2, 1, SERIAL, 110, -1, -1, -1},
+    {"docs/architecture.md, Law 7", LOOP, ALIKE, 2, 1, SERIAL, 110, -1, -1, -1},
     {"cases, C91", {"gpipe", 8, 1, 32, 0, NULL}, ALIKE, 1, 0, OVERLAPPED, 78, 0, 14.0 / 78, -1},
     {"cases, C91", {"1f1b", 8, 1, 32, 0, NULL}, ALIKE, 1, 0, OVERLAPPED, 78, 0, 14.0 / 78, -1},
     {"cases, C95", ONE, {1, 1, 1, 1.25}, 2, 0, OVERLAPPED, 39, 0, 0.346, 3},

@@ -5,7 +5,7 @@
  * A run of five steps keeps the last three, which are the ones that run.json's means are over.  A
  * second one goes over a slow line: every transfer then takes as long as the line needs, at least.
  *
- * Sources: issue "See it"; DESIGN, sections 4 and 6.
+ * Sources: issue "See it"; docs/architecture.md.
  */
 #include "support/check.h"
 #include "support/command.h"

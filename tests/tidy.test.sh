@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The sources keep STYLE.md, and the checker that says so finds each rule broken where it is.
+# The sources keep CONTRIBUTING.md, and the checker that says so finds each rule broken where it is.
 set -uo pipefail
 
 check=$HD_SOURCE_DIR/tests/tidy/check.sh

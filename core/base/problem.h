@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-/* INTERFACE.md, "Exit codes"; 128 + n for signal n. */
+/* docs/interface.md, "Exit codes"; 128 + n for signal n. */
 enum hd_exit {
     HD_EXIT_OK = 0,
     HD_EXIT_FAILED = 1,    /* a check failed, or an internal error */

@@ -1,7 +1,7 @@
 /*
  * config/config.h - one ini file and a few overrides, as one typed struct.
  *
- * INTERFACE.md, "The ini file", is the contract; the table in config_keys.c holds one row a
+ * docs/interface.md, "The ini file", is the contract; the table in config_keys.c holds one row a
  * key (section, name, default, range, help, where it goes), and everything is made from it: the
  * parser, `heddle config`, the nearest known name of an error message.  A key that a later issue
  * builds has a row too, with the values that are served today; any other value of it is refused

@@ -1,6 +1,5 @@
 /*
- * plan/csv.h - reads and writes PyTorch's compute-only CSV (INTERFACE.md, "CSV"; facts/peers.md,
- * section 3).
+ * plan/csv.h - reads and writes PyTorch's compute-only CSV (docs/interface.md, "CSV").
  *
  * One row for each rank, no header, one cell for each action, an empty cell for an idle tick.  P, S
  * and m come from the file.  A stage's home is the row with most of its actions; of equals the

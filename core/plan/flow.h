@@ -11,7 +11,7 @@
  *
  * Valid once laws 3 and 1 hold.  [any-thread]
  *
- * Sources: DESIGN.md, section 4; facts/plan_numbers.md, "Laws, slots and arenas".
+ * Sources: docs/architecture.md, "The plan"; docs/sources.md, "Numbers of our own".
  */
 #ifndef HEDDLE_PLAN_FLOW_H
 #define HEDDLE_PLAN_FLOW_H

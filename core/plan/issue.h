@@ -11,7 +11,7 @@
  *   program    each rank's own order: before an action what it consumes, after it what it sends.
  *              Law 7 refuses it where two ranks would wait for each other
  *
- * Source: DESIGN.md, section 4, "Law 7"; facts/plan_numbers.md.
+ * Source: docs/architecture.md, "Law 7"; docs/sources.md.
  */
 #ifndef HEDDLE_PLAN_ISSUE_H
 #define HEDDLE_PLAN_ISSUE_H

@@ -16,7 +16,7 @@
  *
  * Time is in ticks: F 1, B 2, I 1, W 1.  All arrays belong to the object until destroy.
  *
- * Sources: DESIGN.md, section 4; the report, sections 6.1 to 6.4.
+ * Sources: docs/architecture.md, "The plan"; the report, sections 6.1 to 6.4.
  */
 #ifndef HEDDLE_PLAN_PIPELINE_H
 #define HEDDLE_PLAN_PIPELINE_H

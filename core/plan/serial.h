@@ -5,7 +5,7 @@
  * another (plan/issue.h).  Law 7 asks whether that ends; the costed timeline asks how long it
  * takes.
  *
- * Source: DESIGN.md, section 4, "Law 7"; facts/plan_numbers.md.
+ * Source: docs/architecture.md, "Law 7"; docs/sources.md.
  */
 #ifndef HEDDLE_PLAN_SERIAL_H
 #define HEDDLE_PLAN_SERIAL_H

@@ -10,7 +10,7 @@
  * Handoffs have classes (hidden, exposed) in asap and drawn.  In costed the quantity is time:
  * exposed = max(0, arrival - max(producer's end, end of the receiver's previous action)).
  *
- * Sources: DESIGN.md, section 4; facts/plan_numbers.md, "Timelines".
+ * Sources: docs/architecture.md, "The plan"; docs/sources.md.
  */
 #ifndef HEDDLE_PLAN_TIMELINE_H
 #define HEDDLE_PLAN_TIMELINE_H

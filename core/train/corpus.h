@@ -5,7 +5,7 @@
  * tokens has floor((N - 1) / sequence) samples.  Step k takes the next microbatches x
  * microbatch_size samples, wrapping: the samples left over at the end open the next round, none is
  * dropped.  The position is counted in samples, so it means the same for every split of a step into
- * microbatches.  Files are mapped, never copied whole.  INTERFACE.md: "builtin", "auto format".
+ * microbatches.  Files are mapped, never copied whole.  docs/interface.md, "Corpus".
  *
  * Errors (HD_EXIT_USAGE, with the file as place): an empty file, a length that is not whole, an id
  * past the vocabulary (with its position), a numpy header that is not a one-dimensional

@@ -1,5 +1,5 @@
 /*
- * train/rundir.h - the directory that a run leaves (INTERFACE.md, "What a run leaves").
+ * train/rundir.h - the directory that a run leaves (docs/interface.md, "What a run leaves").
  *
  * Files are written beside and renamed; a full disk or a directory that cannot be written is
  * HD_EXIT_OUTPUT with the path and what to do.  Rank 0 and the parent write here, nobody else but

@@ -3,8 +3,8 @@
  *
  * Each rank gives one block, all get all blocks (the launcher's gather), and every rank computes
  * the same loss, norm and verdict from the same numbers in the same order.  The block carries the
- * vote of DESIGN.md section 7: a step becomes visible only if every rank's streams were drained and
- * its abort word was clear.
+ * vote of docs/architecture.md, "When things fail": a step becomes visible only if every rank's
+ * streams were drained and its abort word was clear.
  *
  * Order of all sums, so that they do not depend on P, V or placement: a term (layer's balance,
  * layer's z, the cross-entropy) over its microbatches, ascending; then terms over layers,

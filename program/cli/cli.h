@@ -1,8 +1,8 @@
 /*
  * cli/cli.h - what a command is, and what main has prepared for it.
  *
- * main sorts the words of INTERFACE.md: one with = is an override, one that ends in .ini is the
- * file, common options are its own, an option of the command is looked up in the command's
+ * main sorts the words (docs/interface.md): one with = is an override, one that ends in .ini is
+ * the file, common options are its own, an option of the command is looked up in the command's
  * table (with its value: the next word, or what follows =), any other word is the command's.
  * A command fills cli->problem on failure and returns cli->problem.exit_code; main then prints
  * the one error line, or completes and prints the one JSON object.  With --json a command adds its

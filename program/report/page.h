@@ -11,7 +11,7 @@
  *
  * An item, by member (times in ticks, of a trace in nanoseconds):
  *   name    what the reader calls it
- *   facts   as `heddle plan --json` (INTERFACE.md)
+ *   facts   as `heddle plan --json` (docs/interface.md)
  *   grid    replica_of [microbatches]; ranks [{kind "FFB", stage [], microbatch [], gap [], ticks
  *           []}]: gap is the time since the action before; ticks only where they are not 1 2 1 1
  *   config  the ini, complete; run: run.json; either may be null

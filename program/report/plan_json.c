@@ -1,4 +1,4 @@
-/* A plan as JSON; the names are INTERFACE.md's. */
+/* A plan as JSON; the names are docs/interface.md's. */
 #include "report/plan_json.h"
 
 #include "base/json.h"

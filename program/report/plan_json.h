@@ -1,5 +1,5 @@
 /*
- * report/plan_json.h - the members of `heddle plan --json` (INTERFACE.md).
+ * report/plan_json.h - the members of `heddle plan --json` (docs/interface.md).
  */
 #ifndef HEDDLE_REPORT_PLAN_JSON_H
 #define HEDDLE_REPORT_PLAN_JSON_H

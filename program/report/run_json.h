@@ -1,6 +1,6 @@
 /*
- * report/run_json.h - run.json: what a run was, on what, and how it went (INTERFACE.md, "What a run
- * leaves").
+ * report/run_json.h - run.json: what a run was, on what, and how it went (docs/interface.md,
+ * "What a run leaves").
  *
  * Written before step 1 with `"exit": null`, and replaced whole at the end.  What is not known yet,
  * or is not finite, is null.  The writer adds what the binary and the process know themselves:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/tidy/check.sh ROOT [PLUGIN_DIR] - STYLE.md as a program.
+# tests/tidy/check.sh ROOT [PLUGIN_DIR] - CONTRIBUTING.md as a program.
 #
 # Prints "file:line: rule: what to do" for everything that breaks a rule, and exits 1 if
 # anything does.  ROOT holds core/, program/, tools/, plugins/, tests/, examples/ (those that exist are read);

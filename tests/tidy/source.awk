@@ -1,4 +1,4 @@
-# One C file against STYLE.md; prints "path:line: rule: what to do", and with -v lengths=1 the
+# One C file against CONTRIBUTING.md; prints "path:line: rule: what to do", and with -v lengths=1 the
 # length of every function instead.  Variables: path (as printed), root (where includes are looked
 # up), libraries (folders that plugins share: those with library.cmake).  It relies on clang-format: a function's braces stand in column one.
 

@@ -82,8 +82,8 @@
  * hd_channel, which is reached by pointer; a reader takes what both sides know and
  * zero for the rest.  hd_message is fixed.
  *
- * Sources: facts/transports.md, b.1 to b.4; the report, sections 6.3 and 6.4; the
- * slot protocol is checked by tests/model/slot_protocol.pml.
+ * Sources: the report (docs/sources.md), sections 6.3 and 6.4.  The slot protocol is checked by
+ * tests/model/slot_protocol.pml.
  */
 #ifndef HEDDLE_TRANSPORT_H
 #define HEDDLE_TRANSPORT_H

@@ -1,1 +1,0 @@
-target_link_libraries(test_books_open PRIVATE hd_books)

@@ -1,1 +1,0 @@
-target_link_libraries(test_cuda_host PRIVATE hd_cuda_ops)

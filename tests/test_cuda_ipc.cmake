@@ -1,2 +1,0 @@
-target_link_libraries(test_cuda_ipc PRIVATE heddle_standin_cuda)
-add_dependencies(test_cuda_ipc heddle_transport_cuda_ipc)

@@ -1,2 +1,0 @@
-target_link_libraries(test_cuda_library PRIVATE hd_cuda)
-add_dependencies(test_cuda_library heddle_standin_cuda heddle_transport_null)

@@ -1,1 +1,0 @@
-target_link_libraries(test_cuda_standin PRIVATE heddle_standin_cuda)

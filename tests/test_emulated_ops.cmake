@@ -1,1 +1,0 @@
-target_link_libraries(test_emulated_ops PRIVATE hd_reference_ops hd_cuda_emulated)

@@ -1,2 +1,0 @@
-# The quantiser itself, beside the plugins that are loaded.
-target_link_libraries(test_mxfp8_error PRIVATE hd_reference_ops)

@@ -1,1 +1,0 @@
-target_link_libraries(test_mxfp8_packed PRIVATE hd_reference_ops hd_cuda_emulated)

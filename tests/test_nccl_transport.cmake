@@ -1,2 +1,0 @@
-target_link_libraries(test_nccl_transport PRIVATE hd_cuda)
-add_dependencies(test_nccl_transport heddle_standin_nccl heddle_transport_nccl heddle_transport_nccl_rma)
