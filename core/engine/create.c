@@ -344,6 +344,21 @@ static hd_status engine_build(struct hd_engine *engine, struct hd_problem *probl
     return status;
 }
 
+static void engine_init_host(struct hd_engine *engine, const struct hd_plugin *plugin,
+                             const struct hd_option_value *options, struct hd_plugin_host *host)
+{
+    *host = (struct hd_plugin_host){.plugin = plugin,
+                                    .options = options,
+                                    .rank = engine->setup.rank,
+                                    .rank_count = engine->setup.pipeline->rank_count,
+                                    .is_untraced = engine->setup.trace_steps == 0,
+                                    .bootstrap = engine->setup.bootstrap,
+                                    .context = engine,
+                                    .on_fail = hd_engine_note_failure,
+                                    .on_transfer = hd_engine_note_transfer};
+    hd_plugin_host_init(host);
+}
+
 hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine **out,
                            struct hd_problem *problem)
 {
@@ -363,11 +378,10 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
     engine->state.peer = UINT32_MAX;
     engine->state.channel = UINT32_MAX;
     pthread_mutex_init(&engine->failure_lock, NULL);
-    hd_engine_host_init(&engine->kernel_host, engine, setup->kernel, setup->kernel_options);
-    hd_engine_host_init(&engine->transport_host, engine, setup->transport,
-                        setup->transport_options);
+    engine_init_host(engine, setup->kernel, setup->kernel_options, &engine->kernel_host);
+    engine_init_host(engine, setup->transport, setup->transport_options, &engine->transport_host);
     if (setup->inner != NULL) {
-        hd_engine_host_init(&engine->inner_host, engine, setup->inner, setup->inner_options);
+        engine_init_host(engine, setup->inner, setup->inner_options, &engine->inner_host);
     }
     hd_engine_set_rounding();
     const hd_status status = engine_build(engine, problem);

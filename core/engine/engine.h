@@ -26,7 +26,7 @@
 
 struct hd_engine; /* opaque */
 
-struct hd_bootstrap; /* of launch/bootstrap.h, or a test's own; the engine only hands it on */
+struct hd_bootstrap; /* of launch/launch.h, or a test's own; the engine only hands it on */
 
 /* What the engine needs of the launcher: put, get and fence as in struct hd_host, and abort. */
 struct hd_engine_bootstrap {

@@ -16,6 +16,20 @@ const char *const hd_engine_memory_remedy =
     "`heddle plan` prints the bytes of every rank: use more ranks, fewer payload slots, or a "
     "smaller model, sequence or microbatch";
 
+void hd_engine_note_failure(void *context, const struct hd_plugin *plugin,
+                            const struct hd_error *error)
+{
+    struct hd_engine *engine = context;
+    struct hd_board *board = engine->setup.board;
+
+    pthread_mutex_lock(&engine->failure_lock);
+    hd_plugin_host_note(&engine->failure, plugin, error);
+    pthread_mutex_unlock(&engine->failure_lock);
+    if (error->status == HD_PEER_LOST && error->rank < board->rank_count) {
+        atomic_store(&board->rows[error->rank].is_dead, 1u);
+    }
+}
+
 hd_status hd_engine_check_own(struct hd_engine *engine, hd_status status, const char *what,
                               struct hd_problem *problem)
 {

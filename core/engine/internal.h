@@ -8,12 +8,12 @@
  *   order.c  pass.c  access.c      posts in order; one pass; what callers ask between steps
  *   action.c  device.c             names, publishes and waits for an action; what a stream needs
  *   flight.c  transport.c          passes on a device; the open transport
- *   failure.c  host.c              errors and phases; what a plugin may call
+ *   failure.c                      errors and phases
  */
 #ifndef HEDDLE_ENGINE_INTERNAL_H
 #define HEDDLE_ENGINE_INTERNAL_H
 
-#include "engine/engine.h"
+#include "engine/host.h"
 #include "engine/lane.h"
 #include "engine/lease.h"
 #include "engine/program.h"
@@ -40,13 +40,6 @@ struct hd_staging {
     uint64_t stride; /* of a microbatch, in elements */
 };
 enum { HD_STAGED_TOKENS = 0, HD_STAGED_TARGETS = 1 };
-
-/* A plugin's view of the core. */
-struct hd_engine_host {
-    struct hd_engine *engine;
-    const struct hd_plugin *plugin;
-    struct hd_host host;
-};
 
 /* One post of a rank whose transport is serial (engine/order.h). */
 struct hd_order_post {
@@ -89,7 +82,7 @@ struct hd_engine {
     const struct hd_kernel_ops *kernel_ops;
     const struct hd_transport_ops *transport_ops; /* the plugin's, or those of a pulse around it */
     uint64_t transport_capabilities;              /* of a hook: those of what it wraps */
-    struct hd_engine_host kernel_host, transport_host, inner_host;
+    struct hd_plugin_host kernel_host, transport_host, inner_host;
 
     struct hd_program program;
     struct hd_order order;
@@ -123,11 +116,6 @@ struct hd_engine {
     bool has_failed;
 };
 
-/* --- host.c: what a plugin may call -------------------------------------------------------- */
-
-void hd_engine_host_init(struct hd_engine_host *host, struct hd_engine *engine,
-                         const struct hd_plugin *plugin, const struct hd_option_value *options);
-
 /* --- failure.c: every error of a rank leaves by one of three calls -------------------------- */
 
 /*
@@ -147,6 +135,10 @@ hd_status hd_engine_check_pass(struct hd_engine *engine, hd_status status,
                                struct hd_problem *problem);
 hd_status hd_engine_check_own(struct hd_engine *engine, hd_status status, const char *what,
                               struct hd_problem *problem);
+
+/* Keeps what a plugin reports, for check_call; the on_fail of its hosts. [any-thread] */
+void hd_engine_note_failure(void *context, const struct hd_plugin *plugin,
+                            const struct hd_error *error);
 
 /* The engine cannot allocate memory for `what`. */
 hd_status hd_engine_no_memory(struct hd_engine *engine, const char *what,
@@ -179,8 +171,8 @@ static inline hd_status hd_engine_move_transfers(struct hd_engine *engine)
 
 hd_status hd_engine_map_transfers(struct hd_engine *engine,
                                   struct hd_problem *problem); /* [setup] */
-/* Records what a transport reports of a transfer. [any-thread] */
-void hd_engine_note_transfer(struct hd_engine *engine, const struct hd_transfer *transfer);
+/* Records what a transport reports of a transfer; the on_transfer of its hosts. [any-thread] */
+void hd_engine_note_transfer(void *context, const struct hd_transfer *transfer);
 
 /* --- flight.c: only with a stream; a failure fills the problem ------------------------------- */
 

@@ -42,8 +42,9 @@ hd_status hd_engine_map_transfers(struct hd_engine *engine, struct hd_problem *p
     return HD_OK;
 }
 
-void hd_engine_note_transfer(struct hd_engine *engine, const struct hd_transfer *transfer)
+void hd_engine_note_transfer(void *context, const struct hd_transfer *transfer)
 {
+    struct hd_engine *engine = context;
     const uint32_t index =
         transfer->channel < engine->remote_count ? engine->lane_of[transfer->channel] : HD_NO_LANE;
 

@@ -1,55 +1,55 @@
 #include "support/transport_traffic.h"
 
-#include "drive/port.h"
+#include "drive/drive.h"
 
 enum { LIMIT_MS = 20000 };
 
-static struct hd_port port_of(const struct hd_testbed_rank *rank)
+static struct hd_drive drive_of(const struct hd_testbed_rank *rank)
 {
-    return (struct hd_port){.ops = rank->ops,
-                            .transport = rank->transport,
-                            .capabilities = rank->capabilities,
-                            .channels = rank->channel_list,
-                            .channel_count = rank->job->channel_count,
-                            .rank = rank->rank,
-                            .limit_ms = LIMIT_MS};
+    return (struct hd_drive){.ops = rank->ops,
+                             .transport = rank->transport,
+                             .capabilities = rank->capabilities,
+                             .channels = rank->channel_list,
+                             .channel_count = rank->job->channel_count,
+                             .rank = rank->rank,
+                             .limit_ms = LIMIT_MS};
 }
 
 hd_status hd_traffic_send(struct hd_testbed_rank *rank, struct hd_message message)
 {
-    const struct hd_port port = port_of(rank);
-    return hd_port_send(&port, message);
+    const struct hd_drive drive = drive_of(rank);
+    return hd_drive_send(&drive, message);
 }
 
 hd_status hd_traffic_receive(struct hd_testbed_rank *rank, struct hd_message message)
 {
-    const struct hd_port port = port_of(rank);
-    return hd_port_receive(&port, message);
+    const struct hd_drive drive = drive_of(rank);
+    return hd_drive_receive(&drive, message);
 }
 
 hd_status hd_traffic_release(struct hd_testbed_rank *rank, struct hd_message message)
 {
-    const struct hd_port port = port_of(rank);
-    return hd_port_release(&port, message);
+    const struct hd_drive drive = drive_of(rank);
+    return hd_drive_release(&drive, message);
 }
 
 hd_status hd_traffic_wait(struct hd_testbed_rank *rank, struct hd_message message,
                           uint64_t deadline_ns)
 {
-    const struct hd_port port = port_of(rank);
-    return hd_port_wait(&port, message, deadline_ns);
+    const struct hd_drive drive = drive_of(rank);
+    return hd_drive_wait(&drive, message, deadline_ns);
 }
 
 void hd_traffic_fill(struct hd_testbed_rank *rank, struct hd_message message)
 {
-    const struct hd_port port = port_of(rank);
-    hd_port_fill(&port, message);
+    const struct hd_drive drive = drive_of(rank);
+    hd_drive_fill(&drive, message);
 }
 
 int hd_traffic_is_whole(struct hd_testbed_rank *rank, struct hd_message message)
 {
-    const struct hd_port port = port_of(rank);
-    return hd_port_is_whole(&port, message);
+    const struct hd_drive drive = drive_of(rank);
+    return hd_drive_is_whole(&drive, message);
 }
 
 /* What moves only by progress may still be queued here, and the caller may turn to other things. */
@@ -67,8 +67,8 @@ static int let_go(struct hd_testbed_rank *rank, uint64_t end)
 
 int hd_traffic_mix(struct hd_testbed_rank *rank, uint64_t first, uint64_t count)
 {
-    const struct hd_port port = port_of(rank);
-    struct hd_port_mix mix = {.first = first, .count = count};
-    HD_REQUIRE(rank, hd_port_mix(&port, &mix) == HD_OK);
+    const struct hd_drive drive = drive_of(rank);
+    struct hd_drive_mix mix = {.first = first, .count = count};
+    HD_REQUIRE(rank, hd_drive_mix(&drive, &mix) == HD_OK);
     return let_go(rank, first + count);
 }

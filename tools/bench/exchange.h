@@ -1,13 +1,13 @@
 /*
- * bench/exchange.h - messages forth and back, and streams of them, over one line; collective.
+ * bench/exchange.h - messages forth and back, and streams of them, over one pair; collective.
  *
- * Each ends in a fence that moves the line: no other line and no child has a turn while something
- * is under way.
+ * Each ends in a fence that moves the transport, so nothing is under way while another pair or a
+ * child process is measured.
  */
 #ifndef HEDDLE_BENCH_EXCHANGE_H
 #define HEDDLE_BENCH_EXCHANGE_H
 
-#include "drive/line.h"
+#include "drive/pair.h"
 
 struct hd_exchange {
     uint32_t count;    /* round trips that are counted, or messages each way of a stream */
@@ -27,12 +27,12 @@ void hd_exchange_give(struct hd_exchange_sample *sample);
 
 /* On a device the bytes are always written before and compared after the time, whatever `is_whole`
    says, and a trip is from where the stream posts to where it may read. */
-hd_status hd_exchange_latency(struct hd_line *line, const struct hd_exchange *exchange,
+hd_status hd_exchange_latency(struct hd_pair *pair, const struct hd_exchange *exchange,
                               struct hd_exchange_sample *sample);
 
 /* Rank 0's: 1e9 bytes a second, both ways together, from the first reserve until the peer has said
    that it has read the last. */
-hd_status hd_exchange_stream(struct hd_line *line, const struct hd_exchange *exchange,
+hd_status hd_exchange_stream(struct hd_pair *pair, const struct hd_exchange *exchange,
                              double *gbytes);
 
 #endif /* HEDDLE_BENCH_EXCHANGE_H */

@@ -24,20 +24,20 @@ enum {
 /* What is measured at one size, of one transport. */
 struct series {
     struct hd_p2p_side *side;
-    struct hd_line line;
-    struct hd_line bare_line; /* for the latency alone; not open where `line` has as few slots */
+    struct hd_pair pair;
+    struct hd_pair bare_pair; /* for the latency alone; not open where `pair` has as few slots */
     struct hd_exchange_sample whole, bare;
     double whole_gbytes[HD_P2P_ROUND_COUNT], bare_gbytes[HD_P2P_ROUND_COUNT];
 };
 
 struct trial {
-    struct hd_bench_rank *rank;
+    struct hd_drive_rank *rank;
     const struct hd_p2p_request *request;
     struct hd_p2p_row *row;
     uint32_t has_raw, series_count, round_count, instance;
     struct series series[SERIES_MAX_COUNT];
     const unsigned char *bodies[2];
-    struct hd_bench_device *device;   /* NULL: the host */
+    struct hd_drive_device *device;   /* NULL: the host */
     struct hd_exchange_sample copies; /* the yardstick's, of a device; rank 0 */
     double copy_gbytes[HD_P2P_ROUND_COUNT];
 };
@@ -78,12 +78,12 @@ static void p2p_choose(const struct hd_p2p_request *request, struct hd_p2p_row *
 
 /* --- one size -------------------------------------------------------------------------------- */
 
-static hd_status p2p_open_line(struct trial *trial, const struct hd_line_plugin *plugin,
-                               struct hd_line *line, struct hd_problem *problem)
+static hd_status p2p_open_pair(struct trial *trial, const struct hd_pair_plugin *plugin,
+                               struct hd_pair *pair, struct hd_problem *problem)
 {
-    const int is_bare = line == &trial->series[trial->series_count - 1].bare_line;
+    const int is_bare = pair == &trial->series[trial->series_count - 1].bare_pair;
 
-    *line = (struct hd_line){
+    *pair = (struct hd_pair){
         .plugin = *plugin,
         .shape = {.bytes = trial->row->bytes,
                   .is_untraced = 1,
@@ -92,32 +92,34 @@ static hd_status p2p_open_line(struct trial *trial, const struct hd_line_plugin 
                   .bodies = {trial->bodies[0], trial->bodies[1]},
                   .device = trial->device},
     };
-    return hd_line_open(line, trial->rank, trial->instance++, problem);
+    return hd_pair_open(pair, trial->rank, trial->instance++, problem);
 }
 
-static struct hd_line *p2p_bare_line(struct series *series)
+static struct hd_pair *p2p_bare_pair(struct series *series)
 {
-    const struct hd_line_shape *shape = &series->line.shape;
+    const struct hd_pair_shape *shape = &series->pair.shape;
     const int has_own = shape->depth > BARE_DEPTH && shape->device == NULL;
-    return has_own ? &series->bare_line : &series->line;
+    return has_own ? &series->bare_pair : &series->pair;
 }
 
-static hd_status p2p_open_series(struct trial *trial, const struct hd_line_plugin *plugin,
+static hd_status p2p_open_series(struct trial *trial, const struct hd_pair_plugin *plugin,
                                  struct hd_p2p_side *side, struct hd_problem *problem)
 {
     struct series *series = &trial->series[trial->series_count++];
-    struct hd_line *line = &series->line;
+    struct hd_pair *pair = &series->pair;
     const uint32_t capacity = trial->round_count * trial->row->latency_count;
+    bool is_in_place = false;
 
     *series = (struct series){.side = side};
-    hd_status status = p2p_open_line(trial, plugin, line, problem);
-    if (status == HD_OK && p2p_bare_line(series) != line) {
-        status = p2p_open_line(trial, plugin, p2p_bare_line(series), problem);
+    hd_status status = p2p_open_pair(trial, plugin, pair, problem);
+    if (status == HD_OK && p2p_bare_pair(series) != pair) {
+        status = p2p_open_pair(trial, plugin, p2p_bare_pair(series), problem);
     }
     if (status != HD_OK) {
         return status;
     }
-    status = hd_line_is_in_place(line, &side->is_in_place);
+    status = hd_pair_is_in_place(pair, &is_in_place);
+    side->is_in_place = is_in_place;
     if (status == HD_OK) {
         status = hd_exchange_take(&series->whole, capacity);
     }
@@ -126,20 +128,20 @@ static hd_status p2p_open_series(struct trial *trial, const struct hd_line_plugi
     }
     if (status == HD_OK) {
         struct hd_channel_stats stats = {.size = sizeof stats};
-        if (line->ops->stats != NULL) {
-            line->ops->stats(line->transport, line->out, &stats);
+        if (pair->drive.ops->stats != NULL) {
+            pair->drive.ops->stats(pair->drive.transport, pair->out.index, &stats);
         }
         memcpy(side->lane, stats.lane, sizeof side->lane);
         return HD_OK;
     }
-    return hd_line_blame(line, status, problem);
+    return hd_pair_blame(pair, status, problem);
 }
 
 static hd_status p2p_open_all(struct trial *trial, struct hd_problem *problem)
 {
     const struct hd_p2p_request *request = trial->request;
-    const struct hd_line_plugin raw = {.plugin = &hd_bench_raw};
-    hd_status status = hd_line_bodies(trial->row->bytes, trial->bodies);
+    const struct hd_pair_plugin raw = {.plugin = &hd_bench_raw};
+    hd_status status = hd_pair_bodies(trial->row->bytes, trial->bodies);
 
     if (status != HD_OK) {
         return hd_problem_set(problem, status, HD_EXIT_FAILED,
@@ -165,11 +167,11 @@ static hd_status p2p_close_all(struct trial *trial, struct hd_problem *problem)
         struct series *series = &trial->series[i];
         hd_exchange_give(&series->whole);
         hd_exchange_give(&series->bare);
-        if (status == HD_OK && p2p_bare_line(series) != &series->line) {
-            status = hd_line_close(&series->bare_line, problem);
+        if (status == HD_OK && p2p_bare_pair(series) != &series->pair) {
+            status = hd_pair_close(&series->bare_pair, problem);
         }
         if (status == HD_OK) {
-            status = hd_line_close(&series->line, problem);
+            status = hd_pair_close(&series->pair, problem);
         }
     }
     hd_exchange_give(&trial->copies);
@@ -177,17 +179,17 @@ static hd_status p2p_close_all(struct trial *trial, struct hd_problem *problem)
     return status;
 }
 
-/* One turn of one line on a device. */
+/* One round of one pair on a device. */
 static hd_status p2p_take_device_turn(struct trial *trial, struct series *series, uint32_t round)
 {
     const struct hd_exchange latency = {.count = trial->row->latency_count};
     const struct hd_exchange stream = {.count = trial->row->stream_count,
                                        .window = trial->row->window,
                                        .is_both = trial->request->is_both};
-    const hd_status status = hd_exchange_latency(&series->line, &latency, &series->whole);
+    const hd_status status = hd_exchange_latency(&series->pair, &latency, &series->whole);
 
     return status == HD_OK
-               ? hd_exchange_stream(&series->line, &stream, &series->whole_gbytes[round])
+               ? hd_exchange_stream(&series->pair, &stream, &series->whole_gbytes[round])
                : status;
 }
 
@@ -195,23 +197,23 @@ static hd_status p2p_take_device_turn(struct trial *trial, struct series *series
 static hd_status p2p_take_copy_turn(struct trial *trial, uint32_t round, struct hd_problem *problem)
 {
     struct hd_exchange_sample *sample = &trial->copies;
-    const struct hd_bench_copies copies = {.bytes = trial->row->bytes,
+    const struct hd_drive_copies copies = {.bytes = trial->row->bytes,
                                            .count = trial->row->stream_count,
                                            .each_us = sample->half_us + sample->count,
                                            .each_count = trial->row->latency_count};
-    struct hd_line *line = &trial->series[0].line;
+    struct hd_pair *pair = &trial->series[0].pair;
     hd_status status = HD_OK;
 
     if (trial->rank->rank == 0) {
-        status = hd_bench_device_copy(trial->device, &copies, &trial->copy_gbytes[round]);
+        status = hd_drive_device_copy(trial->device, &copies, &trial->copy_gbytes[round]);
         sample->count += copies.each_count;
     }
     if (status != HD_OK) {
-        return hd_bench_device_blame(trial->device, status, problem);
+        return hd_drive_device_blame(trial->device, status, problem);
     }
-    hd_line_renew(line);
-    status = hd_line_fence(line);
-    return status == HD_OK ? HD_OK : hd_line_blame(line, status, problem);
+    hd_pair_renew(pair);
+    status = hd_pair_fence(pair);
+    return status == HD_OK ? HD_OK : hd_pair_blame(pair, status, problem);
 }
 
 /* One turn of one transport: latency and stream, whole and bare. */
@@ -227,22 +229,22 @@ static hd_status p2p_take_turn(struct trial *trial, struct series *series, uint3
                                  .is_whole = 1,
                                  .is_both = trial->request->is_both};
 
-    hd_status status = hd_exchange_latency(&series->line, &latency, &series->whole);
+    hd_status status = hd_exchange_latency(&series->pair, &latency, &series->whole);
     latency.is_whole = 0;
     if (status == HD_OK) {
-        status = hd_exchange_latency(p2p_bare_line(series), &latency, &series->bare);
+        status = hd_exchange_latency(p2p_bare_pair(series), &latency, &series->bare);
     }
     if (status == HD_OK) {
-        status = hd_exchange_stream(&series->line, &stream, &series->whole_gbytes[round]);
+        status = hd_exchange_stream(&series->pair, &stream, &series->whole_gbytes[round]);
     }
     stream.is_whole = 0;
     if (status == HD_OK) {
-        status = hd_exchange_stream(&series->line, &stream, &series->bare_gbytes[round]);
+        status = hd_exchange_stream(&series->pair, &stream, &series->bare_gbytes[round]);
     }
     return status;
 }
 
-static int p2p_drives_ucx(const struct hd_line_plugin *plugin)
+static int p2p_drives_ucx(const struct hd_pair_plugin *plugin)
 {
     const struct hd_plugin *carrier = plugin->inner != NULL ? plugin->inner : plugin->plugin;
     return strncmp(carrier->name, "ucx_", 4) == 0;
@@ -263,12 +265,12 @@ static int p2p_wants_perftest(const struct hd_p2p_request *request, uint32_t can
    own bytes. */
 static hd_status p2p_run_perftest(struct trial *trial, uint32_t candidate)
 {
-    const struct hd_line_plugin *line = &trial->request->candidates[candidate];
-    const struct hd_plugin *carrier = line->inner != NULL ? line->inner : line->plugin;
+    const struct hd_pair_plugin *plugin = &trial->request->candidates[candidate];
+    const struct hd_plugin *carrier = plugin->inner != NULL ? plugin->inner : plugin->plugin;
     const uint32_t is_sealed = (carrier->capabilities & HD_TRANSPORT_SEALED) != 0;
     const struct hd_perftest_request request = {
         .plugin = carrier,
-        .options = line->inner != NULL ? line->inner_options : line->options,
+        .options = plugin->inner != NULL ? plugin->inner_options : plugin->options,
         .address = trial->request->address,
         .bytes = trial->row->bytes,
         .beside_bytes = is_sealed ? HD_SEAL_BYTES : 0,
@@ -302,15 +304,15 @@ static hd_status p2p_warm_up(struct trial *trial, struct series *series)
     struct hd_exchange_sample none = {0};
     double gbytes;
 
-    const hd_status status = hd_exchange_latency(&series->line, &latency, &none);
-    return status == HD_OK ? hd_exchange_stream(&series->line, &stream, &gbytes) : status;
+    const hd_status status = hd_exchange_latency(&series->pair, &latency, &none);
+    return status == HD_OK ? hd_exchange_stream(&series->pair, &stream, &gbytes) : status;
 }
 
-/* Of the line that failed. */
+/* The problem of the pair that failed. */
 static hd_status p2p_blame(struct series *series, hd_status status, struct hd_problem *problem)
 {
-    const int is_bare = series->bare_line.failure.exit_code != 0;
-    return hd_line_blame(is_bare ? &series->bare_line : &series->line, status, problem);
+    const int is_bare = series->bare_pair.failure.exit_code != 0;
+    return hd_pair_blame(is_bare ? &series->bare_pair : &series->pair, status, problem);
 }
 
 static hd_status p2p_measure(struct trial *trial, struct hd_problem *problem)
@@ -343,14 +345,14 @@ static hd_status p2p_measure(struct trial *trial, struct hd_problem *problem)
 /* Rank 1's counts, and the spreads of rank 0. */
 static hd_status p2p_conclude(struct trial *trial, struct series *series)
 {
-    struct hd_line *line = &series->line;
-    const struct hd_line *bare = &series->bare_line;
-    const uint64_t mine[] = {line->checked_count + bare->checked_count,
-                             line->wrong_count + bare->wrong_count};
+    struct hd_pair *pair = &series->pair;
+    const struct hd_pair *bare = &series->bare_pair;
+    const uint64_t mine[] = {pair->checked_count + bare->checked_count,
+                             pair->wrong_count + bare->wrong_count};
     uint64_t theirs[2];
 
-    hd_line_renew(line);
-    const hd_status status = hd_line_swap(line, mine, theirs, sizeof theirs);
+    hd_pair_renew(pair);
+    const hd_status status = hd_pair_swap(pair, mine, theirs, sizeof theirs);
     if (status != HD_OK) {
         return status;
     }
@@ -394,8 +396,8 @@ static hd_status p2p_measure_size(struct trial *trial, struct hd_problem *proble
 
 /* --- both ranks ------------------------------------------------------------------------------ */
 
-static hd_status p2p_measure_sizes(struct hd_bench_rank *rank, struct hd_p2p_result *result,
-                                   struct hd_bench_device *device, struct hd_problem *problem)
+static hd_status p2p_measure_sizes(struct hd_drive_rank *rank, struct hd_p2p_result *result,
+                                   struct hd_drive_device *device, struct hd_problem *problem)
 {
     static struct trial trial;
     const struct hd_p2p_request *request = rank->context;
@@ -423,19 +425,19 @@ static hd_status p2p_measure_sizes(struct hd_bench_rank *rank, struct hd_p2p_res
 }
 
 /* Rank 1 measures too, and nobody reads it. */
-static hd_status p2p_body(struct hd_bench_rank *rank, struct hd_problem *problem)
+static hd_status p2p_body(struct hd_drive_rank *rank, struct hd_problem *problem)
 {
     static struct hd_p2p_result unread;
-    static struct hd_bench_device device;
+    static struct hd_drive_device device;
     const struct hd_p2p_request *request = rank->context;
     const uint32_t has_device = request->lender.kernel != NULL;
     struct hd_p2p_result *result = rank->rank == 0 ? rank->results : &unread;
     hd_status status = HD_OK;
 
-    result->has_raw = has_device || hd_bench_share_host(request->link);
+    result->has_raw = has_device || hd_drive_share_host(request->link);
     result->row_count = request->size_count;
     if (has_device) {
-        status = hd_bench_device_open(&device, rank, &request->lender,
+        status = hd_drive_device_open(&device, rank, &request->lender,
                                       request->sizes[request->size_count - 1], problem);
     }
     if (status == HD_OK && has_device) {
@@ -445,7 +447,7 @@ static hd_status p2p_body(struct hd_bench_rank *rank, struct hd_problem *problem
         status = p2p_measure_sizes(rank, result, has_device ? &device : NULL, problem);
     }
     if (status == HD_OK) {
-        hd_bench_device_close(&device);
+        hd_drive_device_close(&device);
     }
     return status;
 }
@@ -453,7 +455,7 @@ static hd_status p2p_body(struct hd_bench_rank *rank, struct hd_problem *problem
 hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_result *result,
                        struct hd_problem *problem)
 {
-    const struct hd_bench_ranks ranks = {
+    const struct hd_drive_ranks ranks = {
         .context = request,
         .result_bytes = sizeof *result,
         .gather_bytes = GATHER_BYTES,
@@ -468,10 +470,10 @@ hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_resul
     *result = (struct hd_p2p_result){0};
     for (uint32_t i = 0; i < request->candidate_count; i++) {
         const hd_status status =
-            hd_line_check_hosts(&request->candidates[i], request->link, problem);
+            hd_pair_check_hosts(&request->candidates[i], request->link, problem);
         if (status != HD_OK) {
             return status;
         }
     }
-    return hd_bench_ranks_run(&ranks, result, problem);
+    return hd_drive_ranks_run(&ranks, result, problem);
 }

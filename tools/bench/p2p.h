@@ -26,7 +26,7 @@
 
 #include "bench/bench.h"
 #include "bench/perftest.h"
-#include "drive/line.h"
+#include "drive/pair.h"
 
 #define HD_P2P_SIZE_MAX          64u
 #define HD_P2P_CANDIDATE_MAX     4u
@@ -35,7 +35,7 @@
 #define HD_P2P_CHANNEL_BYTES_MAX (1ull << 30) /* window x size */
 
 struct hd_p2p_request {
-    struct hd_line_plugin candidates[HD_P2P_CANDIDATE_MAX];
+    struct hd_pair_plugin candidates[HD_P2P_CANDIDATE_MAX];
     uint32_t candidate_count;
     uint32_t size_count;
     uint64_t sizes[HD_P2P_SIZE_MAX];
@@ -43,7 +43,7 @@ struct hd_p2p_request {
     uint32_t window;               /* 0: the depth, by the size */
     uint32_t is_both;              /* the stream goes both ways at once */
     uint32_t has_thread;           /* transport.progress_thread */
-    struct hd_bench_lender lender; /* of the device that all slots lie on; kernel NULL: the host */
+    struct hd_drive_lender lender; /* of the device that all slots lie on; kernel NULL: the host */
     double timeout_s;
     struct hd_link *link; /* NULL: the ranks are forked here */
     char address[64];     /* of rank 0, for ucx_perftest */
@@ -70,7 +70,7 @@ struct hd_p2p_row {
 struct hd_p2p_result {
     uint32_t row_count;
     uint32_t has_raw; /* the yardstick is there; of a device it is the copy */
-    char device[HD_BENCH_DEVICE_TEXT_BYTES]; /* rank 0's; empty: the host */
+    char device[HD_DRIVE_DEVICE_TEXT_BYTES]; /* rank 0's; empty: the host */
     struct hd_p2p_row rows[HD_P2P_SIZE_MAX];
 };
 

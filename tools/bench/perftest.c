@@ -217,7 +217,7 @@ static double perftest_run_client(const struct one_test *test, uint16_t port)
 }
 
 /* One test: rank 0 serves while rank 1 asks. */
-static hd_status perftest_run_test(const struct hd_bench_rank *rank, const struct one_test *test,
+static hd_status perftest_run_test(const struct hd_drive_rank *rank, const struct one_test *test,
                                    double *value)
 {
     const struct card mine = {.port = rank->rank == 0 ? perftest_free_port() : 0};
@@ -228,7 +228,7 @@ static hd_status perftest_run_test(const struct hd_bench_rank *rank, const struc
     struct hd_child server = {.pid = -1};
 
     *value = NAN;
-    hd_status status = hd_bench_swap(rank, &mine, &theirs, sizeof mine);
+    hd_status status = hd_drive_swap(rank, &mine, &theirs, sizeof mine);
     if (status != HD_OK) {
         return status;
     }
@@ -238,7 +238,7 @@ static hd_status perftest_run_test(const struct hd_bench_rank *rank, const struc
     } else {
         end.value = perftest_run_client(test, theirs.port);
     }
-    status = hd_bench_swap(rank, &end, &theirs, sizeof end);
+    status = hd_drive_swap(rank, &end, &theirs, sizeof end);
     if (server.pid > 0) {
         perftest_collect(&server, isnan(theirs.value) ? 0 : test->deadline_ns, text);
     }
@@ -246,7 +246,7 @@ static hd_status perftest_run_test(const struct hd_bench_rank *rank, const struc
     return status;
 }
 
-static hd_status perftest_run_both(const struct hd_bench_rank *rank,
+static hd_status perftest_run_both(const struct hd_drive_rank *rank,
                                    const struct hd_perftest_request *request,
                                    struct hd_perftest *all)
 {
@@ -282,7 +282,7 @@ static hd_status perftest_run_both(const struct hd_bench_rank *rank,
     return HD_OK;
 }
 
-hd_status hd_perftest_run(const struct hd_bench_rank *rank,
+hd_status hd_perftest_run(const struct hd_drive_rank *rank,
                           const struct hd_perftest_request *request, struct hd_perftest *all)
 {
     const struct card mine = {.is_here = (uint32_t)perftest_is_installed()};
@@ -291,7 +291,7 @@ hd_status hd_perftest_run(const struct hd_bench_rank *rank,
     /* One-sided beside one-sided; all else beside two-sided messages. */
     snprintf(all->test, sizeof all->test, "%s",
              strcmp(request->plugin->name, "ucx_put") == 0 ? "ucp_put" : "tag");
-    const hd_status status = hd_bench_swap(rank, &mine, &theirs, sizeof mine);
+    const hd_status status = hd_drive_swap(rank, &mine, &theirs, sizeof mine);
     if (status != HD_OK) {
         return status;
     }

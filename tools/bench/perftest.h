@@ -31,7 +31,7 @@ struct hd_perftest_request {
 
 /* Adds a call to `all`, which begins with no calls and NaN; at most HD_PERFTEST_CALL_MAX.
    Collective; HD_OK also where it is missing. */
-hd_status hd_perftest_run(const struct hd_bench_rank *rank,
+hd_status hd_perftest_run(const struct hd_drive_rank *rank,
                           const struct hd_perftest_request *request, struct hd_perftest *all);
 
 #endif /* HEDDLE_BENCH_PERFTEST_H */

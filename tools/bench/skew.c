@@ -20,18 +20,18 @@ static const double skew_lateness[HD_SKEW_POINT_MAX] = {0, 0.25, 0.5, 1, 2};
 /* --- one repetition -------------------------------------------------------------------------- */
 
 struct trial {
-    struct hd_bench_rank *rank;
+    struct hd_drive_rank *rank;
     const struct hd_skew_request *request;
     struct hd_skew_work *work;
-    struct hd_line *line;
+    struct hd_pair *pair;
     uint32_t has_one_clock;
 };
 
 /* Both at once. */
 static hd_status skew_begin(const struct trial *trial, struct hd_skew_times *times)
 {
-    hd_line_renew(trial->line);
-    const hd_status status = hd_line_fence(trial->line);
+    hd_pair_renew(trial->pair);
+    const hd_status status = hd_pair_fence(trial->pair);
 
     *times = (struct hd_skew_times){
         .origin_ns = hd_now_ns(), .transfer_begin = NAN, .transfer_end = NAN, .resident = NAN};
@@ -44,10 +44,10 @@ static double skew_told(const struct hd_skew_times *times, uint64_t time_ns)
     return time_ns > 0 ? hd_skew_since(times->origin_ns, time_ns) : NAN;
 }
 
-static void skew_keep_transfer(const struct hd_line *line, struct hd_skew_times *times,
+static void skew_keep_transfer(const struct hd_pair *pair, struct hd_skew_times *times,
                                uint64_t sequence)
 {
-    const struct hd_transfer *transfer = &line->transfer;
+    const struct hd_transfer *transfer = &pair->transfer;
 
     if (transfer->size != 0 && transfer->sequence == sequence) {
         times->transfer_begin = skew_told(times, transfer->begin_ns);
@@ -62,55 +62,55 @@ static uint64_t skew_later(uint64_t one_ns, uint64_t other_ns)
 
 static hd_status skew_run_source(const struct trial *trial, struct hd_skew_times *times)
 {
-    struct hd_line *line = trial->line;
-    const struct hd_message message = {.sequence = line->sent, .channel = line->out};
-    const struct hd_channel_stats before = hd_skew_stats(line);
-    struct hd_skew_watch watch = {line, before.finished_count + 1, 0};
+    struct hd_pair *pair = trial->pair;
+    const uint64_t sequence = pair->out.sent_count;
+    const struct hd_channel_stats before = hd_skew_stats(pair);
+    struct hd_skew_watch watch = {pair, before.finished_count + 1, 0};
     uint64_t end_ns = 0;
-    hd_status status = hd_line_reserve(line, line->sent + 1);
+    hd_status status = hd_pair_reserve(pair, pair->out.sent_count + 1);
 
     if (status == HD_OK) {
-        status = hd_line_fill(line, line->sent);
+        status = hd_pair_fill(pair, pair->out.sent_count);
     }
     if (status == HD_OK) {
-        status = hd_line_settle(line);
+        status = hd_pair_settle(pair);
     }
     if (status == HD_OK) {
         status = skew_begin(trial, times);
     }
     if (status == HD_OK) {
-        status = hd_line_post(line);
+        status = hd_lane_send_next(&pair->out, 0);
     }
     if (status != HD_OK) {
         return status;
     }
     status = hd_skew_compute(trial->work, &watch, times, &end_ns);
     if (status == HD_OK) {
-        status = hd_line_wait(line, &message);
+        status = hd_lane_wait(&pair->out, sequence, pair->deadline_ns);
     }
     const uint64_t free_ns = hd_now_ns();
     /* A device ends before the host learns of it. */
-    times->source_wait = hd_skew_since(end_ns, watch.seen_ns != 0 && line->shape.device != NULL
+    times->source_wait = hd_skew_since(end_ns, watch.seen_ns != 0 && pair->shape.device != NULL
                                                    ? skew_later(watch.seen_ns, end_ns)
                                                    : free_ns);
     times->free = hd_skew_since(times->origin_ns, watch.seen_ns != 0 ? watch.seen_ns : free_ns);
-    skew_keep_transfer(line, times, message.sequence);
-    times->resident = (double)(hd_skew_stats(line).resident_ns - before.resident_ns) / NS_A_MS;
+    skew_keep_transfer(pair, times, sequence);
+    times->resident = (double)(hd_skew_stats(pair).resident_ns - before.resident_ns) / NS_A_MS;
     return status;
 }
 
 /* When the message is readable: for the host, or for what stands next in the stream. */
-static hd_status skew_receive(struct hd_line *line, uint64_t *readable_ns)
+static hd_status skew_receive(struct hd_pair *pair, uint64_t *readable_ns)
 {
-    const struct hd_lent *lent = line->shape.device != NULL ? &line->shape.device->lent : NULL;
+    const struct hd_lent *lent = pair->shape.device != NULL ? &pair->shape.device->lent : NULL;
     uint64_t mark;
-    hd_status status = hd_line_receive(line);
+    hd_status status = hd_pair_receive(pair);
 
     if (lent != NULL && status == HD_OK) {
         status = lent->ops->mark(lent->kernel, &mark);
     }
     if (lent != NULL && status == HD_OK) {
-        return hd_line_reach(line, mark, readable_ns);
+        return hd_pair_reach(pair, mark, readable_ns);
     }
     *readable_ns = hd_now_ns();
     return status;
@@ -119,10 +119,10 @@ static hd_status skew_receive(struct hd_line *line, uint64_t *readable_ns)
 static hd_status skew_run_target(const struct trial *trial, uint64_t late_ns,
                                  struct hd_skew_times *times)
 {
-    struct hd_line *line = trial->line;
-    const uint64_t end = line->received + 1;
+    struct hd_pair *pair = trial->pair;
+    const uint64_t end = pair->received + 1;
     uint64_t readable_ns = 0;
-    hd_status status = trial->request->is_posted_early ? hd_line_expect(line, end) : HD_OK;
+    hd_status status = trial->request->is_posted_early ? hd_pair_expect(pair, end) : HD_OK;
 
     if (status == HD_OK) {
         status = skew_begin(trial, times);
@@ -132,18 +132,18 @@ static hd_status skew_run_target(const struct trial *trial, uint64_t late_ns,
     }
     times->arrival = hd_skew_since(times->origin_ns, hd_now_ns());
     if (status == HD_OK) {
-        status = hd_line_expect(line, end);
+        status = hd_pair_expect(pair, end);
     }
     if (status == HD_OK) {
-        status = skew_receive(line, &readable_ns);
+        status = skew_receive(pair, &readable_ns);
         times->readable = hd_skew_since(times->origin_ns, readable_ns);
-        skew_keep_transfer(line, times, line->received - 1);
+        skew_keep_transfer(pair, times, pair->received - 1);
     }
     if (status == HD_OK) {
-        status = hd_line_check(line, line->received - 1);
+        status = hd_pair_check(pair, pair->received - 1);
     }
     if (status == HD_OK) {
-        status = hd_line_release(line);
+        status = hd_lane_release_next(&pair->in);
     }
     return status;
 }
@@ -156,12 +156,12 @@ static hd_status skew_run_alone(const struct trial *trial, uint64_t late_ns,
     uint64_t end_ns;
 
     if (status == HD_OK && trial->rank->rank == 0) {
-        struct hd_skew_watch none = {trial->line, UINT64_MAX, 0}; /* looks as often */
+        struct hd_skew_watch none = {trial->pair, UINT64_MAX, 0}; /* looks as often */
         status = hd_skew_compute(trial->work, &none, times, &end_ns);
     } else if (status == HD_OK) {
         hd_skew_be_late(trial->work, times->origin_ns, late_ns);
     }
-    return status == HD_OK ? hd_line_fence(trial->line) : status;
+    return status == HD_OK ? hd_pair_fence(trial->pair) : status;
 }
 
 /* --- one lateness ---------------------------------------------------------------------------- */
@@ -206,7 +206,7 @@ static hd_status skew_repeat(const struct trial *trial, double late_ms, struct h
         status = is_source ? skew_run_source(trial, &mine) : skew_run_target(trial, late_ns, &mine);
     }
     if (status == HD_OK) {
-        status = hd_line_swap(trial->line, &mine, &theirs, sizeof mine);
+        status = hd_pair_swap(trial->pair, &mine, &theirs, sizeof mine);
     }
     *point = (struct hd_skew_point){.late_ms = late_ms};
     if (status == HD_OK && is_source) {
@@ -258,21 +258,21 @@ static hd_status skew_measure_point(const struct trial *trial, double late_ms,
 /* --- one transport --------------------------------------------------------------------------- */
 
 /* Whatever arrived wrong makes the rest meaningless. */
-static hd_status skew_check_messages(struct hd_line *line, struct hd_problem *problem)
+static hd_status skew_check_messages(struct hd_pair *pair, struct hd_problem *problem)
 {
-    if (line->wrong_count == 0) {
+    if (pair->wrong_count == 0) {
         return HD_OK;
     }
     return hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_FAILED,
-                          "%s: %llu of %llu messages arrived wrong", line->plugin.plugin->name,
-                          (unsigned long long)line->wrong_count,
-                          (unsigned long long)line->checked_count);
+                          "%s: %llu of %llu messages arrived wrong", pair->plugin.plugin->name,
+                          (unsigned long long)pair->wrong_count,
+                          (unsigned long long)pair->checked_count);
 }
 
 static hd_status skew_measure_line(struct trial *trial, struct hd_skew_line *found,
                                    struct hd_problem *problem)
 {
-    struct hd_line *line = trial->line;
+    struct hd_pair *pair = trial->pair;
     hd_status status = HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < HD_SKEW_POINT_MAX; i++) {
@@ -280,26 +280,26 @@ static hd_status skew_measure_line(struct trial *trial, struct hd_skew_line *fou
         status = skew_measure_point(trial, late_ms, &found->points[i]);
     }
     if (status != HD_OK) {
-        return hd_line_blame(line, status, problem);
+        return hd_pair_blame(pair, status, problem);
     }
-    status = skew_check_messages(line, problem);
+    status = skew_check_messages(pair, problem);
     if (status != HD_OK) {
         return status;
     }
-    const struct hd_channel_stats stats = hd_skew_stats(line);
+    const struct hd_channel_stats stats = hd_skew_stats(pair);
     memcpy(found->lane, stats.lane, sizeof found->lane);
-    found->beat_us = (uint32_t)(line->period_ns / 1000);
-    status = hd_line_close(line, problem);
+    found->beat_us = (uint32_t)(pair->period_ns / 1000);
+    status = hd_pair_close(pair, problem);
     found->point_count = status == HD_OK ? HD_SKEW_POINT_MAX : 0;
     return status;
 }
 
-static hd_status skew_measure_lines(struct trial *trial, struct hd_bench_device *device,
+static hd_status skew_measure_lines(struct trial *trial, struct hd_drive_device *device,
                                     struct hd_skew *result, struct hd_problem *problem)
 {
     const struct hd_skew_request *request = trial->request;
     const unsigned char *bodies[2];
-    hd_status status = hd_line_bodies(request->bytes, bodies);
+    hd_status status = hd_pair_bodies(request->bytes, bodies);
 
     if (status != HD_OK) {
         return hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for messages");
@@ -309,14 +309,14 @@ static hd_status skew_measure_lines(struct trial *trial, struct hd_bench_device 
         struct hd_skew_line *found = &result->lines[i];
         memcpy(found->transport, request->lines[i].name, sizeof found->transport);
         found->has_thread = request->lines[i].has_thread;
-        *trial->line = (struct hd_line){.plugin = request->lines[i].plugin,
+        *trial->pair = (struct hd_pair){.plugin = request->lines[i].plugin,
                                         .shape = {.bytes = request->bytes,
                                                   .depth = DEPTH,
                                                   .has_thread = request->lines[i].has_thread,
                                                   .has_engine_pulse = 1,
                                                   .bodies = {bodies[0], bodies[1]},
                                                   .device = device}};
-        status = hd_line_open(trial->line, trial->rank, i, problem);
+        status = hd_pair_open(trial->pair, trial->rank, i, problem);
         if (status == HD_OK) {
             status = skew_measure_line(trial, found, problem);
         }
@@ -336,7 +336,7 @@ static hd_status skew_calibrate(struct trial *trial, struct hd_skew *result,
         status = hd_skew_calibrate(work, trial->request->stage_ns);
     }
     if (status != HD_OK) {
-        return hd_bench_device_blame(work->stage->device, status, problem);
+        return hd_drive_device_blame(work->stage->device, status, problem);
     }
     result->pass_count = work->stage != NULL ? (uint32_t)work->stage_units : 0;
     status = hd_bootstrap_fence(trial->rank->bootstrap, hd_now_ns() + trial->rank->timeout_ns);
@@ -346,12 +346,12 @@ static hd_status skew_calibrate(struct trial *trial, struct hd_skew *result,
 }
 
 /* The device of this rank, and on it what it computes: rank 1 has the same, and lets it rest. */
-static hd_status skew_open_device(const struct hd_bench_rank *rank, struct hd_bench_device *device,
+static hd_status skew_open_device(const struct hd_drive_rank *rank, struct hd_drive_device *device,
                                   struct hd_bench_stage *stage, struct hd_problem *problem)
 {
     const struct hd_skew_request *request = rank->context;
     const hd_status status =
-        hd_bench_device_open(device, rank, &request->lender, request->bytes, problem);
+        hd_drive_device_open(device, rank, &request->lender, request->bytes, problem);
 
     return status == HD_OK
                ? hd_bench_stage_open(stage, device, &request->block, request->seed, problem)
@@ -359,17 +359,17 @@ static hd_status skew_open_device(const struct hd_bench_rank *rank, struct hd_be
 }
 
 /* Rank 1 keeps what nobody reads. */
-static hd_status skew_body(struct hd_bench_rank *rank, struct hd_problem *problem)
+static hd_status skew_body(struct hd_drive_rank *rank, struct hd_problem *problem)
 {
     static struct hd_skew_work work;
     static struct hd_skew unread;
-    static struct hd_line line;
-    static struct hd_bench_device device;
+    static struct hd_pair pair;
+    static struct hd_drive_device device;
     static struct hd_bench_stage stage;
     const struct hd_skew_request *request = rank->context;
     const uint32_t has_device = request->lender.kernel != NULL;
     struct hd_skew *result = rank->rank == 0 ? rank->results : &unread;
-    struct trial trial = {rank, request, &work, &line, hd_bench_share_host(request->link)};
+    struct trial trial = {rank, request, &work, &pair, hd_drive_share_host(request->link)};
     hd_status status = HD_OK;
 
     if (has_device) {
@@ -387,7 +387,7 @@ static hd_status skew_body(struct hd_bench_rank *rank, struct hd_problem *proble
     }
     if (status == HD_OK) {
         hd_bench_stage_close(&stage);
-        hd_bench_device_close(&device);
+        hd_drive_device_close(&device);
     }
     return status;
 }
@@ -395,7 +395,7 @@ static hd_status skew_body(struct hd_bench_rank *rank, struct hd_problem *proble
 hd_status hd_bench_skew(const struct hd_skew_request *request, struct hd_skew *result,
                         struct hd_problem *problem)
 {
-    const struct hd_bench_ranks ranks = {
+    const struct hd_drive_ranks ranks = {
         .context = request,
         .result_bytes = sizeof *result,
         .gather_bytes = GATHER_BYTES,
@@ -408,10 +408,10 @@ hd_status hd_bench_skew(const struct hd_skew_request *request, struct hd_skew *r
     assert(request->iterations > 0 && request->iterations <= HD_SKEW_ITERATIONS_MAX);
     *result = (struct hd_skew){0};
     for (uint32_t i = 0; status == HD_OK && i < request->line_count; i++) {
-        status = hd_line_check_hosts(&request->lines[i].plugin, request->link, problem);
+        status = hd_pair_check_hosts(&request->lines[i].plugin, request->link, problem);
     }
     if (status == HD_OK) {
-        status = hd_bench_ranks_run(&ranks, result, problem);
+        status = hd_drive_ranks_run(&ranks, result, problem);
     }
     result->stage_ms = (double)request->stage_ns / NS_A_MS;
     result->bytes = request->bytes;

@@ -16,18 +16,18 @@
 #define HEDDLE_BENCH_SKEW_H
 
 #include "bench/skew_svg.h"
-#include "drive/line.h"
+#include "drive/pair.h"
 
 #define HD_SKEW_ITERATIONS_MAX 1000u
 
 struct hd_skew_request {
     uint32_t line_count;
     struct {
-        struct hd_line_plugin plugin;
+        struct hd_pair_plugin plugin;
         uint32_t has_thread;
         char name[112];
     } lines[HD_SKEW_LINE_MAX];
-    struct hd_bench_lender lender; /* of the device that all slots lie on; kernel NULL: the host */
+    struct hd_drive_lender lender; /* of the device that all slots lie on; kernel NULL: the host */
     struct hd_stage_spec block;    /* what is computed there */
     uint64_t seed;                 /* of its parameters */
     uint64_t bytes, stage_ns;

@@ -18,19 +18,19 @@ double hd_skew_since(uint64_t begin_ns, uint64_t now_ns)
     return (double)((int64_t)now_ns - (int64_t)begin_ns) / NS_A_MS;
 }
 
-struct hd_channel_stats hd_skew_stats(const struct hd_line *line)
+struct hd_channel_stats hd_skew_stats(const struct hd_pair *pair)
 {
     struct hd_channel_stats stats = {.size = sizeof stats};
 
-    if (line->ops->stats != NULL) {
-        line->ops->stats(line->transport, line->out, &stats);
+    if (pair->drive.ops->stats != NULL) {
+        pair->drive.ops->stats(pair->drive.transport, pair->out.index, &stats);
     }
     return stats;
 }
 
 static void skew_work_look(struct hd_skew_watch *watch)
 {
-    if (watch->seen_ns == 0 && hd_skew_stats(watch->line).finished_count >= watch->finished_goal) {
+    if (watch->seen_ns == 0 && hd_skew_stats(watch->pair).finished_count >= watch->finished_goal) {
         watch->seen_ns = hd_now_ns();
     }
 }
@@ -166,7 +166,7 @@ hd_status hd_skew_compute(struct hd_skew_work *work, struct hd_skew_watch *watch
     if (work->stage == NULL) {
         skew_work_compute_on_host(work, watch, times, end_ns);
     } else {
-        status = skew_work_run_passes(work, watch, watch->line->deadline_ns, passed_ns);
+        status = skew_work_run_passes(work, watch, watch->pair->deadline_ns, passed_ns);
         *end_ns = passed_ns[1];
         times->compute_begin = hd_skew_since(times->origin_ns, passed_ns[0]);
         times->compute = hd_skew_since(passed_ns[0], passed_ns[1]);

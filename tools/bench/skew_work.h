@@ -10,7 +10,7 @@
 #ifndef HEDDLE_BENCH_SKEW_WORK_H
 #define HEDDLE_BENCH_SKEW_WORK_H
 
-#include "drive/line.h"
+#include "drive/pair.h"
 #include "bench/stage.h"
 
 #define HD_SKEW_WORK_FLOATS 8192u
@@ -33,12 +33,12 @@ struct hd_skew_times {
 
 /* Looks now and then whether the slot of the message under way is free: when it was, or 0. */
 struct hd_skew_watch {
-    struct hd_line *line;
+    struct hd_pair *pair;
     uint64_t finished_goal, seen_ns;
 };
 
 double hd_skew_since(uint64_t begin_ns, uint64_t now_ns); /* ms */
-struct hd_channel_stats hd_skew_stats(const struct hd_line *line);
+struct hd_channel_stats hd_skew_stats(const struct hd_pair *pair);
 
 /* work->stage is set. */
 hd_status hd_skew_calibrate(struct hd_skew_work *work, uint64_t stage_ns);

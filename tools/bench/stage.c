@@ -78,12 +78,12 @@ static hd_status stage_draw_tokens(struct hd_bench_stage *stage, const struct hd
         tokens[i] = (int32_t)(i * 2654435761u % spec->vocabulary);
     }
     const hd_status status =
-        hd_lent_write(stage_lent_of(stage), stage->tokens, tokens, count * sizeof *tokens);
+        hd_lent_copy_now(stage_lent_of(stage), stage->tokens, tokens, count * sizeof *tokens);
     hd_memory_give(tokens);
     return status;
 }
 
-hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_bench_device *device,
+hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_drive_device *device,
                               const struct hd_stage_spec *spec, uint64_t seed,
                               struct hd_problem *problem)
 {
@@ -105,7 +105,7 @@ hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_bench_devi
     if (status == HD_OK) {
         status = stage_draw_tokens(stage, spec);
     }
-    return status == HD_OK ? HD_OK : hd_bench_device_blame(device, status, problem);
+    return status == HD_OK ? HD_OK : hd_drive_device_blame(device, status, problem);
 }
 
 void hd_bench_stage_close(struct hd_bench_stage *stage)

@@ -11,7 +11,7 @@
 #include "drive/device.h"
 
 struct hd_bench_stage {
-    struct hd_bench_device *device; /* borrowed */
+    struct hd_drive_device *device; /* borrowed */
     struct hd_stage *instance;      /* NULL: not open */
     struct hd_stage_needs needs;
     struct hd_stage_memory memory; /* the device's, as is all that follows; freed with it */
@@ -19,7 +19,7 @@ struct hd_bench_stage {
 };
 
 /* `spec` is a first stage, and not the last.  Parameters are those of a run with that seed. */
-hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_bench_device *device,
+hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_drive_device *device,
                               const struct hd_stage_spec *spec, uint64_t seed,
                               struct hd_problem *problem);
 void hd_bench_stage_close(struct hd_bench_stage *stage); /* takes one that is not open */

@@ -24,7 +24,7 @@ struct session {
     struct hd_conform_summary summary;
     struct hd_config config;
     struct hd_option_value *options, *inner_options; /* owned */
-    struct hd_cli_lender lender;
+    struct hd_lender lender;
     uint32_t level;
     struct hd_conform_result *results; /* owned */
     char left_host[256];
@@ -154,7 +154,7 @@ static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
     const char *name = hd_cli_option(cli, "--with", 0);
     const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, NULL, "--with",
                                          name != NULL ? name : "synthetic"};
-    struct hd_cli_lender *lender = &session->lender;
+    struct hd_lender *lender = &session->lender;
 
     if (name == NULL && (capabilities & HD_TRANSPORT_HOST) != 0) {
         return 0;
@@ -162,7 +162,7 @@ static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
     if ((capabilities & HD_TRANSPORT_CUDA) == 0) {
         return hd_cli_refuse(cli, "--with lends a device, and this transport moves host memory");
     }
-    if (hd_cli_lender_find(cli, &session->config, &wanted, lender) != HD_OK) {
+    if (hd_lender_find(cli, &session->config, &wanted, lender) != HD_OK) {
         return cli->problem.exit_code;
     }
     session->subject.lender = &lender->kernel->plugin;
@@ -279,7 +279,7 @@ static int cmd_conform_judge(struct hd_cli *cli, struct session *session)
     free(session->results);
     free(session->options);
     free(session->inner_options);
-    hd_cli_lender_finish(&session->lender);
+    hd_lender_finish(&session->lender);
     return code;
 }
 

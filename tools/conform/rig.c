@@ -70,10 +70,10 @@ void hd_rig_expect(struct hd_rig *rig, const char *call, struct hd_message messa
     }
 }
 
-const struct hd_port *hd_rig_port(struct hd_rig *rig)
+const struct hd_drive *hd_rig_drive(struct hd_rig *rig)
 {
-    rig->port.transport = rig->transport;
-    return &rig->port;
+    rig->drive.transport = rig->transport;
+    return &rig->drive;
 }
 
 /* --- the host of a rank -------------------------------------------------------------------- */
@@ -141,30 +141,23 @@ static void rig_init_rig(struct hd_rig *rig, const struct run *run, struct hd_bo
                                              .inner_host = &rig->inner_host,
                                              .memory = HD_MEMORY_HOST,
                                              .alignment_bytes = 64};
-    rig->port = (struct hd_port){.ops = rig->ops,
-                                 .capabilities = hd_rig_capabilities(run->check),
-                                 .channels = rig->list,
-                                 .channel_count = job->channel_count,
-                                 .rank = rig->rank,
-                                 .limit_ms = hd_rig_limit_ms(rig)};
+    rig->drive = (struct hd_drive){.ops = rig->ops,
+                                   .capabilities = hd_rig_capabilities(run->check),
+                                   .channels = rig->list,
+                                   .channel_count = job->channel_count,
+                                   .rank = rig->rank,
+                                   .limit_ms = hd_rig_limit_ms(rig)};
 }
 
 /* --- a rank -------------------------------------------------------------------------------- */
 
-/* A rank that waits here still moves what others wait for. */
+/* A transport that has failed is not moved any more, but its rank still meets the others. */
 hd_status hd_rig_fence(struct hd_rig *rig)
 {
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
-    const int moves = rig->transport != NULL && rig->ops->progress != NULL;
-    hd_status status = HD_TIMEOUT;
+    const hd_status status = hd_drive_fence(hd_rig_drive(rig), rig->bootstrap, deadline_ns);
 
-    while (status == HD_TIMEOUT && hd_now_ns() < deadline_ns) {
-        status = hd_bootstrap_fence(rig->bootstrap, moves ? hd_now_ns() + HD_MS_NS : deadline_ns);
-        if (status == HD_TIMEOUT && moves) {
-            rig->ops->progress(rig->transport);
-        }
-    }
-    return status;
+    return status == HD_TIMEOUT ? hd_bootstrap_fence(rig->bootstrap, deadline_ns) : status;
 }
 
 hd_status hd_rig_open(struct hd_rig *rig, uint64_t limit_ms)
@@ -217,22 +210,22 @@ void hd_rig_leave(struct hd_rig *rig)
 static void rig_look_at_first(struct hd_rig *rig, struct hd_message first)
 {
     const struct hd_channel *channel = rig->list[first.channel];
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
     uint32_t is_posted = 0;
 
     if (channel->target == rig->rank) {
         is_posted = rig->ops->post_recv(rig->transport, &first) == HD_OK;
         if (is_posted && rig->ops->test(rig->transport, &first) == HD_OK &&
-            hd_port_is_whole(port, first)) {
+            hd_drive_is_whole(drive, first)) {
             atomic_store(&rig->shared->is_hollow, 1);
         }
     }
     hd_rig_fence(rig);
     if (channel->source == rig->rank) {
-        (void)hd_port_send(port, first);
-    } else if (is_posted && hd_port_wait(port, first, deadline_ns) == HD_OK) {
-        (void)hd_port_release(port, first);
+        (void)hd_drive_send(drive, first);
+    } else if (is_posted && hd_drive_wait(drive, first, deadline_ns) == HD_OK) {
+        (void)hd_drive_release(drive, first);
     }
     hd_rig_fence(rig);
 }
@@ -278,7 +271,7 @@ static hd_status rig_open_device(struct hd_rig *rig)
     const hd_status status = hd_lent_open(&rig->device, &request, &reason);
 
     if (status == HD_OK) {
-        rig->port.device = &rig->device;
+        rig->drive.device = &rig->device;
         rig->lent_bytes = hd_conform_held_bytes();
         rig->setup.memory = rig->device.about.memory;
         rig->setup.device = rig->rank;
@@ -309,7 +302,7 @@ static void rig_run_with_memory(struct hd_rig *rig)
     HD_RIG_HOLD(rig, rig->may_leak || hd_rig_held_bytes(rig) == 0,
                 "close leaves %llu bytes of the host's",
                 (unsigned long long)hd_rig_held_bytes(rig));
-    if (rig->port.device != NULL && !rig->may_leak) {
+    if (rig->drive.device != NULL && !rig->may_leak) {
         hd_lent_close(&rig->device);
     }
 }
@@ -384,7 +377,7 @@ void hd_rig_run(struct hd_conform_case *check, const struct hd_rig_job *job)
                                      .on_event = rig_on_event,
                                      .grace_ms = GRACE_MS};
 
-    assert(job->rank_count <= HD_RIG_RANK_MAX && job->channel_count <= HD_PORT_CHANNEL_MAX);
+    assert(job->rank_count <= HD_RIG_RANK_MAX && job->channel_count <= HD_DRIVE_CHANNEL_MAX);
     if (hd_launch_run(&launch, &outcome, &problem) != HD_OK) {
         hd_conform_fail(check, "%s", problem.message);
     }

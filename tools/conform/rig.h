@@ -13,7 +13,7 @@
 #define HEDDLE_CONFORM_RIG_H
 
 #include "conform/check.h"
-#include "drive/port.h"
+#include "drive/drive.h"
 #include "conform/suites.h"
 
 #define HD_RIG_RANK_MAX 8u
@@ -45,7 +45,7 @@ struct hd_rig {
     uint32_t rank;
     const struct hd_transport_ops *ops;
     struct hd_transport *transport; /* NULL when not open; a body that closes it sets NULL */
-    struct hd_port port;            /* its transport follows this one's at hd_rig_port */
+    struct hd_drive drive;          /* its transport follows this one's at hd_rig_drive */
     struct hd_transport_setup setup;
     struct hd_host host, inner_host;
     struct hd_lent device; /* of its slots; in use where port.device points to it */
@@ -53,7 +53,7 @@ struct hd_rig {
     uint32_t may_leak;     /* what could not come to rest must not be freed */
     struct hd_bootstrap *bootstrap;
     struct hd_rig_shared *shared;
-    const struct hd_channel *list[HD_PORT_CHANNEL_MAX]; /* what setup points to */
+    const struct hd_channel *list[HD_DRIVE_CHANNEL_MAX]; /* what setup points to */
 };
 
 void hd_rig_run(struct hd_conform_case *check, const struct hd_rig_job *job);
@@ -74,7 +74,7 @@ uint64_t hd_rig_held_bytes(const struct hd_rig *rig);
 /* How long a wait may take that is to succeed: subject->limit_ms. */
 uint64_t hd_rig_limit_ms(const struct hd_rig *rig);
 uint64_t hd_rig_deadline_ns(uint64_t from_now_ms);
-const struct hd_port *hd_rig_port(struct hd_rig *rig);
+const struct hd_drive *hd_rig_drive(struct hd_rig *rig);
 
 /* hd_conform_fail with the rank before, and what host->fail was last told behind. */
 void hd_rig_fail(struct hd_rig *rig, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -27,14 +27,14 @@ void hd_conform_transport_promises(struct hd_conform_case *check)
 static uint32_t transport_api_slot_count_of(const struct hd_rig *rig,
                                             const struct hd_channel *channel)
 {
-    const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+    const int in_place = (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
     return channel->source == rig->rank && !in_place ? channel->send_depth : channel->depth;
 }
 
 /* All slots of this rank, each with its seal where it has one; no two share a byte. */
 static void transport_api_judge_apart(struct hd_rig *rig)
 {
-    const uint64_t lead = (rig->port.capabilities & HD_TRANSPORT_SEALED) != 0 ? HD_SEAL_BYTES : 0;
+    const uint64_t lead = (rig->drive.capabilities & HD_TRANSPORT_SEALED) != 0 ? HD_SEAL_BYTES : 0;
     struct {
         uintptr_t begin, end;
     } spans[64];
@@ -115,10 +115,10 @@ static void transport_api_open_again(struct hd_rig *rig)
     uint32_t descriptor_count = 0;
 
     for (uint32_t cycle = 0; cycle < CYCLES; cycle++) {
-        struct hd_port_mix mix = {.count = 6, .seed = cycle};
+        struct hd_drive_mix mix = {.count = 6, .seed = cycle};
         hd_status status = hd_rig_open(rig, hd_rig_limit_ms(rig));
         HD_RIG_HOLD(rig, status == HD_OK, "open %u returns %s", cycle + 1, hd_status_name(status));
-        status = hd_port_mix(hd_rig_port(rig), &mix);
+        status = hd_drive_mix(hd_rig_drive(rig), &mix);
         HD_RIG_HOLD(rig, status == HD_OK, "after open %u channel %u returns %s", cycle + 1,
                     mix.wrong_channel, hd_status_name(status));
         status = hd_rig_close(rig);
@@ -147,10 +147,10 @@ void hd_conform_transport_reopen(struct hd_conform_case *check)
 
 static void transport_api_count_messages(struct hd_rig *rig)
 {
-    struct hd_port_mix mix = {.count = 20};
+    struct hd_drive_mix mix = {.count = 20};
     const uint32_t incoming = 1 - rig->rank;
     struct hd_channel_stats stats = {.size = sizeof stats};
-    const hd_status status = hd_port_mix(hd_rig_port(rig), &mix);
+    const hd_status status = hd_drive_mix(hd_rig_drive(rig), &mix);
     _Alignas(8) unsigned char small[sizeof stats];
 
     HD_RIG_HOLD(rig, status == HD_OK, "channel %u returns %s", mix.wrong_channel,

@@ -57,15 +57,15 @@ static hd_status transport_faults_call(struct hd_rig *rig, const char *at)
     case 'R':
         return ops->reserve(rig->transport, &message);
     case 'S':
-        return hd_port_post(hd_rig_port(rig), message);
+        return hd_drive_post(hd_rig_drive(rig), message);
     case 'p':
         return ops->post_recv(rig->transport, &message);
     case 'w':
-        return hd_port_wait(hd_rig_port(rig), message, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
+        return hd_drive_wait(hd_rig_drive(rig), message, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
     case 't':
         return ops->test(rig->transport, &message);
     default:
-        return hd_port_give(hd_rig_port(rig), message);
+        return hd_drive_give(hd_rig_drive(rig), message);
     }
 }
 
@@ -113,7 +113,7 @@ static void transport_faults_break_turn(struct hd_rig *rig)
 {
     for (uint64_t sequence = 0; rig->rank == 1 && sequence < 2; sequence++) {
         const struct hd_message message = {.sequence = sequence, .channel = 1};
-        HD_RIG_EXPECT(rig, "sending", message, hd_port_send(hd_rig_port(rig), message), HD_OK);
+        HD_RIG_EXPECT(rig, "sending", message, hd_drive_send(hd_rig_drive(rig), message), HD_OK);
     }
     if (rig->rank == 0) {
         transport_faults_play(rig, rig->job->argument);
@@ -183,7 +183,7 @@ static void transport_faults_abort_a_wait(struct hd_rig *rig)
                 "no thread");
     atomic_store(&aborter.is_waiting, 1);
     const hd_status status =
-        hd_port_wait(hd_rig_port(rig), message, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
+        hd_drive_wait(hd_rig_drive(rig), message, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
     pthread_join(thread, NULL);
     HD_RIG_EXPECT(rig, "wait", message, status, HD_ABORTED);
     rig->ops->abort(rig->transport, "again, as the core does each 10 ms");
@@ -210,10 +210,10 @@ void hd_conform_transport_abort(struct hd_conform_case *check)
    ask.  In place somebody may, until rank 1 has said that it rests. */
 static void transport_faults_rest_alone(struct hd_rig *rig)
 {
-    const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
-    struct hd_port_mix some = {.count = 10};
+    const int in_place = (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+    struct hd_drive_mix some = {.count = 10};
 
-    hd_status status = hd_port_mix(hd_rig_port(rig), &some);
+    hd_status status = hd_drive_mix(hd_rig_drive(rig), &some);
     HD_RIG_HOLD(rig, status == HD_OK && hd_rig_fence(rig) == HD_OK, "moving messages returns %s",
                 hd_status_name(status));
     if (rig->rank == 0) {
@@ -260,19 +260,19 @@ struct loss {
 static hd_status transport_faults_wait_in_vain(struct hd_rig *rig, const struct loss *loss,
                                                uint64_t limit_ms, struct hd_message *message)
 {
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
     hd_status status = HD_OK;
 
     *message = (struct hd_message){.channel = loss->waits_credit ? 0 : 1};
     if (!loss->waits_credit) {
         status = rig->ops->post_recv(rig->transport, message);
         return status != HD_OK ? status
-                               : hd_port_wait(port, *message, hd_rig_deadline_ns(limit_ms));
+                               : hd_drive_wait(drive, *message, hd_rig_deadline_ns(limit_ms));
     }
     for (uint32_t i = 0; status == HD_OK && i < SLOTS_MOST; i++, message->sequence++) {
-        status = hd_port_wait(port, *message, hd_rig_deadline_ns(limit_ms));
+        status = hd_drive_wait(drive, *message, hd_rig_deadline_ns(limit_ms));
         if (status == HD_OK) {
-            status = hd_port_send(port, *message);
+            status = hd_drive_send(drive, *message);
         }
         if (status != HD_OK) {
             break;
@@ -298,7 +298,7 @@ static void transport_faults_judge_report(struct hd_rig *rig, const struct loss 
 
 static void transport_faults_lose_peer(struct hd_rig *rig, const struct loss *loss)
 {
-    const int sees_death = (rig->port.capabilities & HD_TRANSPORT_PEER_DEATH) != 0;
+    const int sees_death = (rig->drive.capabilities & HD_TRANSPORT_PEER_DEATH) != 0;
     const uint64_t limit_ms =
         loss->signal == SIGKILL && sees_death ? hd_rig_limit_ms(rig) : SHORT_MS;
     struct hd_message message;
@@ -307,7 +307,7 @@ static void transport_faults_lose_peer(struct hd_rig *rig, const struct loss *lo
     const hd_status status = transport_faults_wait_in_vain(rig, loss, limit_ms, &message);
     const uint64_t took_ms = (hd_now_ns() - begin_ns) / HD_MS_NS;
     if (status == HD_OK && loss->waits_credit &&
-        (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) == 0) {
+        (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) == 0) {
         return;
     }
     const int is_right = status == HD_PEER_LOST || (status == HD_TIMEOUT && limit_ms == SHORT_MS);
@@ -400,11 +400,11 @@ static void transport_faults_open_impossible(struct hd_rig *rig)
     const struct hd_transport_setup sound = rig->setup;
     hd_status status = HD_INVALID;
 
-    if ((rig->port.capabilities & HD_TRANSPORT_CUDA) == 0) {
+    if ((rig->drive.capabilities & HD_TRANSPORT_CUDA) == 0) {
         rig->setup.memory = HD_MEMORY_CUDA;
         status = hd_rig_open(rig, OPEN_MS);
         transport_faults_judge_refused(rig, "device memory", status);
-    } else if ((rig->port.capabilities & HD_TRANSPORT_HOST) == 0) {
+    } else if ((rig->drive.capabilities & HD_TRANSPORT_HOST) == 0) {
         rig->setup.memory = HD_MEMORY_HOST;
         status = hd_rig_open(rig, OPEN_MS);
         transport_faults_judge_refused(rig, "host memory", status);

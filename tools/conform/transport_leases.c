@@ -37,7 +37,7 @@ static hd_status transport_leases_look_for_a_while(struct hd_rig *rig, struct hd
 /* The target looks again and again, before its source has begun and once the slot is written. */
 static void transport_leases_look_early(struct hd_rig *rig)
 {
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
     const struct hd_message message = {.sequence = 0};
 
     if (rig->rank == 1) {
@@ -53,17 +53,17 @@ static void transport_leases_look_early(struct hd_rig *rig)
         if (rig->rank == 0 && phase == 0) {
             HD_RIG_EXPECT(rig, "reserve", message, rig->ops->reserve(rig->transport, &message),
                           HD_OK);
-            HD_RIG_EXPECT(rig, "filling", message, hd_port_fill(port, message), HD_OK);
+            HD_RIG_EXPECT(rig, "filling", message, hd_drive_fill(drive, message), HD_OK);
         }
         HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
     }
     if (rig->rank == 0) {
-        HD_RIG_EXPECT(rig, "post_send", message, hd_port_post(port, message), HD_OK);
+        HD_RIG_EXPECT(rig, "post_send", message, hd_drive_post(drive, message), HD_OK);
         return;
     }
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
-    HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
-    HD_RIG_HOLD(rig, hd_port_is_whole(port, message), "what arrived is not what was sent");
+    HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message, deadline_ns), HD_OK);
+    HD_RIG_HOLD(rig, hd_drive_is_whole(drive, message), "what arrived is not what was sent");
 }
 
 void hd_conform_transport_arrival(struct hd_conform_case *check)
@@ -91,12 +91,12 @@ static unsigned char *transport_leases_last_word(const struct hd_rig *rig,
 
 /* The last word, long after the rest.  On a device that is for its stream to do: the post then has
    work before it that lasts, and a signal that does not go behind it comes early. */
-static hd_status transport_leases_finish_slowly(const struct hd_port *port,
+static hd_status transport_leases_finish_slowly(const struct hd_drive *drive,
                                                 struct hd_message message, unsigned char *end,
                                                 uint64_t last)
 {
-    const struct hd_lent *device = port->device;
-    const uint64_t bytes = port->channels[message.channel]->bytes;
+    const struct hd_lent *device = drive->device;
+    const uint64_t bytes = drive->channels[message.channel]->bytes;
     const uint64_t end_ns = hd_now_ns() + PAUSE_US * 1000;
     hd_status status = HD_OK;
 
@@ -111,15 +111,15 @@ static hd_status transport_leases_finish_slowly(const struct hd_port *port,
     for (uint32_t i = 0; i < FILLS && status == HD_OK; i++) {
         status = hd_lent_fill(device, slot, 0xFF, bytes);
     }
-    /* hd_port_fill has left the message in the staging. */
-    return status == HD_OK ? hd_lent_write_later(device, slot, device->staging, bytes) : status;
+    /* hd_drive_fill has left the message in the staging. */
+    return status == HD_OK ? hd_lent_copy(device, slot, device->staging, bytes) : status;
 }
 
 /* The source begins once the target waits. */
 static void transport_leases_send_slowly(struct hd_rig *rig, struct hd_message message)
 {
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
     const _Atomic uint64_t *posted = &rig->shared->words[WORD_POSTED_COUNT + message.channel];
     uint64_t last = 0;
     unsigned char *end = transport_leases_last_word(rig, message, &last);
@@ -131,24 +131,19 @@ static void transport_leases_send_slowly(struct hd_rig *rig, struct hd_message m
         HD_RIG_HOLD(rig, hd_now_ns() < deadline_ns, "rank 1 does not come");
         sched_yield();
     }
-    hd_status status = rig->ops->reserve(rig->transport, &message);
-    if (status == HD_BUSY) {
-        status = hd_port_wait(hd_rig_port(rig), message, deadline_ns);
-        status = status == HD_OK ? rig->ops->reserve(rig->transport, &message) : status;
-    }
-    HD_RIG_EXPECT(rig, "reserve", message, status, HD_OK);
-    HD_RIG_EXPECT(rig, "filling", message, hd_port_fill(port, message), HD_OK);
-    status = hd_lent_fill(port->device, end, 0xFF, sizeof last);
-    HD_RIG_EXPECT(rig, "poisoning", message, status, HD_OK);
-    HD_RIG_EXPECT(rig, "writing", message, transport_leases_finish_slowly(port, message, end, last),
+    HD_RIG_EXPECT(rig, "reserve", message, hd_drive_reserve(drive, message), HD_OK);
+    HD_RIG_EXPECT(rig, "filling", message, hd_drive_fill(drive, message), HD_OK);
+    HD_RIG_EXPECT(rig, "poisoning", message, hd_lent_fill(drive->device, end, 0xFF, sizeof last),
                   HD_OK);
-    HD_RIG_EXPECT(rig, "post_send", message, hd_port_post(port, message), HD_OK);
+    HD_RIG_EXPECT(rig, "writing", message,
+                  transport_leases_finish_slowly(drive, message, end, last), HD_OK);
+    HD_RIG_EXPECT(rig, "post_send", message, hd_drive_post(drive, message), HD_OK);
 }
 
 /* The last word first, in the moment in which the message is said to be there. */
 static void transport_leases_receive_at_once(struct hd_rig *rig, struct hd_message message)
 {
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
     const unsigned long long sequence = message.sequence;
     uint64_t wanted = 0;
     uint64_t last = 0;
@@ -157,15 +152,15 @@ static void transport_leases_receive_at_once(struct hd_rig *rig, struct hd_messa
     HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message), HD_OK);
     atomic_store(&rig->shared->words[WORD_POSTED_COUNT + message.channel], message.sequence + 1);
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
-    HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
-    HD_RIG_EXPECT(rig, "reading", message, hd_lent_read(port->device, &last, end, sizeof last),
+    HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message, deadline_ns), HD_OK);
+    HD_RIG_EXPECT(rig, "reading", message, hd_lent_copy_now(drive->device, &last, end, sizeof last),
                   HD_OK);
     HD_RIG_HOLD(rig, last == wanted,
                 "message %llu is said to be there, and its last word is %016llx, not %016llx",
                 sequence, (unsigned long long)last, (unsigned long long)wanted);
-    HD_RIG_HOLD(rig, hd_port_is_whole(port, message),
+    HD_RIG_HOLD(rig, hd_drive_is_whole(drive, message),
                 "message %llu is said to be there, and is not whole", sequence);
-    HD_RIG_EXPECT(rig, "release", message, hd_port_release(port, message), HD_OK);
+    HD_RIG_EXPECT(rig, "release", message, hd_drive_release(drive, message), HD_OK);
 }
 
 static void transport_leases_look_at_the_end(struct hd_rig *rig)
@@ -209,7 +204,7 @@ void hd_conform_transport_visible(struct hd_conform_case *check)
 static void transport_leases_send_until_busy(struct hd_rig *rig)
 {
     const struct hd_channel *channel = rig->list[0];
-    const int in_place = (rig->port.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+    const int in_place = (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
     const uint64_t most = channel->depth + (in_place ? 1 : channel->send_depth + SPARE_COUNT);
     struct hd_message message = {.sequence = channel->depth};
     hd_status status = HD_OK;
@@ -226,8 +221,8 @@ static void transport_leases_send_until_busy(struct hd_rig *rig)
         if (status != HD_OK) {
             break;
         }
-        HD_RIG_EXPECT(rig, "filling", message, hd_port_fill(hd_rig_port(rig), message), HD_OK);
-        HD_RIG_EXPECT(rig, "post_send", message, hd_port_post(hd_rig_port(rig), message), HD_OK);
+        HD_RIG_EXPECT(rig, "filling", message, hd_drive_fill(hd_rig_drive(rig), message), HD_OK);
+        HD_RIG_EXPECT(rig, "post_send", message, hd_drive_post(hd_rig_drive(rig), message), HD_OK);
     }
     HD_RIG_HOLD(rig, status == HD_BUSY || (status == HD_OK && !in_place),
                 "reserve of message %llu returns %s, where %u receive slots are leased",
@@ -241,7 +236,7 @@ static void transport_leases_look_at_leases(struct hd_rig *rig, uint64_t first, 
 {
     for (uint64_t sequence = first; sequence < end; sequence++) {
         const struct hd_message message = {.sequence = sequence};
-        HD_RIG_HOLD(rig, hd_port_is_whole(hd_rig_port(rig), message),
+        HD_RIG_HOLD(rig, hd_drive_is_whole(hd_rig_drive(rig), message),
                     "the slot of message %llu was written while it was leased",
                     (unsigned long long)sequence);
     }
@@ -250,15 +245,15 @@ static void transport_leases_look_at_leases(struct hd_rig *rig, uint64_t first, 
 /* Target: takes as many leases as there are slots, and one more for each that it gives back. */
 static void transport_leases_give_back(struct hd_rig *rig, uint64_t end)
 {
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
     const uint64_t depth = rig->list[0]->depth;
 
     for (uint64_t sequence = 0; sequence < end; sequence++) {
         const struct hd_message message = {.sequence = sequence};
         const struct hd_message next = {.sequence = sequence + depth};
-        HD_RIG_EXPECT(rig, "release", message, hd_port_release(port, message), HD_OK);
+        HD_RIG_EXPECT(rig, "release", message, hd_drive_release(drive, message), HD_OK);
         if (next.sequence < end) {
-            HD_RIG_EXPECT(rig, "receiving", next, hd_port_receive(port, next), HD_OK);
+            HD_RIG_EXPECT(rig, "receiving", next, hd_drive_receive(drive, next), HD_OK);
         }
         transport_leases_look_at_leases(rig, sequence + 1,
                                         next.sequence < end ? next.sequence + 1 : end);
@@ -270,13 +265,14 @@ static void transport_leases_give_back(struct hd_rig *rig, uint64_t end)
 
 static void transport_leases_hold_leases(struct hd_rig *rig)
 {
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
     const uint64_t depth = rig->list[0]->depth;
 
     for (uint64_t sequence = 0; sequence < depth; sequence++) {
         const struct hd_message message = {.sequence = sequence};
         HD_RIG_EXPECT(rig, rig->rank == 0 ? "sending" : "receiving", message,
-                      rig->rank == 0 ? hd_port_send(port, message) : hd_port_receive(port, message),
+                      rig->rank == 0 ? hd_drive_send(drive, message)
+                                     : hd_drive_receive(drive, message),
                       HD_OK);
     }
     HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
@@ -293,7 +289,7 @@ static void transport_leases_hold_leases(struct hd_rig *rig)
     }
     /* BUSY took nothing: the same message goes once its slot is free. */
     const struct hd_message message = {.sequence = sent_count};
-    HD_RIG_EXPECT(rig, "sending", message, hd_port_send(port, message), HD_OK);
+    HD_RIG_EXPECT(rig, "sending", message, hd_drive_send(drive, message), HD_OK);
 }
 
 static void transport_leases_judge_leases(struct hd_conform_case *check, uint32_t depth,
@@ -326,23 +322,24 @@ void hd_conform_transport_busy(struct hd_conform_case *check)
 /* The only receive slot is leased; what is posted meanwhile returns, and its stream goes on. */
 static void transport_leases_post_without_credit(struct hd_rig *rig)
 {
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
     const struct hd_message first = {.sequence = 0}, second = {.sequence = 1};
 
     HD_RIG_EXPECT(rig, rig->rank == 0 ? "sending" : "receiving", first,
-                  rig->rank == 0 ? hd_port_send(port, first) : hd_port_receive(port, first), HD_OK);
+                  rig->rank == 0 ? hd_drive_send(drive, first) : hd_drive_receive(drive, first),
+                  HD_OK);
     HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
     if (rig->rank == 0) {
-        HD_RIG_EXPECT(rig, "sending", second, hd_port_send(port, second), HD_OK);
-        const hd_status status = hd_lent_rest(port->device);
+        HD_RIG_EXPECT(rig, "sending", second, hd_drive_send(drive, second), HD_OK);
+        const hd_status status = hd_lent_rest(drive->device);
         HD_RIG_HOLD(rig, status == HD_OK,
                     "message 1 is posted, and its stream waits until message 0 is released: %s",
                     hd_status_name(status));
     }
     HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
     if (rig->rank == 1) {
-        HD_RIG_EXPECT(rig, "release", first, hd_port_release(port, first), HD_OK);
-        HD_RIG_EXPECT(rig, "receiving", second, hd_port_receive(port, second), HD_OK);
+        HD_RIG_EXPECT(rig, "release", first, hd_drive_release(drive, first), HD_OK);
+        HD_RIG_EXPECT(rig, "receiving", second, hd_drive_receive(drive, second), HD_OK);
     }
 }
 
@@ -393,14 +390,8 @@ static void transport_leases_send_harmed(struct hd_rig *rig, struct hd_lane *lan
     const enum harm harm = transport_leases_harms[sequence].harm;
     unsigned char *slot = rig->ops->slot(rig->transport, &message);
 
-    hd_status status = rig->ops->reserve(rig->transport, &message);
-    if (status == HD_BUSY) {
-        const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
-        status = hd_port_wait(hd_rig_port(rig), message, deadline_ns);
-        status = status == HD_OK ? rig->ops->reserve(rig->transport, &message) : status;
-    }
-    HD_RIG_EXPECT(rig, "reserve", message, status, HD_OK);
-    hd_port_fill(hd_rig_port(rig), message);
+    HD_RIG_EXPECT(rig, "reserve", message, hd_drive_reserve(hd_rig_drive(rig), message), HD_OK);
+    hd_drive_fill(hd_rig_drive(rig), message);
     hd_lane_seal(lane, sequence, STEP, MICROBATCH);
     struct hd_seal seal;
     memcpy(&seal, slot - sizeof seal, sizeof seal);
@@ -433,7 +424,7 @@ static void transport_leases_exchange_seals(struct hd_rig *rig)
         const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
                       HD_OK);
-        HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(hd_rig_port(rig), message, deadline_ns),
+        HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(hd_rig_drive(rig), message, deadline_ns),
                       HD_OK);
         const hd_status status = hd_lane_check(&lane, sequence, STEP, MICROBATCH, &problem);
         const hd_status wanted =

@@ -20,18 +20,18 @@ enum {
 /* Rank 0 sends and rank 1 answers, on channels 0 and 1. */
 static void transport_messages_ping_pong(struct hd_rig *rig, uint64_t count)
 {
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
 
     for (uint64_t sequence = 0; sequence < count; sequence++) {
         const struct hd_message out = {.sequence = sequence, .channel = rig->rank};
         const struct hd_message in = {.sequence = sequence, .channel = 1 - rig->rank};
         if (rig->rank == 0) {
-            HD_RIG_EXPECT(rig, "sending", out, hd_port_send(port, out), HD_OK);
+            HD_RIG_EXPECT(rig, "sending", out, hd_drive_send(drive, out), HD_OK);
         }
-        HD_RIG_EXPECT(rig, "receiving", in, hd_port_receive(port, in), HD_OK);
-        HD_RIG_EXPECT(rig, "release", in, hd_port_release(port, in), HD_OK);
+        HD_RIG_EXPECT(rig, "receiving", in, hd_drive_receive(drive, in), HD_OK);
+        HD_RIG_EXPECT(rig, "release", in, hd_drive_release(drive, in), HD_OK);
         if (rig->rank == 1) {
-            HD_RIG_EXPECT(rig, "sending", out, hd_port_send(port, out), HD_OK);
+            HD_RIG_EXPECT(rig, "sending", out, hd_drive_send(drive, out), HD_OK);
         }
     }
 }
@@ -67,9 +67,9 @@ static void transport_messages_mix(struct hd_rig *rig)
     const uint64_t *steps = rig->job->argument;
 
     for (uint64_t step = 0; step < steps[0]; step++) {
-        struct hd_port_mix some = {
+        struct hd_drive_mix some = {
             .first = step * steps[1], .count = steps[1], .seed = rig->check->subject->seed + step};
-        const hd_status status = hd_port_mix(hd_rig_port(rig), &some);
+        const hd_status status = hd_drive_mix(hd_rig_drive(rig), &some);
         HD_RIG_HOLD(rig, status == HD_OK, "message %llu of channel %u, %llu bytes: %s",
                     (unsigned long long)some.wrong_sequence, some.wrong_channel,
                     (unsigned long long)rig->list[some.wrong_channel]->bytes,
@@ -201,17 +201,17 @@ void hd_conform_transport_large(struct hd_conform_case *check)
 /* One by one in this order neither would ever come: each rank's send is ahead of its receive. */
 static void transport_messages_send_both_first(struct hd_rig *rig)
 {
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
 
     for (uint64_t sequence = 0; sequence < GROUP_COUNT; sequence++) {
         const struct hd_message out = {.sequence = sequence, .channel = rig->rank, .group_left = 1};
         const struct hd_message in = {.sequence = sequence, .channel = 1 - rig->rank};
         const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
-        HD_RIG_EXPECT(rig, "sending", out, hd_port_send(port, out), HD_OK);
-        HD_RIG_EXPECT(rig, "receiving", in, hd_port_receive(port, in), HD_OK);
-        HD_RIG_EXPECT(rig, "release", in, hd_port_release(port, in), HD_OK);
+        HD_RIG_EXPECT(rig, "sending", out, hd_drive_send(drive, out), HD_OK);
+        HD_RIG_EXPECT(rig, "receiving", in, hd_drive_receive(drive, in), HD_OK);
+        HD_RIG_EXPECT(rig, "release", in, hd_drive_release(drive, in), HD_OK);
         /* Of a message that is posted: has its send ended? */
-        HD_RIG_EXPECT(rig, "wait", out, hd_port_wait(port, out, deadline_ns), HD_OK);
+        HD_RIG_EXPECT(rig, "wait", out, hd_drive_wait(drive, out, deadline_ns), HD_OK);
     }
 }
 
@@ -232,10 +232,10 @@ void hd_conform_transport_group(struct hd_conform_case *check)
 static hd_status transport_messages_mix_some(struct hd_rig *rig, struct hd_transport *transport,
                                              uint64_t first)
 {
-    struct hd_port_mix some = {.first = first, .count = 20, .seed = rig->check->subject->seed};
+    struct hd_drive_mix some = {.first = first, .count = 20, .seed = rig->check->subject->seed};
 
     rig->transport = transport;
-    return hd_port_mix(hd_rig_port(rig), &some);
+    return hd_drive_mix(hd_rig_drive(rig), &some);
 }
 
 static void transport_messages_two_instances(struct hd_rig *rig)
@@ -296,7 +296,7 @@ void hd_conform_transport_latency(struct hd_conform_case *check)
 /* Bytes are neither written nor read here: what is left is the transport's own. */
 static void transport_messages_measure_bandwidth(struct hd_rig *rig)
 {
-    const struct hd_port *port = hd_rig_port(rig);
+    const struct hd_drive *drive = hd_rig_drive(rig);
     const uint64_t begin_ns = hd_now_ns();
 
     for (uint64_t sequence = 0; sequence < BANDWIDTH_COUNT; sequence++) {
@@ -304,19 +304,13 @@ static void transport_messages_measure_bandwidth(struct hd_rig *rig)
         const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         hd_status status = HD_OK;
         if (rig->rank == 0) {
-            status = rig->ops->reserve(rig->transport, &message);
-            if (status == HD_BUSY) {
-                HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns),
-                              HD_OK);
-                status = rig->ops->reserve(rig->transport, &message);
-            }
-            HD_RIG_EXPECT(rig, "reserve", message, status, HD_OK);
-            status = hd_port_post(port, message);
+            HD_RIG_EXPECT(rig, "reserve", message, hd_drive_reserve(drive, message), HD_OK);
+            status = hd_drive_post(drive, message);
         } else {
             HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
                           HD_OK);
-            HD_RIG_EXPECT(rig, "wait", message, hd_port_wait(port, message, deadline_ns), HD_OK);
-            status = hd_port_give(port, message);
+            HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message, deadline_ns), HD_OK);
+            status = hd_drive_give(drive, message);
         }
         HD_RIG_EXPECT(rig, "moving", message, status, HD_OK);
     }

@@ -1,30 +1,20 @@
 /* drive/device.c - a lent device, and copies within it. */
 #include "drive/device.h"
 #include "base/clock.h"
-#include "base/host.h"
-#include "base/log.h"
 
 #include <assert.h>
 
 /* Marks under way at once. */
 enum { BATCH_COUNT = 256 };
 
-static void device_host_log(void *context, uint32_t level, const char *text)
+static void device_on_fail(void *context, const struct hd_plugin *plugin,
+                           const struct hd_error *error)
 {
-    const struct hd_bench_device *device = context;
-    hd_log(level, "%s: %s", device->kernel->name, text);
+    struct hd_drive_device *device = context;
+    hd_plugin_host_note(&device->failure, plugin, error);
 }
 
-static hd_status device_host_fail(void *context, const struct hd_error *error)
-{
-    struct hd_bench_device *device = context;
-
-    assert(error->status < 0);
-    return hd_problem_set(&device->failure, error->status, hd_exit_of(error->status), "%s: %s",
-                          device->kernel->name, error->text);
-}
-
-hd_status hd_bench_device_blame(const struct hd_bench_device *device, hd_status status,
+hd_status hd_drive_device_blame(const struct hd_drive_device *device, hd_status status,
                                 struct hd_problem *problem)
 {
     assert(status < 0);
@@ -35,7 +25,7 @@ hd_status hd_bench_device_blame(const struct hd_bench_device *device, hd_status 
                           device->kernel->name, hd_status_name(status));
 }
 
-static hd_status device_take_places(struct hd_bench_device *device, uint64_t bytes)
+static hd_status device_take_places(struct hd_drive_device *device, uint64_t bytes)
 {
     const struct hd_lent *lent = &device->lent;
     hd_status status = HD_OK;
@@ -50,24 +40,24 @@ static hd_status device_take_places(struct hd_bench_device *device, uint64_t byt
     return status == HD_OK ? hd_lent_rest(lent) : status;
 }
 
-hd_status hd_bench_device_open(struct hd_bench_device *device, const struct hd_bench_rank *rank,
-                               const struct hd_bench_lender *lender, uint64_t slot_bytes,
+hd_status hd_drive_device_open(struct hd_drive_device *device, const struct hd_drive_rank *rank,
+                               const struct hd_drive_lender *lender, uint64_t slot_bytes,
                                struct hd_problem *problem)
 {
-    struct hd_host host = hd_host_basics();
     const struct hd_lent_request request = {.kernel = lender->kernel,
                                             .options = lender->options,
-                                            .host = &host,
+                                            .host = &device->host.host,
                                             .ordinal = rank->ordinal,
                                             .staging_bytes = slot_bytes,
                                             .limit_ms = rank->timeout_ns / HD_MS_NS};
     const char *reason;
 
-    host.rank_count = HD_BENCH_RANK_COUNT;
-    host.context = device;
-    host.log = device_host_log;
-    host.fail = device_host_fail;
-    *device = (struct hd_bench_device){.kernel = lender->kernel};
+    *device = (struct hd_drive_device){.kernel = lender->kernel,
+                                       .host = {.plugin = lender->kernel,
+                                                .rank_count = HD_DRIVE_RANK_COUNT,
+                                                .context = device,
+                                                .on_fail = device_on_fail}};
+    hd_plugin_host_init(&device->host);
     hd_status status = hd_lent_open(&device->lent, &request, &reason);
     if (status == HD_OK) {
         status = device_take_places(device, slot_bytes);
@@ -75,10 +65,10 @@ hd_status hd_bench_device_open(struct hd_bench_device *device, const struct hd_b
         return hd_problem_set(problem, status, hd_exit_of(status), "%s: %s", lender->kernel->name,
                               reason);
     }
-    return status == HD_OK ? HD_OK : hd_bench_device_blame(device, status, problem);
+    return status == HD_OK ? HD_OK : hd_drive_device_blame(device, status, problem);
 }
 
-void hd_bench_device_close(struct hd_bench_device *device)
+void hd_drive_device_close(struct hd_drive_device *device)
 {
     if (device->kernel != NULL) {
         hd_lent_close(&device->lent);
@@ -88,15 +78,15 @@ void hd_bench_device_close(struct hd_bench_device *device)
 
 /* --- copies ---------------------------------------------------------------------------------- */
 
-static hd_status device_copy_once(const struct hd_bench_device *device, uint64_t bytes,
-                                  uint32_t turn)
+static hd_status device_copy_once(const struct hd_drive_device *device, uint64_t bytes,
+                                  uint32_t index)
 {
     const struct hd_lent *lent = &device->lent;
-    return lent->ops->copy(lent->kernel, device->places[(turn + 1) % 2], device->places[turn % 2],
+    return lent->ops->copy(lent->kernel, device->places[(index + 1) % 2], device->places[index % 2],
                            bytes, 0);
 }
 
-static hd_status device_reach(const struct hd_bench_device *device, uint64_t mark,
+static hd_status device_reach(const struct hd_drive_device *device, uint64_t mark,
                               uint64_t *passed_ns)
 {
     const struct hd_lent *lent = &device->lent;
@@ -106,7 +96,7 @@ static hd_status device_reach(const struct hd_bench_device *device, uint64_t mar
 }
 
 /* `count` copies, `each` of them between two marks; the time of every mark but the first. */
-static hd_status device_run_batch(const struct hd_bench_device *device, uint64_t bytes,
+static hd_status device_run_batch(const struct hd_drive_device *device, uint64_t bytes,
                                   uint32_t count, uint32_t each, uint64_t times_ns[BATCH_COUNT + 1])
 {
     const struct hd_lent *lent = &device->lent;
@@ -130,7 +120,7 @@ static hd_status device_run_batch(const struct hd_bench_device *device, uint64_t
     return status;
 }
 
-hd_status hd_bench_device_copy(struct hd_bench_device *device, const struct hd_bench_copies *copies,
+hd_status hd_drive_device_copy(struct hd_drive_device *device, const struct hd_drive_copies *copies,
                                double *gbytes)
 {
     uint64_t times_ns[BATCH_COUNT + 1] = {0};
@@ -142,7 +132,7 @@ hd_status hd_bench_device_copy(struct hd_bench_device *device, const struct hd_b
         const uint32_t count = left < BATCH_COUNT ? left : BATCH_COUNT;
         status = device_run_batch(device, copies->bytes, count, 1, times_ns);
         for (uint32_t i = 0; status == HD_OK && i < count; i++) {
-            copies->each_us[done + i] = hd_bench_between_us(times_ns[i], times_ns[i + 1]);
+            copies->each_us[done + i] = hd_drive_between_us(times_ns[i], times_ns[i + 1]);
         }
         done += count;
     }

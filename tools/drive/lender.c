@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void lender_choose_memory(const struct hd_config *config, struct hd_cli_lender *lender)
+static void lender_choose_memory(const struct hd_config *config, struct hd_lender *lender)
 {
     const struct hd_plugin *kernel = &lender->kernel->plugin;
     char section[64];
@@ -18,22 +18,22 @@ static void lender_choose_memory(const struct hd_config *config, struct hd_cli_l
     }
 }
 
-hd_status hd_cli_lender_find(struct hd_cli *cli, struct hd_config *config,
-                             const struct hd_cli_wanted *wanted, struct hd_cli_lender *lender)
+hd_status hd_lender_find(struct hd_cli *cli, struct hd_config *config,
+                         const struct hd_cli_wanted *wanted, struct hd_lender *lender)
 {
-    *lender = (struct hd_cli_lender){0};
+    *lender = (struct hd_lender){0};
     const hd_status status =
         hd_cli_take_plugin(cli, config, wanted, &lender->kernel, &lender->options);
     if (status != HD_OK) {
-        hd_cli_lender_finish(lender);
+        hd_lender_finish(lender);
         return status;
     }
     lender_choose_memory(config, lender);
     return HD_OK;
 }
 
-void hd_cli_lender_finish(struct hd_cli_lender *lender)
+void hd_lender_finish(struct hd_lender *lender)
 {
     free(lender->options);
-    *lender = (struct hd_cli_lender){0};
+    *lender = (struct hd_lender){0};
 }

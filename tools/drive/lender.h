@@ -8,15 +8,15 @@
 
 #include <heddle/kernel.h>
 
-struct hd_cli_lender {
+struct hd_lender {
     const struct hd_candidate *kernel; /* NULL: none; slots are the host's */
     struct hd_option_value *options;   /* owned; in the order of its table */
 };
 
 /* A kernel with its options; of one that has an option `memory` that nobody has set it is set
    to cuda, for it lends nothing else.  On failure the lender is finished already. */
-hd_status hd_cli_lender_find(struct hd_cli *cli, struct hd_config *config,
-                             const struct hd_cli_wanted *wanted, struct hd_cli_lender *lender);
-void hd_cli_lender_finish(struct hd_cli_lender *lender);
+hd_status hd_lender_find(struct hd_cli *cli, struct hd_config *config,
+                         const struct hd_cli_wanted *wanted, struct hd_lender *lender);
+void hd_lender_finish(struct hd_lender *lender);
 
 #endif /* HEDDLE_DRIVE_LENDER_H */

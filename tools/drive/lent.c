@@ -2,13 +2,14 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/number.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum { PAGE_BYTES = 4096 };
 
-static int lent_is_useful(const struct hd_lent *lent)
+static bool lent_is_useful(const struct hd_lent *lent)
 {
     return lent->about.stream != NULL && lent->ops->copy != NULL && lent->ops->mark != NULL &&
            lent->ops->reached != NULL;
@@ -17,8 +18,6 @@ static int lent_is_useful(const struct hd_lent *lent)
 hd_status hd_lent_open(struct hd_lent *lent, const struct hd_lent_request *request,
                        const char **reason)
 {
-    const uint64_t pages = (request->staging_bytes + PAGE_BYTES - 1) / PAGE_BYTES;
-
     assert(request->kernel->kind == HD_KIND_KERNEL);
     *reason = NULL;
     *lent = (struct hd_lent){.ops = request->kernel->ops,
@@ -28,16 +27,16 @@ hd_status hd_lent_open(struct hd_lent *lent, const struct hd_lent_request *reque
     lent->host.rank = request->ordinal;
     lent->host.option_count = request->kernel->option_count;
     lent->host.options = request->options;
-    lent->staging_bytes = (pages > 0 ? pages : 1) * PAGE_BYTES;
+    lent->staging_bytes = hd_round_up(hd_max_u64(request->staging_bytes, 1), PAGE_BYTES);
     lent->staging = hd_memory_take(lent->staging_bytes, PAGE_BYTES, "staging");
     if (lent->staging == NULL) {
-        *reason = "no memory for a slot's image";
+        *reason = "cannot allocate memory for a copy of a slot";
         return HD_NO_MEMORY;
     }
     hd_status status = lent->ops->open(&lent->host, request->ordinal, &lent->about, &lent->kernel);
     if (status == HD_OK && !lent_is_useful(lent)) {
         lent->ops->close(lent->kernel);
-        *reason = "the kernel that is to lend a device has no stream";
+        *reason = "the kernel that must lend a device has no stream";
         status = HD_UNSUPPORTED;
     }
     if (status != HD_OK) {
@@ -73,29 +72,19 @@ hd_status hd_lent_rest(const struct hd_lent *lent)
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
-hd_status hd_lent_write_later(const struct hd_lent *lent, void *slot, const void *bytes,
-                              uint64_t count)
+hd_status hd_lent_copy(const struct hd_lent *lent, void *target, const void *source, uint64_t count)
 {
     if (lent == NULL) {
-        memcpy(slot, bytes, count);
-        return HD_OK;
+        memcpy(target, source, count);
     }
-    return lent->ops->copy(lent->kernel, slot, bytes, count, 0);
+    return lent == NULL || count == 0 ? HD_OK
+                                      : lent->ops->copy(lent->kernel, target, source, count, 0);
 }
 
-hd_status hd_lent_write(const struct hd_lent *lent, void *slot, const void *bytes, uint64_t count)
+hd_status hd_lent_copy_now(const struct hd_lent *lent, void *target, const void *source,
+                           uint64_t count)
 {
-    const hd_status status = hd_lent_write_later(lent, slot, bytes, count);
-    return status == HD_OK ? hd_lent_rest(lent) : status;
-}
-
-hd_status hd_lent_read(const struct hd_lent *lent, void *bytes, const void *slot, uint64_t count)
-{
-    if (lent == NULL) {
-        memcpy(bytes, slot, count);
-        return HD_OK;
-    }
-    const hd_status status = lent->ops->copy(lent->kernel, bytes, slot, count, 0);
+    const hd_status status = hd_lent_copy(lent, target, source, count);
     return status == HD_OK ? hd_lent_rest(lent) : status;
 }
 

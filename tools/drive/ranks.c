@@ -21,7 +21,7 @@ struct region {
 
 /* A parent's view. */
 struct pair {
-    const struct hd_bench_ranks *ranks;
+    const struct hd_drive_ranks *ranks;
     void *results;
     struct hd_problem problem; /* the cause; exit_code 0: none yet */
     uint32_t is_peer_done;     /* launched: the other parent has said how its rank ended */
@@ -161,7 +161,7 @@ static uint32_t ranks_is_settled(void *context, void *shared)
 
 /* --- a rank ---------------------------------------------------------------------------------- */
 
-uint32_t hd_bench_share_host(const struct hd_link *link)
+uint32_t hd_drive_share_host(const struct hd_link *link)
 {
     return link == NULL || strcmp(hd_link_peer(link, 0)->boot, hd_link_peer(link, 1)->boot) == 0;
 }
@@ -175,11 +175,11 @@ static void ranks_take_cores(uint32_t rank)
     uint32_t count = 0;
 
     CPU_ZERO(&own);
-    if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < (int)HD_BENCH_RANK_COUNT) {
+    if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < (int)HD_DRIVE_RANK_COUNT) {
         return;
     }
     for (uint32_t core = 0; core < CPU_SETSIZE; core++) {
-        if (CPU_ISSET(core, &all) && count++ % HD_BENCH_RANK_COUNT == rank) {
+        if (CPU_ISSET(core, &all) && count++ % HD_DRIVE_RANK_COUNT == rank) {
             CPU_SET(core, &own);
         }
     }
@@ -191,11 +191,11 @@ static int32_t ranks_rank_main(void *context, struct hd_bootstrap *bootstrap, vo
     const struct pair *pair = context;
     struct region *region = shared;
     struct hd_problem problem = {0};
-    struct hd_bench_rank rank = {
+    struct hd_drive_rank rank = {
         .context = pair->ranks->context,
         .bootstrap = bootstrap,
         .rank = hd_bootstrap_rank(bootstrap),
-        .ordinal = hd_bench_share_host(pair->ranks->link) ? hd_bootstrap_rank(bootstrap) : 0,
+        .ordinal = hd_drive_share_host(pair->ranks->link) ? hd_bootstrap_rank(bootstrap) : 0,
         .timeout_ns = pair->ranks->timeout_ns,
         .results = region->results,
     };
@@ -219,12 +219,12 @@ static int32_t ranks_rank_main(void *context, struct hd_bootstrap *bootstrap, vo
     return problem.exit_code;
 }
 
-hd_status hd_bench_swap(const struct hd_bench_rank *rank, const void *mine, void *theirs,
+hd_status hd_drive_swap(const struct hd_drive_rank *rank, const void *mine, void *theirs,
                         uint64_t bytes)
 {
-    unsigned char all[HD_BENCH_RANK_COUNT * SWAP_BYTES_MAX];
+    unsigned char all[HD_DRIVE_RANK_COUNT * SWAP_BYTES_MAX];
 
-    assert(bytes <= SWAP_BYTES_MAX && rank->rank < HD_BENCH_RANK_COUNT);
+    assert(bytes <= SWAP_BYTES_MAX && rank->rank < HD_DRIVE_RANK_COUNT);
     const hd_status status =
         hd_bootstrap_gather(rank->bootstrap, mine, bytes, all, hd_now_ns() + rank->timeout_ns);
     if (status == HD_OK) {
@@ -233,14 +233,14 @@ hd_status hd_bench_swap(const struct hd_bench_rank *rank, const void *mine, void
     return status;
 }
 
-hd_status hd_bench_ranks_run(const struct hd_bench_ranks *ranks, void *results,
+hd_status hd_drive_ranks_run(const struct hd_drive_ranks *ranks, void *results,
                              struct hd_problem *problem)
 {
     struct pair pair = {.ranks = ranks, .results = results};
     const struct hd_link_listener listener = {&pair, ranks_on_message, ranks_on_lost};
     static struct hd_launch_outcome outcome;
     const struct hd_launch launch = {
-        .rank_count = HD_BENCH_RANK_COUNT,
+        .rank_count = HD_DRIVE_RANK_COUNT,
         .shared_bytes = sizeof(struct region) + ranks->result_bytes,
         .gather_bytes = ranks->gather_bytes,
         .context = &pair,

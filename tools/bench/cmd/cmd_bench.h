@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 #include "drive/lender.h"
 #include "bench/bench.h"
-#include "drive/line.h"
+#include "drive/pair.h"
 #include "run/job.h"
 
 #define HD_CLI_BENCH_WORD_MAX  32u
@@ -95,7 +95,7 @@ struct hd_cli_bench_lines {
     const char *const *usual;
     uint32_t count_max, count;
     struct hd_cli_bench_line *lines; /* [count_max] */
-    struct hd_cli_lender lender;     /* kernel NULL: all slots are the host's */
+    struct hd_lender lender;         /* kernel NULL: all slots are the host's */
 };
 hd_status hd_cli_bench_lines(struct hd_cli *cli, struct hd_config *config,
                              struct hd_cli_bench_lines *lines);
@@ -121,10 +121,10 @@ void hd_cli_bench_leave(struct hd_cli *cli, struct hd_link *link);
 hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config, const char *key);
 
 /* As the measurement takes them, borrowed. */
-struct hd_line_plugin hd_cli_bench_plugin(const struct hd_cli_bench_line *line);
+struct hd_pair_plugin hd_cli_bench_plugin(const struct hd_cli_bench_line *line);
 
 /* Likewise, who lends the device; kernel NULL: nobody. */
-struct hd_bench_lender hd_cli_bench_lender(const struct hd_cli_bench_lines *lines);
+struct hd_drive_lender hd_cli_bench_lender(const struct hd_cli_bench_lines *lines);
 
 /* "shm", or "hook_fault(shm)". */
 void hd_cli_bench_line_name(const struct hd_cli_bench_line *line,

@@ -180,7 +180,7 @@ static hd_status bench_lines_find_lender(struct hd_cli *cli, struct hd_config *c
     }
     const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, "kernels", "name",
                                          is_asked ? config->kernels.name : "synthetic"};
-    const hd_status status = hd_cli_lender_find(cli, config, &wanted, &lines->lender);
+    const hd_status status = hd_lender_find(cli, config, &wanted, &lines->lender);
     return status == HD_OK ? bench_lines_check_lender(cli, config, lines) : status;
 }
 
@@ -212,20 +212,20 @@ void hd_cli_bench_lines_finish(struct hd_cli_bench_lines *lines)
         free(lines->lines[i].inner_options);
     }
     lines->count = 0;
-    hd_cli_lender_finish(&lines->lender);
+    hd_lender_finish(&lines->lender);
 }
 
-struct hd_bench_lender hd_cli_bench_lender(const struct hd_cli_bench_lines *lines)
+struct hd_drive_lender hd_cli_bench_lender(const struct hd_cli_bench_lines *lines)
 {
-    return (struct hd_bench_lender){
+    return (struct hd_drive_lender){
         .kernel = lines->lender.kernel != NULL ? &lines->lender.kernel->plugin : NULL,
         .options = lines->lender.options,
     };
 }
 
-struct hd_line_plugin hd_cli_bench_plugin(const struct hd_cli_bench_line *line)
+struct hd_pair_plugin hd_cli_bench_plugin(const struct hd_cli_bench_line *line)
 {
-    return (struct hd_line_plugin){
+    return (struct hd_pair_plugin){
         .plugin = &line->transport->plugin,
         .inner = line->inner != NULL ? &line->inner->plugin : NULL,
         .options = line->options,
@@ -282,7 +282,7 @@ hd_status hd_cli_bench_join(struct hd_cli *cli, const struct hd_cli_bench_world 
                             struct hd_link **link)
 {
     char hash[HD_HASH_TEXT_BYTES];
-    const struct hd_cli_world wanted = {.rank_count = HD_BENCH_RANK_COUNT,
+    const struct hd_cli_world wanted = {.rank_count = HD_DRIVE_RANK_COUNT,
                                         .replica_count = 1,
                                         .is_fixed = 1,
                                         .hash = hash,

@@ -1,0 +1,346 @@
+#include "drive/pair.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/number.h"
+#include "engine/pulse.h"
+#include "run/launched.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { ALIGNMENT_BYTES = 64 };
+
+/* --- open and close -------------------------------------------------------------------------- */
+
+static void pair_on_fail(void *context, const struct hd_plugin *plugin,
+                         const struct hd_error *error)
+{
+    struct hd_pair *pair = context;
+    hd_plugin_host_note(&pair->failure, plugin, error);
+}
+
+static void pair_on_transfer(void *context, const struct hd_transfer *transfer)
+{
+    struct hd_pair *pair = context;
+
+    if (transfer->channel < 2) {
+        pair->transfer = *transfer;
+    }
+}
+
+static void pair_init_host(struct hd_pair *pair, uint32_t instance, const struct hd_plugin *plugin,
+                           const struct hd_option_value *options, struct hd_plugin_host *host)
+{
+    *host = (struct hd_plugin_host){.plugin = plugin,
+                                    .options = options,
+                                    .rank = pair->rank->rank,
+                                    .rank_count = HD_DRIVE_RANK_COUNT,
+                                    .instance = instance,
+                                    .is_untraced = pair->shape.is_untraced,
+                                    .bootstrap = {.context = pair->rank->bootstrap,
+                                                  .put = hd_bootstrap_put,
+                                                  .get = hd_bootstrap_get,
+                                                  .fence = hd_bootstrap_fence},
+                                    .context = pair,
+                                    .on_fail = pair_on_fail,
+                                    .on_transfer = pair_on_transfer};
+    hd_plugin_host_init(host);
+}
+
+hd_status hd_pair_bodies(uint64_t bytes, const unsigned char *bodies[2])
+{
+    const uint64_t stride_bytes = hd_round_up(bytes, 64);
+    unsigned char *memory = hd_memory_take(2 * stride_bytes, 64, "bench");
+
+    if (memory == NULL) {
+        return HD_NO_MEMORY;
+    }
+    for (uint32_t body = 0; body < 2; body++) {
+        bodies[body] = memory + body * stride_bytes;
+        for (uint64_t word = 0; word < stride_bytes / 8; word++) {
+            const uint64_t value = hd_pattern_word(2, body, word);
+            memcpy(memory + body * stride_bytes + word * 8, &value, 8);
+        }
+    }
+    return HD_OK;
+}
+
+static const struct hd_plugin *pair_carrier_of(const struct hd_pair_plugin *plugin)
+{
+    return plugin->inner != NULL ? plugin->inner : plugin->plugin;
+}
+
+hd_status hd_pair_check_hosts(const struct hd_pair_plugin *plugin, const struct hd_link *link,
+                              struct hd_problem *problem)
+{
+    if (link == NULL || hd_link_rank(link) != 0) {
+        return HD_OK;
+    }
+    return hd_launched_check_hosts(link, pair_carrier_of(plugin), problem);
+}
+
+/* The needs of a hook are those of what it wraps. */
+static hd_status pair_start_pulse(struct hd_pair *pair, struct hd_problem *problem)
+{
+    struct hd_drive *drive = &pair->drive;
+    const bool has_engine_pulse = pair->shape.has_engine_pulse;
+    const struct hd_pulse_need need = {
+        .ops = drive->ops,
+        .capabilities = has_engine_pulse ? drive->capabilities : 0,
+        .is_hooked = has_engine_pulse && pair->plugin.inner != NULL,
+        .is_device = has_engine_pulse && pair->shape.device != NULL,
+        .is_asked = pair->shape.has_thread,
+    };
+
+    pair->period_ns = hd_pulse_period_ns(&need);
+    if (pair->period_ns == 0) {
+        return HD_OK;
+    }
+    const int error = hd_pulse_start(need.ops, pair->period_ns, &drive->ops, &drive->transport);
+    return error == 0 ? HD_OK
+                      : hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
+                                       "cannot start the progress thread of transport %s: %s",
+                                       pair->plugin.plugin->name, strerror(error));
+}
+
+static void pair_init_channels(struct hd_pair *pair)
+{
+    for (uint32_t i = 0; i < HD_PAIR_CHANNEL_COUNT; i++) {
+        const bool is_ready = i >= 2;
+        pair->channels[i] = (struct hd_channel){
+            .boundary = is_ready,
+            .direction = i % 2 == 0 ? HD_FORWARD : HD_BACKWARD,
+            .source = i % 2,
+            .target = 1 - i % 2,
+            .depth = is_ready ? 2 : pair->shape.depth,
+            .send_depth = is_ready ? 2 : pair->shape.depth,
+            .bytes = is_ready ? HD_PAIR_STAMP_BYTES : pair->shape.bytes,
+        };
+        pair->list[i] = &pair->channels[i];
+    }
+}
+
+static void pair_init_setup(struct hd_pair *pair)
+{
+    const struct hd_drive_device *device = pair->shape.device;
+
+    pair->setup = (struct hd_transport_setup){
+        .size = sizeof pair->setup,
+        .channel_count = HD_PAIR_CHANNEL_COUNT,
+        .channels = pair->list,
+        .host = &pair->outer.host,
+        .inner = pair->plugin.inner,
+        .inner_host = pair->plugin.inner != NULL ? &pair->inner.host : NULL,
+        .deadline_ns = pair->deadline_ns,
+        .memory = device != NULL ? (uint32_t)device->lent.about.memory : HD_MEMORY_HOST,
+        .device = device != NULL ? pair->rank->ordinal : 0,
+        .alignment_bytes = device != NULL ? hd_lent_alignment(&device->lent) : ALIGNMENT_BYTES,
+    };
+    pair->drive = (struct hd_drive){
+        .ops = pair->plugin.plugin->ops,
+        .capabilities = pair_carrier_of(&pair->plugin)->capabilities,
+        .channels = pair->list,
+        .channel_count = HD_PAIR_CHANNEL_COUNT,
+        .rank = pair->rank->rank,
+        .limit_ms = pair->rank->timeout_ns / HD_MS_NS,
+        .device = device != NULL ? &device->lent : NULL,
+    };
+}
+
+static void pair_init_lanes(struct hd_pair *pair)
+{
+    const uint32_t out = pair->rank->rank, in = 1 - pair->rank->rank;
+
+    pair->out = hd_drive_lane(&pair->drive, (struct hd_message){.channel = out});
+    pair->in = hd_drive_lane(&pair->drive, (struct hd_message){.channel = in});
+    pair->ready_out = hd_drive_lane(&pair->drive, (struct hd_message){.channel = out + 2});
+    pair->ready_in = hd_drive_lane(&pair->drive, (struct hd_message){.channel = in + 2});
+}
+
+hd_status hd_pair_open(struct hd_pair *pair, const struct hd_drive_rank *rank, uint32_t instance,
+                       struct hd_problem *problem)
+{
+    const struct hd_pair_plugin plugin = pair->plugin;
+
+    assert(pair->shape.bytes > 0 && pair->shape.depth > 1);
+    *pair = (struct hd_pair){.rank = rank, .plugin = plugin, .shape = pair->shape};
+    hd_pair_renew(pair);
+    pair_init_channels(pair);
+    pair_init_host(pair, instance, plugin.plugin, plugin.options, &pair->outer);
+    if (plugin.inner != NULL) {
+        pair_init_host(pair, instance, plugin.inner, plugin.inner_options, &pair->inner);
+    }
+    pair_init_setup(pair);
+    pair->is_serial = (pair->drive.capabilities & HD_TRANSPORT_SERIAL) != 0;
+    hd_status status = pair->drive.ops->open(&pair->setup, &pair->drive.transport);
+    if (status != HD_OK) {
+        return hd_pair_blame(pair, status, problem);
+    }
+    hd_pair_renew(pair);
+    if (hd_pair_take_stamps(pair) != HD_OK) {
+        return hd_problem_no_memory(problem, 0, "stamps");
+    }
+    status = pair_start_pulse(pair, problem);
+    pair_init_lanes(pair);
+    return status;
+}
+
+hd_status hd_pair_close(struct hd_pair *pair, struct hd_problem *problem)
+{
+    struct hd_drive *drive = &pair->drive;
+
+    if (drive->transport == NULL) {
+        return HD_OK;
+    }
+    hd_pair_renew(pair);
+    hd_status status = hd_pair_settle(pair); /* nothing is under way before a rank says so */
+    if (status == HD_OK) {
+        status = hd_pair_fence(pair);
+    }
+    if (status == HD_OK && drive->ops->quiesce != NULL) {
+        status = drive->ops->quiesce(drive->transport, pair->deadline_ns);
+    }
+    if (status == HD_OK) {
+        status = hd_bootstrap_fence(pair->rank->bootstrap, pair->deadline_ns);
+    }
+    drive->ops->close(drive->transport, pair->deadline_ns);
+    drive->transport = NULL;
+    hd_memory_give(pair->stamps_out);
+    pair->stamps_out = NULL;
+    return status == HD_OK ? HD_OK : hd_pair_blame(pair, status, problem);
+}
+
+hd_status hd_pair_blame(struct hd_pair *pair, hd_status status, struct hd_problem *problem)
+{
+    assert(status < 0);
+    if (pair->failure.exit_code != 0 && problem->exit_code == 0) {
+        *problem = pair->failure;
+    }
+    if (pair->shape.device != NULL && problem->exit_code == 0 &&
+        pair->shape.device->failure.exit_code != 0) {
+        *problem = pair->shape.device->failure;
+    }
+    return hd_problem_set(problem, status, hd_exit_of(status), "%s returned %s",
+                          pair->plugin.plugin->name, hd_status_name(status));
+}
+
+/* --- waits ----------------------------------------------------------------------------------- */
+
+void hd_pair_renew(struct hd_pair *pair)
+{
+    pair->deadline_ns = hd_now_ns() + pair->rank->timeout_ns;
+}
+
+hd_status hd_pair_fence(struct hd_pair *pair)
+{
+    return hd_drive_fence(&pair->drive, pair->rank->bootstrap, pair->deadline_ns);
+}
+
+hd_status hd_pair_swap(struct hd_pair *pair, const void *mine, void *theirs, uint64_t bytes)
+{
+    const hd_status status = hd_pair_fence(pair);
+    return status == HD_OK ? hd_drive_swap(pair->rank, mine, theirs, bytes) : status;
+}
+
+hd_status hd_pair_settle(struct hd_pair *pair)
+{
+    return hd_drive_settle(&pair->drive, pair->deadline_ns);
+}
+
+hd_status hd_pair_reach(struct hd_pair *pair, uint64_t mark, uint64_t *passed_ns)
+{
+    return hd_drive_reach(&pair->drive, mark, pair->deadline_ns, passed_ns);
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+static hd_status pair_reserve_until(struct hd_pair *pair, struct hd_lane *lane, uint64_t end)
+{
+    hd_status status = HD_OK;
+
+    while (status == HD_OK && lane->written_count < end) {
+        status = hd_lane_reserve_by(lane, lane->written_count, pair->deadline_ns);
+        lane->written_count += status == HD_OK;
+    }
+    return status;
+}
+
+hd_status hd_pair_reserve(struct hd_pair *pair, uint64_t end)
+{
+    return pair_reserve_until(pair, &pair->out, end);
+}
+
+hd_status hd_pair_expect(struct hd_pair *pair, uint64_t end)
+{
+    return pair->is_serial ? HD_OK : hd_lane_post_free(&pair->in, end);
+}
+
+/* On a device the stream waits, and the host goes on. */
+static hd_status pair_wait_to_read(struct hd_pair *pair, struct hd_lane *lane, uint64_t sequence)
+{
+    return hd_lane_waits_on_stream(lane) ? hd_lane_wait_on_stream(lane, sequence)
+                                         : hd_lane_wait(lane, sequence, pair->deadline_ns);
+}
+
+hd_status hd_pair_receive(struct hd_pair *pair)
+{
+    hd_status status = pair->is_serial ? hd_lane_post_free(&pair->in, pair->received + 1) : HD_OK;
+
+    if (status == HD_OK) {
+        status = pair_wait_to_read(pair, &pair->in, pair->received);
+    }
+    pair->received += status == HD_OK;
+    return status;
+}
+
+/* --- meeting --------------------------------------------------------------------------------- */
+
+static hd_status pair_say_ready(struct hd_pair *pair)
+{
+    struct hd_lane *lane = &pair->ready_out;
+    const uint64_t stamp = hd_pair_stamp_of(lane, lane->sent_count);
+    hd_status status = pair_reserve_until(pair, lane, lane->sent_count + 1);
+
+    if (status == HD_OK) {
+        status = hd_pair_copy(pair, hd_lane_slot(lane, lane->sent_count), &stamp, sizeof stamp);
+    }
+    return status == HD_OK ? hd_lane_send_next(lane, 0) : status;
+}
+
+static hd_status pair_await_ready(struct hd_pair *pair)
+{
+    struct hd_lane *lane = &pair->ready_in;
+    const uint64_t sequence = lane->released_count;
+    uint64_t stamp = 0;
+    hd_status status = hd_lane_post_until(lane, sequence);
+
+    if (status == HD_OK) {
+        status = pair_wait_to_read(pair, lane, sequence);
+    }
+    if (status == HD_OK) {
+        status = hd_pair_copy(pair, &stamp, hd_lane_slot(lane, sequence), sizeof stamp);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    pair->checked_count++;
+    pair->wrong_count += stamp != hd_pair_stamp_of(lane, sequence);
+    return hd_lane_release_next(lane);
+}
+
+hd_status hd_pair_meet(struct hd_pair *pair)
+{
+    const bool is_first = pair->rank->rank == 0;
+    hd_status status = HD_OK;
+
+    if (!pair->is_serial) {
+        status = hd_lane_post_until(&pair->ready_in, pair->ready_in.released_count);
+    }
+    if (status == HD_OK) {
+        status = is_first ? pair_say_ready(pair) : pair_await_ready(pair);
+    }
+    if (status == HD_OK) {
+        status = is_first ? pair_await_ready(pair) : pair_say_ready(pair);
+    }
+    return status;
+}
