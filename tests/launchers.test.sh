@@ -116,12 +116,12 @@ all="LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"
 # shellcheck disable=SC2086
 {
     refused world 2 "P*D = 4, got 3 processes" RANK=0 WORLD_SIZE=3 $all
-    refused word 2 "environment: RANK: '1st' is no whole number" RANK=1st WORLD_SIZE=4 $all
+    refused word 2 "environment: RANK: '1st' is not a whole number" RANK=1st WORLD_SIZE=4 $all
     refused large 2 "rank 4 is not below WORLD_SIZE, which is 4" RANK=4 WORLD_SIZE=4 $all
-    refused local 2 "environment: LOCAL_RANK: it is missing" RANK=1 WORLD_SIZE=4 MASTER_ADDR=x MASTER_PORT=1
-    refused address 2 "environment: MASTER_ADDR: it is missing" RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_PORT=1
-    refused size 2 "environment: WORLD_SIZE: it is missing" RANK=1 $all
-    refused number 2 "environment: MASTER_PORT: '65536' is no whole number" RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 \
+    refused local 2 "environment: LOCAL_RANK: it is not set" RANK=1 WORLD_SIZE=4 MASTER_ADDR=x MASTER_PORT=1
+    refused address 2 "environment: MASTER_ADDR: it is not set" RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_PORT=1
+    refused size 2 "environment: WORLD_SIZE: it is not set" RANK=1 $all
+    refused number 2 "environment: MASTER_PORT: '65536' is not a whole number" RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 \
         MASTER_ADDR=x MASTER_PORT=65536
 }
 [ -e refused ] && say "a refused launch leaves a directory"
@@ -143,11 +143,11 @@ rank missing 0 4 $model output.directory=missing transport.first_step_timeout_s=
 rank missing 2 4 $model output.directory=missing transport.first_step_timeout_s=1.5
 for number in 0 2; do
     ends missing $number 5
-    has "missing ranks" missing.$number.err "ranks 1, 3 have not come within 1.5 s: 2 of 4 are here"
+    has "missing ranks" missing.$number.err "ranks 1, 3 have not connected within 1.5 s: 2 of 4 are here"
 done
 rank hubless 1 4 $model output.directory=missing transport.first_step_timeout_s=1.5
 ends hubless 1 5
-has "no rank 0" hubless.1.err "rank 1: rank 0 at 127.0.0.1 port $port was not there within 1.5 s"
+has "no rank 0" hubless.1.err "rank 1: cannot connect to rank 0 at 127.0.0.1 port $port within 1.5 s"
 
 # Another plan, and somebody who is no rank at all.
 port=$((port + 1))

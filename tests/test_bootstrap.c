@@ -1,6 +1,6 @@
 /* The bootstrap with threads as ranks, so that the thread sanitizer sees both ends. */
 #include "base/clock.h"
-#include "launch/region.h"
+#include "launch/bootstrap.h"
 #include "support/check.h"
 
 #include <stdio.h>
@@ -38,9 +38,6 @@ static void table_init(struct table *table, uint32_t rank_count)
 
 static void table_finish(struct table *table)
 {
-    for (uint32_t rank = 0; rank < table->rank_count; rank++) {
-        hd_bootstrap_finish(&table->seats[rank].bootstrap);
-    }
     hd_region_destroy(table->region);
 }
 

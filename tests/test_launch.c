@@ -252,7 +252,7 @@ static int32_t stay(void *context, struct hd_bootstrap *bootstrap, void *shared)
 static uint32_t first_killed;
 
 /* Once all are there they die, one after the other, while nobody looks. */
-static uint32_t kill_in_turn(void *context, void *shared, const struct hd_launch_event *event)
+static bool kill_in_turn(void *context, void *shared, const struct hd_launch_event *event)
 {
     static const uint32_t order[] = {2, 0, 1};
     struct story_board *const board = shared;
@@ -299,7 +299,7 @@ static int32_t stop_rank_one(void *context, struct hd_bootstrap *bootstrap, void
     return hd_bootstrap_fence(bootstrap, story_far_ns()) == HD_OK ? 0 : 5;
 }
 
-static uint32_t end_on_stop(void *context, void *shared, const struct hd_launch_event *event)
+static bool end_on_stop(void *context, void *shared, const struct hd_launch_event *event)
 {
     (void)context;
     (void)shared;
@@ -318,8 +318,7 @@ static void a_stopped_rank_does_not_outlive_an_abort(void)
     CU_ASSERT_EQUAL(story.outcome.killed_count, 1);
 }
 
-static uint32_t continue_the_stopped(void *context, void *shared,
-                                     const struct hd_launch_event *event)
+static bool continue_the_stopped(void *context, void *shared, const struct hd_launch_event *event)
 {
     if (event->kind == HD_LAUNCH_STOPPED) {
         kill(event->pid, SIGCONT);

@@ -13,7 +13,7 @@
 
 /* --- signals to the parent ------------------------------------------------------------------ */
 
-static uint32_t let_ranks_go_on(void *context, void *shared, const struct hd_launch_event *event)
+static bool let_ranks_go_on(void *context, void *shared, const struct hd_launch_event *event)
 {
     if (event->kind == HD_LAUNCH_SIGNALLED) {
         atomic_store(&((struct story_board *)shared)->go_on, (uint32_t)event->signal);
@@ -137,7 +137,7 @@ static int launch_with_few_processes(void)
     setrlimit(RLIMIT_NPROC, &few);
     const hd_status status = story_play(&story);
     return !(status == HD_SYSTEM && story.problem.exit_code == HD_EXIT_FAILED &&
-             strstr(story.problem.message, "cannot be started") != NULL &&
+             strstr(story.problem.message, "cannot start rank") != NULL &&
              CU_get_number_of_failures() == 0);
 }
 

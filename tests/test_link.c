@@ -22,13 +22,13 @@ static uint64_t far_ns(void)
 /* A port that was free a moment ago. */
 static uint16_t free_port(void)
 {
-    struct hd_launch_card card = {.port = 0};
+    struct hd_hub_address hub = {.port = 0};
     struct hd_problem problem = {.exit_code = 0};
     int listener = -1;
 
-    CU_ASSERT_EQUAL_FATAL(hd_socket_listen(&card, &listener, &problem), HD_OK);
+    CU_ASSERT_EQUAL_FATAL(hd_socket_listen(&hub, &listener, &problem), HD_OK);
     close(listener);
-    return card.port;
+    return hub.port;
 }
 
 static struct hd_identity identity_of(uint32_t rank, uint16_t port)
@@ -38,9 +38,9 @@ static struct hd_identity identity_of(uint32_t rank, uint16_t port)
                                    .rank_count = RANK_COUNT,
                                    .local_rank = rank};
 
-    strcpy(identity.card.addresses[0], "127.0.0.1");
-    identity.card.address_count = 1;
-    identity.card.port = port;
+    strcpy(identity.hub.addresses[0], "127.0.0.1");
+    identity.hub.address_count = 1;
+    identity.hub.port = port;
     return identity;
 }
 
@@ -80,7 +80,7 @@ static int32_t use_bootstrap(void *context, struct hd_bootstrap *bootstrap, void
     return wrong == 0 ? 0 : 1;
 }
 
-static uint32_t on_event(void *context, void *shared, const struct hd_launch_event *event)
+static bool on_event(void *context, void *shared, const struct hd_launch_event *event)
 {
     (void)context;
     (void)shared;
@@ -89,7 +89,7 @@ static uint32_t on_event(void *context, void *shared, const struct hd_launch_eve
 }
 
 /* The first words of a rank may be the last of its process: so all stay until the others go. */
-static uint32_t is_settled(void *context, void *shared)
+static bool is_settled(void *context, void *shared)
 {
     struct hd_link *link = context;
 
@@ -118,7 +118,7 @@ static void on_lost(void *context, uint32_t rank)
 }
 
 /* A member goes as soon as its rank has: the hub sees the connection end. */
-static uint32_t is_settled_at_once(void *context, void *shared)
+static bool is_settled_at_once(void *context, void *shared)
 {
     (void)context;
     (void)shared;

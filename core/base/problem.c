@@ -78,6 +78,20 @@ int hd_problem_line(const struct hd_problem *problem, char *line, uint32_t capac
     return (int)length;
 }
 
+hd_status hd_problem_read(struct hd_problem *problem, const void *bytes, uint64_t byte_count)
+{
+    if (byte_count != sizeof *problem) {
+        return HD_PROTOCOL;
+    }
+    memcpy(problem, bytes, sizeof *problem);
+    problem->place[sizeof problem->place - 1] = '\0';
+    problem->key[sizeof problem->key - 1] = '\0';
+    problem->message[sizeof problem->message - 1] = '\0';
+    problem->remedy[sizeof problem->remedy - 1] = '\0';
+    problem->cycle[sizeof problem->cycle - 1] = '\0';
+    return HD_OK;
+}
+
 const char *hd_status_name(hd_status status)
 {
     static const struct {

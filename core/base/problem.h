@@ -52,6 +52,10 @@ void hd_problem_remedy(struct hd_problem *problem, const char *format, ...)
 /* The one line, without a newline: the parts that are not empty, joined by ": ".  As snprintf. */
 int hd_problem_line(const struct hd_problem *problem, char *line, uint32_t capacity);
 
+/* Reads the bytes of a struct hd_problem that another process has sent; HD_PROTOCOL: they are not
+   one. */
+hd_status hd_problem_read(struct hd_problem *problem, const void *bytes, uint64_t byte_count);
+
 /* The exit code of a status that no better reason goes with. */
 int32_t hd_exit_of(hd_status status);
 

@@ -1,5 +1,7 @@
 #include "launch/identity.h"
-#include "launch/launch.h"
+
+#include "base/log.h"
+#include "launch/pmix.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -31,12 +33,12 @@ static hd_status identity_read_number(const char *variable, unsigned long limit,
 
     if (text == NULL || *text == '\0') {
         return identity_refuse(problem, variable,
-                               "it is missing, while others of its kind are set");
+                               "it is not set, but another of these variables is");
     }
     errno = 0;
     const unsigned long value = strtoul(text, &end, 10);
     if (errno != 0 || *end != '\0' || *text < '0' || *text > '9' || value >= limit) {
-        snprintf(reason, sizeof reason, "'%.64s' is no whole number from 0 to %lu", text,
+        snprintf(reason, sizeof reason, "'%.64s' is not a whole number from 0 to %lu", text,
                  limit - 1);
         return identity_refuse(problem, variable, reason);
     }
@@ -44,8 +46,8 @@ static hd_status identity_read_number(const char *variable, unsigned long limit,
     return HD_OK;
 }
 
-/* torchrun's own store may listen on the port that it tells its workers. */
-static uint32_t identity_is_port_taken(void)
+/* torchrun's own store may listen on the port that torchrun gives to the ranks. */
+static bool identity_is_port_taken(void)
 {
     const char *const text = getenv("TORCHELASTIC_USE_AGENT_STORE");
 
@@ -55,7 +57,7 @@ static uint32_t identity_is_port_taken(void)
 static hd_status identity_read_variables(struct hd_identity *identity, struct hd_problem *problem)
 {
     const char *const address = getenv(identity_names[MASTER_ADDR]);
-    struct hd_launch_card *const card = &identity->card;
+    struct hd_hub_address *const hub = &identity->hub;
     uint32_t port = 0;
 
     hd_status status = identity_read_number(identity_names[WORLD_SIZE], HD_LAUNCH_RANK_MAX + 1ul,
@@ -64,7 +66,7 @@ static hd_status identity_read_variables(struct hd_identity *identity, struct hd
         status = identity_read_number(identity_names[RANK], UINT32_MAX, &identity->rank, problem);
     }
     if (status != HD_OK || identity->rank_count == 1) {
-        return status; /* one process forks its ranks, whatever else is set */
+        return status; /* a world of one process forks its ranks, whatever else is set */
     }
     if (identity->rank >= identity->rank_count) {
         char reason[128];
@@ -78,10 +80,10 @@ static hd_status identity_read_variables(struct hd_identity *identity, struct hd
         status = identity_read_number(identity_names[MASTER_PORT], 65535ul, &port, problem);
     }
     if (status == HD_OK && (address == NULL || *address == '\0')) {
-        status = identity_refuse(problem, identity_names[MASTER_ADDR],
-                                 "it is missing, while RANK is set");
+        status =
+            identity_refuse(problem, identity_names[MASTER_ADDR], "it is not set, but RANK is");
     }
-    if (status == HD_OK && strlen(address) >= sizeof card->addresses[0]) {
+    if (status == HD_OK && strlen(address) >= sizeof hub->addresses[0]) {
         status = identity_refuse(problem, identity_names[MASTER_ADDR],
                                  "it is longer than 63 characters");
     }
@@ -89,31 +91,78 @@ static hd_status identity_read_variables(struct hd_identity *identity, struct hd
         return status;
     }
     identity->launcher = HD_LAUNCHER_VARIABLES;
-    memcpy(card->addresses[0], address, strlen(address) + 1);
-    card->address_count = 1;
-    card->port = (uint16_t)(port + identity_is_port_taken());
+    memcpy(hub->addresses[0], address, strlen(address) + 1);
+    hub->address_count = 1;
+    hub->port = (uint16_t)(port + identity_is_port_taken());
     return HD_OK;
 }
 
-static uint32_t identity_has_variables(void)
+static bool identity_has_variables(void)
 {
     return getenv(identity_names[RANK]) != NULL || getenv(identity_names[WORLD_SIZE]) != NULL;
 }
 
+hd_status hd_launch_check_environment(struct hd_problem *problem)
+{
+    static const struct {
+        const char *variable; /* how many tasks the launcher has started */
+        const char *remedy;
+    } rows[] = {
+        {"SLURM_STEP_NUM_TASKS", "start it once: srun -n 1 -c CORES heddle run ..."},
+        {"OMPI_COMM_WORLD_SIZE", "start it once: heddle run ..., without mpirun"},
+        {"PMI_SIZE", "start it once: heddle run ..., without mpiexec"},
+    };
+
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *const value = getenv(rows[i].variable);
+        const unsigned long task_count = value != NULL ? strtoul(value, NULL, 10) : 0;
+        if (task_count > 1) {
+            hd_problem_place(problem, "environment");
+            hd_problem_key(problem, "%s", rows[i].variable);
+            hd_problem_remedy(problem, "%s", rows[i].remedy);
+            return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                                  "it is %lu: a launcher has started this command %lu times, and "
+                                  "each process would fork all ranks of the pipeline",
+                                  task_count, task_count);
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status identity_ask_pmix(struct hd_identity *identity, struct hd_problem *problem)
+{
+    const hd_status status =
+        hd_pmix_begin(&identity->rank, &identity->rank_count, &identity->local_rank, problem);
+
+    if (status == HD_OK) {
+        identity->launcher = HD_LAUNCHER_PMIX;
+    }
+    if (status == HD_OK && identity->rank_count == 1) {
+        hd_identity_finish(identity);
+    }
+    return status;
+}
+
 hd_status hd_identity_find(struct hd_identity *identity, struct hd_problem *problem)
 {
+    hd_status status = HD_OK;
+
     *identity = (struct hd_identity){.rank_count = 1};
     if (identity_has_variables()) {
-        return identity_read_variables(identity, problem);
+        status = identity_read_variables(identity, problem);
+    } else if (getenv("PMIX_RANK") != NULL && getenv("PMIX_NAMESPACE") != NULL) {
+        status = identity_ask_pmix(identity, problem);
+    } else {
+        status = hd_launch_check_environment(problem);
     }
-    if (getenv("PMIX_RANK") != NULL && getenv("PMIX_NAMESPACE") != NULL) {
-        const hd_status status = hd_pmix_begin(identity, problem);
-        if (status == HD_OK && identity->rank_count == 1) {
-            hd_identity_finish(identity);
-        }
-        return status;
+    if (status == HD_OK && identity->launcher == HD_LAUNCHER_NONE) {
+        hd_log(HD_LOG_DEBUG, "launch: no launcher of several ranks found: this process forks them");
+    } else if (status == HD_OK) {
+        hd_log(HD_LOG_DEBUG, "launch: by %s, this process is rank %u of %u, local rank %u",
+               identity->launcher == HD_LAUNCHER_PMIX ? "PMIx" : "torchrun's variables",
+               identity->rank, identity->rank_count, identity->local_rank);
     }
-    return hd_launch_check_environment(problem);
+    return status;
 }
 
 void hd_identity_finish(struct hd_identity *identity)
@@ -124,7 +173,7 @@ void hd_identity_finish(struct hd_identity *identity)
     identity->launcher = HD_LAUNCHER_NONE;
 }
 
-uint32_t hd_identity_is_member(void)
+bool hd_identity_is_member(void)
 {
     const char *const text = getenv(identity_has_variables() ? identity_names[RANK] : "PMIX_RANK");
 
@@ -155,9 +204,9 @@ hd_status hd_identity_exchange(struct hd_identity *identity, uint64_t deadline_n
 
     assert(identity->launcher != HD_LAUNCHER_NONE);
     if (identity->launcher == HD_LAUNCHER_PMIX) {
-        status = hd_pmix_exchange(identity, deadline_ns, problem);
+        status = hd_pmix_exchange(identity->rank, &identity->hub, deadline_ns, problem);
         hd_identity_finish(identity);
-        identity->launcher = HD_LAUNCHER_VARIABLES; /* from here on they are alike */
+        identity->launcher = HD_LAUNCHER_VARIABLES; /* from here on both launchers are alike */
     }
     return status;
 }

@@ -1,7 +1,8 @@
 #include "launch/launch.h"
 
 #include "base/clock.h"
-#include "launch/region.h"
+#include "base/log.h"
+#include "launch/relay.h"
 #include "launch/segments.h"
 
 #include <assert.h>
@@ -21,8 +22,8 @@ enum { TICK_MS = 20, NO_FD = -1 };
 
 struct child {
     pid_t pid;
-    uint32_t alive;
-    uint32_t killed; /* by this parent */
+    bool is_alive;
+    bool is_killed; /* by this parent */
 };
 
 struct supervisor {
@@ -32,11 +33,11 @@ struct supervisor {
     void *shared;
     uint64_t shared_bytes;
     int signal_fd;
-    uint32_t first_rank; /* of those that this parent forks */
+    uint32_t first_rank; /* of the ranks that this parent forks */
     uint32_t started_count;
     uint32_t alive_count;
-    uint32_t aborted;
-    uint64_t kill_at_ns; /* once aborted */
+    bool is_aborted;
+    uint64_t kill_at_ns; /* if aborted */
     uint64_t tick_at_ns;
     int64_t started_s; /* time of day */
     sigset_t mask_before;
@@ -44,7 +45,7 @@ struct supervisor {
     struct child children[HD_LAUNCH_RANK_MAX];
 };
 
-/* After the last rank that was started here. */
+/* One more than the last rank that this parent has started. */
 static uint32_t launch_end_of(const struct supervisor *supervisor)
 {
     return supervisor->first_rank + supervisor->started_count;
@@ -66,7 +67,7 @@ static hd_status launch_signals_take(struct supervisor *supervisor)
     if (supervisor->signal_fd < 0) {
         return HD_SYSTEM;
     }
-    /* An ignored SIGCHLD, which a launcher may hand down, would reap the ranks before we look. */
+    /* With an ignored SIGCHLD, which a launcher may pass on, the kernel would reap the ranks. */
     sigaction(SIGCHLD, &plain, &supervisor->child_before);
     pthread_sigmask(SIG_BLOCK, &watched, &supervisor->mask_before);
     return HD_OK;
@@ -79,8 +80,8 @@ static void launch_signals_give_back(struct supervisor *supervisor)
     pthread_sigmask(SIG_SETMASK, &supervisor->mask_before, NULL);
 }
 
-/* The parent relays what the terminal sends to all, so that no rank ends before its step does.
-   Faults keep their actions: a sanitizer has put its own there. */
+/* A rank ignores the signals that a terminal sends to all processes: the parent relays them, so no
+   rank ends in the middle of a step.  Faults keep their actions, which a sanitizer may have set. */
 static void launch_signals_reset_in_rank(void)
 {
     static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGPIPE};
@@ -102,21 +103,23 @@ static void launch_signals_reset_in_rank(void)
 
 static void launch_abort_ranks(struct supervisor *supervisor)
 {
-    if (!supervisor->aborted) {
-        supervisor->aborted = 1;
+    if (!supervisor->is_aborted) {
+        supervisor->is_aborted = true;
         supervisor->kill_at_ns = hd_now_ns() + supervisor->launch->grace_ms * HD_MS_NS;
         hd_region_abort(supervisor->region);
+        hd_log(HD_LOG_DEBUG, "launch: aborted; ranks that still run in %u ms are killed",
+               supervisor->launch->grace_ms);
     }
 }
 
-/* SIGKILL also ends a stopped process.  A pid is ours until it is reaped, so it cannot name
-   somebody else's process. */
+/* SIGKILL also ends a stopped process.  A pid is not used again until its process is reaped, so no
+   other process is killed. */
 static void launch_kill_ranks(struct supervisor *supervisor)
 {
     for (uint32_t rank = supervisor->first_rank; rank < launch_end_of(supervisor); rank++) {
         struct child *const child = &supervisor->children[rank];
-        if (child->alive && !child->killed) {
-            child->killed = 1;
+        if (child->is_alive && !child->is_killed) {
+            child->is_killed = true;
             kill(child->pid, SIGKILL);
         }
     }
@@ -130,7 +133,7 @@ static void launch_tell(struct supervisor *supervisor, struct hd_launch_event ev
     }
 }
 
-/* --- what is seen of the ranks -------------------------------------------------------------- */
+/* --- watching the ranks --------------------------------------------------------------------- */
 
 static uint32_t launch_event_kind_of(int code)
 {
@@ -150,29 +153,32 @@ static uint32_t launch_event_kind_of(int code)
 static void launch_note_end(struct supervisor *supervisor, const struct hd_launch_event *event)
 {
     struct child *const child = &supervisor->children[event->rank];
-    const int died = event->kind == HD_LAUNCH_KILLED;
+    const bool died = event->kind == HD_LAUNCH_KILLED;
 
-    child->alive = 0;
+    child->is_alive = false;
     supervisor->alive_count--;
     if (died) {
         hd_segments_remove(child->pid, supervisor->started_s);
     }
+    hd_log(HD_LOG_DEBUG, "launch: rank %u, process %d, %s %d", event->rank, child->pid,
+           died ? "was killed by signal" : "exited with code",
+           died ? event->signal : event->exit_code);
     supervisor->outcome->exit_codes[event->rank] = died ? 128 + event->signal : event->exit_code;
-    supervisor->outcome->killed_count += died && event->signal == SIGKILL && child->killed;
+    supervisor->outcome->killed_count += died && event->signal == SIGKILL && child->is_killed;
 }
 
-/* At most this many news of a rank at once: the kernel keeps only its latest state anyway. */
+/* How many changes of one rank are read at once: the kernel keeps only the latest state anyway. */
 enum { NEWS_MAX = 4 };
 
-static int launch_hear_of(const struct child *child, siginfo_t *news)
+static bool launch_read_news(const struct child *child, siginfo_t *news)
 {
     const id_t pid = (id_t)child->pid;
 
-    /* An end is only looked at here, and taken when all have ended: to take it lets the kernel
-       clear the process away, which on a loaded machine was seen to last for seconds, and in these
-       the others' deadlines would pass before they hear of a death. */
+    /* An ended rank is not reaped here but when all have ended.  To reap a process can take the
+       kernel seconds on a loaded machine, in which the other ranks would miss their deadlines
+       before they are told of the death. */
     if (waitid(P_PID, pid, news, WEXITED | WNOHANG | WNOWAIT) == 0 && news->si_pid != 0) {
-        return 1;
+        return true;
     }
     return waitid(P_PID, pid, news, WSTOPPED | WCONTINUED | WNOHANG) == 0 && news->si_pid != 0;
 }
@@ -181,9 +187,9 @@ static void launch_look_at_rank(struct supervisor *supervisor, uint32_t rank)
 {
     struct child *const child = &supervisor->children[rank];
 
-    for (unsigned i = 0; i < NEWS_MAX && child->alive; i++) {
+    for (unsigned i = 0; i < NEWS_MAX && child->is_alive; i++) {
         siginfo_t news = {.si_pid = 0};
-        if (!launch_hear_of(child, &news)) {
+        if (!launch_read_news(child, &news)) {
             return;
         }
         struct hd_launch_event event = {
@@ -203,7 +209,7 @@ static void launch_look_at_rank(struct supervisor *supervisor, uint32_t rank)
 static void launch_relay_signal(struct supervisor *supervisor, int32_t number)
 {
     if (supervisor->outcome->signal != 0) {
-        launch_kill_ranks(supervisor); /* first: nobody is to give the abort as his reason */
+        launch_kill_ranks(supervisor); /* first, so that no rank reports the abort as its reason */
         launch_abort_ranks(supervisor);
         return;
     }
@@ -212,8 +218,8 @@ static void launch_relay_signal(struct supervisor *supervisor, int32_t number)
                                 .kind = HD_LAUNCH_SIGNALLED, .rank = UINT32_MAX, .signal = number});
 }
 
-/* The process that there was news of first, 0 without one: the kernel keeps one SIGCHLD at a time,
-   and that is the oldest. */
+/* Returns the process of the first SIGCHLD; 0: there was none.  The kernel keeps one SIGCHLD at a
+   time, the oldest. */
 static pid_t launch_read_signals(struct supervisor *supervisor)
 {
     struct signalfd_siginfo signals[8];
@@ -231,7 +237,7 @@ static pid_t launch_read_signals(struct supervisor *supervisor)
     return first;
 }
 
-/* The one before the others: who ended of another's end is not the one to be named. */
+/* `first` before the others: a rank that ended because of another must not be named as the cause. */
 static void launch_look_at_ranks(struct supervisor *supervisor, pid_t first)
 {
     const uint32_t end = launch_end_of(supervisor);
@@ -246,8 +252,8 @@ static void launch_look_at_ranks(struct supervisor *supervisor, pid_t first)
     }
 }
 
-/* Of a launched run also the others have a say in when it is over. */
-static uint32_t launch_is_over(const struct supervisor *supervisor)
+/* A launched run is over when the ranks of the other processes have ended as well. */
+static bool launch_is_over(const struct supervisor *supervisor)
 {
     const struct hd_launch *const launch = supervisor->launch;
 
@@ -255,7 +261,7 @@ static uint32_t launch_is_over(const struct supervisor *supervisor)
            (launch->link == NULL || launch->is_settled(launch->context, supervisor->shared));
 }
 
-/* Waits for the end of all that were started. */
+/* Waits for the end of every rank that was started. */
 static void launch_reap(struct supervisor *supervisor)
 {
     for (uint32_t i = 0; i < supervisor->started_count; i++) {
@@ -279,7 +285,7 @@ static void launch_supervise(struct supervisor *supervisor)
         poll(awaited, 2, TICK_MS);
         launch_look_at_ranks(supervisor, launch_read_signals(supervisor));
         if (link != NULL) {
-            hd_link_turn(link);
+            hd_link_poll(link);
         }
         const uint64_t now_ns = hd_now_ns();
         if (now_ns >= supervisor->tick_at_ns) {
@@ -290,29 +296,26 @@ static void launch_supervise(struct supervisor *supervisor)
         if (hd_region_is_aborted(supervisor->region)) {
             launch_abort_ranks(supervisor);
         }
-        if (supervisor->aborted && now_ns >= supervisor->kill_at_ns) {
+        if (supervisor->is_aborted && now_ns >= supervisor->kill_at_ns) {
             launch_kill_ranks(supervisor);
         }
     }
     launch_reap(supervisor);
-    /* One that came at the very end is ours too: unread, it would kill the caller. */
+    /* A signal that arrived at the very end is read too, or it would kill the caller. */
     (void)launch_read_signals(supervisor);
     launch_tell(supervisor, (struct hd_launch_event){.kind = HD_LAUNCH_ENDED, .rank = UINT32_MAX});
 }
 
 /* --- starting ------------------------------------------------------------------------------- */
 
-static void launch_run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
-    __attribute__((noreturn));
-
-static void launch_run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
+_Noreturn static void launch_run_rank(struct supervisor *supervisor, uint32_t rank, pid_t parent)
 {
     const struct hd_launch *const launch = supervisor->launch;
     struct hd_bootstrap bootstrap;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
-        _exit(128 + SIGKILL); /* it died between the fork and the line above */
+        _exit(128 + SIGKILL); /* the parent died between the fork and the line above */
     }
     close(supervisor->signal_fd);
     if (launch->link != NULL) {
@@ -330,7 +333,7 @@ static hd_status launch_start_ranks(struct supervisor *supervisor, struct hd_pro
     const pid_t parent = getpid();
 
     supervisor->started_s = (int64_t)time(NULL);
-    fflush(NULL); /* or every rank would write again what is buffered here */
+    fflush(NULL); /* or every rank would write the parent's buffers as well */
     const uint32_t own_count =
         supervisor->launch->link != NULL ? 1 : supervisor->launch->rank_count;
     for (uint32_t rank = supervisor->first_rank; rank < supervisor->first_rank + own_count;
@@ -342,12 +345,13 @@ static hd_status launch_start_ranks(struct supervisor *supervisor, struct hd_pro
         if (pid < 0) {
             hd_problem_remedy(problem, "allow more processes (ulimit -u) or use fewer ranks");
             return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
-                                  "rank %u of %u cannot be started: %s", rank,
+                                  "cannot start rank %u of %u: %s", rank,
                                   supervisor->launch->rank_count, strerror(errno));
         }
-        supervisor->children[rank] = (struct child){.pid = pid, .alive = 1};
+        supervisor->children[rank] = (struct child){.pid = pid, .is_alive = true};
         supervisor->started_count++;
         supervisor->alive_count++;
+        hd_log(HD_LOG_DEBUG, "launch: forked rank %u as process %d", rank, pid);
     }
     return HD_OK;
 }
@@ -364,7 +368,7 @@ static hd_status launch_take_memory(struct supervisor *supervisor)
     }
     supervisor->region = hd_region_create(launch->rank_count, launch->gather_bytes);
     if (supervisor->region == NULL ||
-        (launch->link != NULL && hd_link_attach(launch->link, supervisor->region) != HD_OK)) {
+        (launch->link != NULL && hd_relay_attach(launch->link, supervisor->region) != HD_OK)) {
         hd_region_destroy(supervisor->region);
         munmap(supervisor->shared, supervisor->shared_bytes);
         return HD_NO_MEMORY;
@@ -373,12 +377,6 @@ static hd_status launch_take_memory(struct supervisor *supervisor)
         supervisor->first_rank = hd_link_rank(launch->link);
     }
     return HD_OK;
-}
-
-static void launch_give_memory(struct supervisor *supervisor)
-{
-    hd_region_destroy(supervisor->region);
-    munmap(supervisor->shared, supervisor->shared_bytes);
 }
 
 hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome *outcome,
@@ -391,12 +389,12 @@ hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome
     *outcome = (struct hd_launch_outcome){.signal = 0};
     hd_status status = launch_take_memory(&supervisor);
     if (status != HD_OK) {
-        return hd_problem_no_memory(problem, launch->shared_bytes, "what the ranks share: %s",
-                                    strerror(errno));
+        return hd_problem_no_memory(problem, launch->shared_bytes,
+                                    "the memory that ranks share: %s", strerror(errno));
     }
     status = launch_signals_take(&supervisor);
     if (status != HD_OK) {
-        hd_problem_set(problem, status, HD_EXIT_FAILED, "signals cannot be watched: %s",
+        hd_problem_set(problem, status, HD_EXIT_FAILED, "cannot watch signals: %s",
                        strerror(errno));
         goto give_memory;
     }
@@ -406,12 +404,13 @@ hd_status hd_launch_run(const struct hd_launch *launch, struct hd_launch_outcome
     status = launch_start_ranks(&supervisor, problem);
     if (status == HD_OK) {
         launch_supervise(&supervisor);
-    } else { /* nobody has been told of these ranks, so nobody is told of their end */
+    } else { /* no event has told the caller of these ranks, so none tells of their end */
         launch_kill_ranks(&supervisor);
         launch_reap(&supervisor);
     }
     launch_signals_give_back(&supervisor);
 give_memory:
-    launch_give_memory(&supervisor);
+    hd_region_destroy(supervisor.region);
+    munmap(supervisor.shared, supervisor.shared_bytes);
     return status;
 }

@@ -1,5 +1,9 @@
-#include "launch/link_internal.h"
+#include "launch/link.h"
+
 #include "base/clock.h"
+#include "base/log.h"
+#include "launch/relay.h"
+#include "launch/rendezvous.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,7 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EVENTS_MAX = 64, FAREWELL_MS = 200 };
+/* FAREWELL_MS: how long a closing link sends and reads.  ASK_EVERY_MS: between two readings of the
+   hub's clock; few, as each wakes the hub, but enough to follow the drift of the clocks. */
+enum { EVENTS_MAX = 64, FAREWELL_MS = 200, ASK_EVERY_MS = 250 };
 #define KICK UINT32_MAX
 
 uint32_t hd_link_rank(const struct hd_link *link)
@@ -24,7 +30,7 @@ uint32_t hd_link_rank_count(const struct hd_link *link)
     return link->rank_count;
 }
 
-const struct hd_link_peer *hd_link_peer(const struct hd_link *link, uint32_t rank)
+const struct hd_peer *hd_link_peer(const struct hd_link *link, uint32_t rank)
 {
     assert(rank < link->rank_count);
     return &link->peers[rank];
@@ -45,7 +51,7 @@ uint64_t hd_link_heard_ns(const struct hd_link *link, uint32_t rank)
     return link->wires[rank].heard_ns;
 }
 
-uint32_t hd_link_is_lost(const struct hd_link *link, uint32_t rank)
+bool hd_link_is_lost(const struct hd_link *link, uint32_t rank)
 {
     return link->is_lost[rank];
 }
@@ -62,47 +68,10 @@ int hd_link_descriptor(const struct hd_link *link)
 
 void hd_link_pause(struct hd_link *link)
 {
-    link->is_paused = 1;
+    link->is_paused = true;
 }
 
 /* --- sending -------------------------------------------------------------------------------- */
-
-/* Wakes the turn when the socket takes more, for as long as something waits. */
-static void link_watch(struct hd_link *link, uint32_t rank)
-{
-    const struct hd_wire *const wire = &link->wires[rank];
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = rank};
-
-    if (hd_wire_is_open(wire)) {
-        event.events |= hd_wire_has_queue(wire) ? EPOLLOUT : 0;
-        epoll_ctl(link->poll, EPOLL_CTL_MOD, wire->descriptor, &event);
-    }
-}
-
-static void link_send_to(struct hd_link *link, uint32_t rank, const struct hd_frame *frame,
-                         const void *bytes)
-{
-    struct hd_wire *const wire = &link->wires[rank];
-    const uint32_t had_queue = hd_wire_has_queue(wire);
-
-    /* A wire that fails is noticed when it is read. */
-    if (hd_wire_send(wire, frame, bytes) == HD_OK && hd_wire_has_queue(wire) != had_queue) {
-        link_watch(link, rank);
-    }
-}
-
-void hd_link_broadcast(struct hd_link *link, const struct hd_frame *frame, const void *bytes,
-                       uint32_t but)
-{
-    for (uint32_t rank = 1; link->rank == 0 && rank < link->rank_count; rank++) {
-        if (rank != but) {
-            link_send_to(link, rank, frame, bytes);
-        }
-    }
-    if (link->rank != 0) {
-        link_send_to(link, 0, frame, bytes);
-    }
-}
 
 void hd_link_send(struct hd_link *link, uint32_t rank, const struct hd_link_message *message)
 {
@@ -112,33 +81,11 @@ void hd_link_send(struct hd_link *link, uint32_t rank, const struct hd_link_mess
         hd_link_broadcast(link, &frame, message->bytes, UINT32_MAX);
     } else {
         assert(rank > 0 && rank < link->rank_count);
-        link_send_to(link, rank, &frame, message->bytes);
+        hd_link_send_to(link, rank, &frame, message->bytes);
     }
-}
-
-/* --- one turn ------------------------------------------------------------------------------- */
-
-hd_status hd_link_read_problem(const struct hd_link_message *message, struct hd_problem *problem)
-{
-    struct hd_problem read;
-
-    if (message->byte_count != sizeof read) {
-        return HD_PROTOCOL;
-    }
-    memcpy(&read, message->bytes, sizeof read);
-    read.place[sizeof read.place - 1] = '\0';
-    read.key[sizeof read.key - 1] = '\0';
-    read.message[sizeof read.message - 1] = '\0';
-    read.remedy[sizeof read.remedy - 1] = '\0';
-    read.cycle[sizeof read.cycle - 1] = '\0';
-    *problem = read;
-    return HD_OK;
 }
 
 /* --- the clocks ------------------------------------------------------------------------------- */
-
-/* Few, since each wakes the hub; often enough that a drift of the run is a straight line. */
-enum { ASK_EVERY_MS = 250 };
 
 static void link_ask_clock(struct hd_link *link)
 {
@@ -151,10 +98,10 @@ static void link_ask_clock(struct hd_link *link)
     const struct hd_frame frame = {HD_LINK_CLOCK, link->rank, sizeof now_ns};
     link->asked_ns = now_ns;
     link->next_ask_ns = now_ns + ASK_EVERY_MS * HD_MS_NS;
-    link_send_to(link, 0, &frame, &now_ns);
+    hd_link_send_to(link, 0, &frame, &now_ns);
 }
 
-/* The hub answers with its own time, a member has asked. */
+/* The hub answers with its own time; a member takes the answer. */
 static void link_take_clock(struct hd_link *link, uint32_t from, const struct hd_frame *frame,
                             const unsigned char *bytes)
 {
@@ -166,7 +113,7 @@ static void link_take_clock(struct hd_link *link, uint32_t from, const struct hd
     }
     if (link->rank == 0) {
         const struct hd_frame answer = {HD_LINK_CLOCK, 0, sizeof now_ns};
-        link_send_to(link, from, &answer, &now_ns);
+        hd_link_send_to(link, from, &answer, &now_ns);
     } else if (link->asked_ns != 0) {
         memcpy(&there_ns, bytes, sizeof there_ns);
         hd_clock_take(&link->clock, (struct hd_clock_sample){link->asked_ns, there_ns, now_ns});
@@ -174,19 +121,21 @@ static void link_take_clock(struct hd_link *link, uint32_t from, const struct hd
     }
 }
 
+/* --- receiving ------------------------------------------------------------------------------ */
+
 static void link_take(struct hd_link *link, uint32_t from, const struct hd_frame *frame,
                       const unsigned char *bytes)
 {
     const struct hd_link_message message = {frame->kind, frame->rank, bytes, frame->bytes};
 
     if (frame->rank >= link->rank_count || (link->rank == 0 && frame->rank != from)) {
-        return; /* a member speaks for itself alone */
+        return; /* a member may not send for another rank */
     }
     if (frame->kind == HD_LINK_CLOCK) {
         link_take_clock(link, from, frame, bytes);
     } else if (frame->kind == HD_LINK_VERDICT) {
-        const hd_status status = hd_link_read_problem(&message, &link->verdict);
-        link->has_verdict = link->rank != 0 && status == HD_OK;
+        link->has_verdict =
+            link->rank != 0 && hd_problem_read(&link->verdict, bytes, frame->bytes) == HD_OK;
     } else if (frame->kind >= HD_LINK_PUT && frame->kind <= HD_LINK_GATHERED) {
         hd_relay_take(link, frame, bytes);
     } else if (frame->kind >= HD_LINK_MESSAGE || frame->kind == HD_LINK_FAILED) {
@@ -206,12 +155,13 @@ static void link_take_frames(struct hd_link *link, uint32_t rank)
 
 static void link_lose(struct hd_link *link, uint32_t rank)
 {
-    link_take_frames(link, rank); /* its last words */
+    link_take_frames(link, rank); /* what it sent before its end */
     if (link->is_paused || link->is_lost[rank]) {
         return;
     }
     hd_wire_close(&link->wires[rank]);
-    link->is_lost[rank] = 1;
+    link->is_lost[rank] = true;
+    hd_log(HD_LOG_DEBUG, "link: the connection to rank %u has ended", rank);
     link->listener.on_lost(link->listener.context, rank);
 }
 
@@ -222,13 +172,13 @@ static void link_serve(struct hd_link *link, const struct epoll_event *event)
 
     if (rank == KICK) {
         const ssize_t ignored = read(link->kick, &count, sizeof count);
-        (void)ignored; /* it only woke us */
+        (void)ignored; /* its only purpose is to wake epoll */
         return;
     }
     struct hd_wire *const wire = &link->wires[rank];
     if (event->events & EPOLLOUT) {
         hd_wire_flush(wire);
-        link_watch(link, rank);
+        hd_link_watch(link, rank);
     }
     const hd_status status = hd_wire_receive(wire);
     if (status == HD_OK) {
@@ -239,13 +189,13 @@ static void link_serve(struct hd_link *link, const struct epoll_event *event)
     }
 }
 
-void hd_link_turn(struct hd_link *link)
+void hd_link_poll(struct hd_link *link)
 {
     struct epoll_event events[EVENTS_MAX];
 
-    link->is_paused = 0;
+    link->is_paused = false;
     for (uint32_t rank = 0; rank < link->rank_count; rank++) {
-        link_take_frames(link, rank); /* what a pause has left */
+        link_take_frames(link, rank); /* frames that a pause has left */
     }
     const int count = link->is_paused ? 0 : epoll_wait(link->poll, events, EVENTS_MAX, 0);
     for (int i = 0; i < count && !link->is_paused; i++) {
@@ -255,7 +205,7 @@ void hd_link_turn(struct hd_link *link)
     link_ask_clock(link);
 }
 
-/* --- from the first meeting to the last word -------------------------------------------------- */
+/* --- opening and closing ----------------------------------------------------------------------- */
 
 static hd_status link_watch_all(struct hd_link *link)
 {
@@ -328,7 +278,7 @@ hd_status hd_link_open(const struct hd_link_request *request, struct hd_link **l
     hd_status status = hd_rendezvous(made, request, problem);
     if (status == HD_OK && link_watch_all(made) != HD_OK) {
         status = hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
-                                "the connections cannot be watched: %s", strerror(errno));
+                                "cannot watch the connections: %s", strerror(errno));
     }
     if (status != HD_OK) {
         link_destroy(made);
@@ -338,8 +288,8 @@ hd_status hd_link_open(const struct hd_link_request *request, struct hd_link **l
     return HD_OK;
 }
 
-/* Sends what waits, for a while; one who does not read it has gone, or will not.  Then reads until
-   the other end closes: a socket closed over unread bytes would take the last word back. */
+/* Sends what is queued, then reads until the other end closes.  A socket that is closed with unread
+   bytes would discard what it has sent. */
 static void link_say_farewell(struct hd_wire *wire, uint64_t deadline_ns)
 {
     struct pollfd awaited = {.fd = wire->descriptor, .events = POLLOUT};

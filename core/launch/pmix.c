@@ -1,11 +1,12 @@
 /*
- * launch/pmix.c - PMIx as the one who introduces the ranks to each other.
+ * launch/pmix.c - PMIx tells this process its rank, and sends rank 0's address to the others.
  *
- * Only rank 0's card goes through it; after that the connection is ended, because a fence of PMIx
- * can neither be aborted by another thread nor be trusted to keep a deadline, and because its
- * threads must be gone before this process forks its rank.
+ * Only the address goes through PMIx.  Then the connection is closed, because a fence of PMIx
+ * cannot be aborted by another thread and may miss its deadline, and because the threads of libpmix
+ * must have ended before this process forks its rank.
  */
-#include "launch/identity.h"
+#include "launch/pmix.h"
+
 #include "base/clock.h"
 
 #include <pmix.h>
@@ -14,7 +15,7 @@
 
 static pmix_proc_t pmix_self;
 
-static const char pmix_key[] = "heddle.card";
+static const char pmix_key[] = "heddle.hub";
 
 static hd_status pmix_fail(struct hd_problem *problem, const char *what, pmix_status_t status)
 {
@@ -25,10 +26,10 @@ static hd_status pmix_fail(struct hd_problem *problem, const char *what, pmix_st
                           PMIx_Error_string(status));
 }
 
-static pmix_status_t pmix_ask(const pmix_proc_t *whom, const char *what, uint32_t *number)
+static pmix_status_t pmix_ask(const pmix_proc_t *process, const char *what, uint32_t *number)
 {
     pmix_value_t *value = NULL;
-    const pmix_status_t status = PMIx_Get(whom, what, NULL, 0, &value);
+    const pmix_status_t status = PMIx_Get(process, what, NULL, 0, &value);
 
     if (status != PMIX_SUCCESS) {
         return status;
@@ -45,33 +46,33 @@ static pmix_status_t pmix_ask(const pmix_proc_t *whom, const char *what, uint32_
     return result;
 }
 
-hd_status hd_pmix_begin(struct hd_identity *identity, struct hd_problem *problem)
+hd_status hd_pmix_begin(uint32_t *rank, uint32_t *rank_count, uint32_t *local_rank,
+                        struct hd_problem *problem)
 {
     pmix_proc_t all;
     pmix_status_t status = PMIx_Init(&pmix_self, NULL, 0);
 
     if (status != PMIX_SUCCESS) {
-        return pmix_fail(problem, "PMIX_RANK is set, but nobody answers", status);
+        return pmix_fail(problem, "PMIX_RANK is set, but no PMIx server responded", status);
     }
     PMIX_PROC_CONSTRUCT(&all);
     PMIX_LOAD_PROCID(&all, pmix_self.nspace, PMIX_RANK_WILDCARD);
-    identity->launcher = HD_LAUNCHER_PMIX;
-    identity->rank = pmix_self.rank;
-    status = pmix_ask(&all, PMIX_JOB_SIZE, &identity->rank_count);
+    *rank = pmix_self.rank;
+    status = pmix_ask(&all, PMIX_JOB_SIZE, rank_count);
     if (status == PMIX_SUCCESS) {
-        status = pmix_ask(&pmix_self, PMIX_LOCAL_RANK, &identity->local_rank);
+        status = pmix_ask(&pmix_self, PMIX_LOCAL_RANK, local_rank);
     }
     if (status != PMIX_SUCCESS) {
-        hd_identity_finish(identity);
-        return pmix_fail(problem, "the launcher does not say how many ranks there are", status);
+        hd_pmix_finish();
+        return pmix_fail(problem, "the launcher does not tell the number of ranks", status);
     }
     return HD_OK;
 }
 
-static pmix_status_t pmix_put_card(const struct hd_launch_card *card)
+static pmix_status_t pmix_put_hub(const struct hd_hub_address *hub)
 {
     pmix_value_t value = {.type = PMIX_BYTE_OBJECT};
-    struct hd_launch_card copy = *card;
+    struct hd_hub_address copy = *hub;
 
     value.data.bo.bytes = (char *)&copy;
     value.data.bo.size = sizeof copy;
@@ -99,7 +100,7 @@ static pmix_status_t pmix_meet(uint64_t deadline_ns)
     return status;
 }
 
-static pmix_status_t pmix_get_card(struct hd_launch_card *card)
+static pmix_status_t pmix_get_hub(struct hd_hub_address *hub)
 {
     pmix_value_t *value = NULL;
     pmix_proc_t zero;
@@ -110,28 +111,28 @@ static pmix_status_t pmix_get_card(struct hd_launch_card *card)
     if (status != PMIX_SUCCESS) {
         return status;
     }
-    if (value->type == PMIX_BYTE_OBJECT && value->data.bo.size == sizeof *card) {
-        memcpy(card, value->data.bo.bytes, sizeof *card);
+    if (value->type == PMIX_BYTE_OBJECT && value->data.bo.size == sizeof *hub) {
+        memcpy(hub, value->data.bo.bytes, sizeof *hub);
     } else {
-        status = PMIX_ERR_TYPE_MISMATCH; /* rank 0 is another version */
+        status = PMIX_ERR_TYPE_MISMATCH; /* rank 0 runs another version */
     }
     PMIX_VALUE_RELEASE(value);
     return status;
 }
 
-hd_status hd_pmix_exchange(struct hd_identity *identity, uint64_t deadline_ns,
+hd_status hd_pmix_exchange(uint32_t rank, struct hd_hub_address *hub, uint64_t deadline_ns,
                            struct hd_problem *problem)
 {
-    pmix_status_t status = identity->rank == 0 ? pmix_put_card(&identity->card) : PMIX_SUCCESS;
+    pmix_status_t status = rank == 0 ? pmix_put_hub(hub) : PMIX_SUCCESS;
 
     if (status == PMIX_SUCCESS) {
         status = pmix_meet(deadline_ns);
     }
     if (status != PMIX_SUCCESS) {
-        return pmix_fail(problem, "the ranks do not meet", status);
+        return pmix_fail(problem, "the ranks cannot exchange rank 0's address", status);
     }
-    status = identity->rank != 0 ? pmix_get_card(&identity->card) : PMIX_SUCCESS;
-    return status != PMIX_SUCCESS ? pmix_fail(problem, "rank 0 has left no address", status)
+    status = rank != 0 ? pmix_get_hub(hub) : PMIX_SUCCESS;
+    return status != PMIX_SUCCESS ? pmix_fail(problem, "rank 0 has not sent its address", status)
                                   : HD_OK;
 }
 

@@ -1,11 +1,6 @@
-/*
- * launch/relay.c - the bootstrap of a launched run: regions that are copies of each other.
- *
- * A rank writes in the region of its own process and kicks; ship says it to the hub, which passes
- * it on and opens a barrier when the last one has arrived.  One TCP stream a pair keeps the order:
- * what was put before a fence is there when the fence opens.
- */
-#include "launch/link_internal.h"
+#include "launch/relay.h"
+
+#include "base/log.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -52,7 +47,7 @@ static uint64_t relay_pack(unsigned char *to, const unsigned char *block)
     return sizeof bytes + bytes;
 }
 
-/* Returns how much of `from` was a block; 0: it is none. */
+/* Returns how much of `from` is a block; 0: it is not one. */
 static uint64_t relay_unpack(const struct hd_link *link, uint32_t rank, const unsigned char *from,
                              uint64_t count)
 {
@@ -89,7 +84,7 @@ static void relay_arrive_at_gather(struct hd_link *link)
     }
 }
 
-/* A hub whose words make no sense is none. */
+/* A hub that sends nonsense counts as lost. */
 static void relay_take_gathered(struct hd_link *link, const unsigned char *bytes, uint64_t count)
 {
     uint64_t at_bytes = 0;
@@ -106,12 +101,12 @@ static void relay_take_gathered(struct hd_link *link, const unsigned char *bytes
     hd_region_open(&link->region->gather);
 }
 
-/* --- what has come -------------------------------------------------------------------------- */
+/* --- what others have written -------------------------------------------------------------------------- */
 
 static void relay_take_from_member(struct hd_link *link, const struct hd_frame *frame,
                                    const unsigned char *bytes)
 {
-    uint32_t is_sound = 1;
+    bool is_sound = true;
 
     if (frame->kind == HD_LINK_PUT) {
         is_sound = hd_region_add(link->region, frame->rank, bytes, frame->bytes) == HD_OK;
@@ -148,7 +143,7 @@ static void relay_take_from_hub(struct hd_link *link, const struct hd_frame *fra
 void hd_relay_take(struct hd_link *link, const struct hd_frame *frame, const unsigned char *bytes)
 {
     if (link->region == NULL) {
-        return; /* nobody may speak so before the run has begun */
+        return; /* a frame of the bootstrap before the run has begun */
     }
     if (link->rank == 0) {
         relay_take_from_member(link, frame, bytes);
@@ -157,7 +152,7 @@ void hd_relay_take(struct hd_link *link, const struct hd_frame *frame, const uns
     }
 }
 
-/* --- what the own rank has written ---------------------------------------------------------- */
+/* --- what this rank has written ---------------------------------------------------------- */
 
 static void relay_ship_log(struct hd_link *link)
 {
@@ -201,15 +196,15 @@ static uint32_t relay_arrived(const struct hd_region_barrier *barrier)
     return atomic_load_explicit(&barrier->arrived.value, memory_order_acquire);
 }
 
-/* A rank is at one barrier at a time and cannot come again before it opens: one is all there is. */
+/* A rank is at one barrier at a time, and cannot arrive again before it opens. */
 void hd_relay_ship(struct hd_link *link)
 {
     if (link->region == NULL) {
         return;
     }
-    /* The arrivals first: what a rank has put before it arrived must be seen to be there. */
-    const uint32_t is_at_fence = relay_arrived(&link->region->fence) != link->fence_sent_count;
-    const uint32_t is_at_gather = relay_arrived(&link->region->gather) != link->gather_sent_count;
+    /* The arrivals are read first: what a rank has put before it arrived is then in its log. */
+    const bool is_at_fence = relay_arrived(&link->region->fence) != link->fence_sent_count;
+    const bool is_at_gather = relay_arrived(&link->region->gather) != link->gather_sent_count;
 
     relay_ship_log(link);
     if (is_at_fence) {
@@ -220,7 +215,7 @@ void hd_relay_ship(struct hd_link *link)
     }
 }
 
-hd_status hd_link_attach(struct hd_link *link, struct hd_region *region)
+hd_status hd_relay_attach(struct hd_link *link, struct hd_region *region)
 {
     const uint64_t block_bytes = sizeof(uint64_t) + region->gather_bytes;
 
@@ -232,5 +227,7 @@ hd_status hd_link_attach(struct hd_link *link, struct hd_region *region)
     }
     region->kick = link->kick;
     link->region = region;
+    hd_log(HD_LOG_DEBUG, "link: carries the bootstrap of rank %u, in blocks of at most %llu bytes",
+           link->rank, (unsigned long long)region->gather_bytes);
     return HD_OK;
 }

@@ -1,17 +1,9 @@
-/*
- * launch/rendezvous.c - how the ranks of a launched run find each other.
- *
- *   member   connects, again and again until the deadline; reads the hub's clock a few times; says
- *            hello: world, rank, plan; waits for the welcome
- *   hub      listens until each rank has come once, then welcomes all
- *
- * Whatever is wrong with one of them is told to all who are there.
- */
-#include "launch/link_internal.h"
-#include "launch/socket.h"
+#include "launch/rendezvous.h"
+
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/number.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -23,11 +15,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* RETRY_MS: between two tries to connect; ANSWER_MS: a hub answers within this. */
-enum { RETRY_MS = 50, CONNECT_MS = 2000, ANSWER_MS = 5000, CLOCK_ROUNDS = 5, GUESTS_MORE = 64 };
-
-/* After a refusal: for who is a little later, and would else wait for a hub that is no more. */
-enum { LINGER_MS = 1000 };
+enum {
+    RETRY_MS = 50,     /* between two attempts to connect */
+    CONNECT_MS = 2000, /* for one attempt */
+    ANSWER_MS = 5000,  /* in which a hub answers */
+    CLOCK_ROUNDS = 5,
+    GUESTS_MORE = 64, /* connections that are not ranks, beside those that are */
+    LINGER_MS = 1000, /* after a refusal, the hub still tells ranks that connect a little later */
+};
 
 static const char rendezvous_magic[8] = "heddle1";
 
@@ -35,15 +30,15 @@ struct hello {
     char magic[8];
     uint8_t token[HD_TOKEN_BYTES];
     uint32_t rank, rank_count;
-    struct hd_link_peer peer;
+    struct hd_peer peer;
     char plan_hash[HD_HASH_TEXT_BYTES];
 };
 
-static void rendezvous_describe_self(const struct hd_identity *identity, struct hd_link_peer *peer)
+static void rendezvous_describe_self(const struct hd_identity *identity, struct hd_peer *peer)
 {
     FILE *const file = fopen("/proc/sys/kernel/random/boot_id", "re");
 
-    *peer = (struct hd_link_peer){.local_rank = identity->local_rank, .pid = (int32_t)getpid()};
+    *peer = (struct hd_peer){.local_rank = identity->local_rank, .pid = (int32_t)getpid()};
     gethostname(peer->host, sizeof peer->host - 1);
     if (file != NULL) {
         if (fscanf(file, "%39s", peer->boot) != 1) {
@@ -51,7 +46,7 @@ static void rendezvous_describe_self(const struct hd_identity *identity, struct 
         }
         fclose(file);
     }
-    /* Containers of one machine do not see each other's processes. */
+    /* Two containers on one machine do not see each other's processes. */
     const size_t length = strlen(peer->boot);
     const ssize_t added =
         readlink("/proc/self/ns/pid", peer->boot + length, sizeof peer->boot - 1 - length);
@@ -63,7 +58,7 @@ static uint32_t rendezvous_until_ms(uint64_t deadline_ns, uint32_t most_ms)
     const uint64_t now_ns = hd_now_ns();
     const uint64_t left_ms = deadline_ns > now_ns ? (deadline_ns - now_ns) / HD_MS_NS : 0;
 
-    return left_ms < most_ms ? (uint32_t)left_ms + 1 : most_ms;
+    return (uint32_t)hd_min_u64(left_ms + 1, most_ms);
 }
 
 /* --- the hub -------------------------------------------------------------------------------- */
@@ -74,13 +69,13 @@ struct reception {
     struct hd_problem *problem;
     int listener;
     uint32_t guest_count, guest_max, present_count;
-    struct hd_wire *guests; /* [guest_max], not yet known; closed ones are free */
+    struct hd_wire *guests; /* [guest_max], connected but not identified; a closed one is free */
     struct pollfd *awaited; /* [guest_max + 1] */
 };
 
 static hd_status rendezvous_refuse_twice(struct reception *reception, const struct hello *hello)
 {
-    const struct hd_link_peer *const first = &reception->link->peers[hello->rank];
+    const struct hd_peer *const first = &reception->link->peers[hello->rank];
 
     hd_problem_place(reception->problem, "launch");
     hd_problem_remedy(reception->problem, "give every process a RANK of its own");
@@ -97,10 +92,10 @@ static hd_status rendezvous_check_hello(struct reception *reception, const struc
 
     if (hello->rank_count != link->rank_count) {
         hd_problem_place(problem, "launch");
-        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                              "rank %u (process %d on %.63s) was told of %u ranks, rank 0 of %u",
-                              hello->rank, hello->peer.pid, hello->peer.host, hello->rank_count,
-                              link->rank_count);
+        return hd_problem_set(
+            problem, HD_INVALID, HD_EXIT_USAGE,
+            "rank %u (process %d on %.63s) was started with %u ranks, rank 0 with %u", hello->rank,
+            hello->peer.pid, hello->peer.host, hello->rank_count, link->rank_count);
     }
     if (hello->rank == 0 || hd_wire_is_open(&link->wires[hello->rank])) {
         return rendezvous_refuse_twice(reception, hello);
@@ -116,10 +111,10 @@ static hd_status rendezvous_check_hello(struct reception *reception, const struc
     return HD_OK;
 }
 
-/* A stranger is shown out without a word, and harms nobody. */
-static uint32_t rendezvous_is_ours(const struct reception *reception, const struct hello *hello)
+/* A connection that is not a rank of this run is closed without an answer. */
+static bool rendezvous_is_ours(const struct reception *reception, const struct hello *hello)
 {
-    const uint8_t *const token = reception->request->identity->card.token;
+    const uint8_t *const token = reception->request->identity->hub.token;
 
     return memcmp(hello->magic, rendezvous_magic, sizeof rendezvous_magic) == 0 &&
            hello->rank < hello->rank_count && memcmp(hello->token, token, HD_TOKEN_BYTES) == 0 &&
@@ -135,7 +130,7 @@ static hd_status rendezvous_seat(struct reception *reception, struct hd_wire *gu
 
     memcpy(&hello, bytes, sizeof hello);
     if (!rendezvous_is_ours(reception, &hello)) {
-        hd_log(HD_LOG_WARN, "something that is no rank of this run has connected");
+        hd_log(HD_LOG_WARN, "closed a connection that is not from a rank of this run");
         hd_wire_close(guest);
         return HD_OK;
     }
@@ -154,10 +149,12 @@ static hd_status rendezvous_seat(struct reception *reception, struct hd_wire *gu
     link->peers[hello.rank] = hello.peer;
     *guest = (struct hd_wire){.descriptor = -1};
     reception->present_count++;
+    hd_log(HD_LOG_DEBUG, "launch: rank %u, process %d on %.63s, has connected: %u of %u are here",
+           hello.rank, hello.peer.pid, hello.peer.host, reception->present_count, link->rank_count);
     return HD_OK;
 }
 
-static hd_status rendezvous_hear_guest(struct reception *reception, struct hd_wire *guest)
+static hd_status rendezvous_read_guest(struct reception *reception, struct hd_wire *guest)
 {
     const unsigned char *bytes;
     struct hd_frame frame;
@@ -190,7 +187,7 @@ static void rendezvous_let_in(struct reception *reception)
         }
     }
     if (descriptor >= 0) {
-        close(descriptor); /* a crowd of strangers: a rank will try again */
+        close(descriptor); /* too many connections that are not ranks; a rank retries */
     }
 }
 
@@ -210,10 +207,10 @@ static hd_status rendezvous_refuse_missing(struct reception *reception)
         }
     }
     hd_problem_place(reception->problem, "launch");
-    hd_problem_remedy(reception->problem, "start what is missing, or allow more with "
+    hd_problem_remedy(reception->problem, "start the missing ranks, or raise "
                                           "transport.first_step_timeout_s");
     return hd_problem_set(reception->problem, HD_TIMEOUT, HD_EXIT_PEER,
-                          "rank%s %s %s not come within %.1f s: %u of %u are here",
+                          "rank%s %s %s not connected within %.1f s: %u of %u are here",
                           missing_count > 1 ? "s" : "", list, missing_count > 1 ? "have" : "has",
                           reception->request->patience_s, link->rank_count - missing_count,
                           link->rank_count);
@@ -237,7 +234,7 @@ static hd_status rendezvous_receive_ranks(struct reception *reception, uint64_t 
              (int)rendezvous_until_ms(deadline_ns, 1000));
         for (uint32_t i = 0; status == HD_OK && i < reception->guest_max; i++) {
             if (reception->awaited[i + 1].revents != 0) {
-                status = rendezvous_hear_guest(reception, &reception->guests[i]);
+                status = rendezvous_read_guest(reception, &reception->guests[i]);
             }
         }
         if (reception->awaited[0].revents != 0) {
@@ -262,11 +259,13 @@ static hd_status rendezvous_receive(struct hd_link *link, const struct hd_link_r
 {
     struct reception reception = {.link = link, .request = request, .problem = problem};
     struct hd_identity *const identity = request->identity;
-    hd_status status = hd_socket_listen(&identity->card, &reception.listener, problem);
+    hd_status status = hd_socket_listen(&identity->hub, &reception.listener, problem);
 
     if (status != HD_OK) {
         return status;
     }
+    hd_log(HD_LOG_DEBUG, "launch: rank 0 listens on port %u for %u ranks", identity->hub.port,
+           link->rank_count - 1);
     reception.present_count = 1;
     reception.guest_max = link->rank_count + GUESTS_MORE;
     reception.guests = calloc(reception.guest_max, sizeof *reception.guests);
@@ -303,7 +302,7 @@ static hd_status rendezvous_receive(struct hd_link *link, const struct hd_link_r
 
 /* --- a member ------------------------------------------------------------------------------- */
 
-/* The next frame, or the end of patience; HD_PEER_LOST: the other end is gone. */
+/* The next frame; HD_TIMEOUT at the deadline; HD_PEER_LOST: the connection has ended. */
 static hd_status rendezvous_await_frame(struct hd_wire *wire, struct hd_frame *frame,
                                         const unsigned char **bytes, uint64_t deadline_ns)
 {
@@ -364,9 +363,9 @@ static hd_status rendezvous_say_hello(struct hd_link *link, const struct hd_link
     const struct hd_frame frame = {HD_LINK_HELLO, link->rank, sizeof(struct hello)};
     struct hello hello;
 
-    memset(&hello, 0, sizeof hello); /* also what the compiler leaves between members */
+    memset(&hello, 0, sizeof hello); /* the padding too */
     memcpy(hello.magic, rendezvous_magic, sizeof rendezvous_magic);
-    memcpy(hello.token, request->identity->card.token, HD_TOKEN_BYTES);
+    memcpy(hello.token, request->identity->hub.token, HD_TOKEN_BYTES);
     hello.rank = link->rank;
     hello.rank_count = link->rank_count;
     rendezvous_describe_self(request->identity, &hello.peer);
@@ -374,7 +373,7 @@ static hd_status rendezvous_say_hello(struct hd_link *link, const struct hd_link
     return hd_wire_send(wire, &frame, &hello);
 }
 
-/* HD_PEER_LOST: try again.  Any other failure is in the attempt's problem. */
+/* HD_PEER_LOST: the caller retries.  Any other failure is in the attempt's problem. */
 static hd_status rendezvous_await_welcome(struct attempt *attempt, struct hd_wire *wire)
 {
     struct hd_link *const link = attempt->link;
@@ -387,8 +386,7 @@ static hd_status rendezvous_await_welcome(struct attempt *attempt, struct hd_wir
         return status;
     }
     if (frame.kind == HD_LINK_VERDICT && frame.bytes == sizeof *attempt->problem) {
-        const struct hd_link_message message = {frame.kind, frame.rank, bytes, frame.bytes};
-        hd_link_read_problem(&message, attempt->problem);
+        hd_problem_read(attempt->problem, bytes, frame.bytes);
         return attempt->problem->exit_code > 0 ? HD_ABORTED : HD_PEER_LOST;
     }
     if (frame.kind != HD_LINK_WELCOME || frame.bytes != peers_bytes) {
@@ -397,14 +395,14 @@ static hd_status rendezvous_await_welcome(struct attempt *attempt, struct hd_wir
     memcpy(link->peers, bytes, peers_bytes);
     if (strcmp(link->peers[0].boot, link->peers[link->rank].boot) == 0) {
         link->clock = (struct hd_clock){0};
-        link->is_one_clock = 1;
+        link->is_one_clock = true;
     }
     return HD_OK;
 }
 
 static hd_status rendezvous_try_address(struct attempt *attempt, const char *address)
 {
-    const uint16_t port = attempt->request->identity->card.port;
+    const uint16_t port = attempt->request->identity->hub.port;
     const int descriptor =
         hd_socket_connect(address, port, rendezvous_until_ms(attempt->deadline_ns, CONNECT_MS));
     struct hd_wire wire;
@@ -432,45 +430,53 @@ static hd_status rendezvous_try_address(struct attempt *attempt, const char *add
 static hd_status rendezvous_join(struct attempt *attempt)
 {
     const struct hd_link_request *const request = attempt->request;
-    const struct hd_launch_card *const card = &request->identity->card;
+    const struct hd_hub_address *const hub = &request->identity->hub;
     hd_status status =
         hd_identity_exchange(request->identity, attempt->deadline_ns, attempt->problem);
+    uint32_t attempt_count = 0;
     int error = 0;
 
     if (status != HD_OK) {
         return status;
     }
-    attempt->deadline_ns += HD_S_NS / 2; /* the hub is first: it can say what is missing */
+    attempt->deadline_ns += HD_S_NS / 2; /* later than the hub's, which can name a missing rank */
     do {
-        for (uint32_t i = 0; i < card->address_count; i++) {
-            status = rendezvous_try_address(attempt, card->addresses[i]);
+        for (uint32_t i = 0; i < hub->address_count; i++) {
+            status = rendezvous_try_address(attempt, hub->addresses[i]);
+            error = errno;
+            attempt_count++;
+            if (status == HD_OK || attempt_count == 1) {
+                hd_log(HD_LOG_DEBUG,
+                       "launch: rank %u, attempt %u to connect to rank 0 at %s port %u: %s",
+                       attempt->link->rank, attempt_count, hub->addresses[i], hub->port,
+                       status == HD_OK ? "connected" : strerror(error));
+            }
             if (status == HD_OK || status == HD_ABORTED) {
                 return status;
             }
-            error = errno;
         }
         poll(NULL, 0, (int)rendezvous_until_ms(attempt->deadline_ns, RETRY_MS));
     } while (hd_now_ns() < attempt->deadline_ns);
     hd_problem_place(attempt->problem, "rank %u", attempt->link->rank);
-    hd_problem_remedy(attempt->problem, "start rank 0, and see that MASTER_ADDR and MASTER_PORT "
-                                        "are the same everywhere and its port is open");
+    hd_problem_remedy(attempt->problem, "start rank 0, give all ranks the same MASTER_ADDR and "
+                                        "MASTER_PORT, and open that port");
     return hd_problem_set(attempt->problem, HD_TIMEOUT, HD_EXIT_PEER,
-                          "rank 0 at %s port %u was not there within %.1f s: %s",
-                          card->addresses[0], card->port, request->patience_s, strerror(error));
+                          "cannot connect to rank 0 at %s port %u within %.1f s: %s",
+                          hub->addresses[0], hub->port, request->patience_s, strerror(error));
 }
 
 hd_status hd_rendezvous(struct hd_link *link, const struct hd_link_request *request,
                         struct hd_problem *problem)
 {
     const uint64_t deadline_ns = hd_now_ns() + (uint64_t)(request->patience_s * 1e9);
-    struct hd_launch_card *const card = &request->identity->card;
+    struct hd_hub_address *const hub = &request->identity->hub;
 
     if (link->rank != 0) {
         return rendezvous_join(&(struct attempt){link, request, problem, deadline_ns});
     }
     if (request->identity->launcher == HD_LAUNCHER_PMIX &&
-        getrandom(card->token, sizeof card->token, 0) != (ssize_t)sizeof card->token) {
-        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "no random bytes: %s",
+        getrandom(hub->token, sizeof hub->token, 0) != (ssize_t)sizeof hub->token) {
+        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "cannot get random bytes: %s",
                               strerror(errno));
     }
     return rendezvous_receive(link, request, deadline_ns, problem);

@@ -1,5 +1,6 @@
 #include "launch/segments.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/shm.h>
 
@@ -9,9 +10,9 @@ struct segment {
     long long made_s;
 };
 
-/* key, shmid, perms, size, cpid, lpid, nattch, uid, gid, cuid, cgid, atime, dtime, ctime; its first
-   line names them. */
-static int segments_read_line(const char *line, struct segment *segment)
+/* Columns: key, shmid, perms, size, cpid, lpid, nattch, uid, gid, cuid, cgid, atime, dtime, ctime.
+   The first line holds their names. */
+static bool segments_read_line(const char *line, struct segment *segment)
 {
     return sscanf(line, "%*d %d %*o %*u %ld %*d %ld %*u %*u %*u %*u %*d %*d %lld", &segment->id,
                   &segment->maker, &segment->attached_count, &segment->made_s) == 4;
@@ -19,7 +20,8 @@ static int segments_read_line(const char *line, struct segment *segment)
 
 uint32_t hd_segments_remove(pid_t pid, int64_t since_s)
 {
-    FILE *table = fopen("/proc/sysvipc/shm", "re"); /* absent: a kernel without them */
+    FILE *table =
+        fopen("/proc/sysvipc/shm", "re"); /* absent: the kernel has no System V segments */
     struct segment segment;
     uint32_t removed_count = 0;
     char line[512];

@@ -47,7 +47,7 @@ static int socket_listen_at(const struct addrinfo *at)
     return descriptor;
 }
 
-/* -1 with the errno of the last try. */
+/* -1 with the errno of the last attempt. */
 static int socket_listen_by_name(const char *address, uint16_t port)
 {
     struct addrinfo *found = NULL;
@@ -57,10 +57,10 @@ static int socket_listen_by_name(const char *address, uint16_t port)
         errno = EADDRNOTAVAIL;
         return -1;
     }
-    for (int turn = 0; turn < 2 && descriptor < 0; turn++) {
-        /* First the family that takes both, where it is there. */
+    for (int pass = 0; pass < 2 && descriptor < 0; pass++) {
+        /* IPv6 first: its sockets accept IPv4 as well. */
         for (const struct addrinfo *at = found; at != NULL && descriptor < 0; at = at->ai_next) {
-            if ((at->ai_family == AF_INET6) == (turn == 0)) {
+            if ((at->ai_family == AF_INET6) == (pass == 0)) {
                 descriptor = socket_listen_at(at);
             }
         }
@@ -85,62 +85,63 @@ static uint16_t socket_port_of(int descriptor)
     return 0;
 }
 
-static void socket_add_address(struct hd_launch_card *card, const struct ifaddrs *row)
+static void socket_add_address(struct hd_hub_address *hub, const struct ifaddrs *row)
 {
     const struct sockaddr *const name = row->ifa_addr;
     char text[64];
 
     if (name == NULL || !(row->ifa_flags & IFF_UP) ||
         (name->sa_family != AF_INET && name->sa_family != AF_INET6) ||
-        card->address_count == HD_CARD_ADDRESS_MAX) {
+        hub->address_count == HD_HUB_ADDRESS_MAX) {
         return;
     }
     const socklen_t length =
         name->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
     const int error = getnameinfo(name, length, text, sizeof text, NULL, 0, NI_NUMERICHOST);
-    if (error == 0 && strchr(text, '%') == NULL) { /* one with a scope means nothing elsewhere */
-        memcpy(card->addresses[card->address_count++], text, sizeof text);
+    if (error == 0 &&
+        strchr(text, '%') == NULL) { /* an address with a scope is useless on other hosts */
+        memcpy(hub->addresses[hub->address_count++], text, sizeof text);
     }
 }
 
-/* Networks first: over loopback only ranks of this host would come. */
-static void socket_add_addresses(struct hd_launch_card *card)
+/* Networks first: only ranks of this host can connect over loopback. */
+static void socket_add_addresses(struct hd_hub_address *hub)
 {
     struct ifaddrs *list = NULL;
 
     if (getifaddrs(&list) != 0) {
         return;
     }
-    for (unsigned turn = 0; turn < 2; turn++) {
+    for (unsigned pass = 0; pass < 2; pass++) {
         for (const struct ifaddrs *row = list; row != NULL; row = row->ifa_next) {
-            if (((row->ifa_flags & IFF_LOOPBACK) != 0) == (turn == 1)) {
-                socket_add_address(card, row);
+            if (((row->ifa_flags & IFF_LOOPBACK) != 0) == (pass == 1)) {
+                socket_add_address(hub, row);
             }
         }
     }
     freeifaddrs(list);
 }
 
-hd_status hd_socket_listen(struct hd_launch_card *card, int *descriptor, struct hd_problem *problem)
+hd_status hd_socket_listen(struct hd_hub_address *hub, int *descriptor, struct hd_problem *problem)
 {
-    const char *const address = card->address_count > 0 ? card->addresses[0] : NULL;
+    const char *const address = hub->address_count > 0 ? hub->addresses[0] : NULL;
 
-    int made = socket_listen_by_name(address, card->port);
+    int made = socket_listen_by_name(address, hub->port);
     if (made < 0 && address != NULL && errno == EADDRNOTAVAIL) {
-        made = socket_listen_by_name(NULL,
-                                     card->port); /* a name of ours that only others resolve so */
+        /* Other hosts may know this host by an address that it does not have itself. */
+        made = socket_listen_by_name(NULL, hub->port);
     }
     if (made < 0) {
         hd_problem_place(problem, "rank 0");
         hd_problem_remedy(problem, "give another MASTER_PORT to all ranks; only one of them may "
                                    "have RANK=0");
-        return hd_problem_set(
-            problem, HD_SYSTEM, HD_EXIT_USAGE, "it cannot listen on %s port %u: %s",
-            address != NULL ? address : "any address", card->port, strerror(errno));
+        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_USAGE, "cannot listen on %s port %u: %s",
+                              address != NULL ? address : "any address", hub->port,
+                              strerror(errno));
     }
-    if (card->port == 0) {
-        card->port = socket_port_of(made);
-        socket_add_addresses(card);
+    if (hub->port == 0) {
+        hub->port = socket_port_of(made);
+        socket_add_addresses(hub);
     }
     *descriptor = made;
     return HD_OK;

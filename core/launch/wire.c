@@ -39,12 +39,12 @@ void hd_wire_close(struct hd_wire *wire)
     wire_empty(&wire->out);
 }
 
-uint32_t hd_wire_is_open(const struct hd_wire *wire)
+bool hd_wire_is_open(const struct hd_wire *wire)
 {
     return wire->descriptor >= 0;
 }
 
-/* Room for `more` bytes at the end; what was read already is dropped first. */
+/* Makes room for `more` bytes at the end; drops first what was read already. */
 static hd_status wire_make_room(struct hd_wire_buffer *buffer, uint64_t more)
 {
     if (buffer->begin > 0) {
@@ -76,7 +76,7 @@ static hd_status wire_append(struct hd_wire_buffer *buffer, const void *bytes, u
     return status;
 }
 
-/* A frame that cannot be kept would tear the stream. */
+/* A frame that cannot be buffered breaks the stream. */
 static hd_status wire_lose(struct hd_wire *wire)
 {
     hd_wire_close(wire);
@@ -111,7 +111,7 @@ hd_status hd_wire_flush(struct hd_wire *wire)
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return HD_OK;
         } else if (errno != EINTR) {
-            /* What the other end said before it went is still to be read: receive closes. */
+            /* What the other end has sent can still be read, so the wire stays open. */
             out->begin = out->end;
             return HD_PEER_LOST;
         }
@@ -119,7 +119,7 @@ hd_status hd_wire_flush(struct hd_wire *wire)
     return HD_OK;
 }
 
-uint32_t hd_wire_has_queue(const struct hd_wire *wire)
+bool hd_wire_has_queue(const struct hd_wire *wire)
 {
     return wire->out.begin < wire->out.end;
 }
@@ -145,22 +145,22 @@ hd_status hd_wire_receive(struct hd_wire *wire)
     return HD_PEER_LOST;
 }
 
-uint32_t hd_wire_next(struct hd_wire *wire, struct hd_frame *frame, const unsigned char **bytes)
+bool hd_wire_next(struct hd_wire *wire, struct hd_frame *frame, const unsigned char **bytes)
 {
     struct hd_wire_buffer *const in = &wire->in;
 
     if (in->end - in->begin < sizeof *frame) {
-        return 0;
+        return false;
     }
     memcpy(frame, in->bytes + in->begin, sizeof *frame);
     if (frame->bytes > HD_FRAME_BYTES_MAX) {
         hd_wire_close(wire);
-        return 0;
+        return false;
     }
     if (in->end - in->begin - sizeof *frame < frame->bytes) {
-        return 0;
+        return false;
     }
     *bytes = in->bytes + in->begin + sizeof *frame;
     in->begin += sizeof *frame + frame->bytes;
-    return 1;
+    return true;
 }

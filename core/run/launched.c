@@ -48,7 +48,8 @@ static void launched_take_abort(struct hd_launched *launched, const struct hd_li
 {
     struct hd_problem problem;
 
-    if (hd_link_read_problem(message, &problem) != HD_OK || problem.exit_code <= 0) {
+    if (hd_problem_read(&problem, message->bytes, message->byte_count) != HD_OK ||
+        problem.exit_code <= 0) {
         return;
     }
     if (launched->shared == NULL) {
@@ -179,10 +180,10 @@ static void launched_on_lost(void *context, uint32_t rank)
 hd_status hd_launched_check_hosts(const struct hd_link *link, const struct hd_plugin *transport,
                                   struct hd_problem *problem)
 {
-    const struct hd_link_peer *first = hd_link_peer(link, 0);
+    const struct hd_peer *first = hd_link_peer(link, 0);
 
     for (uint32_t rank = 1; rank < hd_link_rank_count(link); rank++) {
-        const struct hd_link_peer *peer = hd_link_peer(link, rank);
+        const struct hd_peer *peer = hd_link_peer(link, rank);
         if (strcmp(first->boot, peer->boot) != 0 &&
             !(transport->capabilities & HD_TRANSPORT_MANY_HOSTS)) {
             hd_problem_key(problem, "transport.name");
@@ -248,7 +249,7 @@ hd_status hd_launched_await(struct hd_launched *launched, char *directory,
     /* Without a deadline: the hub reads a corpus and makes files, and its death is noticed. */
     while (!launched->has_begun && verdict == NULL && !hd_link_is_lost(link, 0)) {
         poll(&awaited, 1, 1000);
-        hd_link_turn(link);
+        hd_link_poll(link);
         verdict = hd_link_verdict(link);
     }
     if (verdict != NULL) {

@@ -248,7 +248,7 @@ static void supervise_take_event(void *context, const struct hd_launch_event *ev
     }
 }
 
-static uint32_t supervise_on_event(void *context, void *region, const struct hd_launch_event *event)
+static bool supervise_on_event(void *context, void *region, const struct hd_launch_event *event)
 {
     struct hd_session *session = context;
 
@@ -259,7 +259,7 @@ static uint32_t supervise_on_event(void *context, void *region, const struct hd_
     return hd_board_is_aborted(session->shared.board);
 }
 
-static uint32_t supervise_is_settled(void *context, void *region)
+static bool supervise_is_settled(void *context, void *region)
 {
     const struct hd_session *session = context;
 

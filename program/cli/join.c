@@ -39,7 +39,7 @@ hd_status hd_cli_join(struct hd_cli *cli, const struct hd_cli_world *world, stru
         status = hd_link_open(&request, link, &cli->problem);
     }
     if (status == HD_OK && address != NULL) {
-        memcpy(address, identity.card.addresses[0], sizeof identity.card.addresses[0]);
+        memcpy(address, identity.hub.addresses[0], sizeof identity.hub.addresses[0]);
     }
     hd_identity_finish(&identity);
     return status;

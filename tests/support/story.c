@@ -19,7 +19,7 @@ void story_stay(void)
     }
 }
 
-uint32_t story_never_end(void *context, void *shared, const struct hd_launch_event *event)
+bool story_never_end(void *context, void *shared, const struct hd_launch_event *event)
 {
     (void)context;
     (void)shared;
@@ -27,7 +27,7 @@ uint32_t story_never_end(void *context, void *shared, const struct hd_launch_eve
     return 0;
 }
 
-uint32_t story_end_on_failure(void *context, void *shared, const struct hd_launch_event *event)
+bool story_end_on_failure(void *context, void *shared, const struct hd_launch_event *event)
 {
     (void)context;
     (void)shared;
@@ -35,7 +35,7 @@ uint32_t story_end_on_failure(void *context, void *shared, const struct hd_launc
            (event->kind == HD_LAUNCH_EXITED && event->exit_code != 0);
 }
 
-static uint32_t note_event(void *context, void *shared, const struct hd_launch_event *event)
+static bool note_event(void *context, void *shared, const struct hd_launch_event *event)
 {
     struct story *const story = context;
     struct story_board *const board = shared;

@@ -20,7 +20,7 @@ struct story_board {
 
 struct story {
     int32_t (*rank_main)(void *context, struct hd_bootstrap *bootstrap, void *shared);
-    uint32_t (*on_event)(void *context, void *shared, const struct hd_launch_event *event);
+    bool (*on_event)(void *context, void *shared, const struct hd_launch_event *event);
     uint32_t rank_count;
     uint32_t grace_ms; /* 0: an hour, which a test does not live to see */
     void *context;
@@ -33,8 +33,8 @@ struct story {
 };
 
 /* The default for on_event: a rank that died or returned non-zero ends the run. */
-uint32_t story_end_on_failure(void *context, void *shared, const struct hd_launch_event *event);
-uint32_t story_never_end(void *context, void *shared, const struct hd_launch_event *event);
+bool story_end_on_failure(void *context, void *shared, const struct hd_launch_event *event);
+bool story_never_end(void *context, void *shared, const struct hd_launch_event *event);
 
 /* Plays it, and asserts that no child of this process is left. */
 hd_status story_play(struct story *story);

@@ -344,7 +344,7 @@ static int32_t rig_rank_main(void *context, struct hd_bootstrap *bootstrap, void
 
 /* --- the parent of the ranks ---------------------------------------------------------------- */
 
-static uint32_t rig_on_event(void *context, void *shared, const struct hd_launch_event *event)
+static bool rig_on_event(void *context, void *shared, const struct hd_launch_event *event)
 {
     const struct run *run = context;
     const struct hd_rig_shared *words = shared;

@@ -91,7 +91,7 @@ static uint32_t ranks_is_left_alone(const struct pair *pair)
            (hd_link_verdict(link) != NULL || hd_link_is_lost(link, 0));
 }
 
-static uint32_t ranks_on_event(void *context, void *shared, const struct hd_launch_event *event)
+static bool ranks_on_event(void *context, void *shared, const struct hd_launch_event *event)
 {
     struct pair *pair = context;
     struct region *region = shared;
@@ -122,7 +122,7 @@ static void ranks_on_message(void *context, const struct hd_link_message *messag
     struct pair *pair = context;
     struct hd_problem problem;
 
-    if (hd_link_read_problem(message, &problem) != HD_OK) {
+    if (hd_problem_read(&problem, message->bytes, message->byte_count) != HD_OK) {
         return;
     }
     if (problem.exit_code != 0 && pair->problem.exit_code == 0) {
@@ -145,7 +145,7 @@ static void ranks_on_lost(void *context, uint32_t rank)
     }
 }
 
-static uint32_t ranks_is_settled(void *context, void *shared)
+static bool ranks_is_settled(void *context, void *shared)
 {
     const struct pair *pair = context;
     const struct hd_link *link = pair->ranks->link;
