@@ -237,7 +237,7 @@ static pid_t launch_read_signals(struct supervisor *supervisor)
     return first;
 }
 
-/* `first` before the others: a rank that ended because of another must not be named as the cause. */
+/* `first` before the others: a rank that ended because of another must not be named. */
 static void launch_look_at_ranks(struct supervisor *supervisor, pid_t first)
 {
     const uint32_t end = launch_end_of(supervisor);

@@ -3,8 +3,8 @@
  *
  *   parent   forks the ranks, sees deaths (waitid, pidfd) and stops (WSTOPPED), relays signals, and
  *            leaves no process behind: grace_ms after the run is aborted it kills what still runs
- *   rank     runs rank_main in its own process, dies with the parent (PR_SET_PDEATHSIG), and ignores
- *            SIGINT, SIGTERM and SIGUSR1, which the parent relays by on_event
+ *   rank     runs rank_main in its own process, dies with the parent (PR_SET_PDEATHSIG), and
+ *            ignores SIGINT, SIGTERM and SIGUSR1, which the parent relays by on_event
  *   region   `shared_bytes` of zeroed memory that the parent and the ranks see at the same address;
  *            its contents are the caller's (the engine's board)
  *

@@ -205,7 +205,7 @@ void hd_link_poll(struct hd_link *link)
     link_ask_clock(link);
 }
 
-/* --- opening and closing ----------------------------------------------------------------------- */
+/* --- opening and closing -------------------------------------------------------------------- */
 
 static hd_status link_watch_all(struct hd_link *link)
 {

@@ -101,7 +101,7 @@ static void relay_take_gathered(struct hd_link *link, const unsigned char *bytes
     hd_region_open(&link->region->gather);
 }
 
-/* --- what others have written -------------------------------------------------------------------------- */
+/* --- what others have written --------------------------------------------------------------- */
 
 static void relay_take_from_member(struct hd_link *link, const struct hd_frame *frame,
                                    const unsigned char *bytes)
