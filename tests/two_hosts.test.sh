@@ -154,11 +154,11 @@ pair skew bench skew transport.name=ucx_tag bench.sizes=64K bench.iterations=1 c
 has "bench skew on two hosts" skew.0.out '"transport": "ucx_tag", "lane": "tcp'
 code=2
 pair p2p_shm bench p2p transport.name=shm bench.sizes=8 bench.iterations=4
-has "bench p2p with shm between hosts" p2p_shm.0.out "shm does not reach from host to host"
+has "bench p2p with shm between hosts" p2p_shm.0.out "shm does not reach another host"
 
 start shm $model transport.name=shm
 ends shm 2
-has "shm between hosts" shm.0.out "shm does not reach from host to host"
+has "shm between hosts" shm.0.out "shm does not reach another host"
 
 # --- what goes wrong between hosts ------------------------------------------------------------------
 wait_for() { # FILE COUNT FRAGMENT: so many lines with it are there; a bound, for a machine that is stuck
@@ -186,9 +186,9 @@ for carrier in "ucx_tag" "ucx_put" "hook_fault transport.inner=ucx_put transport
     gone_in_time $name $begin
     link up
     has "a cut cable, seen from the left" $name.0.out "rank 2 has been silent for "
-    has "a cut cable, seen from the left" $name.0.out "nothing comes from rank 2 on hdr"
+    has "a cut cable, seen from the left" $name.0.out "rank 2 on hdr sends nothing"
     has "a cut cable, seen from the right" $name.2.out "rank 0 has been silent for "
-    has "a cut cable, seen from the right" $name.3.out "nothing comes from rank 0 on hdl"
+    has "a cut cable, seen from the right" $name.3.out "rank 0 on hdl sends nothing"
     has "a cut cable, in the file" $name/hang.json "rank 2 has been silent for "
 done
 
@@ -215,7 +215,7 @@ for inner in ucx_tag ucx_put; do
         transport.hook_fault.delay_us=4000 transport.timeout_s=60
     wait_for mended_$inner/metrics.jsonl 2 '"step"'
     link down
-    wait_for mended_$inner.0.out 1 "nothing comes from rank 2 on hdr"
+    wait_for mended_$inner.0.out 1 "rank 2 on hdr sends nothing"
     link up
     ends mended_$inner 0
     for key in losses grad_norms parameters_hash; do

@@ -36,8 +36,8 @@ uint32_t hd_bootstrap_rank_count(const struct hd_bootstrap *bootstrap);
 
 /* As in struct hd_host.  One rank puts a key (1 to 127 bytes) once; every rank sees it after the
    next fence.  A rank has at least 64 KiB for keys and values: HD_NO_MEMORY beyond, HD_INVALID for
-   a key that is too long or that this rank has put before.  get waits for the key until the deadline
-   (HD_TIMEOUT); a value of another size is HD_PROTOCOL.  After an abort every wait returns
+   a key that is too long or that this rank has put before.  get waits for the key until the
+   deadline (HD_TIMEOUT); a value of another size is HD_PROTOCOL.  After an abort every wait returns
    HD_ABORTED. [any-thread; fence: one thread at a time] */
 hd_status hd_bootstrap_put(struct hd_bootstrap *bootstrap, const char *key, const void *value,
                            uint64_t bytes);

@@ -3,8 +3,8 @@
  *
  * A frame is a head and its bytes, in this machine's byte order: the hosts of one run are alike
  * (the plan's digest names the instruction set), and the magic word of the first frame tells a rank
- * from another client.  The wire queues what it cannot send at once, and keeps what has arrived in part.
- * [one thread]
+ * from another client.  The wire queues what it cannot send at once, and keeps what has arrived in
+ * part. [one thread]
  */
 #ifndef HEDDLE_LAUNCH_WIRE_H
 #define HEDDLE_LAUNCH_WIRE_H
