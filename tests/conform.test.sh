@@ -65,7 +65,7 @@ fails forward_only schedule_sound
 fails descriptor schedule_wordy
 fails options schedule_wordy
 "$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws schedule.breaker.does=crash >out 2>&1
-grep -q 'P=5 V=1 m=7: died of SIGABRT' out || say "a crash does not say where: $(cat out)"
+grep -q 'P=5 V=1 m=7: killed by SIGABRT' out || say "a crash does not say where: $(cat out)"
 
 # --- broken transports ---------------------------------------------------------------------------
 fails_by order transport_lossy lose repeat never
@@ -124,7 +124,7 @@ fails_by nan kernel_breaker quiet
 # A deadline is one of a call: 20 passes of 100 ms are not overdue after a second, one that hangs is.
 passes "$faults/heddle_kernel_breaker.so" --check repeatable --limit 1 kernel.breaker.does=slow
 fails repeatable kernel_breaker kernel.breaker.does=hangs --limit 1
-grep -q 'not over after 1 s, and killed' out || say "a pass that hangs: $(cat out)"
+grep -q 'killed, because it did not end within 1 s' out || say "a pass that hangs: $(cat out)"
 
 # --- what is printed ------------------------------------------------------------------------------
 "$heddle" conform schedule.1f1b --level load --json --junit out.xml >out 2>err || say "--json: exit $?"
@@ -151,10 +151,10 @@ exits() {
 }
 exits 2 "needs the name of a plugin"
 exits 2 "the nearest one is laws" schedule.1f1b --check lawz
-exits 2 "--level is load, api" schedule.1f1b --level all
-exits 2 "--seed is a whole number" schedule.1f1b --seed x
-exits 2 "--limit is a number of seconds" shm --limit 0
-exits 2 "--bytes-max is a number of bytes" shm --bytes-max 1x
+exits 2 "--level must be load, api" schedule.1f1b --level all
+exits 2 "--seed must be a whole number" schedule.1f1b --seed x
+exits 2 "--limit must be a number of seconds" shm --limit 0
+exits 2 "--bytes-max must be a number of bytes" shm --bytes-max 1x
 exits 2 "no such key" schedule.1f1b pipeline.nothing=1
 exits 3 "there is no plugin nothing" nothing
 exits 3 "No such file" ./heddle_schedule_nowhere.so
@@ -165,5 +165,5 @@ FAULT_CONSTRUCTOR=abort exits 3 "dies of it (signal 6)" "$faults/heddle_schedule
 # A hang is over at the deadline of its check, and is said to be one.
 "$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws --limit 1 schedule.breaker.does=hang \
     >out 2>&1
-grep -q 'P=5 V=1 m=7: not over after 1 s, and killed' out || say "a hang: $(cat out)"
+grep -q 'P=5 V=1 m=7: killed, because it did not end within 1 s' out || say "a hang: $(cat out)"
 exit $failed

@@ -52,7 +52,7 @@ for memory in cuda pinned; do
 done
 expect "no stream" 0 "has no stream" conform kernel.synthetic --check stream "${stage[@]}"
 STANDIN_CUDA_FAULT=cudaMemcpyAsync:1:hang expect "a copy that does not end" 1 \
-    "the mark behind all of it: HD_IN_PROGRESS" conform kernel.synthetic --check stream \
+    "waiting for the last mark returns HD_IN_PROGRESS" conform kernel.synthetic --check stream \
     "${stage[@]}" kernel.synthetic.memory=cuda transport.timeout_s=1
 
 lent=(kernel.synthetic.cuda_runtime="$standin" transport.cuda_ipc.cuda_runtime="$standin")

@@ -232,7 +232,7 @@ for name in ucx_tag ucx_put; do
 done
 "$heddle" conform shm --hosts $left:nowhere >conform.out 2>conform.err
 [ $? -eq 2 ] || say "conform on a host that is not there: exit $?"
-has "conform on a host that is not there" conform.err "no network namespace 'nowhere'"
+has "conform on a host that is not there" conform.err "cannot open the network namespace 'nowhere'"
 
 [ $failed -eq 0 ] && rm -rf "$work"
 exit $failed

@@ -55,7 +55,7 @@ void hd_conform_at(struct hd_conform_case *check, const char *format, ...)
     va_end(arguments);
 }
 
-int hd_conform_is_decided(const struct hd_conform_case *check)
+bool hd_conform_is_decided(const struct hd_conform_case *check)
 {
     return atomic_load(&check->page->claimed) != 0;
 }
@@ -84,7 +84,6 @@ static void *case_host_alloc(void *context, uint64_t bytes, uint64_t alignment_b
     return hd_memory_take(bytes, alignment_bytes, tag);
 }
 
-/* What a plugin logs is not judged. */
 static void case_host_log(void *context, uint32_t level, const char *text)
 {
     (void)context;
@@ -111,7 +110,6 @@ static void case_host_trace_transfer(void *context, const struct hd_transfer *tr
     (void)transfer;
 }
 
-/* What is mapped beside alloc is not judged, so nor is its account. */
 static void case_host_account(void *context, int64_t bytes, const char *tag)
 {
     (void)context;

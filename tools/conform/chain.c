@@ -37,7 +37,7 @@ static void *chain_take(const struct hd_chain *chain, uint64_t bytes, int fill)
     return memory;
 }
 
-/* What is unset must not matter: NaN in every float, or as the harness says. */
+/* A kernel must not depend on unset memory: it is NaN in every float, or as the harness says. */
 static void chain_take_regions(struct hd_chain *chain, struct hd_chain_stage *at)
 {
     const int fill = chain->harness->fill;
@@ -112,17 +112,26 @@ hd_status hd_chain_open(struct hd_chain *chain, struct hd_harness *harness,
     return HD_OK;
 }
 
+void hd_chain_blocks(const struct hd_chain_stage *stage, void *blocks[HD_CHAIN_BLOCK_COUNT])
+{
+    void *const all[HD_CHAIN_BLOCK_COUNT] = {stage->memory.parameters,   stage->memory.optimizer,
+                                             stage->memory.scratch,      stage->memory.gradients[0],
+                                             stage->memory.gradients[1], stage->payload,
+                                             stage->second_payload,      stage->input,
+                                             stage->input_gradient};
+
+    memcpy(blocks, all, sizeof all);
+}
+
 void hd_chain_close(struct hd_chain *chain)
 {
+    void *blocks[HD_CHAIN_BLOCK_COUNT];
+
     for (uint32_t stage = 0; stage < chain->stage_count; stage++) {
         struct hd_chain_stage *at = &chain->stages[stage];
         chain->harness->ops->stage_destroy(at->stage);
-        void *const blocks[] = {at->memory.parameters,   at->memory.optimizer,
-                                at->memory.scratch,      at->memory.gradients[0],
-                                at->memory.gradients[1], at->payload,
-                                at->second_payload,      at->input,
-                                at->input_gradient};
-        for (unsigned i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        hd_chain_blocks(at, blocks);
+        for (unsigned i = 0; i < HD_CHAIN_BLOCK_COUNT; i++) {
             hd_guard_give(blocks[i]);
         }
     }
@@ -131,7 +140,7 @@ void hd_chain_close(struct hd_chain *chain)
     memset(chain, 0, sizeof *chain);
 }
 
-/* What is said to whoever waits for the end of a long row of calls. */
+/* Tells the parent process that a call has returned. */
 static hd_status chain_moved(const struct hd_chain *chain, hd_status status)
 {
     if (chain->harness->moved != NULL) {
@@ -145,7 +154,7 @@ static hd_status chain_moved(const struct hd_chain *chain, hd_status status)
 static struct hd_pass chain_pass_of(const struct hd_chain *chain, uint32_t stage)
 {
     const struct hd_chain_stage *at = &chain->stages[stage];
-    const int is_last = stage + 1 == chain->stage_count;
+    const bool is_last = stage + 1 == chain->stage_count;
     return (struct hd_pass){.size = sizeof(struct hd_pass),
                             .microbatch = chain->microbatch,
                             .generation = at->generation,
@@ -207,7 +216,7 @@ hd_status hd_chain_backward_split(struct hd_chain *chain)
         for (uint32_t stage = chain->stage_count; stage-- > 0 && status == HD_OK;) {
             struct hd_pass pass = chain_pass_of(chain, stage);
             pass.output = NULL;
-            if (half == 1) { /* what W needs, I has put into the payload */
+            if (half == 1) { /* I has put into the payload what W needs */
                 pass.input_gradient = NULL;
                 pass.output_gradient = NULL;
             }
@@ -266,7 +275,7 @@ uint64_t hd_chain_tensor(struct hd_chain *chain, uint32_t tensor, struct hd_tens
     return count;
 }
 
-/* Both directions; `into` 1 writes the plugin's copy. */
+/* `into` 1: writes the tensor; 0: reads it. */
 static void chain_exchange(struct hd_chain *chain, uint32_t tensor, uint32_t copy, uint32_t into,
                            double *values)
 {
@@ -328,15 +337,14 @@ static void chain_draw_tensor(struct hd_chain *chain, uint32_t tensor, uint64_t 
     const uint64_t key = chain_hash_bytes(hd_conform_mix(seed), about.name, strlen(about.name));
     double *values = malloc(count * sizeof *values);
     assert(values != NULL);
-    /* About 1 / sqrt(columns), as a power of two: what comes out stays of the size of what goes
-       in. */
+    /* About 1 / sqrt(columns), as a power of two, so that outputs are as large as inputs. */
     double scale = 1;
     for (uint64_t columns = about.shape[about.dimension_count - 1]; columns >= 4; columns /= 4) {
         scale /= 2;
     }
     for (uint64_t i = 0; i < count; i++) {
         const int64_t step = (int64_t)(hd_conform_mix(key ^ i) % 255) - 127;
-        const int is_norm = about.initial == HD_INITIAL_ONE;
+        const bool is_norm = about.initial == HD_INITIAL_ONE;
         values[i] = is_norm ? 1 + (double)(step / 8) / 128 : 2 * scale * (double)step / 128;
     }
     hd_chain_write(chain, tensor, HD_MASTER, values);

@@ -1,7 +1,7 @@
 /*
  * conform/chain.h - a model over one kernel plugin, cut into stages that run one after the other.
  *
- * A harness is one opened plugin; whoever opens it fills it.  A chain is one model over it:
+ * A harness is one opened plugin; the caller opens it and fills it.  A chain is one model over it:
  *
  *   struct hd_chain chain;
  *   hd_chain_open(&chain, &harness, &model, (uint32_t[]){1, 1}, 2);
@@ -11,16 +11,15 @@
  *   hd_chain_read(&chain, tensor, HD_GRADIENT, values);
  *   hd_chain_close(&chain);
  *
- * Parameters are drawn by tensor name and element, on a grid that bf16 holds exactly: two
- * chains of one model have the same values, however they are cut and whatever they
- * compute in.  Values cross as double, whatever the plugin's dtype.
+ * Parameters are drawn by tensor name and element, on a grid that bf16 represents exactly: two
+ * chains of one model have the same values, for every cut and every precision.  Values are read
+ * and written as double, for every dtype.
  *
- * Every region, payload and boundary ends before a page that cannot be touched (conform/check.h),
- * so what is taken is held against what stage_needs asked for, in every pass.
+ * Every region, payload and boundary ends before an inaccessible page (conform/check.h), so a pass
+ * that uses more memory than stage_needs asked for is found.
  *
- * The members may be changed between passes: another payload, generation or scale is
- * how a test asks its question.  For synchronous plugins in host memory;
- * any other has a mirror before it (conform/mirror.h).
+ * A test may change the members between passes: another payload, generation or scale.  A chain
+ * needs a synchronous plugin in host memory; for other plugins use a mirror (conform/mirror.h).
  */
 #ifndef HEDDLE_CONFORM_CHAIN_H
 #define HEDDLE_CONFORM_CHAIN_H
@@ -40,8 +39,8 @@ struct hd_harness {
     struct hd_device device;
     struct hd_kernel *kernel;
     char failure[1024];      /* the last sentence given to host.fail */
-    _Atomic uint32_t *moved; /* counted up behind every call of a stage; NULL: nobody counts */
-    int fill; /* of parameters, scratch and payloads; 0: zero, and 0xff in the others */
+    _Atomic uint32_t *moved; /* incremented after every call of a stage; or NULL */
+    int fill; /* of all memory at first; 0: parameters are zero, scratch and payloads 0xff */
 };
 
 struct hd_chain_stage {
@@ -51,8 +50,8 @@ struct hd_chain_stage {
     struct hd_stage *stage;
     void *payload;         /* given to forward and backward; payload_bytes of needs */
     void *second_payload;  /* of the second half batch, else NULL */
-    void *input;           /* boundary before; NULL for the first stage */
-    void *input_gradient;  /* and its gradient */
+    void *input;           /* the boundary before; NULL for the first stage */
+    void *input_gradient;  /* its gradient */
     uint64_t generation;   /* of both passes */
     uint32_t first_tensor; /* global index of the stage's tensor 0 */
     uint32_t first_term;
@@ -69,15 +68,19 @@ struct hd_chain {
     double loss;                     /* their sum, ascending */
 };
 
-/* A small OLMoE of 2 blocks for tests to change: 4 experts, 2 a token, width 8, 10 tokens. */
+/* A small OLMoE for tests to change: 2 blocks, 4 experts, 2 per token, width 8, 10 tokens. */
 struct hd_stage_spec hd_chain_model(void);
 
 /* Cuts `model` into stages of blocks[0], blocks[1], .. blocks; parameters are zero.  The scales are
-   1 / tokens and 1.  HD_OK, or what the plugin refused with. */
+   1 / tokens and 1.  HD_OK, or the status of the plugin. */
 hd_status hd_chain_open(struct hd_chain *chain, struct hd_harness *harness,
                         const struct hd_stage_spec *model, const uint32_t *blocks,
                         uint32_t stage_count);
 void hd_chain_close(struct hd_chain *chain);
+
+/* Every block of guarded memory of a stage; NULL: the stage has no such block. */
+#define HD_CHAIN_BLOCK_COUNT 9u
+void hd_chain_blocks(const struct hd_chain_stage *stage, void *blocks[HD_CHAIN_BLOCK_COUNT]);
 
 /* Draws every master, and tokens and targets; keyed by `seed`. */
 void hd_chain_draw(struct hd_chain *chain, uint64_t seed);
@@ -88,13 +91,13 @@ void hd_chain_draw_tokens(struct hd_chain *chain, uint64_t seed);
 hd_status hd_chain_forward(struct hd_chain *chain, int evaluate);
 /* All stages, last to first. */
 hd_status hd_chain_backward(struct hd_chain *chain);
-/* The same by halves: all I, last to first, then all W. */
+/* The same with a split backward: all I, last to first, then all W. */
 hd_status hd_chain_backward_split(struct hd_chain *chain);
 void hd_chain_zero_gradients(struct hd_chain *chain);
-/* Fills payloads and scratch, which a pass must overwrite or must not read, with 0xff. */
+/* Fills payloads and scratch with 0xff. */
 void hd_chain_poison(struct hd_chain *chain);
 
-/* Elements of a tensor, in global order, and its description. */
+/* The number of elements of a tensor, and its description; tensors count in global order. */
 uint64_t hd_chain_tensor(struct hd_chain *chain, uint32_t tensor, struct hd_tensor *out);
 void hd_chain_read(struct hd_chain *chain, uint32_t tensor, uint32_t copy, double *values);
 void hd_chain_write(struct hd_chain *chain, uint32_t tensor, uint32_t copy, const double *values);

@@ -1,4 +1,4 @@
-/* conform/cmd_conform.c - heddle conform: one plugin judged by the contract of its kind. */
+/* conform/cmd_conform.c - heddle conform: checks one plugin against the contract of its kind. */
 #include "base/option.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A pass may take longer than any message: a device may be emulated, or busy. */
+/* A pass may take longer than a message: the device may be emulated, or busy. */
 enum {
     INITIAL_BYTES_MAX = 64 << 20,
     MESSAGE_LIMIT_MS = 10000,
@@ -18,7 +18,7 @@ enum {
     LIMIT_S_MOST = 86400,
 };
 
-/* What is asked, of whom, and what has come of it. */
+/* The command line, the plugin, and the results. */
 struct session {
     struct hd_conform_subject subject;
     struct hd_conform_summary summary;
@@ -30,7 +30,7 @@ struct session {
     char left_host[256];
 };
 
-/* --- what is asked ------------------------------------------------------------------------- */
+/* --- the command line ------------------------------------------------------------------------ */
 
 static int cmd_conform_read_numbers(struct hd_cli *cli, struct session *session)
 {
@@ -43,28 +43,28 @@ static int cmd_conform_read_numbers(struct hd_cli *cli, struct session *session)
     session->subject.bytes_max = INITIAL_BYTES_MAX;
     session->level = HD_CONFORM_FAULT;
     if (seed != NULL && !hd_text_to_unsigned(seed, &session->subject.seed)) {
-        return hd_cli_refuse(cli, "--seed is a whole number, not %.100s", seed);
+        return hd_cli_refuse(cli, "--seed must be a whole number, not %.100s", seed);
     }
     if (bytes != NULL && (!hd_text_to_bytes(bytes, &session->subject.bytes_max) ||
                           session->subject.bytes_max == 0)) {
-        return hd_cli_refuse(cli, "--bytes-max is a number of bytes, such as 4M, not %.100s",
+        return hd_cli_refuse(cli, "--bytes-max must be a number of bytes, such as 4M, not %.100s",
                              bytes);
     }
     uint64_t limit_s = 0;
     if (limit != NULL &&
         (!hd_text_to_unsigned(limit, &limit_s) || limit_s == 0 || limit_s > LIMIT_S_MOST)) {
-        return hd_cli_refuse(cli, "--limit is a number of seconds from 1 to %d, not %.100s",
+        return hd_cli_refuse(cli, "--limit must be a number of seconds from 1 to %d, not %.100s",
                              LIMIT_S_MOST, limit);
     }
     session->subject.limit_s = (uint32_t)limit_s;
     if (level != NULL && !hd_conform_level_of(level, &session->level)) {
-        return hd_cli_refuse(cli, "--level is load, api, semantics, fault or speed, not %.100s",
-                             level);
+        return hd_cli_refuse(
+            cli, "--level must be load, api, semantics, fault or speed, not %.100s", level);
     }
     return 0;
 }
 
-/* --hosts LEFT:RIGHT: network namespaces, which must be there. */
+/* --hosts LEFT:RIGHT: two network namespaces, which must exist. */
 static int cmd_conform_read_hosts(struct hd_cli *cli, struct session *session)
 {
     const char *hosts = hd_cli_option(cli, "--hosts", 0);
@@ -74,7 +74,7 @@ static int cmd_conform_read_hosts(struct hd_cli *cli, struct session *session)
         return 0;
     }
     if (right == NULL || (size_t)(right - hosts) >= sizeof session->left_host) {
-        return hd_cli_refuse(cli, "--hosts is LEFT:RIGHT, two network namespaces, not %.100s",
+        return hd_cli_refuse(cli, "--hosts must be LEFT:RIGHT, two network namespaces, not %.100s",
                              hosts);
     }
     snprintf(session->left_host, sizeof session->left_host, "%.*s", (int)(right - hosts), hosts);
@@ -83,15 +83,15 @@ static int cmd_conform_read_hosts(struct hd_cli *cli, struct session *session)
     for (unsigned i = 0; i < 2; i++) {
         if (!hd_conform_is_host(session->subject.hosts[i])) {
             return hd_cli_refuse(cli,
-                                 "--hosts: there is no network namespace '%.100s' (ip netns add "
-                                 "makes one), or only root may enter it",
+                                 "--hosts: cannot open the network namespace '%.100s': create it "
+                                 "with ip netns add, and run as root",
                                  session->subject.hosts[i]);
         }
     }
     return 0;
 }
 
-/* Every --check names one; they must all be of this kind's suite. */
+/* Every --check must name a check of this kind. */
 static int cmd_conform_know_checks(struct hd_cli *cli, uint32_t kind)
 {
     uint32_t count;
@@ -111,8 +111,8 @@ static int cmd_conform_know_checks(struct hd_cli *cli, uint32_t kind)
     return 0;
 }
 
-static int cmd_conform_is_wanted(const struct hd_cli *cli, const struct session *session,
-                                 const struct hd_conform_check *check)
+static bool cmd_conform_is_wanted(const struct hd_cli *cli, const struct session *session,
+                                  const struct hd_conform_check *check)
 {
     const char *name = hd_cli_option(cli, "--check", 0);
 
@@ -121,15 +121,15 @@ static int cmd_conform_is_wanted(const struct hd_cli *cli, const struct session 
     }
     for (uint32_t i = 0; name != NULL; name = hd_cli_option(cli, "--check", ++i)) {
         if (strcmp(name, check->name) == 0) {
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
-/* --- of whom ------------------------------------------------------------------------------- */
+/* --- the plugin ---------------------------------------------------------------------------- */
 
-/* A hook is judged around transport.inner, or around shm where none is named. */
+/* A hook wraps transport.inner, or shm if none is named. */
 static int cmd_conform_find_inner(struct hd_cli *cli, struct session *session)
 {
     const char *name = session->config.transport.inner;
@@ -146,8 +146,8 @@ static int cmd_conform_find_inner(struct hd_cli *cli, struct session *session)
     return 0;
 }
 
-/* Whose device the slots of a transport are to lie on: --with, or synthetic where they can lie on a
-   device only. */
+/* The kernel on whose device a transport has its slots: --with, or synthetic if the transport
+   cannot use host memory. */
 static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
                                    uint64_t capabilities)
 {
@@ -160,7 +160,8 @@ static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
         return 0;
     }
     if ((capabilities & HD_TRANSPORT_CUDA) == 0) {
-        return hd_cli_refuse(cli, "--with lends a device, and this transport moves host memory");
+        return hd_cli_refuse(
+            cli, "--with names the kernel of a device, but this transport moves host memory");
     }
     if (hd_lender_find(cli, &session->config, &wanted, lender) != HD_OK) {
         return cli->problem.exit_code;
@@ -200,9 +201,9 @@ static int cmd_conform_find_subject(struct hd_cli *cli, struct session *session)
         code =
             cmd_conform_find_lender(cli, session, (inner != NULL ? inner : plugin)->capabilities);
     } else if (code == 0 && hd_cli_option(cli, "--with", 0) != NULL) {
-        code = hd_cli_refuse(cli, "--with lends a device to a transport, and this is none");
+        code = hd_cli_refuse(cli, "--with is for transports only");
     } else if (code == 0 && session->subject.hosts[0] != NULL) {
-        code = hd_cli_refuse(cli, "--hosts places the ranks of a transport, and this is none");
+        code = hd_cli_refuse(cli, "--hosts is for transports only");
     }
     return code;
 }
@@ -217,7 +218,8 @@ static int cmd_conform_run_checks(struct hd_cli *cli, struct session *session)
 
     session->results = calloc(count, sizeof *session->results);
     if (session->results == NULL) {
-        hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+        hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED,
+                       "cannot allocate memory for the results");
         return cli->problem.exit_code;
     }
     summary->results = session->results;
@@ -291,7 +293,7 @@ static int cmd_conform(struct hd_cli *cli)
         return cli->problem.exit_code;
     }
     if (cli->word_count == 0) {
-        hd_problem_remedy(&cli->problem, "`heddle list` shows those that there are");
+        hd_problem_remedy(&cli->problem, "`heddle list` shows the installed plugins");
         return hd_cli_refuse(cli, "conform needs the name of a plugin, or its file");
     }
     if (cmd_conform_read_numbers(cli, &session) != 0 ||
@@ -305,22 +307,26 @@ static int cmd_conform(struct hd_cli *cli)
 }
 
 static const struct hd_cli_option cmd_conform_options[] = {
-    {"--level", "LEVEL", "load, api, semantics, fault (the default) or speed, each with all before",
-     NULL},
-    {"--check", "NAME", "this check alone; may be repeated", NULL},
-    {"--seed", "NUMBER", "of everything that is drawn at random; 1", NULL},
-    {"--bytes-max", "BYTES", "of one message of a transport; 64M", NULL},
+    {"--level", "LEVEL",
+     "load, api, semantics, fault (default) or speed; each includes those before it", NULL},
+    {"--check", "NAME", "only this check; may be repeated", NULL},
+    {"--seed", "NUMBER", "seed of all random numbers; default 1", NULL},
+    {"--bytes-max", "BYTES", "largest message of a transport; default 64M", NULL},
     {"--with", "KERNEL",
-     "whose device a transport's slots are to lie on; synthetic, if it must be one", NULL},
-    {"--hosts", "LEFT:RIGHT",
-     "network namespaces: a transport's even ranks run in the one, its odd ranks in the other",
+     "kernel on whose device a transport has its slots; default synthetic, for device-only "
+     "transports",
      NULL},
-    {"--limit", "SECONDS", "after which a check is killed; each its own, 10 to 120", NULL},
-    {"--junit", "OUT", "writes the results as JUnit's XML", NULL},
+    {"--hosts", "LEFT:RIGHT",
+     "two network namespaces: one for the even ranks of a transport, one for the odd ranks", NULL},
+    {"--limit", "SECONDS", "deadline of every check; default 10 to 120, by check", NULL},
+    {"--junit", "OUT", "writes the results as JUnit XML", NULL},
     {NULL, NULL, NULL, NULL},
 };
 
 const struct hd_command hd_command_conform = {
-    "conform",           "NAME|KIND.NAME|FILE", "judges one plugin by the contract of its kind",
-    cmd_conform_options, cmd_conform,
+    "conform",
+    "NAME|KIND.NAME|FILE",
+    "checks one plugin against the contract of its kind",
+    cmd_conform_options,
+    cmd_conform,
 };

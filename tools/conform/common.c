@@ -4,13 +4,13 @@
 
 #include <string.h>
 
-static int common_is_sentence(const char *text)
+static bool common_is_sentence(const char *text)
 {
     return text != NULL && text[0] != '\0' &&
            hd_text_utf8_bytes(text, strlen(text)) == strlen(text) && strchr(text, '\n') == NULL;
 }
 
-/* The bits that the contract of a kind gives a meaning. */
+/* The capability bits that the kind defines. */
 static uint64_t common_known_capabilities(uint32_t kind)
 {
     if (kind == HD_KIND_TRANSPORT) {
@@ -31,16 +31,16 @@ void hd_conform_descriptor(struct hd_conform_case *check)
     };
 
     HD_HOLD(check, plugin->name != NULL && hd_text_is_name(plugin->name),
-            "its name is no name: [a-z0-9_]+, at most 48 bytes");
-    HD_HOLD(check, common_is_sentence(plugin->summary), "its summary is not one line of UTF-8");
+            "invalid plugin name: it must be [a-z0-9_]+ of at most 48 bytes");
+    HD_HOLD(check, common_is_sentence(plugin->summary), "the summary is not one line of UTF-8");
     for (uint32_t i = 1; i < sizeof texts / sizeof texts[0]; i++) {
         HD_HOLD(check,
                 texts[i].text == NULL || texts[i].text[0] == '\0' ||
                     common_is_sentence(texts[i].text),
-                "its %s is not one line of UTF-8", texts[i].name);
+                "the %s is not one line of UTF-8", texts[i].name);
     }
     const uint64_t unknown = plugin->capabilities & ~common_known_capabilities(plugin->kind);
-    HD_HOLD(check, unknown == 0, "capability bits 0x%llx mean nothing for a %s",
+    HD_HOLD(check, unknown == 0, "capability bits 0x%llx are undefined for a %s",
             (unsigned long long)unknown, hd_kind_name(plugin->kind));
     hd_conform_remark(check, "ABI %u.%u", plugin->abi_major, plugin->abi_minor);
 }
@@ -53,7 +53,7 @@ void hd_conform_options(struct hd_conform_case *check)
     HD_HOLD(check, hd_option_table_is_sound(plugin->options, plugin->option_count, reason), "%s",
             reason);
     for (uint32_t i = 0; i < plugin->option_count; i++) {
-        HD_HOLD(check, common_is_sentence(plugin->options[i].help), "option %s has no help",
+        HD_HOLD(check, common_is_sentence(plugin->options[i].help), "option %s has no help text",
                 plugin->options[i].name);
     }
     hd_conform_remark(check, "%u options", plugin->option_count);

@@ -17,7 +17,7 @@ void hd_conform_print_head(const struct hd_cli *cli, const struct hd_conform_sum
 
 void hd_conform_print_row(const struct hd_cli *cli, const struct hd_conform_result *result)
 {
-    const int is_bold = result->verdict == HD_CONFORM_FAILED;
+    const bool is_bold = result->verdict == HD_CONFORM_FAILED;
 
     printf("  %s%s%s  %-9s  %-16s  %6.2f s  %s%s%s\n", is_bold ? hd_cli_bold(cli) : "",
            hd_conform_verdict_name(result->verdict), is_bold ? hd_cli_plain(cli) : "",
@@ -55,8 +55,7 @@ static void conform_output_print_json(struct hd_cli *cli, const struct hd_confor
 
 /* --- JUnit --------------------------------------------------------------------------------- */
 
-/* Text as it may stand in an attribute; bytes that XML 1.0 has no place for become a question
-   mark. */
+/* Text of an XML attribute; a byte that XML 1.0 does not allow becomes a question mark. */
 static void conform_output_put_escaped(FILE *stream, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -113,10 +112,11 @@ static int conform_output_write_junit(struct hd_cli *cli, const struct hd_confor
         }
         fputs("</testsuite>\n", stream);
     }
-    const int is_written = stream != NULL && !ferror(stream);
+    const bool is_written = stream != NULL && !ferror(stream);
     if ((stream != NULL && fclose(stream) != 0) || !is_written) {
         hd_problem_place(&cli->problem, "%s", path);
-        hd_problem_set(&cli->problem, HD_SYSTEM, HD_EXIT_OUTPUT, "%s", strerror(errno));
+        hd_problem_set(&cli->problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot write the results: %s",
+                       strerror(errno));
     }
     return cli->problem.exit_code;
 }

@@ -18,7 +18,7 @@ struct hd_conform_summary {
 void hd_conform_print_head(const struct hd_cli *cli, const struct hd_conform_summary *summary);
 void hd_conform_print_row(const struct hd_cli *cli, const struct hd_conform_result *result);
 
-/* The last line or the members of --json, and the file of --junit; the exit code. */
+/* Prints the last line or the members of --json, and writes the file of --junit; the exit code. */
 int hd_conform_finish_output(struct hd_cli *cli, const struct hd_conform_summary *summary);
 
 #endif /* HEDDLE_CONFORM_CONFORM_OUTPUT_H */

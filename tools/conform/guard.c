@@ -5,17 +5,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CANARY = 0xc5, CARD_MAGIC = 0x67756172 };
+enum { CANARY = 0xc5, HEAD_MAGIC = 0x67756172 };
 
 /*
- *   | card | pages: canary, the block, up to alignment - 1 of canary | no access |
+ *   | head | pages: canary, the block, up to alignment - 1 bytes of canary | no access |
  *
- * The card lies in a page of its own, so that locking the block leaves it as it is.
+ * The head has a page of its own, so that it stays writable when the block is locked.
  */
-struct card {
+struct head {
     uint64_t magic;
     unsigned char *block;
-    uint64_t bytes, page_bytes, inner_bytes; /* inner: between the card and the last page */
+    uint64_t bytes, page_bytes, inner_bytes; /* inner: between the head and the last page */
 };
 
 static uint64_t guard_page_bytes(void)
@@ -36,59 +36,58 @@ void *hd_guard_take(uint64_t bytes, uint64_t alignment_bytes, int fill)
     if (start == MAP_FAILED) {
         return NULL;
     }
-    struct card *card = (struct card *)(void *)start;
+    struct head *head = (struct head *)(void *)start;
     unsigned char *end = start + page + inner;
-    *card = (struct card){CARD_MAGIC, end - rounded, bytes, page, inner};
+    *head = (struct head){HEAD_MAGIC, end - rounded, bytes, page, inner};
     memset(start + page, CANARY, inner);
-    memset(card->block, fill, bytes);
+    memset(head->block, fill, bytes);
     const int refused = mprotect(end, page, PROT_NONE);
     assert(refused == 0);
-    return card->block;
+    return head->block;
 }
 
-/* The card stands in the page before the block's first page with a canary. */
-static struct card *guard_card_of(const void *memory)
+/* The head is in the page before the first page of the canary. */
+static struct head *guard_head_of(const void *memory)
 {
     const uint64_t page = guard_page_bytes();
     const unsigned char *at = (const unsigned char *)((uintptr_t)memory / page * page);
 
-    /* A block whose first byte begins a page has its whole canary in the page before. */
     for (int step = 0; step < 3; step++, at -= page) {
-        struct card *card = (struct card *)(void *)(uintptr_t)at;
-        if (card->magic == CARD_MAGIC && card->block == memory) {
-            return card;
+        struct head *head = (struct head *)(void *)(uintptr_t)at;
+        if (head->magic == HEAD_MAGIC && head->block == memory) {
+            return head;
         }
     }
-    const int is_guarded_block = 0;
+    const bool is_guarded_block = false;
     assert(is_guarded_block);
     return NULL;
 }
 
-int hd_guard_is_whole(const void *memory)
+bool hd_guard_is_whole(const void *memory)
 {
-    const struct card *card = guard_card_of(memory);
-    const unsigned char *first = (const unsigned char *)card + card->page_bytes;
-    const unsigned char *end = first + card->inner_bytes;
+    const struct head *head = guard_head_of(memory);
+    const unsigned char *first = (const unsigned char *)head + head->page_bytes;
+    const unsigned char *end = first + head->inner_bytes;
 
-    for (const unsigned char *at = first; at < card->block; at++) {
+    for (const unsigned char *at = first; at < head->block; at++) {
         if (*at != CANARY) {
-            return 0;
+            return false;
         }
     }
-    for (const unsigned char *at = card->block + card->bytes; at < end; at++) {
+    for (const unsigned char *at = head->block + head->bytes; at < end; at++) {
         if (*at != CANARY) {
-            return 0;
+            return false;
         }
     }
-    return 1;
+    return true;
 }
 
-void hd_guard_lock(void *memory, int is_locked)
+void hd_guard_lock(void *memory, bool is_locked)
 {
-    struct card *card = guard_card_of(memory);
+    struct head *head = guard_head_of(memory);
     const int access = is_locked ? PROT_READ : PROT_READ | PROT_WRITE;
     const int refused =
-        mprotect((unsigned char *)card + card->page_bytes, card->inner_bytes, access);
+        mprotect((unsigned char *)head + head->page_bytes, head->inner_bytes, access);
 
     assert(refused == 0);
 }
@@ -96,7 +95,7 @@ void hd_guard_lock(void *memory, int is_locked)
 void hd_guard_give(void *memory)
 {
     if (memory != NULL) {
-        struct card *card = guard_card_of(memory);
-        munmap(card, card->inner_bytes + 2 * card->page_bytes);
+        struct head *head = guard_head_of(memory);
+        munmap(head, head->inner_bytes + 2 * head->page_bytes);
     }
 }

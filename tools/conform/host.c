@@ -21,7 +21,7 @@ static int host_open_host(const char *name)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-int hd_conform_is_host(const char *name)
+bool hd_conform_is_host(const char *name)
 {
     const int file = host_open_host(name);
 
@@ -31,8 +31,8 @@ int hd_conform_is_host(const char *name)
     return file >= 0;
 }
 
-/* Libraries list the devices of a network by /sys, which shows those of where it was mounted. */
-static int host_show_devices(void)
+/* /sys shows the network devices of the namespace in which it was mounted. */
+static bool host_show_devices(void)
 {
     return unshare(CLONE_NEWNS) == 0 && mount("", "/", NULL, MS_SLAVE | MS_REC, NULL) == 0 &&
            mount("sysfs", "/sys", "sysfs", MS_RDONLY, NULL) == 0;
@@ -46,11 +46,11 @@ hd_status hd_conform_enter_host(const char *name, struct hd_problem *problem)
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                               "there is no network namespace %.100s", name);
     }
-    const int is_inside = setns(file, CLONE_NEWNET) == 0;
+    const bool is_inside = setns(file, CLONE_NEWNET) == 0;
     close(file);
     if (!is_inside || !host_show_devices()) {
         return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED,
-                              "the network namespace %.100s cannot be entered: %s", name,
+                              "cannot enter the network namespace %.100s: %s", name,
                               strerror(errno));
     }
     return HD_OK;

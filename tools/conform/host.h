@@ -1,20 +1,22 @@
 /*
- * conform/host.h - a rank of a check on a host of its own, as far as its transport can tell.
+ * conform/host.h - a rank of a check in a network namespace, which looks like a host of its own.
  *
- * A host is a network namespace that the caller has made (`ip netns add NAME`) and joined to the
- * others by a link.  Memory and processes stay those of one machine, so every check runs unchanged,
- * while what the transport sends over a network really crosses the link.  Needs root.
+ * The caller creates the namespaces (`ip netns add NAME`) and connects them.  Memory and processes
+ * are still those of one machine, so every check runs unchanged, but what the transport sends over
+ * a network crosses the link.  Needs root.
  */
 #ifndef HEDDLE_CONFORM_HOST_H
 #define HEDDLE_CONFORM_HOST_H
 
 #include "base/problem.h"
 
-/* Moves the calling process, which has one thread, into the namespace `name` for good, with the
-   network devices that /sys shows there.  HD_INVALID: no such namespace; HD_SYSTEM: not allowed. */
+#include <stdbool.h>
+
+/* Moves the calling process, which has one thread, into the namespace `name`, and mounts the
+   /sys of that namespace.  HD_INVALID: no such namespace; HD_SYSTEM: not allowed. */
 hd_status hd_conform_enter_host(const char *name, struct hd_problem *problem);
 
-/* Is there such a namespace? */
-int hd_conform_is_host(const char *name);
+/* The namespace exists, and this user may open it. */
+bool hd_conform_is_host(const char *name);
 
 #endif /* HEDDLE_CONFORM_HOST_H */

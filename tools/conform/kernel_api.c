@@ -1,4 +1,4 @@
-#include "conform/kernel.h"
+#include "conform/kernel_checks.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -9,39 +9,40 @@ enum { TENSOR_MAX = 512 };
 
 void hd_conform_kernel_device(struct hd_conform_case *check)
 {
-    struct hd_bench bench;
+    struct hd_kernel_rig rig;
     _Alignas(8) unsigned char small[sizeof(struct hd_device)];
     const uint32_t room = offsetof(struct hd_device, capabilities);
 
-    if (hd_bench_open_device(&bench, check) != HD_OK) {
+    if (hd_kernel_rig_open_device(&rig, check) != HD_OK) {
         return;
     }
-    const struct hd_device *device = &bench.harness.device;
+    const struct hd_device *device = &rig.harness.device;
     const uint64_t alignment = device->alignment;
     HD_HOLD(check, alignment >= 1 && alignment <= 4096 && (alignment & (alignment - 1)) == 0,
-            "an alignment of %llu bytes", (unsigned long long)alignment);
-    HD_HOLD(check, device->memory <= HD_MEMORY_CUDA, "memory of kind %u", device->memory);
+            "the alignment of %llu bytes is not a power of two from 1 to 4096",
+            (unsigned long long)alignment);
+    HD_HOLD(check, device->memory <= HD_MEMORY_CUDA, "the device has unknown memory kind %u",
+            device->memory);
     HD_HOLD(check, device->effective != NULL && device->effective[0] != '\0',
-            "it does not say what it opened");
+            "the device does not describe itself");
     HD_HOLD(check, ((device->capabilities & HD_KERNEL_STREAM) != 0) == (device->stream != NULL),
-            "it is asynchronous and has no stream, or the other way round");
+            "the STREAM capability and the stream pointer contradict each other");
     hd_conform_remark(check, "%s", device->effective);
-    bench.harness.ops->close(bench.harness.kernel);
-    HD_HOLD(check, hd_conform_held_bytes() == 0, "close leaves %llu bytes of the host's",
+    rig.harness.ops->close(rig.harness.kernel);
+    HD_HOLD(check, hd_conform_held_bytes() == 0, "close does not free %llu bytes of the host",
             (unsigned long long)hd_conform_held_bytes());
-    bench.harness.ops->close(NULL);
+    rig.harness.ops->close(NULL);
 
-    /* A caller of an older header has less room. */
+    /* A caller built with an older header passes a smaller struct. */
     memset(small, 0x5a, sizeof small);
     memcpy(small, &room, sizeof room);
-    const hd_status status = bench.harness.ops->open(
-        &bench.harness.host, 0, (struct hd_device *)(void *)small, &bench.harness.kernel);
+    const hd_status status = rig.harness.ops->open(
+        &rig.harness.host, 0, (struct hd_device *)(void *)small, &rig.harness.kernel);
     HD_HOLD(check, status == HD_OK, "open returns %s the second time", hd_status_name(status));
     for (uint32_t i = room; i < sizeof small; i++) {
-        HD_HOLD(check, small[i] == 0x5a, "open writes past the %u bytes of hd_device it was given",
-                room);
+        HD_HOLD(check, small[i] == 0x5a, "open writes past the %u bytes of struct hd_device", room);
     }
-    bench.harness.ops->close(bench.harness.kernel);
+    rig.harness.ops->close(rig.harness.kernel);
 }
 
 /* --- needs --------------------------------------------------------------------------------- */
@@ -70,45 +71,45 @@ static uint64_t kernel_api_boundary_bytes_of(const struct hd_stage_spec *model, 
 
 static void kernel_api_judge_cuts(struct hd_conform_case *check, const struct hd_stage_spec *model)
 {
-    struct hd_stage_needs whole, again, part[HD_BENCH_BLOCKS], sum = {0};
-    const char *precision = hd_model_name(model);
+    struct hd_stage_needs whole, again, part[HD_KERNEL_RIG_BLOCKS], sum = {0};
+    const char *variant = hd_variant_name(model);
 
-    const hd_status status = kernel_api_ask(check, model, 0, HD_BENCH_BLOCKS, &whole);
-    HD_HOLD(check, status == HD_OK, "%s: stage_needs returns %s, then", precision,
+    const hd_status status = kernel_api_ask(check, model, 0, HD_KERNEL_RIG_BLOCKS, &whole);
+    HD_HOLD(check, status == HD_OK, "%s: the second stage_needs returns %s", variant,
             hd_status_name(status));
-    for (uint32_t block = 0; block < HD_BENCH_BLOCKS; block++) {
+    for (uint32_t block = 0; block < HD_KERNEL_RIG_BLOCKS; block++) {
         HD_HOLD(check, kernel_api_ask(check, model, block, 1, &part[block]) == HD_OK,
-                "%s: serves four blocks and not block %u alone", precision, block);
+                "%s: four blocks are supported, but block %u alone is not", variant, block);
         sum.tensor_count += part[block].tensor_count;
         sum.term_count += part[block].term_count;
         sum.gradient_bytes[0] += part[block].gradient_bytes[0];
         HD_HOLD(check,
                 part[block].boundary_bytes == part[0].boundary_bytes &&
                     part[block].boundary_dtype == part[0].boundary_dtype,
-                "%s: block %u has another boundary than block 0", precision, block);
+                "%s: block %u has another boundary than block 0", variant, block);
         HD_HOLD(check, part[block].payload_bytes >= sizeof(uint64_t),
-                "%s: a payload of %llu bytes has no room for the stamp", precision,
+                "%s: a payload of %llu bytes has no room for the stamp", variant,
                 (unsigned long long)part[block].payload_bytes);
-        HD_HOLD(check, part[block].acquisitions <= HD_ACQUISITION_MAX, "%s: %u acquisitions",
-                precision, part[block].acquisitions);
+        HD_HOLD(check, part[block].acquisitions <= HD_ACQUISITION_MAX,
+                "%s: %u acquisitions are too many", variant, part[block].acquisitions);
     }
-    kernel_api_ask(check, model, 0, HD_BENCH_BLOCKS, &again);
+    kernel_api_ask(check, model, 0, HD_KERNEL_RIG_BLOCKS, &again);
     HD_HOLD(check, memcmp(&whole, &again, sizeof whole) == 0,
-            "%s: asked again it needs other bytes", precision);
+            "%s: equal calls of stage_needs give different needs", variant);
     HD_HOLD(check, sum.tensor_count == whole.tensor_count && sum.term_count == whole.term_count,
-            "%s: four blocks have %u tensors and %u terms, one by one %u and %u", precision,
+            "%s: four blocks have %u tensors and %u terms, but their sums are %u and %u", variant,
             whole.tensor_count, whole.term_count, sum.tensor_count, sum.term_count);
     HD_HOLD(check,
             part[0].boundary_dtype <= HD_BF16 &&
                 (model->precision == HD_PRECISION_F32 || part[0].boundary_dtype == HD_BF16),
-            "%s: a boundary of dtype %u", precision, part[0].boundary_dtype);
+            "%s: the boundary has dtype %u", variant, part[0].boundary_dtype);
     HD_HOLD(check,
             whole.tensor_count == 0 || part[0].boundary_bytes == kernel_api_boundary_bytes_of(
                                                                      model, part[0].boundary_dtype),
-            "%s: a boundary of %llu bytes", precision, (unsigned long long)part[0].boundary_bytes);
+            "%s: the boundary has %llu bytes", variant, (unsigned long long)part[0].boundary_bytes);
 }
 
-/* A caller of an older header has less room. */
+/* A caller built with an older header passes a smaller struct. */
 static void kernel_api_judge_room(struct hd_conform_case *check, const struct hd_stage_spec *model)
 {
     const struct hd_kernel_ops *ops = check->plugin->ops;
@@ -123,7 +124,7 @@ static void kernel_api_judge_room(struct hd_conform_case *check, const struct hd
     ops->stage_needs(&check->host, &spec, (struct hd_stage_needs *)(void *)small);
     for (uint32_t i = room; i < sizeof small; i++) {
         HD_HOLD(check, small[i] == 0x5a,
-                "stage_needs writes past the %u bytes of hd_stage_needs it was given", room);
+                "stage_needs writes past the %u bytes of struct hd_stage_needs", room);
     }
 }
 
@@ -160,7 +161,7 @@ void hd_conform_kernel_refusal(struct hd_conform_case *check)
     for (uint32_t i = 0; i < 5; i++) {
         struct hd_stage_needs needs;
         check->report = (struct hd_conform_report){0};
-        const hd_status status = kernel_api_ask(check, &models[i], 0, HD_BENCH_BLOCKS, &needs);
+        const hd_status status = kernel_api_ask(check, &models[i], 0, HD_KERNEL_RIG_BLOCKS, &needs);
         if (status == HD_OK) {
             continue;
         }
@@ -169,8 +170,9 @@ void hd_conform_kernel_refusal(struct hd_conform_case *check)
         HD_HOLD(check,
                 check->report.count == 1 && check->report.status == status &&
                     strchr(check->report.text, ' ') != NULL,
-                "%s: it returns %s and says \"%s\", %u times", hd_model_name(&models[i]),
-                hd_status_name(status), check->report.text, check->report.count);
+                "%s: stage_needs returns %s and reports \"%s\", %u times",
+                hd_variant_name(&models[i]), hd_status_name(status), check->report.text,
+                check->report.count);
     }
     hd_conform_remark(check, "%u of 5 refused", refused_count);
 }
@@ -191,27 +193,26 @@ static void kernel_api_judge_tensor(struct hd_conform_case *check, const struct 
 {
     HD_HOLD(check,
             memchr(tensor->name, '\0', HD_TENSOR_NAME_MAX) != NULL && tensor->name[0] != '\0',
-            "tensor %u has no name that ends", index);
+            "tensor %u has no terminated name", index);
     HD_HOLD(check, tensor->dimension_count >= 1 && tensor->dimension_count <= HD_DIMENSION_MAX,
             "%s has %u dimensions", tensor->name, tensor->dimension_count);
-    HD_HOLD(check, tensor->dtype == HD_F32 || tensor->dtype == HD_F64, "%s crosses as dtype %u",
+    HD_HOLD(check, tensor->dtype == HD_F32 || tensor->dtype == HD_F64, "%s has dtype %u",
             tensor->name, tensor->dtype);
-    HD_HOLD(check, tensor->group < HD_GROUP_COUNT, "%s is of group %u", tensor->name,
-            tensor->group);
+    HD_HOLD(check, tensor->group < HD_GROUP_COUNT, "%s has group %u", tensor->name, tensor->group);
     HD_HOLD(check, tensor->initial <= HD_INITIAL_NORMAL && tensor->decays <= 1,
-            "%s begins as %u and decays %u", tensor->name, tensor->initial, tensor->decays);
+            "%s has initial %u and decays %u", tensor->name, tensor->initial, tensor->decays);
     HD_HOLD(check, kernel_api_element_count(tensor) > 0, "%s has no elements", tensor->name);
 }
 
-/* Names differ over the whole model; places within one stage do. */
+/* Names are unique in the whole model, places within one stage. */
 static void kernel_api_judge_pair(struct hd_conform_case *check, const struct hd_tensor *one,
-                                  const struct hd_tensor *other, int is_same_stage)
+                                  const struct hd_tensor *other, bool is_same_stage)
 {
-    HD_HOLD(check, strcmp(one->name, other->name) != 0, "two tensors are called %s", one->name);
+    HD_HOLD(check, strcmp(one->name, other->name) != 0, "two tensors have the name %s", one->name);
     if (!is_same_stage || one->group != other->group) {
         return;
     }
-    /* Gradients are of four bytes at least, so tensors that begin this close overlap. */
+    /* An element of a gradient has at least four bytes. */
     const struct hd_tensor *first = one->gradient_offset < other->gradient_offset ? one : other;
     const struct hd_tensor *second = first == one ? other : one;
     HD_HOLD(check,
@@ -219,17 +220,12 @@ static void kernel_api_judge_pair(struct hd_conform_case *check, const struct hd
             "the gradients of %s and %s overlap", first->name, second->name);
 }
 
-static void kernel_api_judge_tensors(struct hd_conform_case *check,
-                                     const struct hd_stage_spec *model)
+void hd_conform_kernel_tensors(struct hd_kernel_rig *rig)
 {
     static struct hd_tensor tensors[TENSOR_MAX];
-    static const struct hd_cut cut = {{1, 3}, 2};
-    struct hd_bench bench;
+    struct hd_conform_case *check = rig->check;
+    const struct hd_chain *chain = &rig->chain;
 
-    if (!hd_bench_open(&bench, check, model, &cut) || !hd_bench_has_tensors(&bench)) {
-        return;
-    }
-    const struct hd_chain *chain = &bench.chain;
     assert(chain->tensor_count <= TENSOR_MAX);
     for (uint32_t i = 0; i < chain->tensor_count; i++) {
         const uint32_t stage = i >= chain->stages[1].first_tensor;
@@ -237,7 +233,7 @@ static void kernel_api_judge_tensors(struct hd_conform_case *check,
         struct hd_tensor *tensor = &tensors[i];
         memset(tensor, 0, sizeof *tensor);
         tensor->size = sizeof *tensor;
-        const hd_status status = bench.harness.ops->tensor(at->stage, i - at->first_tensor, tensor);
+        const hd_status status = rig->harness.ops->tensor(at->stage, i - at->first_tensor, tensor);
         HD_HOLD(check, status == HD_OK, "tensor %u of %u returns %s", i - at->first_tensor,
                 at->needs.tensor_count, hd_status_name(status));
         kernel_api_judge_tensor(check, tensor, i);
@@ -254,27 +250,17 @@ static void kernel_api_judge_tensors(struct hd_conform_case *check,
     }
     struct hd_tensor none = {.size = sizeof none};
     HD_HOLD(check,
-            bench.harness.ops->tensor(chain->stages[0].stage, chain->stages[0].needs.tensor_count,
-                                      &none) < 0,
-            "there is a tensor past the last one");
-    hd_bench_close(&bench);
+            rig->harness.ops->tensor(chain->stages[0].stage, chain->stages[0].needs.tensor_count,
+                                     &none) < 0,
+            "tensor succeeds for an index past the last one");
 }
 
-void hd_conform_kernel_tensors(struct hd_conform_case *check)
-{
-    hd_conform_each_variant(check, kernel_api_judge_tensors);
-}
-
-static void kernel_api_judge_copies(struct hd_conform_case *check,
-                                    const struct hd_stage_spec *model)
+void hd_conform_kernel_copies(struct hd_kernel_rig *rig)
 {
     static const uint32_t copies[] = {HD_MASTER, HD_MOMENT1, HD_MOMENT2};
-    struct hd_bench bench;
+    struct hd_conform_case *check = rig->check;
+    struct hd_chain *chain = &rig->chain;
 
-    if (!hd_bench_open(&bench, check, model, &hd_cut_whole) || !hd_bench_has_tensors(&bench)) {
-        return;
-    }
-    struct hd_chain *chain = &bench.chain;
     for (uint32_t i = 0; i < 3 * chain->tensor_count; i++) {
         const uint32_t tensor = i / 3, copy = copies[i % 3];
         struct hd_tensor about;
@@ -288,13 +274,7 @@ static void kernel_api_judge_copies(struct hd_conform_case *check,
         hd_chain_read(chain, tensor, copy, values + count);
         const int differs = memcmp(values, values + count, count * sizeof *values);
         free(values);
-        HD_HOLD(check, differs == 0, "%s: copy %u of %s is not read back as it was written",
-                bench.precision, copy, about.name);
+        HD_HOLD(check, differs == 0, "%s: copy %u of %s does not read back as it was written",
+                rig->variant, copy, about.name);
     }
-    hd_bench_close(&bench);
-}
-
-void hd_conform_kernel_copies(struct hd_conform_case *check)
-{
-    hd_conform_each_variant(check, kernel_api_judge_copies);
 }

@@ -1,146 +1,98 @@
-#include "conform/kernel.h"
+#include "conform/kernel_checks.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- K1 ------------------------------------------------------------------------------------ */
-
-/* Without a stream a call is over when it returns: what a backward adds is there, and the call
-   after it, which only reads, changes nothing. */
-static void kernel_boundaries_judge_ordered(struct hd_conform_case *check,
-                                            const struct hd_stage_spec *model)
+/* K1: without a stream a call is over when it returns.  What a backward adds is there, and the next
+   call, which only reads, changes nothing. */
+void hd_conform_kernel_ordered(struct hd_kernel_rig *rig)
 {
-    struct hd_bench bench;
-
-    if (!hd_bench_open(&bench, check, model, &hd_cut_whole)) {
-        return;
-    }
-    struct hd_chain *chain = &bench.chain;
-    const struct hd_chain_stage *stage = &chain->stages[0];
+    struct hd_conform_case *check = rig->check;
+    const struct hd_chain_stage *stage = &rig->chain.stages[0];
     const uint64_t bytes = stage->needs.gradient_bytes[HD_DENSE];
     double *squared = calloc(stage->needs.tensor_count + 1, sizeof *squared);
     unsigned char *seen = malloc(bytes + 1);
+
     assert(seen != NULL && squared != NULL);
-    HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK && hd_chain_backward(chain) == HD_OK,
-            "%s: a pass fails: %s", bench.precision, check->report.text);
-    memcpy(seen, stage->memory.gradients[HD_DENSE], bytes);
-    HD_HOLD(check, bench.harness.ops->norms(stage->stage, squared) == HD_OK, "norms fails: %s",
-            check->report.text);
-    HD_HOLD(check, memcmp(seen, stage->memory.gradients[HD_DENSE], bytes) == 0,
-            "%s: a backward has returned, and the call after it changes the gradients",
-            bench.precision);
-    free(seen);
-    free(squared);
-    hd_bench_close(&bench);
-}
-
-void hd_conform_kernel_ordered(struct hd_conform_case *check)
-{
-    hd_conform_each_variant(check, kernel_boundaries_judge_ordered);
-}
-
-/* --- K6 ------------------------------------------------------------------------------------ */
-
-/* What the second stage is given was written by the first over three kinds of rubbish; if a byte is
-   left or read, two of them differ. */
-static void kernel_boundaries_judge_write_once(struct hd_conform_case *check,
-                                               const struct hd_stage_spec *model)
-{
-    static const int fills[] = {0x00, 0xff, 0x3c};
-    struct hd_bench bench;
-    uint64_t bytes = 0;
-
-    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
+    if (!hd_kernel_rig_pass(rig)) {
         return;
     }
-    struct hd_chain *chain = &bench.chain;
-    struct hd_chain_stage *last = &chain->stages[1];
-    bytes = last->needs.boundary_bytes;
+    memcpy(seen, stage->memory.gradients[HD_DENSE], bytes);
+    HD_HOLD(check, rig->harness.ops->norms(stage->stage, squared) == HD_OK, "norms fails: %s",
+            check->report.text);
+    HD_HOLD(check, memcmp(seen, stage->memory.gradients[HD_DENSE], bytes) == 0,
+            "%s: the gradients change after the backward has returned", rig->variant);
+    free(seen);
+    free(squared);
+}
+
+/* K6: the first stage writes what the second is given over three fill patterns.  If a byte is left
+   unwritten or read, two of the results differ. */
+void hd_conform_kernel_write_once(struct hd_kernel_rig *rig)
+{
+    static const int fills[] = {0x00, 0xff, 0x3c};
+    struct hd_conform_case *check = rig->check;
+    struct hd_chain_stage *last = &rig->chain.stages[1];
+    const uint64_t bytes = last->needs.boundary_bytes;
     unsigned char *seen = malloc(2 * bytes);
+
     assert(seen != NULL);
     for (uint32_t i = 0; i < 3; i++) {
         memset(last->input, fills[i], bytes);
         memset(last->input_gradient, fills[i], bytes);
-        hd_chain_zero_gradients(chain);
-        HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK && hd_chain_backward(chain) == HD_OK,
-                "%s: a pass fails: %s", bench.precision, check->report.text);
+        hd_chain_zero_gradients(&rig->chain);
+        if (!hd_kernel_rig_pass(rig)) {
+            return;
+        }
         HD_HOLD(check, i == 0 || memcmp(seen, last->input, bytes) == 0,
-                "%s: what lay in the output before changes it", bench.precision);
+                "%s: the old contents of the output change its new ones", rig->variant);
         HD_HOLD(check, i == 0 || memcmp(seen + bytes, last->input_gradient, bytes) == 0,
-                "%s: what lay in the input's gradient before changes it", bench.precision);
+                "%s: the old contents of the input's gradient change its new ones", rig->variant);
         memcpy(seen, last->input, bytes);
         memcpy(seen + bytes, last->input_gradient, bytes);
     }
     free(seen);
-    hd_bench_close(&bench);
 }
 
-void hd_conform_kernel_write_once(struct hd_conform_case *check)
+/* Inputs are locked against writing while they must not be written. */
+void hd_conform_kernel_read_only(struct hd_kernel_rig *rig)
 {
-    hd_conform_each_variant(check, kernel_boundaries_judge_write_once);
-}
-
-/* Tokens and targets cannot be written at all; what boundaries hold is compared. */
-static void kernel_boundaries_judge_read_only(struct hd_conform_case *check,
-                                              const struct hd_stage_spec *model)
-{
-    struct hd_bench bench;
-
-    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
-        return;
-    }
-    struct hd_chain *chain = &bench.chain;
+    struct hd_conform_case *check = rig->check;
+    struct hd_chain *chain = &rig->chain;
     struct hd_chain_stage *last = &chain->stages[1];
     const uint64_t bytes = last->needs.boundary_bytes;
     unsigned char *given = malloc(bytes);
+
     assert(given != NULL);
-    hd_guard_lock(chain->tokens, 1);
-    hd_guard_lock(chain->targets, 1);
+    hd_guard_lock(chain->tokens, true);
+    hd_guard_lock(chain->targets, true);
     HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK, "a forward fails: %s", check->report.text);
     memcpy(given, last->input, bytes);
-    hd_guard_lock(last->input, 1);
+    hd_guard_lock(last->input, true);
     HD_HOLD(check, hd_chain_backward(chain) == HD_OK, "a backward fails: %s", check->report.text);
     HD_HOLD(check, memcmp(given, last->input, bytes) == 0, "%s: a backward writes its input",
-            bench.precision);
-    hd_guard_lock(last->input, 0);
-    hd_guard_lock(chain->tokens, 0);
-    hd_guard_lock(chain->targets, 0);
+            rig->variant);
+    hd_guard_lock(last->input, false);
+    hd_guard_lock(chain->tokens, false);
+    hd_guard_lock(chain->targets, false);
     free(given);
-    hd_bench_close(&bench);
 }
 
-void hd_conform_kernel_read_only(struct hd_conform_case *check)
+void hd_conform_kernel_evaluation(struct hd_kernel_rig *rig)
 {
-    hd_conform_each_variant(check, kernel_boundaries_judge_read_only);
-}
-
-/* --- evaluation ---------------------------------------------------------------------------- */
-
-static void kernel_boundaries_judge_evaluation(struct hd_conform_case *check,
-                                               const struct hd_stage_spec *model)
-{
+    struct hd_conform_case *check = rig->check;
+    struct hd_chain *chain = &rig->chain;
     double terms[HD_CHAIN_TERM_MAX];
-    struct hd_bench bench;
 
-    if (!hd_bench_open(&bench, check, model, &hd_cut_in_two)) {
-        return;
-    }
-    struct hd_chain *chain = &bench.chain;
     HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK, "a forward fails: %s", check->report.text);
     memcpy(terms, chain->terms, sizeof terms);
     memset(chain->terms, 0, sizeof terms);
-    HD_HOLD(check, hd_chain_forward(chain, 1) == HD_OK, "%s: an evaluation fails: %s",
-            bench.precision, check->report.text);
+    HD_HOLD(check, hd_chain_forward(chain, 1) == HD_OK, "%s: an evaluation fails: %s", rig->variant,
+            check->report.text);
     HD_HOLD(check, memcmp(terms, chain->terms, sizeof terms) == 0,
-            "%s: an evaluation gives other bits than a forward", bench.precision);
+            "%s: an evaluation gives other bits than a forward", rig->variant);
     HD_HOLD(check, hd_chain_backward(chain) == HD_OK,
-            "%s: after an evaluation the payload of the forward before it is no good: %s",
-            bench.precision, check->report.text);
-    hd_bench_close(&bench);
-}
-
-void hd_conform_kernel_evaluation(struct hd_conform_case *check)
-{
-    hd_conform_each_variant(check, kernel_boundaries_judge_evaluation);
+            "%s: after an evaluation, the backward of the forward before it fails: %s",
+            rig->variant, check->report.text);
 }

@@ -1,4 +1,4 @@
-#include "conform/kernel.h"
+#include "conform/kernel_checks.h"
 
 #include "base/clock.h"
 
@@ -10,7 +10,7 @@
 
 enum { PASS_COUNT = 20 };
 
-/* How far a slope may be off its gradient, and from where on no better one is looked for. */
+/* The relative error of a slope: the most that is allowed, and where the search ends. */
 #define APART_MAX   0.03
 #define GOOD_ENOUGH 0.01
 
@@ -33,8 +33,8 @@ static double kernel_numbers_loss_at(struct hd_chain *chain, uint32_t tensor, co
     return hd_chain_forward(chain, 1) == HD_OK ? chain->loss : NAN;
 }
 
-/* The best agreement of slope and gradient over steps that shrink: too long a step sees curvature,
-   and another choice of experts; too short a one the rounding of the loss. */
+/* The least relative error of the slope over shrinking steps.  A long step adds curvature and other
+   choices of experts, a short one the rounding of the loss. */
 static double kernel_numbers_disagreement(struct hd_chain *chain, uint32_t tensor,
                                           const double *values, const double *direction,
                                           double wanted)
@@ -51,22 +51,22 @@ static double kernel_numbers_disagreement(struct hd_chain *chain, uint32_t tenso
     return least;
 }
 
-/* An element of a direction: along the gradient itself, which finds a wrong length; or one as long
-   for every element, most with the gradient's sign, which also finds what is missing where the
-   gradient is zero. */
+/* An element of a direction.  Kind 0 is the gradient itself and finds a wrong length.  Kind 1
+   has the same length in every element, mostly with the sign of the gradient, and also finds a
+   term that is missing where the gradient is zero. */
 static double kernel_numbers_toward(struct hd_conform_case *check, uint32_t kind, double gradient)
 {
     if (kind == 0) {
         return gradient;
     }
     const uint64_t drawn = hd_conform_draw(check) % 8;
-    const int is_up = gradient == 0 ? drawn < 4 : (gradient > 0) == (drawn > 0);
+    const bool is_up = gradient == 0 ? drawn < 4 : (gradient > 0) == (drawn > 0);
     return is_up ? 1 : -1;
 }
 
-static void kernel_numbers_judge_slope(struct hd_bench *bench, uint32_t tensor, double *worst)
+static void kernel_numbers_judge_slope(struct hd_kernel_rig *rig, uint32_t tensor, double *worst)
 {
-    struct hd_chain *chain = &bench->chain;
+    struct hd_chain *chain = &rig->chain;
     struct hd_tensor about;
     const uint64_t count = hd_chain_tensor(chain, tensor, &about);
     double *values = malloc(3 * count * sizeof *values);
@@ -83,7 +83,7 @@ static void kernel_numbers_judge_slope(struct hd_bench *bench, uint32_t tensor, 
     for (uint32_t kind = 0; kind < 2 && length > 1e-3; kind++) {
         double wanted = 0, span = 0;
         for (uint64_t i = 0; i < count; i++) {
-            direction[i] = kernel_numbers_toward(bench->check, kind, gradient[i]);
+            direction[i] = kernel_numbers_toward(rig->check, kind, gradient[i]);
             span += direction[i] * direction[i];
         }
         for (uint64_t i = 0; i < count; i++) {
@@ -92,8 +92,8 @@ static void kernel_numbers_judge_slope(struct hd_bench *bench, uint32_t tensor, 
         }
         const double apart = kernel_numbers_disagreement(chain, tensor, values, direction, wanted);
         *worst = apart > *worst ? apart : *worst;
-        HD_HOLD(bench->check, apart < APART_MAX,
-                "%s: along its gradient the loss has another slope, off by %.1f %% at best",
+        HD_HOLD(rig->check, apart < APART_MAX,
+                "%s: the gradient disagrees with finite differences by at least %.1f %%",
                 about.name, 100 * apart);
     }
     free(values);
@@ -102,44 +102,40 @@ static void kernel_numbers_judge_slope(struct hd_bench *bench, uint32_t tensor, 
 void hd_conform_kernel_gradient(struct hd_conform_case *check)
 {
     struct hd_stage_spec model = hd_conform_model(HD_PRECISION_F32);
-    struct hd_bench bench;
+    struct hd_kernel_rig rig;
     double worst = 0;
 
-    if (!hd_bench_open(&bench, check, &model, &hd_cut_whole)) {
-        hd_conform_skip(check, "does not serve f32, and a loss in less has no slope");
+    if (!hd_kernel_rig_open(&rig, check, &model, &hd_cut_whole)) {
+        hd_conform_skip(
+            check,
+            "does not support f32; the loss of other types is too coarse for finite differences");
         return;
     }
-    if (!hd_bench_has_tensors(&bench)) {
+    if (!hd_kernel_rig_has_tensors(&rig) || !hd_kernel_rig_pass(&rig)) {
         return;
     }
-    struct hd_chain *chain = &bench.chain;
-    HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK && hd_chain_backward(chain) == HD_OK,
-            "a pass fails: %s", check->report.text);
+    struct hd_chain *chain = &rig.chain;
     for (uint32_t i = 0; i < chain->tensor_count && !hd_conform_is_decided(check); i++) {
-        kernel_numbers_judge_slope(&bench, i, &worst);
+        kernel_numbers_judge_slope(&rig, i, &worst);
     }
-    hd_conform_remark(check, "%u tensors, the worst slope off by %.2f %%", chain->tensor_count,
-                      100 * worst);
-    hd_bench_close(&bench);
+    hd_conform_remark(check, "%u tensors, largest error %.2f %%", chain->tensor_count, 100 * worst);
+    hd_kernel_rig_close(&rig);
 }
 
 /* --- norms --------------------------------------------------------------------------------- */
 
-static void kernel_numbers_judge_norms(struct hd_conform_case *check,
-                                       const struct hd_stage_spec *model)
+void hd_conform_kernel_norms(struct hd_kernel_rig *rig)
 {
-    struct hd_bench bench;
+    struct hd_conform_case *check = rig->check;
+    struct hd_chain *chain = &rig->chain;
+    double *squared = calloc(chain->tensor_count, sizeof *squared);
 
-    if (!hd_bench_open(&bench, check, model, &hd_cut_whole) || !hd_bench_has_tensors(&bench)) {
+    assert(squared != NULL);
+    if (!hd_kernel_rig_pass(rig)) {
         return;
     }
-    struct hd_chain *chain = &bench.chain;
-    double *squared = calloc(chain->tensor_count, sizeof *squared);
-    assert(squared != NULL);
-    HD_HOLD(check,
-            hd_chain_forward(chain, 0) == HD_OK && hd_chain_backward(chain) == HD_OK &&
-                bench.harness.ops->norms(chain->stages[0].stage, squared) == HD_OK,
-            "a pass fails: %s", check->report.text);
+    HD_HOLD(check, rig->harness.ops->norms(chain->stages[0].stage, squared) == HD_OK,
+            "norms fails: %s", check->report.text);
     for (uint32_t tensor = 0; tensor < chain->tensor_count; tensor++) {
         struct hd_tensor about;
         const uint64_t count = hd_chain_tensor(chain, tensor, &about);
@@ -151,26 +147,20 @@ static void kernel_numbers_judge_norms(struct hd_conform_case *check,
         }
         free(values);
         HD_HOLD(check, fabs(squared[tensor] - wanted) <= 1e-9 * wanted,
-                "%s: the squared gradients of %s sum to %.12g, and it says %.12g", bench.precision,
+                "%s: the squared gradients of %s sum to %.12g, but norms gives %.12g", rig->variant,
                 about.name, wanted, squared[tensor]);
     }
     free(squared);
-    hd_bench_close(&bench);
-}
-
-void hd_conform_kernel_norms(struct hd_conform_case *check)
-{
-    hd_conform_each_variant(check, kernel_numbers_judge_norms);
 }
 
 /* --- the update ---------------------------------------------------------------------------- */
 
-/* AdamW in double, for one element. */
+/* One element, in double. */
 struct element {
     double master, moment1, moment2;
 };
 
-static void kernel_numbers_step_element(struct element *at, double gradient, int decays,
+static void kernel_numbers_step_element(struct element *at, double gradient, bool decays,
                                         const struct hd_update *update)
 {
     const double scaled = gradient * update->gradient_scale;
@@ -188,11 +178,12 @@ static const struct hd_update kernel_numbers_updates[] = {
     {sizeof(struct hd_update), 2, 0.02, 0.9, 0.95, 1e-4, 0.5, 1.0},
 };
 
-/* Two steps with one gradient; masters are float32 at least, so is what they are held against. */
-static void kernel_numbers_judge_updated(struct hd_bench *bench, uint32_t tensor,
+/* Two steps with one gradient.  The tolerance is that of float32 masters. */
+/* Two steps with one gradient.  The tolerance is that of float32 masters. */
+static void kernel_numbers_judge_updated(struct hd_kernel_rig *rig, uint32_t tensor,
                                          const double *before)
 {
-    struct hd_chain *chain = &bench->chain;
+    struct hd_chain *chain = &rig->chain;
     struct hd_tensor about;
     const uint64_t count = hd_chain_tensor(chain, tensor, &about);
     double *values = malloc(2 * count * sizeof *values);
@@ -203,20 +194,20 @@ static void kernel_numbers_judge_updated(struct hd_bench *bench, uint32_t tensor
     for (uint64_t i = 0; i < count; i++) {
         struct element at = {before[i], 0, 0};
         for (uint32_t step = 0; step < 2; step++) {
-            kernel_numbers_step_element(&at, values[count + i], (int)about.decays,
+            kernel_numbers_step_element(&at, values[count + i], about.decays != 0,
                                         &kernel_numbers_updates[step]);
         }
-        HD_HOLD(bench->check, fabs(values[i] - at.master) <= 2e-6 * (1 + fabs(at.master)),
-                "%s: two updates make element %llu of %s %.9g, and AdamW %.9g", bench->precision,
-                (unsigned long long)i, about.name, values[i], at.master);
+        HD_HOLD(rig->check, fabs(values[i] - at.master) <= 2e-6 * (1 + fabs(at.master)),
+                "%s: two updates make element %llu of %s %.9g, but AdamW makes it %.9g",
+                rig->variant, (unsigned long long)i, about.name, values[i], at.master);
     }
     free(values);
 }
 
-/* What derives from the masters is renewed: writing them as they are changes nothing more. */
-static void kernel_numbers_judge_renewal(struct hd_bench *bench)
+/* An update renews everything that derives from the masters: rewriting them changes nothing. */
+static void kernel_numbers_judge_renewal(struct hd_kernel_rig *rig)
 {
-    struct hd_chain *chain = &bench->chain;
+    struct hd_chain *chain = &rig->chain;
 
     hd_status status = hd_chain_forward(chain, 1);
     const double loss = chain->loss;
@@ -229,23 +220,20 @@ static void kernel_numbers_judge_renewal(struct hd_bench *bench)
         free(values);
     }
     status = status == HD_OK ? hd_chain_forward(chain, 1) : status;
-    HD_HOLD(bench->check, status == HD_OK && memcmp(&loss, &chain->loss, sizeof loss) == 0,
-            "%s: after an update a forward still computes with what was before", bench->precision);
+    HD_HOLD(rig->check, status == HD_OK && memcmp(&loss, &chain->loss, sizeof loss) == 0,
+            "%s: after an update a forward still uses the old parameters", rig->variant);
 }
 
-static void kernel_numbers_judge_update(struct hd_conform_case *check,
-                                        const struct hd_stage_spec *model)
+void hd_conform_kernel_update(struct hd_kernel_rig *rig)
 {
-    struct hd_bench bench;
+    struct hd_conform_case *check = rig->check;
+    struct hd_chain *chain = &rig->chain;
+    double **before = calloc(chain->tensor_count, sizeof *before);
 
-    if (!hd_bench_open(&bench, check, model, &hd_cut_whole) || !hd_bench_has_tensors(&bench)) {
+    assert(before != NULL);
+    if (!hd_kernel_rig_pass(rig)) {
         return;
     }
-    struct hd_chain *chain = &bench.chain;
-    double **before = calloc(chain->tensor_count, sizeof *before);
-    assert(before != NULL);
-    HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK && hd_chain_backward(chain) == HD_OK,
-            "a pass fails: %s", check->report.text);
     const uint64_t gradients = hd_chain_hash(chain, HD_GRADIENT);
     for (uint32_t tensor = 0; tensor < chain->tensor_count; tensor++) {
         struct hd_tensor about;
@@ -255,44 +243,38 @@ static void kernel_numbers_judge_update(struct hd_conform_case *check,
     }
     for (uint32_t step = 0; step < 2; step++) {
         HD_HOLD(check,
-                bench.harness.ops->update(chain->stages[0].stage, &kernel_numbers_updates[step]) ==
+                rig->harness.ops->update(chain->stages[0].stage, &kernel_numbers_updates[step]) ==
                     HD_OK,
-                "%s: update %u fails: %s", bench.precision, step + 1, check->report.text);
+                "%s: update %u fails: %s", rig->variant, step + 1, check->report.text);
     }
     HD_HOLD(check, hd_chain_hash(chain, HD_GRADIENT) == gradients,
-            "%s: an update writes a gradient", bench.precision);
+            "%s: an update writes a gradient", rig->variant);
     for (uint32_t tensor = 0; tensor < chain->tensor_count; tensor++) {
         if (!hd_conform_is_decided(check)) {
-            kernel_numbers_judge_updated(&bench, tensor, before[tensor]);
+            kernel_numbers_judge_updated(rig, tensor, before[tensor]);
         }
         free(before[tensor]);
     }
     free(before);
-    kernel_numbers_judge_renewal(&bench);
-    hd_bench_close(&bench);
-}
-
-void hd_conform_kernel_update(struct hd_conform_case *check)
-{
-    hd_conform_each_variant(check, kernel_numbers_judge_update);
+    kernel_numbers_judge_renewal(rig);
 }
 
 /* --- speed --------------------------------------------------------------------------------- */
 
-/* Ten times as wide as what the laws are asked of. */
+/* A wider model than that of the laws. */
 void hd_conform_kernel_speed(struct hd_conform_case *check)
 {
     struct hd_stage_spec model = hd_conform_model(HD_PRECISION_BF16);
-    struct hd_bench bench;
+    struct hd_kernel_rig rig;
     uint64_t forward_ns = 0, backward_ns = 0;
 
     model.width = 256;
     model.expert_width = 384;
     model.sequence = 128;
-    if (!hd_bench_open(&bench, check, &model, &hd_cut_whole)) {
+    if (!hd_kernel_rig_open(&rig, check, &model, &hd_cut_whole)) {
         return;
     }
-    struct hd_chain *chain = &bench.chain;
+    struct hd_chain *chain = &rig.chain;
     for (uint32_t i = 0; i <= PASS_COUNT; i++) {
         const uint64_t begin_ns = hd_now_ns();
         HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK, "a forward fails: %s",
@@ -300,7 +282,7 @@ void hd_conform_kernel_speed(struct hd_conform_case *check)
         const uint64_t middle_ns = hd_now_ns();
         HD_HOLD(check, hd_chain_backward(chain) == HD_OK, "a backward fails: %s",
                 check->report.text);
-        if (i > 0) { /* the first sets libraries up */
+        if (i > 0) { /* libraries initialise themselves in the first */
             forward_ns += middle_ns - begin_ns;
             backward_ns += hd_now_ns() - middle_ns;
         }
@@ -308,5 +290,5 @@ void hd_conform_kernel_speed(struct hd_conform_case *check)
     hd_conform_remark(check, "bf16, width 256, 256 tokens, 4 blocks: F %.2f ms, B %.2f ms",
                       (double)forward_ns / (1e6 * PASS_COUNT),
                       (double)backward_ns / (1e6 * PASS_COUNT));
-    hd_bench_close(&bench);
+    hd_kernel_rig_close(&rig);
 }

@@ -1,5 +1,5 @@
-/* conform/kernel_stream.c - a kernel's stream by itself: order, marks, and what an abort does. */
-#include "conform/kernel.h"
+/* conform/kernel_stream.c - the stream of a kernel: order, marks and abort. */
+#include "conform/kernel_checks.h"
 
 #include "base/clock.h"
 
@@ -13,11 +13,11 @@ struct stream {
     const struct hd_kernel_ops *ops;
     struct hd_kernel *kernel;
     uint64_t limit_ns;
-    void *large, *first, *second; /* the device's */
-    unsigned char *here;          /* a page */
+    void *large, *first, *second; /* on the device */
+    unsigned char *here;          /* a page of host memory */
 };
 
-/* Fills that take the device longer than the host takes to call what comes behind them. */
+/* Keeps the device busy for longer than the host takes to make the calls that follow. */
 static hd_status kernel_stream_delay(const struct stream *stream)
 {
     hd_status status = HD_OK;
@@ -28,7 +28,7 @@ static hd_status kernel_stream_delay(const struct stream *stream)
     return status;
 }
 
-/* first = 11; second = first; first = 22; here = second: nothing is waited for in between. */
+/* first = 11; second = first; first = 22; here = second; without a wait in between. */
 static hd_status kernel_stream_shuffle(const struct stream *stream)
 {
     const struct {
@@ -63,21 +63,23 @@ static void kernel_stream_judge_order(const struct stream *stream)
     HD_HOLD(check, before == 1 && behind == 2, "the first marks are %llu and %llu, not 1 and 2",
             (unsigned long long)before, (unsigned long long)behind);
     status = stream->ops->reached(stream->kernel, behind, stream->limit_ns, &behind_ns);
-    HD_HOLD(check, status == HD_OK, "the mark behind all of it: %s", hd_status_name(status));
+    HD_HOLD(check, status == HD_OK, "waiting for the last mark returns %s", hd_status_name(status));
     const uint64_t end_ns = hd_now_ns();
     for (uint32_t i = 0; i < SMALL_BYTES; i++) {
-        HD_HOLD(check, stream->here[i] == 0x11, "byte %u of what was copied is %02x, not 11", i,
+        HD_HOLD(check, stream->here[i] == 0x11, "byte %u of the copy is %02x, not 11", i,
                 stream->here[i]);
     }
     status = stream->ops->reached(stream->kernel, before, 0, &before_ns);
-    HD_HOLD(check, status == HD_OK, "a mark before one that is passed: %s", hd_status_name(status));
-    HD_HOLD(check, begin_ns <= before_ns && before_ns <= behind_ns && behind_ns <= end_ns,
-            "the marks were passed %lld and %lld ns after the first call, which is %lld ns ago",
-            (long long)(before_ns - begin_ns), (long long)(behind_ns - begin_ns),
-            (long long)(end_ns - begin_ns));
+    HD_HOLD(check, status == HD_OK, "reached of an earlier mark returns %s",
+            hd_status_name(status));
+    HD_HOLD(
+        check, begin_ns <= before_ns && before_ns <= behind_ns && behind_ns <= end_ns,
+        "the marks were passed %lld and %lld ns after the first call, and now is %lld ns after it",
+        (long long)(before_ns - begin_ns), (long long)(behind_ns - begin_ns),
+        (long long)(end_ns - begin_ns));
 }
 
-/* As many as the contract says may be under way; then BUSY, or more. */
+/* At least HD_MARK_MAX marks may be under way; after that the kernel may return BUSY. */
 static void kernel_stream_judge_marks(const struct stream *stream)
 {
     struct hd_conform_case *check = stream->check;
@@ -91,12 +93,14 @@ static void kernel_stream_judge_marks(const struct stream *stream)
     }
     HD_HOLD(check, status == HD_OK || status == HD_BUSY, "mark %u returns %s", count,
             hd_status_name(status));
-    HD_HOLD(check, count >= HD_MARK_MAX, "BUSY after %u marks, not %u", count, HD_MARK_MAX);
+    HD_HOLD(check, count >= HD_MARK_MAX, "mark returns HD_BUSY after %u marks, not %u", count,
+            HD_MARK_MAX);
     status = stream->ops->reached(stream->kernel, last, stream->limit_ns, &passed_ns);
-    HD_HOLD(check, status == HD_OK, "the last of %u marks: %s", count, hd_status_name(status));
+    HD_HOLD(check, status == HD_OK, "waiting for the last of %u marks returns %s", count,
+            hd_status_name(status));
 }
 
-/* Whatever the stream does, nobody waits for it any more.  What was allocated stays. */
+/* After an abort no call waits for the stream.  Memory that was allocated is not freed. */
 static void kernel_stream_judge_abort(const struct stream *stream)
 {
     uint64_t mark = 0, passed_ns = 0;
@@ -130,26 +134,27 @@ static hd_status kernel_stream_take(struct stream *stream)
 
 void hd_conform_kernel_stream(struct hd_conform_case *check)
 {
-    struct hd_bench bench;
+    struct hd_kernel_rig rig;
 
-    if (hd_bench_open_device(&bench, check) != HD_OK) {
+    if (hd_kernel_rig_open_device(&rig, check) != HD_OK) {
         return;
     }
     struct stream stream = {.check = check,
-                            .ops = bench.harness.ops,
-                            .kernel = bench.harness.kernel,
+                            .ops = rig.harness.ops,
+                            .kernel = rig.harness.kernel,
                             .limit_ns = check->subject->limit_ms * HD_MS_NS};
-    if (bench.harness.device.stream == NULL) {
+    if (rig.harness.device.stream == NULL) {
         hd_conform_skip(check, "has no stream");
-        bench.harness.ops->close(bench.harness.kernel);
+        rig.harness.ops->close(rig.harness.kernel);
         return;
     }
     HD_HOLD(check,
             stream.ops->abort != NULL && stream.ops->allocate != NULL && stream.ops->copy != NULL &&
                 stream.ops->mark != NULL && stream.ops->reached != NULL,
-            "of abort, allocate, copy, mark and reached one is NULL");
+            "abort, allocate, copy, mark or reached is NULL");
     const hd_status status = kernel_stream_take(&stream);
-    HD_HOLD(check, status == HD_OK, "no memory for the check: %s", hd_status_name(status));
+    HD_HOLD(check, status == HD_OK, "cannot allocate memory for the check: %s",
+            hd_status_name(status));
     memset(stream.here, 0xff, SMALL_BYTES);
     void (*const parts[])(const struct stream *) = {
         kernel_stream_judge_order, kernel_stream_judge_marks, kernel_stream_judge_abort};

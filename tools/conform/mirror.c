@@ -8,17 +8,17 @@
 
 enum { PAGE_BYTES = 4096, PAIR_MAX = 14, STAGING_BYTES = 1024 * PAGE_BYTES, PART_ALIGNMENT = 256 };
 
-/* To the suite this is a kernel like any other. */
+/* What the suite gets as the kernel. */
 struct hd_kernel {
-    const struct hd_kernel_ops *ops; /* the plugin's */
+    const struct hd_kernel_ops *ops; /* of the plugin */
     const struct hd_host *host;
     struct hd_kernel *kernel;
-    struct hd_kernel_ops table; /* without what the plugin does not have */
-    unsigned char *staging;     /* whole pages, and the same for every copy */
+    struct hd_kernel_ops table; /* NULL where the plugin has NULL */
+    unsigned char *staging;     /* whole pages, reused by every copy */
     uint64_t limit_ns;
 };
 
-/* A range here, and what stands for it on the device. */
+/* A range of host memory and its copy on the device. */
 struct pair {
     void *host, *device;
     uint64_t bytes;
@@ -26,7 +26,7 @@ struct pair {
 
 struct hd_stage {
     struct hd_kernel *mirror;
-    struct hd_stage *stage; /* the plugin's */
+    struct hd_stage *stage; /* of the plugin */
     struct hd_stage_needs needs;
     uint64_t token_bytes;
     struct pair regions[5];
@@ -45,14 +45,14 @@ static hd_status mirror_rest(const struct hd_kernel *mirror)
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
-/* Ranges that lie one after the other in the staging, and are copied before one wait. */
+/* Ranges that follow each other in the staging buffer and are copied before one wait. */
 struct batch {
     struct pair parts[PAIR_MAX];
     uint64_t offsets[PAIR_MAX], used_bytes;
     uint32_t count;
 };
 
-/* As much of `pair` from byte `at` on as there is still room for; 0: none. */
+/* Adds as much of `pair` from byte `at` on as fits; returns the bytes added. */
 static uint64_t mirror_add_part(struct batch *batch, const struct pair *pair, uint64_t at)
 {
     const uint64_t left = pair->bytes - at, room = STAGING_BYTES - batch->used_bytes;
@@ -81,7 +81,7 @@ static hd_status mirror_go_up(const struct hd_kernel *mirror, const struct batch
     return status;
 }
 
-/* What has not changed is not written: its page may be locked. */
+/* Unchanged bytes are not written, because their page may be locked. */
 static hd_status mirror_come_back(const struct hd_kernel *mirror, const struct batch *batch)
 {
     hd_status status = HD_OK;
@@ -114,7 +114,7 @@ static hd_status mirror_move_all(const struct hd_kernel *mirror, const struct pa
         uint64_t at = 0;
         while (pairs[i].host != NULL && at < pairs[i].bytes && status == HD_OK) {
             const uint64_t bytes = mirror_add_part(&batch, &pairs[i], at);
-            if (bytes == 0) { /* the staging is full, and is read until all of it is copied */
+            if (bytes == 0) { /* the staging buffer is full */
                 status = move(mirror, &batch);
                 status = status == HD_OK ? mirror_rest(mirror) : status;
                 batch = (struct batch){.count = 0};
@@ -131,7 +131,7 @@ static hd_status mirror_all_up(const struct hd_kernel *mirror, const struct pair
     return mirror_move_all(mirror, pairs, count, mirror_go_up);
 }
 
-/* The call's own failure first, then what a mark behind it and the copies says. */
+/* Unless the call has failed already. */
 static hd_status mirror_all_back(const struct hd_kernel *mirror, const struct pair *pairs,
                                  uint32_t count, hd_status status)
 {
@@ -245,7 +245,7 @@ static hd_status mirror_tensor_copy(struct hd_stage *stage, uint32_t index, uint
 
 static void *mirror_writable(const void *address)
 {
-    return (void *)(uintptr_t)address; /* whoever writes it is found by it */
+    return (void *)(uintptr_t)address; /* a write to a locked page is a fault */
 }
 
 static void *mirror_there(const struct pair *pair)

@@ -1,22 +1,22 @@
 /*
- * conform/mirror.h - a kernel in a device's memory, as one of the host's.
+ * conform/mirror.h - makes a kernel with device memory look like a kernel with host memory.
  *
- * The suite poisons, locks and compares the memory of a stage, which no host can do on a device.
- * A mirror stands between: a table of the same calls, synchronous, whose stages have a copy on the
- * device of everything that they were given here.
+ * The suite poisons, locks and compares the memory of a stage, which is not possible on a device.
+ * A mirror is a table of the same functions, synchronous; its stages have a copy on the device of
+ * everything that they were given in host memory.  Each call
  *
- *   call   what it may read or write goes up | the plugin's call | a mark | it all comes back
+ *   copies all that it may read or write to the device, calls the plugin, marks the stream, and
+ *   copies everything back
  *
- * Only what has changed is written back, so an argument that must not be written is a fault on its
- * locked page.  What a pass finds on the device is the answer of the mirrored call.
+ * Only bytes that have changed are written back, so a write to a locked argument is a fault.
  */
 #ifndef HEDDLE_CONFORM_MIRROR_H
 #define HEDDLE_CONFORM_MIRROR_H
 
 #include "conform/chain.h"
 
-/* Puts a mirror in place of the harness's open kernel; the mirror's close closes that one.  0, or a
-   negative status and nothing is changed. */
+/* Replaces the open kernel of the harness by a mirror of it; the mirror's close closes both.  On
+   failure nothing is changed. */
 hd_status hd_mirror_open(struct hd_harness *harness, uint64_t limit_ms);
 
 #endif /* HEDDLE_CONFORM_MIRROR_H */

@@ -20,15 +20,15 @@ const char *hd_conform_level_name(uint32_t level)
     return run_level_names[level];
 }
 
-int hd_conform_level_of(const char *name, uint32_t *level)
+bool hd_conform_level_of(const char *name, uint32_t *level)
 {
     for (uint32_t i = 0; i < HD_CONFORM_LEVEL_COUNT; i++) {
         if (strcmp(run_level_names[i], name) == 0) {
             *level = i;
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 const char *hd_conform_verdict_name(uint32_t verdict)
@@ -91,21 +91,22 @@ static struct ending run_await(struct hd_child *child, uint32_t limit_s)
     return ending;
 }
 
-/* What a child died of, where it did not end by itself; 0: it did. */
-static int run_describe_death(const struct ending *ending, uint32_t limit_s, char *text,
-                              uint32_t capacity)
+/* Describes how a child died; false: it ended with exit code 0. */
+static bool run_describe_death(const struct ending *ending, uint32_t limit_s, char *text,
+                               uint32_t capacity)
 {
     if (ending->is_overdue) {
-        snprintf(text, capacity, "not over after %u s, and killed", limit_s);
+        snprintf(text, capacity, "killed, because it did not end within %u s", limit_s);
     } else if (WIFSIGNALED(ending->status)) {
         const int signal_number = WTERMSIG(ending->status);
-        snprintf(text, capacity, "died of SIG%s", sigabbrev_np(signal_number));
+        snprintf(text, capacity, "killed by SIG%s", sigabbrev_np(signal_number));
     } else if (WEXITSTATUS(ending->status) != 0) {
-        snprintf(text, capacity, "left the process with exit code %d", WEXITSTATUS(ending->status));
+        snprintf(text, capacity, "the process ended with exit code %d",
+                 WEXITSTATUS(ending->status));
     } else {
-        return 0;
+        return false;
     }
-    return 1;
+    return true;
 }
 
 /* What the child runs. */
@@ -122,6 +123,7 @@ static void run_perform(void *context, void *answer)
     check.subject = job->subject;
     check.plugin = job->subject->plugin;
     check.page = answer;
+    check.row = job->row;
     check.random = job->subject->seed;
     hd_conform_host_init(&check);
     job->row->run(&check);
@@ -144,7 +146,7 @@ static void run_conclude(struct hd_conform_verdict_page *page, const struct endi
                  page->place[0] != '\0' ? ": " : "", death);
     } else if (atomic_load(&page->is_over) == 0) {
         result->verdict = HD_CONFORM_FAILED;
-        snprintf(result->text, sizeof result->text, "%s%sleft the process", page->place,
+        snprintf(result->text, sizeof result->text, "%s%sthe process ended", page->place,
                  page->place[0] != '\0' ? ": " : "");
     } else {
         result->verdict = HD_CONFORM_PASSED;

@@ -7,32 +7,36 @@
 enum { RANKS_MOST = 6, STAGES_MOST = 3, MICROBATCHES_MOST = 12, SHAPE_TEXT_BYTES = 64 };
 
 const struct hd_conform_check hd_conform_schedules[] = {
-    {"descriptor", HD_CONFORM_LOAD, 10, "plugin.h", "it says who it is", hd_conform_descriptor},
-    {"options", HD_CONFORM_LOAD, 10, "plugin.h", "every option has type, range, default and help",
-     hd_conform_options},
-    {"refusal", HD_CONFORM_API, 30, "refuse", "a refusal is a sentence with its numbers",
-     hd_conform_schedule_refusal},
+    {"descriptor", HD_CONFORM_LOAD, 10, "plugin.h", "the descriptor is valid",
+     hd_conform_descriptor, NULL},
+    {"options", HD_CONFORM_LOAD, 10, "plugin.h",
+     "every option has a type, a range, a default and a help text", hd_conform_options, NULL},
+    {"refusal", HD_CONFORM_API, 30, "refuse", "every refusal is a sentence that contains a number",
+     hd_conform_schedule_refusal, NULL},
     {"placement", HD_CONFORM_API, 30, "rank_of, replica_of",
-     "every stage has a rank, and every rank as many stages", hd_conform_schedule_placement},
+     "every stage has a rank, and all ranks have equally many stages",
+     hd_conform_schedule_placement, NULL},
     {"counting", HD_CONFORM_API, 60, "hd_plan",
-     "a plan counts past its capacity and writes nothing", hd_conform_schedule_counting},
+     "a plan counts actions past its capacity but does not write them",
+     hd_conform_schedule_counting, NULL},
     {"scratch", HD_CONFORM_API, 60, "scratch_bytes",
-     "what it is given is enough, and all it touches", hd_conform_schedule_scratch},
-    {"laws", HD_CONFORM_SEMANTICS, 120, "laws 1 to 7", "every plan of a sweep keeps the laws",
-     hd_conform_schedule_laws},
+     "a plan writes no byte outside of its scratch memory", hd_conform_schedule_scratch, NULL},
+    {"laws", HD_CONFORM_SEMANTICS, 120, "laws 1 to 7", "every plan of the sweep keeps the laws",
+     hd_conform_schedule_laws, NULL},
     {"forward_only", HD_CONFORM_SEMANTICS, 120, "HD_FORWARD_ONLY",
-     "so does every plan of an evaluation", hd_conform_schedule_forward_only},
-    {"large", HD_CONFORM_SEMANTICS, 120, "laws 1 to 7", "so do plans of up to 64 ranks",
-     hd_conform_schedule_large},
-    {"purity", HD_CONFORM_SEMANTICS, 120, "pure", "equal arguments give equal plans, ever",
-     hd_conform_schedule_purity},
+     "every forward-only plan of the sweep keeps the laws", hd_conform_schedule_forward_only, NULL},
+    {"large", HD_CONFORM_SEMANTICS, 120, "laws 1 to 7", "plans of up to 64 ranks keep the laws",
+     hd_conform_schedule_large, NULL},
+    {"purity", HD_CONFORM_SEMANTICS, 120, "pure", "equal arguments always give equal plans",
+     hd_conform_schedule_purity, NULL},
     {"quiet", HD_CONFORM_SEMANTICS, 30, "pure", "planning makes no system call",
-     hd_conform_schedule_quiet},
-    {"linear", HD_CONFORM_SEMANTICS, 120, "plan", "the cost grows with the actions, not faster",
-     hd_conform_schedule_linear},
-    {"limits", HD_CONFORM_FAULT, 120, "HD_RANK_MAX", "the greatest shapes are planned or refused",
-     hd_conform_schedule_limits},
-    {"planning_rate", HD_CONFORM_SPEED, 120, "-", "actions a second", hd_conform_schedule_speed},
+     hd_conform_schedule_quiet, NULL},
+    {"linear", HD_CONFORM_SEMANTICS, 120, "plan",
+     "planning time is linear in the number of actions", hd_conform_schedule_linear, NULL},
+    {"limits", HD_CONFORM_FAULT, 120, "HD_RANK_MAX", "the largest shapes are planned or refused",
+     hd_conform_schedule_limits, NULL},
+    {"planning_rate", HD_CONFORM_SPEED, 120, "-", "actions planned per second",
+     hd_conform_schedule_speed, NULL},
     {0},
 };
 
@@ -55,8 +59,8 @@ struct hd_shape hd_conform_shape(const struct hd_conform_case *check, uint32_t r
 const char *hd_conform_shape_text(const struct hd_shape *shape)
 {
     static char texts[4][SHAPE_TEXT_BYTES];
-    static unsigned turn;
-    char *text = texts[turn++ % 4];
+    static unsigned call;
+    char *text = texts[call++ % 4];
 
     snprintf(text, SHAPE_TEXT_BYTES, "P=%u V=%u m=%u%s", shape->rank_count,
              shape->stage_count / shape->rank_count, shape->microbatch_count,
@@ -64,7 +68,7 @@ const char *hd_conform_shape_text(const struct hd_shape *shape)
     return text;
 }
 
-int hd_conform_is_refused(const struct hd_conform_case *check, const struct hd_shape *shape)
+bool hd_conform_is_refused(const struct hd_conform_case *check, const struct hd_shape *shape)
 {
     const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
     char reason[1024];
@@ -170,9 +174,9 @@ void hd_conform_plans_free(struct hd_conform_plans *plans)
     free(plans->pointers);
 }
 
-int hd_conform_plans_are_whole(const struct hd_conform_plans *plans)
+bool hd_conform_plans_are_whole(const struct hd_conform_plans *plans)
 {
-    int holds = plans->scratch == NULL || hd_guard_is_whole(plans->scratch);
+    bool holds = plans->scratch == NULL || hd_guard_is_whole(plans->scratch);
 
     for (uint32_t rank = 0; rank < plans->rank_count; rank++) {
         const struct hd_action *actions = plans->plans[rank].actions;

@@ -10,16 +10,17 @@ enum { REASON_BYTES = 1024, SHORT_BYTES = 12 };
 
 /* --- refuse -------------------------------------------------------------------------------- */
 
-static int schedule_api_has_digit(const char *text)
+static bool schedule_api_has_digit(const char *text)
 {
-    int found = 0;
+    bool found = false;
     for (; *text != '\0'; text++) {
         found |= isdigit((unsigned char)*text) != 0;
     }
     return found;
 }
 
-/* As snprintf: the length whatever the room, a final zero where there is any, nothing beyond. */
+/* Like snprintf, refuse returns the whole length for every capacity, terminates the text if
+   there is room, and writes nothing beyond the capacity. */
 static void schedule_api_judge_refusal(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     const struct hd_schedule_ops *ops = hd_conform_schedule_ops(check);
@@ -32,22 +33,23 @@ static void schedule_api_judge_refusal(struct hd_conform_case *check, const stru
     const uint32_t length = ops->refuse(shape, reason, sizeof reason);
     HD_HOLD(check,
             ops->refuse(shape, NULL, 0) == length && ops->refuse(shape, cut, SHORT_BYTES) == length,
-            "%s: refuse returns another length when it is given less room", where);
+            "%s: refuse returns another length with a smaller buffer", where);
     HD_HOLD(check, memcmp(cut + SHORT_BYTES, "xxxx", 4) == 0,
-            "%s: refuse writes past the %d bytes that it was given", where, SHORT_BYTES);
+            "%s: refuse writes past its buffer of %d bytes", where, SHORT_BYTES);
     if (length == 0) {
         return;
     }
-    HD_HOLD(check, length < REASON_BYTES, "%s: a sentence of %u bytes", where, length);
+    HD_HOLD(check, length < REASON_BYTES, "%s: the refusal is %u bytes long", where, length);
     HD_HOLD(check, memchr(reason, '\0', sizeof reason) != NULL && strlen(reason) == length,
-            "%s: refuse returns %u for a text of another length", where, length);
-    HD_HOLD(check, hd_text_utf8_bytes(reason, length) == length, "%s: not UTF-8", where);
+            "%s: refuse returns %u, which is not the length of its text", where, length);
+    HD_HOLD(check, hd_text_utf8_bytes(reason, length) == length, "%s: the refusal is not UTF-8",
+            where);
     HD_HOLD(check,
             memcmp(cut, reason, length < SHORT_BYTES - 1 ? length : SHORT_BYTES - 1) == 0 &&
                 memchr(cut, '\0', SHORT_BYTES) != NULL,
-            "%s: the sentence cut to %d bytes is another one", where, SHORT_BYTES);
+            "%s: the refusal cut to %d bytes has another text", where, SHORT_BYTES);
     HD_HOLD(check, schedule_api_has_digit(reason) && strchr(reason, ' ') != NULL,
-            "%s: \"%s\" names no number", where, reason);
+            "%s: \"%s\" contains no number", where, reason);
 }
 
 void hd_conform_schedule_refusal(struct hd_conform_case *check)
@@ -90,8 +92,8 @@ static void schedule_api_judge_placement(struct hd_conform_case *check,
         memset(counts, 0, sizeof counts);
         for (uint32_t stage = 0; stage < shape->stage_count; stage++) {
             const uint32_t rank = ops->rank_of(shape, stage, replica);
-            HD_HOLD(check, rank < shape->rank_count, "%s: stage %u lies on rank %u", where, stage,
-                    rank);
+            HD_HOLD(check, rank < shape->rank_count,
+                    "%s: stage %u is on rank %u, which does not exist", where, stage, rank);
             counts[rank]++;
         }
         for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
@@ -109,14 +111,14 @@ static void schedule_api_judge_placement(struct hd_conform_case *check,
 void hd_conform_schedule_placement(struct hd_conform_case *check)
 {
     HD_HOLD(check, hd_conform_schedule_ops(check)->replica_count <= UINT8_MAX,
-            "%u replicas, where an action has room for 255",
+            "%u replicas are more than the 255 of an action",
             hd_conform_schedule_ops(check)->replica_count);
     hd_conform_sweep(check, 0, schedule_api_judge_placement);
 }
 
 /* --- counting and scratch ------------------------------------------------------------------- */
 
-/* Asked with no room, with all of it, and with a little less for some ranks. */
+/* Plans with no capacity, with the whole capacity, and with less. */
 static void schedule_api_judge_counts(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     const char *where = hd_conform_shape_text(shape);
@@ -132,23 +134,24 @@ static void schedule_api_judge_counts(struct hd_conform_case *check, const struc
     hd_conform_plan(check, shape, capacities, 0x5a, &whole);
     hd_conform_plan(check, shape, less, 0x00, &cut);
     for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
-        HD_HOLD(check, capacities[rank] > 0, "%s: rank %u has nothing to do", where, rank);
-        HD_HOLD(check,
-                whole.plans[rank].count == capacities[rank] &&
-                    cut.plans[rank].count == capacities[rank],
-                "%s: rank %u counts %llu actions with no room, %llu with all, %llu with less",
-                where, rank, (unsigned long long)capacities[rank],
-                (unsigned long long)whole.plans[rank].count,
-                (unsigned long long)cut.plans[rank].count);
+        HD_HOLD(check, capacities[rank] > 0, "%s: rank %u has no actions", where, rank);
+        HD_HOLD(
+            check,
+            whole.plans[rank].count == capacities[rank] &&
+                cut.plans[rank].count == capacities[rank],
+            "%s: rank %u counts %llu actions with no capacity, %llu with the whole, %llu with less",
+            where, rank, (unsigned long long)capacities[rank],
+            (unsigned long long)whole.plans[rank].count, (unsigned long long)cut.plans[rank].count);
         HD_HOLD(check,
                 less[rank] == 0 || memcmp(whole.plans[rank].actions, cut.plans[rank].actions,
                                           less[rank] * sizeof(struct hd_action)) == 0,
-                "%s: rank %u begins with other actions when it has less room", where, rank);
+                "%s: rank %u has other actions when its capacity is smaller", where, rank);
         HD_HOLD(check, counted.plans[rank].actions == NULL && counted.plans[rank].capacity == 0,
-                "%s: rank %u was given no room and found some", where, rank);
+                "%s: the plan of rank %u without capacity was given one by the plugin", where,
+                rank);
     }
     HD_HOLD(check, hd_conform_plans_are_whole(&cut) && hd_conform_plans_are_whole(&whole),
-            "%s: it writes beside the actions that it was given", where);
+            "%s: plan writes outside of its array of actions", where);
     hd_conform_plans_free(&counted);
     hd_conform_plans_free(&whole);
     hd_conform_plans_free(&cut);
@@ -165,8 +168,7 @@ static void schedule_api_judge_scratch(struct hd_conform_case *check, const stru
 
     hd_conform_plan(check, shape, NULL, 0xff, &plans);
     HD_HOLD(check, hd_conform_plans_are_whole(&plans),
-            "%s: it writes beside the %llu bytes of scratch that it asked for",
-            hd_conform_shape_text(shape),
+            "%s: plan writes outside of its %llu bytes of scratch", hd_conform_shape_text(shape),
             (unsigned long long)hd_conform_schedule_ops(check)->scratch_bytes(shape));
     hd_conform_plans_free(&plans);
 }
@@ -174,7 +176,7 @@ static void schedule_api_judge_scratch(struct hd_conform_case *check, const stru
 void hd_conform_schedule_scratch(struct hd_conform_case *check)
 {
     if (hd_conform_schedule_ops(check)->scratch_bytes == NULL) {
-        hd_conform_skip(check, "it needs none");
+        hd_conform_skip(check, "needs no scratch memory");
         return;
     }
     hd_conform_sweep(check, 0, schedule_api_judge_scratch);

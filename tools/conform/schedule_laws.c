@@ -19,7 +19,7 @@ enum { GROWTH = 16, ROUNDS = 5 };
 
 /* --- the laws ------------------------------------------------------------------------------ */
 
-/* Law 6 with no slot to spare: every remote channel has as many as its depth. */
+/* Law 6 is checked with the fewest slots: every remote channel has as many as its depth. */
 static hd_status schedule_laws_give_depths(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     uint32_t *depths = calloc(pipeline->channel_count + 1, sizeof *depths);
@@ -84,8 +84,8 @@ static void schedule_laws_count_all(const struct hd_conform_case *check,
     hd_conform_plans_free(&counted);
 }
 
-/* Twice, with another shape between, other rubbish in scratch, and a copy of shape and options
-   elsewhere that is overwritten as soon as the call is over. */
+/* Plans the shape twice, with another shape in between, other contents of scratch, and a copy of
+   the shape at another address. */
 static void schedule_laws_judge_purity(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     const struct hd_shape between =
@@ -108,14 +108,13 @@ static void schedule_laws_judge_purity(struct hd_conform_case *check, const stru
         HD_HOLD(check,
                 one->count == two->count &&
                     memcmp(one->actions, two->actions, one->count * sizeof *one->actions) == 0,
-                "%s: rank %u is planned otherwise when asked again", hd_conform_shape_text(shape),
+                "%s: rank %u has another plan in the second call", hd_conform_shape_text(shape),
                 rank);
     }
     hd_conform_plans_free(&first);
     hd_conform_plans_free(&again);
 }
 
-/* The sweep goes up, so a schedule that remembers the shape before also meets the one after. */
 void hd_conform_schedule_purity(struct hd_conform_case *check)
 {
     hd_conform_sweep(check, 0, schedule_laws_judge_purity);
@@ -123,8 +122,8 @@ void hd_conform_schedule_purity(struct hd_conform_case *check)
 
 /* --- quiet --------------------------------------------------------------------------------- */
 
-/* From here on the only system call that does not kill is the one that ends the process. */
-static int schedule_laws_forbid_calls(void)
+/* After this every system call but exit_group kills the process. */
+static bool schedule_laws_forbid_calls(void)
 {
     struct sock_filter rows[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -138,28 +137,28 @@ static int schedule_laws_forbid_calls(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-enum { NOT_HERE = 7 }; /* the exit code where system calls cannot be forbidden */
+enum { NOT_HERE = 7 }; /* the exit code if system calls cannot be forbidden */
 
-struct silence {
+struct quiet {
     const struct hd_conform_case *check;
     const struct hd_shape *shape;
     struct hd_conform_plans *plans;
 };
 
-static void schedule_laws_plan_in_silence(void *context, void *answer)
+static void schedule_laws_plan_quietly(void *context, void *answer)
 {
-    const struct silence *const silence = context;
-    const struct hd_schedule_ops *const ops = hd_conform_schedule_ops(silence->check);
-    struct hd_conform_plans *const plans = silence->plans;
+    const struct quiet *const quiet = context;
+    const struct hd_schedule_ops *const ops = hd_conform_schedule_ops(quiet->check);
+    struct hd_conform_plans *const plans = quiet->plans;
 
     (void)answer;
     if (!schedule_laws_forbid_calls()) {
         _exit(NOT_HERE);
     }
-    for (uint32_t rank = 0; rank < silence->shape->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < quiet->shape->rank_count; rank++) {
         plans->plans[rank].count = 0;
     }
-    ops->plan(silence->shape, plans->scratch, plans->pointers);
+    ops->plan(quiet->shape, plans->scratch, plans->pointers);
     syscall(SYS_exit_group, 0);
 }
 
@@ -169,9 +168,8 @@ void hd_conform_schedule_quiet(struct hd_conform_case *check)
     const uint32_t per_rank = ops->stages_per_rank > 0 ? ops->stages_per_rank : 1;
     const struct hd_shape shape = hd_conform_shape(check, 4, per_rank, 8);
     struct hd_conform_plans plans;
-    struct silence silence = {check, &shape, &plans};
-    const struct hd_child_request request = {.work = schedule_laws_plan_in_silence,
-                                             .context = &silence};
+    struct quiet quiet = {check, &shape, &plans};
+    const struct hd_child_request request = {.work = schedule_laws_plan_quietly, .context = &quiet};
     struct hd_child child;
 
     if (hd_conform_is_refused(check, &shape)) {
@@ -184,9 +182,9 @@ void hd_conform_schedule_quiet(struct hd_conform_case *check)
     hd_child_wait(&child, UINT64_MAX);
     const int status = hd_child_stop(&child);
     if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE) {
-        hd_conform_skip(check, "system calls cannot be forbidden here");
+        hd_conform_skip(check, "cannot forbid system calls here");
     }
-    HD_HOLD(check, !WIFSIGNALED(status), "%s: plan calls the system (%s)",
+    HD_HOLD(check, !WIFSIGNALED(status), "%s: plan makes a system call (%s)",
             hd_conform_shape_text(&shape), strsignal(WTERMSIG(status)));
     hd_conform_plans_free(&plans);
 }
@@ -198,7 +196,7 @@ struct cost {
     double ns_per_action;
 };
 
-/* The least CPU time of a few rounds: what else runs on the machine only ever adds. */
+/* The least CPU time of a few rounds, because other processes only add to it. */
 static struct cost schedule_laws_cost_of(const struct hd_conform_case *check,
                                          const struct hd_shape *shape)
 {
@@ -228,8 +226,8 @@ static struct cost schedule_laws_cost_of(const struct hd_conform_case *check,
     return cost;
 }
 
-/* Grown by 16 in one direction an action may cost 6 times as much (caches); were the cost
-   quadratic it would be 16 times. */
+/* With 16 times the microbatches or ranks an action may cost 6 times as much, because of caches.
+   With a quadratic cost it would be 16 times. */
 static void schedule_laws_judge_growth(struct hd_conform_case *check, const struct hd_shape *small,
                                        const struct hd_shape *large, const char *direction)
 {
@@ -258,7 +256,6 @@ void hd_conform_schedule_linear(struct hd_conform_case *check)
 
 /* --- the edges ----------------------------------------------------------------------------- */
 
-/* Every count is within the limits of schedule.h, and so are the actions of all ranks together. */
 static void schedule_laws_judge_limit(struct hd_conform_case *check, const struct hd_shape *shape)
 {
     struct hd_conform_plans plans;
@@ -272,10 +269,10 @@ static void schedule_laws_judge_limit(struct hd_conform_case *check, const struc
         action_count += plans.plans[rank].count;
     }
     HD_HOLD(check, action_count >= 2 * (uint64_t)shape->stage_count * shape->microbatch_count,
-            "%s: %llu actions, where each of %u stages runs two passes of %u microbatches",
+            "%s: %llu actions are fewer than two passes of %u stages and %u microbatches",
             hd_conform_shape_text(shape), (unsigned long long)action_count, shape->stage_count,
             shape->microbatch_count);
-    HD_HOLD(check, hd_conform_plans_are_whole(&plans), "%s: it writes beside its scratch",
+    HD_HOLD(check, hd_conform_plans_are_whole(&plans), "%s: plan writes outside of its scratch",
             hd_conform_shape_text(shape));
     hd_conform_plans_free(&plans);
 }
@@ -306,6 +303,6 @@ void hd_conform_schedule_speed(struct hd_conform_case *check)
         return;
     }
     const struct cost cost = schedule_laws_cost_of(check, &shape);
-    hd_conform_remark(check, "%s: %.1f ns an action, %.1f million a second",
+    hd_conform_remark(check, "%s: %.1f ns per action, %.1f million per second",
                       hd_conform_shape_text(&shape), cost.ns_per_action, 1e3 / cost.ns_per_action);
 }

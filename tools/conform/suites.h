@@ -1,15 +1,17 @@
-/* conform/suites.h - one table of checks a kind, which ends with an empty row, and what they
-   share; only this floor includes it. */
+/* conform/suites.h - one table of checks for each kind of plugin, which ends with an empty row, and
+   the checks that the tables share. */
 #ifndef HEDDLE_CONFORM_SUITES_H
 #define HEDDLE_CONFORM_SUITES_H
 
 #include "conform/check.h"
 
+#include <stddef.h>
+
 extern const struct hd_conform_check hd_conform_schedules[];
 extern const struct hd_conform_check hd_conform_transports[];
 extern const struct hd_conform_check hd_conform_kernels[];
 
-/* common.c: who the plugin says it is. */
+/* common.c */
 void hd_conform_descriptor(struct hd_conform_case *check);
 void hd_conform_options(struct hd_conform_case *check);
 

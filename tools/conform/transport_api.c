@@ -1,5 +1,5 @@
 #include "conform/rig.h"
-#include "conform/transport.h"
+#include "conform/transport_checks.h"
 
 #include <string.h>
 

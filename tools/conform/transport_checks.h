@@ -1,6 +1,6 @@
-/* conform/transport.h - the checks of the transport suite, by the file that they stand in. */
-#ifndef HEDDLE_CONFORM_TRANSPORT_H
-#define HEDDLE_CONFORM_TRANSPORT_H
+/* conform/transport_checks.h - the checks of the transport suite, by the file that has them. */
+#ifndef HEDDLE_CONFORM_TRANSPORT_CHECKS_H
+#define HEDDLE_CONFORM_TRANSPORT_CHECKS_H
 
 #include "conform/suites.h"
 
@@ -40,4 +40,4 @@ void hd_conform_transport_stopped(struct hd_conform_case *check);
 void hd_conform_transport_alone(struct hd_conform_case *check);
 void hd_conform_transport_refused(struct hd_conform_case *check);
 
-#endif /* HEDDLE_CONFORM_TRANSPORT_H */
+#endif /* HEDDLE_CONFORM_TRANSPORT_CHECKS_H */
