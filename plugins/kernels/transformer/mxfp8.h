@@ -1,32 +1,30 @@
 /*
  * plugins/kernels/transformer/mxfp8.h - operands of the feed-forward's products in MXFP8.
  *
- * All of it is called within a pass or an update, and uses [slab] of the scratch.
+ * Called within a pass or an update; uses `slab` of the scratch.
  */
 #ifndef HD_TRANSFORMER_MXFP8_H
 #define HD_TRANSFORMER_MXFP8_H
 
-#include "stage.h"
+#include "address.h"
 
 /* A source and its images as an MXFP8 GEMM reads them, in A: quantised in blocks along the rows, or
    along the columns.  Either may be NULL, or the source itself. */
 struct hd_rounding {
     void *source, *rowwise, *columnwise;
     uint64_t rows, columns;   /* multiples of 32 */
-    const int32_t *row_limit; /* of hd_row_limit, where they are rows of experts */
+    const int32_t *row_limit; /* NULL, or where the device finds the number of rows */
 };
 
-/* Whether experts are quantised. */
-int hd_is_mxfp8(const struct hd_stage *stage);
 hd_status hd_round(const struct hd_stage *stage, const struct hd_rounding *rounding);
-/* Rows of experts in use, a multiple of 32; where only the device knows how many they are, the most
-   that they can be. */
-uint64_t hd_row_count(const struct hd_frame *frame);
-/* NULL, or where the device finds their number. */
-const int32_t *hd_row_limit(const struct hd_frame *frame);
+/* Fills in rows and row_limit for the block's rows of experts. */
+hd_status hd_round_rows(const struct hd_block *block, struct hd_rounding rounding);
+/* Rows of experts in use, a multiple of 32; the largest possible number if only the device knows
+   them. */
+uint64_t hd_row_count(const struct hd_block *block);
 /* [R,d] -> the payload's rows, and back (exact). */
-hd_status hd_store_rows(const struct hd_frame *frame, const void *source);
-hd_status hd_load_rows(const struct hd_frame *frame, void *target);
+hd_status hd_store_rows(const struct hd_block *block, const void *source);
+hd_status hd_load_rows(const struct hd_block *block, void *target);
 /* A product of a dense block: the device's own in MXFP8, or the BF16 one of both images. */
 hd_status hd_gemm_mxfp8(const struct hd_stage *stage, const struct hd_gemm_args *args);
 

@@ -1,43 +1,31 @@
 /*
- * plugins/kernels/transformer/remote.h - what a stage needs of a device whose memory is its own.
+ * plugins/kernels/transformer/remote.h - what a stage needs of a device with its own memory.
  *
- * A plugin whose ops run where the core's do leaves hd_transformer_backend.remote NULL.  Otherwise
- * every address of a pass is the device's, nothing of it is read or written by the host, and what
- * the stage program itself does to a payload, to terms or to weights goes through this table, in
- * the order of the device's one stream.  Such a plugin exports `.ops =
- * &hd_transformer_remote_kernel_ops`.
+ * A plugin whose ops run on the host leaves hd_transformer_backend.remote NULL.  Otherwise every
+ * address of a pass is the device's, and the host neither reads nor writes it.  What the stage
+ * program itself does to a payload, to terms or to weights goes through this table, in the order
+ * of the device's one stream.  Such a plugin exports `.ops = &hd_transformer_remote_kernel_ops`.
  *
- * What cannot be refused when a pass is called (a stale payload: its stamp is on the device) is
- * written to the fault word, memory of the host's that the device reaches; `reached` reports it
- * (kernel.h, K7).
+ * A stale payload cannot be refused when a pass is called, because its stamp is on the device.
+ * The device writes the fault word, which is in host memory, and `reached` reports it (kernel.h,
+ * K7).
  */
 #ifndef HD_TRANSFORMER_REMOTE_H
 #define HD_TRANSFORMER_REMOTE_H
 
 #include "ops.h"
+#include "refuse.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The first line of every payload (K7).  row_count: of experts, in all blocks; 0 where only the
+#define HD_STAMP_MAGIC 0x706d617473646821ull
+
+/* The first bytes of every payload (K7).  row_count: of experts, in all blocks; 0 if only the
    device knows it. */
 struct hd_stamp {
     uint64_t magic, generation, microbatch, spec_hash, row_count, half;
-};
-
-enum hd_fault_code {
-    HD_FAULT_NONE = 0,
-    HD_FAULT_OTHER_STAGE = 1, /* the stamp is no stamp, or that of another stage or half */
-    HD_FAULT_STALE = 2,       /* that of another microbatch or generation */
-    HD_FAULT_ROUTING = 3,     /* the stamp is right, and the routing behind it was overwritten */
-};
-
-/* The first fault; `code` is written last, and never cleared. */
-struct hd_fault {
-    uint32_t code, stage, block, reserved; /* block: of the model */
-    uint64_t microbatch, generation;       /* expected */
-    uint64_t found_magic, found_generation, found_microbatch;
 };
 
 struct hd_stamp_args {
@@ -82,9 +70,6 @@ struct hd_remote {
     hd_status (*check_payload)(struct hd_ops_device *device, const struct hd_check_args *args);
     hd_status (*add_terms)(struct hd_ops_device *device, const struct hd_terms_args *args);
 };
-
-/* Says it to host->fail and returns HD_PROTOCOL. */
-hd_status hd_fault_refuse(const struct hd_host *host, const struct hd_fault *fault);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,6 @@
 /*
- * plugins/kernels/transformer/remote_stage.h - stages in a device's own memory, inside the program.
- *
- * remote.h is what a plugin supplies; here is what the program makes of it.
+ * plugins/kernels/transformer/remote_stage.h - members of kernel.h that only a device with its own
+ * memory has, made of what the plugin supplies (remote.h).
  */
 #ifndef HD_TRANSFORMER_REMOTE_STAGE_H
 #define HD_TRANSFORMER_REMOTE_STAGE_H
@@ -9,9 +8,7 @@
 #include "stage.h"
 
 /* Whether addresses are the device's. */
-int hd_is_remote(void);
-
-/* The members of the table that only such a plugin has. */
+bool hd_is_remote(void);
 hd_status hd_remote_allocate(struct hd_kernel *kernel, uint64_t bytes, const char *tag, void **out);
 hd_status hd_remote_copy(struct hd_kernel *kernel, void *target, const void *source, uint64_t bytes,
                          uint32_t fill);
@@ -22,7 +19,5 @@ void hd_remote_abort(struct hd_kernel *kernel);
 /* Copies between host and device, or on the host, and waits. */
 hd_status hd_copy_and_wait(struct hd_kernel *kernel, void *target, const void *source,
                            uint64_t bytes);
-/* What check_payload does, and add_terms and write_stamp, where the memory is the device's. */
-hd_status hd_remote_check(const struct hd_stage *stage, const struct hd_pass *pass, uint32_t half);
 
 #endif /* HD_TRANSFORMER_REMOTE_STAGE_H */

@@ -1,31 +1,16 @@
 /*
- * plugins/kernels/transformer/spec.c - which models are served, and what they cost.
+ * plugins/kernels/transformer/spec.c - which models are served, and their costs.
  *
- * A spec is read once, with its defaults filled in; what is not built is refused by a
- * sentence that says what to use instead.
+ * A spec is read once, and its defaults are filled in.  What is not implemented is refused; the
+ * error says what to use instead.
  */
-#include "stage.h"
+#include "spec.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include "remote.h"
+
 #include <string.h>
 
-hd_status hd_refuse(const struct hd_host *host, hd_status status, const char *format, ...)
-{
-    char text[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    const struct hd_error error = {.size = sizeof error,
-                                   .status = status,
-                                   .rank = UINT32_MAX,
-                                   .channel = UINT32_MAX,
-                                   .text = text};
-    return host->fail != NULL ? host->fail(host->context, &error) : status;
-}
-
-static void transformer_fill_defaults(struct hd_stage_spec *spec)
+static void spec_fill_defaults(struct hd_stage_spec *spec)
 {
     spec->key_value_heads = spec->key_value_heads ? spec->key_value_heads : spec->heads;
     spec->half_batches = spec->half_batches ? spec->half_batches : 1;
@@ -35,20 +20,20 @@ static void transformer_fill_defaults(struct hd_stage_spec *spec)
     spec->init_std = spec->init_std > 0 ? spec->init_std : 0.02;
 }
 
-/* What the contract has and this program does not. */
-static hd_status transformer_check_built(const struct hd_host *host,
-                                         const struct hd_stage_spec *spec)
+/* What kernel.h has and this program does not implement. */
+static hd_status spec_check_built(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
     if (spec->precision > HD_PRECISION_F32) {
-        return hd_refuse(host, HD_UNSUPPORTED, "precision %u is not known: use bf16, mxfp8 or f32",
+        return hd_refuse(host, HD_UNSUPPORTED, "precision %u is unknown: use bf16, mxfp8 or f32",
                          spec->precision);
     }
     if (spec->recompute > HD_RECOMPUTE_EXPERTS) {
-        return hd_refuse(host, HD_UNSUPPORTED,
-                         "recompute %u is not known: use none, full or experts", spec->recompute);
+        return hd_refuse(host, HD_UNSUPPORTED, "recompute %u is unknown: use none, full or experts",
+                         spec->recompute);
     }
     if (spec->half_batches > HD_ACQUISITION_MAX) {
-        return hd_refuse(host, HD_UNSUPPORTED, "half_batches = %u: use half_batches = 1 or 2",
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "half_batches is %u, but must be 1 or 2: use half_batches = 1 or 2",
                          spec->half_batches);
     }
     if (spec->split_backward) {
@@ -66,8 +51,7 @@ static hd_status transformer_check_built(const struct hd_host *host,
 
 /* Blocks of 32 lie along both dimensions of a feed-forward's matrices.  Rows of experts are padded
    to 32; the tokens of a dense block are not. */
-static hd_status transformer_check_mxfp8(const struct hd_host *host,
-                                         const struct hd_stage_spec *spec)
+static hd_status spec_check_mxfp8(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
     if (spec->precision != HD_PRECISION_MXFP8) {
         return HD_OK;
@@ -94,8 +78,7 @@ static hd_status transformer_check_mxfp8(const struct hd_host *host,
     return HD_OK;
 }
 
-static hd_status transformer_check_halves(const struct hd_host *host,
-                                          const struct hd_stage_spec *spec)
+static hd_status spec_check_halves(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
     if (spec->batch % spec->half_batches) {
         return hd_refuse(
@@ -108,8 +91,7 @@ static hd_status transformer_check_halves(const struct hd_host *host,
 }
 
 /* What no transformer can be; the core has checked most of it. */
-static hd_status transformer_check_shape(const struct hd_host *host,
-                                         const struct hd_stage_spec *spec)
+static hd_status spec_check_shape(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
     if (spec->width == 0 || spec->layers == 0 || spec->block_count == 0 || spec->sequence == 0 ||
         spec->batch == 0 || spec->expert_width == 0 || spec->vocabulary == 0) {
@@ -150,16 +132,16 @@ hd_status hd_spec_read(const struct hd_host *host, const struct hd_stage_spec *g
     struct hd_stage_spec spec = {0};
     memcpy(&spec, given, given->size < sizeof spec ? given->size : sizeof spec);
     spec.size = sizeof spec;
-    transformer_fill_defaults(&spec);
-    hd_status status = transformer_check_built(host, &spec);
+    spec_fill_defaults(&spec);
+    hd_status status = spec_check_built(host, &spec);
     if (status == HD_OK) {
-        status = transformer_check_shape(host, &spec);
+        status = spec_check_shape(host, &spec);
     }
     if (status == HD_OK) {
-        status = transformer_check_halves(host, &spec);
+        status = spec_check_halves(host, &spec);
     }
     if (status == HD_OK) {
-        status = transformer_check_mxfp8(host, &spec);
+        status = spec_check_mxfp8(host, &spec);
     }
     if (status == HD_OK) {
         spec.batch /= spec.half_batches;
@@ -168,7 +150,7 @@ hd_status hd_spec_read(const struct hd_host *host, const struct hd_stage_spec *g
     return status;
 }
 
-static uint64_t transformer_mix(uint64_t hash, uint64_t value)
+static uint64_t spec_mix(uint64_t hash, uint64_t value)
 {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
     return hash ^ (hash >> 29);
@@ -185,7 +167,7 @@ uint64_t hd_spec_hash(const struct hd_stage_spec *spec, const struct hd_ops *ops
         spec->scale_rule,    spec->half_batches};
     uint64_t hash = HD_STAMP_MAGIC;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        hash = transformer_mix(hash, words[i]);
+        hash = spec_mix(hash, words[i]);
     }
     return hash;
 }

@@ -7,6 +7,8 @@
  *   GATE_UP [E, 2f, d]   expert 0: gate rows, up rows; expert 1: gate rows, up rows; ..
  *   DOWN    [E, d, f]    expert 0; expert 1; ..
  */
+#include "tensors.h"
+
 #include "mxfp8.h"
 #include "remote_stage.h"
 
@@ -14,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where a named tensor lies. */
+/* The place of a named tensor within its weight. */
 struct part {
     enum hd_weight weight;
     uint32_t block;         /* within the stage */
@@ -27,7 +29,7 @@ struct part {
 static const struct {
     enum hd_weight weight;
     const char *suffix;
-} transformer_block_names[] = {
+} tensors_block_names[] = {
     {HD_WEIGHT_NORM1, "input_layernorm"},  {HD_WEIGHT_Q, "self_attn.q_proj"},
     {HD_WEIGHT_K, "self_attn.k_proj"},     {HD_WEIGHT_V, "self_attn.v_proj"},
     {HD_WEIGHT_QNORM, "self_attn.q_norm"}, {HD_WEIGHT_KNORM, "self_attn.k_norm"},
@@ -35,28 +37,27 @@ static const struct {
     {HD_WEIGHT_ROUTER, "mlp.gate"},
 };
 
-#define BLOCK_NAME_COUNT \
-    (uint32_t)(sizeof transformer_block_names / sizeof transformer_block_names[0])
+#define BLOCK_NAME_COUNT (uint32_t)(sizeof tensors_block_names / sizeof tensors_block_names[0])
 
 /* Tensors of a block before its experts: a dense one has no router. */
-static uint32_t transformer_shared_count(const struct hd_stage_spec *spec)
+static uint32_t tensors_shared_count(const struct hd_stage_spec *spec)
 {
     return spec->experts ? BLOCK_NAME_COUNT : BLOCK_NAME_COUNT - 1;
 }
 
-static uint32_t transformer_per_block(const struct hd_stage_spec *spec)
+static uint32_t tensors_per_block(const struct hd_stage_spec *spec)
 {
-    return transformer_shared_count(spec) + 3 * (spec->experts ? spec->experts : 1);
+    return tensors_shared_count(spec) + 3 * (spec->experts ? spec->experts : 1);
 }
 
 uint32_t hd_tensor_count(const struct hd_stage_spec *spec)
 {
-    return (spec->has_embedding ? 1 : 0) + spec->block_count * transformer_per_block(spec) +
+    return (spec->has_embedding ? 1 : 0) + spec->block_count * tensors_per_block(spec) +
            (spec->has_head ? 2 : 0);
 }
 
-static struct part transformer_whole(const struct hd_stage *stage, enum hd_weight weight,
-                                     uint32_t block, const char *suffix)
+static struct part tensors_whole(const struct hd_stage *stage, enum hd_weight weight,
+                                 uint32_t block, const char *suffix)
 {
     const struct hd_weight_place *place = &stage->layout.weights[weight];
     return (struct part){.weight = weight,
@@ -67,8 +68,8 @@ static struct part transformer_whole(const struct hd_stage *stage, enum hd_weigh
                          .suffix = suffix};
 }
 
-static struct part transformer_expert_part(const struct hd_stage *stage, uint32_t block,
-                                           uint32_t within)
+static struct part tensors_expert_part(const struct hd_stage *stage, uint32_t block,
+                                       uint32_t within)
 {
     static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
     const uint64_t matrix = (uint64_t)stage->spec.width * stage->spec.expert_width;
@@ -84,30 +85,29 @@ static struct part transformer_expert_part(const struct hd_stage *stage, uint32_
     return part;
 }
 
-static struct part transformer_find_part(const struct hd_stage *stage, uint32_t index)
+static struct part tensors_find_part(const struct hd_stage *stage, uint32_t index)
 {
     const struct hd_stage_spec *spec = &stage->spec;
     if (spec->has_embedding) {
         if (index == 0) {
-            return transformer_whole(stage, HD_WEIGHT_EMBED, 0, "model.embed_tokens");
+            return tensors_whole(stage, HD_WEIGHT_EMBED, 0, "model.embed_tokens");
         }
         index--;
     }
-    const uint32_t block = index / transformer_per_block(spec),
-                   within = index % transformer_per_block(spec);
+    const uint32_t block = index / tensors_per_block(spec),
+                   within = index % tensors_per_block(spec);
     if (block >= spec->block_count) {
-        return within == 0 ? transformer_whole(stage, HD_WEIGHT_NORM, 0, "model.norm")
-                           : transformer_whole(stage, HD_WEIGHT_HEAD, 0, "lm_head");
+        return within == 0 ? tensors_whole(stage, HD_WEIGHT_NORM, 0, "model.norm")
+                           : tensors_whole(stage, HD_WEIGHT_HEAD, 0, "lm_head");
     }
-    if (within < transformer_shared_count(spec)) {
-        return transformer_whole(stage, transformer_block_names[within].weight, block,
-                                 transformer_block_names[within].suffix);
+    if (within < tensors_shared_count(spec)) {
+        return tensors_whole(stage, tensors_block_names[within].weight, block,
+                             tensors_block_names[within].suffix);
     }
-    return transformer_expert_part(stage, block, within - transformer_shared_count(spec));
+    return tensors_expert_part(stage, block, within - tensors_shared_count(spec));
 }
 
-static void transformer_write_name(const struct hd_stage *stage, const struct part *part,
-                                   char *name)
+static void tensors_write_name(const struct hd_stage *stage, const struct part *part, char *name)
 {
     const struct hd_weight_place *place = &stage->layout.weights[part->weight];
     const unsigned layer = stage->spec.first_block + part->block;
@@ -128,7 +128,7 @@ hd_status hd_stage_tensor(struct hd_stage *stage, uint32_t index, struct hd_tens
     if (index >= hd_tensor_count(&stage->spec)) {
         return HD_INVALID;
     }
-    const struct part part = transformer_find_part(stage, index);
+    const struct part part = tensors_find_part(stage, index);
     const struct hd_weight_place *place = &stage->layout.weights[part.weight];
     const struct hd_layout *layout = &stage->layout;
     struct hd_tensor tensor = {.dtype = stage->ops->statistic,
@@ -140,15 +140,15 @@ hd_status hd_stage_tensor(struct hd_stage *stage, uint32_t index, struct hd_tens
     tensor.shape[1] = place->is_matrix ? part.columns : 0;
     tensor.gradient_offset = place->gradient + part.block * layout->gradient_stride[place->group] +
                              part.first * layout->statistic_bytes;
-    transformer_write_name(stage, &part, tensor.name);
+    tensors_write_name(stage, &part, tensor.name);
     tensor.size = out->size;
     memcpy(out, &tensor, out->size < sizeof tensor ? out->size : sizeof tensor);
     return HD_OK;
 }
 
 /* The address of a weight's copy in the core's regions. */
-static char *transformer_weight_at(const struct hd_stage *stage, enum hd_weight weight,
-                                   uint32_t block, uint32_t copy)
+static char *tensors_weight_at(const struct hd_stage *stage, enum hd_weight weight, uint32_t block,
+                               uint32_t copy)
 {
     const struct hd_weight_place *place = &stage->layout.weights[weight];
     char *const optimizer = (char *)stage->memory.optimizer +
@@ -165,8 +165,8 @@ static char *transformer_weight_at(const struct hd_stage *stage, enum hd_weight 
     }
 }
 
-/* A renewed copy of whole rows of a weight, from element `first` -> in MXFP8 the experts' two. */
-static hd_status transformer_round_copies(const struct hd_stage *stage, const struct part *part)
+/* In MXFP8 a renewed copy of an expert's weight becomes two, one for each contraction. */
+static hd_status tensors_round_copies(const struct hd_stage *stage, const struct part *part)
 {
     const struct hd_weight_place *place = &stage->layout.weights[part->weight];
     if (place->dgrad_copy == place->copy) {
@@ -188,17 +188,13 @@ hd_status hd_stage_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t 
     if (index >= hd_tensor_count(&stage->spec) || copy > HD_GRADIENT || host == NULL) {
         return HD_INVALID;
     }
-    const struct part part = transformer_find_part(stage, index);
+    const struct part part = tensors_find_part(stage, index);
     const uint64_t element = stage->layout.statistic_bytes;
-    char *device =
-        transformer_weight_at(stage, part.weight, part.block, copy) + part.first * element;
+    char *device = tensors_weight_at(stage, part.weight, part.block, copy) + part.first * element;
     if (!into) {
         return hd_copy_and_wait(stage->kernel, host, device, part.count * element);
     }
-    hd_status status = hd_copy_and_wait(stage->kernel, device, host, part.count * element);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_copy_and_wait(stage->kernel, device, host, part.count * element));
     if (copy != HD_MASTER || !stage->layout.weights[part.weight].has_copy) {
         return HD_OK;
     }
@@ -207,30 +203,27 @@ hd_status hd_stage_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t 
                                                (char *)hd_copy_at(stage, part.weight, part.block) +
                                                part.first * stage->layout.activation_bytes,
                                            .count = part.count};
-    status = stage->ops->convert(stage->kernel->device, &args);
-    return status == HD_OK ? transformer_round_copies(stage, &part) : status;
+    HD_TRY(stage->ops->convert(stage->kernel->device, &args));
+    return tensors_round_copies(stage, &part);
 }
 
 hd_status hd_stage_norms(struct hd_stage *stage, double *squared)
 {
     const uint32_t count = hd_tensor_count(&stage->spec);
     for (uint32_t index = 0; index < count; index++) {
-        const struct part part = transformer_find_part(stage, index);
+        const struct part part = tensors_find_part(stage, index);
         const struct hd_optimizer_args args = {
-            .gradient = transformer_weight_at(stage, part.weight, part.block, HD_GRADIENT) +
+            .gradient = tensors_weight_at(stage, part.weight, part.block, HD_GRADIENT) +
                         part.first * stage->layout.statistic_bytes,
             .squared = &squared[index],
             .count = part.count};
-        const hd_status status = stage->ops->square_sum(stage->kernel->device, &args);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(stage->ops->square_sum(stage->kernel->device, &args));
     }
     return HD_OK;
 }
 
-static hd_status transformer_update_weight(struct hd_stage *stage, enum hd_weight weight,
-                                           uint32_t block, const struct hd_update *update)
+static hd_status tensors_update_weight(struct hd_stage *stage, enum hd_weight weight,
+                                       uint32_t block, const struct hd_update *update)
 {
     const struct hd_weight_place *place = &stage->layout.weights[weight];
     if (place->count == 0) {
@@ -238,31 +231,31 @@ static hd_status transformer_update_weight(struct hd_stage *stage, enum hd_weigh
     }
     const struct hd_optimizer_args args = {
         .master = hd_master_at(stage, weight, block),
-        .moment1 = transformer_weight_at(stage, weight, block, HD_MOMENT1),
-        .moment2 = transformer_weight_at(stage, weight, block, HD_MOMENT2),
+        .moment1 = tensors_weight_at(stage, weight, block, HD_MOMENT1),
+        .moment2 = tensors_weight_at(stage, weight, block, HD_MOMENT2),
         .gradient = hd_gradient_at(stage, weight, block),
         .copy = place->has_copy ? hd_copy_at(stage, weight, block) : NULL,
         .count = place->count,
         .decays = place->is_matrix,
         .update = update};
-    const struct part all = transformer_whole(stage, weight, block, NULL);
-    const hd_status status = stage->ops->adamw(stage->kernel->device, &args);
-    return status == HD_OK ? transformer_round_copies(stage, &all) : status;
+    const struct part all = tensors_whole(stage, weight, block, NULL);
+    HD_TRY(stage->ops->adamw(stage->kernel->device, &args));
+    return tensors_round_copies(stage, &all);
 }
 
-/* Element by element, so that a whole weight at once gives the bits of its tensors one by one. */
+/* AdamW works on single elements, so a whole weight at once gets the bits of its tensors one by
+   one. */
 hd_status hd_stage_update(struct hd_stage *stage, const struct hd_update *given)
 {
     struct hd_update update = {0};
     memcpy(&update, given, given->size < sizeof update ? given->size : sizeof update);
     assert(update.step >= 1);
-    hd_status status = HD_OK;
     for (uint32_t weight = 0; weight < HD_WEIGHT_COUNT; weight++) {
         const uint32_t blocks =
             stage->layout.weights[weight].in_block ? stage->spec.block_count : 1;
-        for (uint32_t block = 0; status == HD_OK && block < blocks; block++) {
-            status = transformer_update_weight(stage, weight, block, &update);
+        for (uint32_t block = 0; block < blocks; block++) {
+            HD_TRY(tensors_update_weight(stage, weight, block, &update));
         }
     }
-    return status;
+    return HD_OK;
 }
