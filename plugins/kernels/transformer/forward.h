@@ -1,4 +1,4 @@
-/* plugins/kernels/transformer/forward.h - F of one half batch, and what a backward repeats of it. */
+/* plugins/kernels/transformer/forward.h - F of one half batch; a backward repeats parts of it. */
 #ifndef HD_TRANSFORMER_FORWARD_H
 #define HD_TRANSFORMER_FORWARD_H
 

@@ -15,7 +15,7 @@ static uint64_t layout_dtype_bytes(uint32_t dtype)
     return dtype == HD_F64 ? 8 : dtype == HD_BF16 ? 2 : 4;
 }
 
-/* Returns the offset at the cursor for `bytes`, and moves the cursor to the next multiple of `align`. */
+/* Returns the cursor's offset, and moves the cursor past `bytes` to a multiple of `align`. */
 static uint64_t layout_place(uint64_t *cursor, uint64_t bytes, uint64_t align)
 {
     const uint64_t place = *cursor;

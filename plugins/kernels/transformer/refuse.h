@@ -1,4 +1,4 @@
-/* plugins/kernels/transformer/refuse.h - errors of the stage program, as host->fail reports them. */
+/* plugins/kernels/transformer/refuse.h - errors and log lines of the stage program. */
 #ifndef HD_TRANSFORMER_REFUSE_H
 #define HD_TRANSFORMER_REFUSE_H
 
