@@ -257,7 +257,7 @@ static hd_status note_product(struct hd_ops_device *device, const struct hd_gemm
     return HD_OK;
 }
 
-static int serves(const struct hd_ops_device *device, const struct hd_gemm_args *args)
+static bool serves(const struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     (void)device, (void)args;
     return 1;

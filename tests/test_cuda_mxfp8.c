@@ -148,7 +148,7 @@ static void test_refused(void)
     const struct hd_stage_spec dense = hd_stage_model(&shapes[SMALL], HD_PRECISION_MXFP8);
     struct hd_stage_spec mixture = dense;
     mixture.experts = mixture.experts_per_token = 2;
-    expect_refused(&mixture, "mxfp8=native", "row counts that only the device knows");
+    expect_refused(&mixture, "mxfp8=native", "only the device knows the row counts of experts");
     expect_refused(&dense, "mxfp8=native,products=own", "kernel.cuda.products");
     setenv("STANDIN_CUBLASLT", "mxfp8=short", 1);
     expect_refused(&dense, "mxfp8=native", "each of the three products");

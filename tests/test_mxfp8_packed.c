@@ -119,13 +119,13 @@ static void expect_packed(const struct hd_matrix *made, const struct packed *rig
 static struct hd_gemm_args given, asked;
 static unsigned asked_count;
 
-static int serves(const struct hd_ops_device *device, const struct hd_gemm_args *args)
+static bool serves(const struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     (void)device, (void)args;
     return 1;
 }
 
-static int serves_not(const struct hd_ops_device *device, const struct hd_gemm_args *args)
+static bool serves_not(const struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     (void)device, (void)args;
     return 0;

@@ -2,12 +2,12 @@
  * plugins/kernels/cuda/cuda.c - stages in the memory of a GPU, on one stream.
  *
  *   struct hd_ops ---+--> gemm.c, lt.c     dense products by cuBLASLt, experts' by our own kernel
- *                    +--> kernels/         all else, by kernels of ours in one module
+ *                    +--> kernels/         all other ops, by our own kernels in one module
  *
- * Precision bf16 has BF16 operands and float32 sums.  mxfp8 is native in a dense feed-forward where
- * cuBLASLt has block-scaled products (mxfp8.c), and else emulated: operands are quantised, and
- * dequantised to BF16, exactly.  Products of experts are emulated everywhere: their row counts only
- * the device knows.
+ * Precision bf16 has BF16 operands and float32 sums.  mxfp8 is native in a dense feed-forward if
+ * cuBLASLt has block-scaled products (mxfp8.c).  Otherwise it is emulated: operands are quantised,
+ * and dequantised to BF16, which is exact.  Products of experts are always emulated, because only
+ * the device knows their row counts.
  */
 #include "driver.h"
 
@@ -29,22 +29,23 @@ static const struct hd_option cuda_options[OPTION_COUNT] = {
     [OPTION_PRODUCTS] = {.name = "products",
                          .initial = "cublaslt",
                          .range = "cublaslt | own",
-                         .help = "who makes the dense products: cuBLASLt, or our own kernels",
+                         .help = "what computes the dense products: cuBLASLt, or our own kernels",
                          .type = HD_OPTION_TEXT},
     [OPTION_CUBLASLT] = CUBLASLT_OPTION,
-    [OPTION_DEVICE] =
-        {.name = "device",
-         .initial = "-1",
-         .range = "-1..1023",
-         .help = "the device of every rank of a machine; -1: the local ranks take them in turn",
-         .type = HD_OPTION_INTEGER},
+    [OPTION_DEVICE] = {.name = "device",
+                       .initial = "-1",
+                       .range = "-1..1023",
+                       .help = "the device of every rank of a machine; -1: local rank i uses "
+                               "device i modulo their number",
+                       .type = HD_OPTION_INTEGER},
     [OPTION_STAMP] = HD_STAMP_OPTION,
-    [OPTION_MXFP8] = {.name = "mxfp8",
-                      .initial = "auto",
-                      .range = "auto | emulated | native",
-                      .help = "dense products in MXFP8: the device's own where it has them; "
-                              "emulated in BF16; its own or none",
-                      .type = HD_OPTION_TEXT},
+    [OPTION_MXFP8] =
+        {.name = "mxfp8",
+         .initial = "auto",
+         .range = "auto | emulated | native",
+         .help = "dense products in MXFP8: auto: native if the device has them; emulated: in "
+                 "BF16; native: native, or an error",
+         .type = HD_OPTION_TEXT},
 };
 
 static const struct hd_ops *cuda_choose_ops(const struct hd_host *host, uint32_t precision)
@@ -53,28 +54,15 @@ static const struct hd_ops *cuda_choose_ops(const struct hd_host *host, uint32_t
     return precision == HD_PRECISION_BF16 || precision == HD_PRECISION_MXFP8 ? &hd_cuda_ops : NULL;
 }
 
-static hd_status cuda_refuse(const struct hd_host *host, const char *text)
-{
-    const struct hd_error error = {.size = sizeof error,
-                                   .status = HD_UNSUPPORTED,
-                                   .rank = UINT32_MAX,
-                                   .channel = UINT32_MAX,
-                                   .text = text};
-    return host->fail != NULL ? host->fail(host->context, &error) : HD_UNSUPPORTED;
-}
-
 static hd_status cuda_check_spec(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
-    char text[160];
     const uint32_t head_width = spec->width / spec->heads;
-    if (head_width > HD_CUDA_HEAD_WIDTH_MAX) {
-        snprintf(text, sizeof text,
-                 "width %u over %u heads is %u each, and the attention kernels end at %u: choose "
-                 "more heads",
-                 spec->width, spec->heads, head_width, HD_CUDA_HEAD_WIDTH_MAX);
-        return cuda_refuse(host, text);
-    }
-    return HD_OK;
+    return head_width <= HD_CUDA_HEAD_WIDTH_MAX
+               ? HD_OK
+               : hd_refuse(host, HD_UNSUPPORTED,
+                           "width %u over %u heads gives heads of width %u, but the attention "
+                           "kernels support at most %u: choose more heads",
+                           spec->width, spec->heads, head_width, HD_CUDA_HEAD_WIDTH_MAX);
 }
 
 /* --- open ------------------------------------------------------------------------------------- */
@@ -87,7 +75,7 @@ static void cuda_close_device(struct hd_ops_device *device)
     const struct hd_host *host = device->host;
     struct hd_cuda *driver = device->driver;
     if (driver != NULL && !atomic_load(&driver->is_aborted)) {
-        hd_cuda_stop(driver); /* after abort what the device may still write to is leaked */
+        hd_cuda_stop(driver); /* after abort the device may still write, so its memory is leaked */
         host->free(host->context, driver);
     }
     host->free(host->context, device);
@@ -114,8 +102,8 @@ static enum hd_cuda_wish cuda_wish_of(const char *text)
                                            : HD_CUDA_WISH_AUTO;
 }
 
-/* Before there is a stage: whether a dense feed-forward may have native products. */
-static int cuda_may_be_native(const struct hd_cuda *driver)
+/* Whether a dense feed-forward may have native products, asked before a stage exists. */
+static bool cuda_may_be_native(const struct hd_cuda *driver)
 {
     const struct hd_cuda_mxfp8_facts facts = hd_cuda_mxfp8_facts_of(driver);
     return hd_cuda_mxfp8_way(driver->mxfp8_wish, hd_cuda_mxfp8_missing(&facts)) ==
@@ -126,54 +114,47 @@ hd_status hd_cuda_tell_mxfp8(struct hd_cuda *driver, uint32_t native_count, cons
 {
     static const char *const ways[] = {"emulated in BF16", "native for one of two weights",
                                        "native"};
-    char text[320];
     cuda_describe(driver, ways[native_count]);
     if (missing == NULL) {
         return HD_OK;
     }
     if (driver->mxfp8_wish == HD_CUDA_WISH_NATIVE) {
-        snprintf(text, sizeof text, "cuda:%d: kernel.cuda.mxfp8 = native, but %s: use auto",
-                 driver->ordinal, missing);
-        return hd_cuda_fail(driver, HD_UNSUPPORTED, text);
+        return hd_cuda_fail(driver, HD_UNSUPPORTED,
+                            "cuda:%d: kernel.cuda.mxfp8 = native, but %s: use auto",
+                            driver->ordinal, missing);
     }
-    snprintf(text, sizeof text, "cuda:%d: MXFP8 is %s: %s", driver->ordinal, ways[native_count],
-             missing);
-    driver->host->log(driver->host->context, 2, text);
+    hd_tell(driver->host, HD_TELL_INFO, "cuda:%d: MXFP8 is %s: %s", driver->ordinal,
+            ways[native_count], missing);
     return HD_OK;
 }
 
 static void cuda_log_paths(const struct hd_cuda *driver)
 {
-    char text[640];
-    snprintf(text, sizeof text, "cuda:%d: runtime %s, products %s", driver->ordinal,
-             driver->cuda.path, driver->plans != NULL ? driver->blas.path : "our own");
-    driver->host->log(driver->host->context, 2, text);
+    hd_tell(driver->host, HD_TELL_INFO, "cuda:%d: runtime %s, products %s", driver->ordinal,
+            driver->cuda.path, driver->plans != NULL ? driver->blas.path : "our own");
 }
 
 static hd_status cuda_start(struct hd_ops_device *device)
 {
     struct hd_cuda *driver = device->driver;
     const struct hd_host *host = device->host;
-    const int wants_blas = strcmp(host->options[OPTION_PRODUCTS].text, "cublaslt") == 0;
+    const bool wants_blas = strcmp(host->options[OPTION_PRODUCTS].text, "cublaslt") == 0;
     if (cuda_load(&driver->cuda, host->options[OPTION_RUNTIME].text) != HD_OK) {
-        return hd_cuda_fail(driver, HD_UNSUPPORTED, driver->cuda.reason);
+        return hd_cuda_fail(driver, HD_UNSUPPORTED, "%s", driver->cuda.reason);
     }
-    if (host->options[OPTION_DEVICE].integer < 0) { /* as cuda_ipc: several ranks may share one */
+    if (host->options[OPTION_DEVICE].integer < 0) { /* as cuda_ipc does: ranks may share a device */
         driver->ordinal %= driver->cuda.device_count;
     }
-    hd_status status = hd_cuda_start(driver);
     void *partials = NULL;
-    if (status == HD_OK) {
-        status =
-            hd_cuda_remote.allocate(device, HD_CUDA_PARTIALS * sizeof(double), "kernel", &partials);
-        device->partials = partials;
-    }
-    if (status == HD_OK && wants_blas) {
-        status = hd_cuda_open_plans(driver, host->options[OPTION_CUBLASLT].text);
+    HD_TRY(hd_cuda_start(driver));
+    HD_TRY(hd_cuda_remote.allocate(device, HD_CUDA_PARTIALS * sizeof(double), "kernel", &partials));
+    device->partials = partials;
+    if (wants_blas) {
+        HD_TRY(hd_cuda_open_plans(driver, host->options[OPTION_CUBLASLT].text));
         device->multiply = hd_cuda_multiply;
         device->has_mxfp8 = hd_cuda_has_mxfp8;
     }
-    return status;
+    return HD_OK;
 }
 
 static hd_status cuda_open_device(const struct hd_host *host, uint32_t ordinal,
@@ -185,7 +166,7 @@ static hd_status cuda_open_device(const struct hd_host *host, uint32_t ordinal,
     if (made == NULL || driver == NULL) {
         host->free(host->context, driver);
         host->free(host->context, made);
-        return cuda_refuse(host, "no memory to open the kernel cuda");
+        return hd_refuse(host, HD_NO_MEMORY, "cannot allocate the state of the kernel cuda");
     }
     driver->host = host;
     driver->mxfp8_wish = cuda_wish_of(host->options[OPTION_MXFP8].text);

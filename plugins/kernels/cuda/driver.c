@@ -1,12 +1,12 @@
-/* plugins/kernels/cuda/driver.c - opens a device: its stream, the module's kernels, the fault
-   word. */
+/* plugins/kernels/cuda/driver.c - opens a device: stream, kernels of the module, fault word. */
 #include "driver.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The module, as nvcc made it of kernels/module.cu: code for each architecture, and PTX. */
+/* The module that nvcc compiles from kernels/module.cu: code for each architecture, and PTX. */
 __asm__(".section .rodata\n"
         ".balign 16\n"
         ".local hd_cuda_module\n"
@@ -16,38 +16,36 @@ __asm__(".section .rodata\n"
         ".previous\n");
 extern const char hd_cuda_module[] __attribute__((visibility("hidden")));
 
-hd_status hd_cuda_fail(struct hd_cuda *driver, hd_status status, const char *text)
+hd_status hd_cuda_fail(struct hd_cuda *driver, hd_status status, const char *format, ...)
 {
-    const struct hd_error error = {.size = sizeof error,
-                                   .status = status,
-                                   .rank = UINT32_MAX,
-                                   .channel = UINT32_MAX,
-                                   .text = text};
-    if (driver->failed == HD_OK) {
-        driver->failed = status;
-        return driver->host->fail(driver->host->context, &error);
+    char text[CUDA_REASON_BYTES];
+    va_list arguments;
+    if (driver->failed != HD_OK) {
+        return driver->failed;
     }
-    return driver->failed;
+    driver->failed = status;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return hd_refuse(driver->host, status, "%s", text);
 }
 
 hd_status hd_cuda_fail_call(struct hd_cuda *driver, const char *call, cudaError_t error)
 {
-    char text[CUDA_REASON_BYTES], sentence[CUDA_REASON_BYTES + 64];
-    snprintf(sentence, sizeof sentence, "cuda:%d: %s", driver->ordinal,
-             cuda_explain(&driver->cuda, call, error, text));
+    char text[CUDA_REASON_BYTES];
     return hd_cuda_fail(driver, error == cudaErrorMemoryAllocation ? HD_NO_MEMORY : HD_DEVICE,
-                        sentence);
+                        "cuda:%d: %s", driver->ordinal,
+                        cuda_explain(&driver->cuda, call, error, text));
 }
 
 static hd_status cuda_fail_driver_call(struct hd_cuda *driver, const char *call, CUresult error)
 {
-    char text[CUDA_REASON_BYTES], sentence[CUDA_REASON_BYTES + 64];
-    snprintf(sentence, sizeof sentence, "cuda:%d: %s", driver->ordinal,
-             cuda_explain_driver(&driver->cuda, call, error, text));
-    return hd_cuda_fail(driver, HD_DEVICE, sentence);
+    char text[CUDA_REASON_BYTES];
+    return hd_cuda_fail(driver, HD_DEVICE, "cuda:%d: %s", driver->ordinal,
+                        cuda_explain_driver(&driver->cuda, call, error, text));
 }
 
-/* The device that the runtime has for this thread is a property of the thread. */
+/* The current device of the runtime is a property of the thread. */
 hd_status hd_cuda_enter(struct hd_cuda *driver)
 {
     static _Thread_local const struct hd_cuda *current;
@@ -68,15 +66,13 @@ hd_status hd_cuda_enter(struct hd_cuda *driver)
 
 static hd_status cuda_check_device(struct hd_cuda *driver)
 {
-    char text[160];
     int major = 0, minor = 0;
     const struct cuda_library *cuda = &driver->cuda;
     if (driver->ordinal >= cuda->device_count) {
-        snprintf(text, sizeof text,
-                 "device %d is asked for and %d are visible: run fewer ranks on this machine, or "
-                 "set kernel.cuda.device",
-                 driver->ordinal, cuda->device_count);
-        return hd_cuda_fail(driver, HD_UNSUPPORTED, text);
+        return hd_cuda_fail(driver, HD_UNSUPPORTED,
+                            "kernel.cuda.device is %d, but %d devices are visible: set it to -1, "
+                            "or to the number of a visible device",
+                            driver->ordinal, cuda->device_count);
     }
     const int device = driver->ordinal;
     cudaError_t error =
@@ -89,11 +85,10 @@ static hd_status cuda_check_device(struct hd_cuda *driver)
     }
     driver->capability = (uint32_t)(10 * major + minor);
     if (driver->capability < HD_CUDA_CAPABILITY_MIN) {
-        snprintf(text, sizeof text,
-                 "cuda:%d has compute capability %d.%d, and the kernels are built for 9.0 and "
-                 "newer: use another device",
-                 device, major, minor);
-        return hd_cuda_fail(driver, HD_UNSUPPORTED, text);
+        return hd_cuda_fail(driver, HD_UNSUPPORTED,
+                            "cuda:%d has compute capability %d.%d, but the kernels need at least "
+                            "9.0: use another device",
+                            device, major, minor);
     }
     return HD_OK;
 }
@@ -116,11 +111,10 @@ static hd_status cuda_load_module(struct hd_cuda *driver)
     if (error != CUDA_SUCCESS) {
         return cuda_fail_driver_call(driver, "cuModuleLoadData", error);
     }
-    hd_status status = HD_OK;
-    for (uint32_t kernel = 0; status == HD_OK && kernel < HD_CUDA_KERNEL_COUNT; kernel++) {
-        status = cuda_find_kernel(driver, &hd_cuda_rows[kernel], &driver->functions[kernel]);
+    for (uint32_t kernel = 0; kernel < HD_CUDA_KERNEL_COUNT; kernel++) {
+        HD_TRY(cuda_find_kernel(driver, &hd_cuda_rows[kernel], &driver->functions[kernel]));
     }
-    return status;
+    return HD_OK;
 }
 
 static hd_status cuda_pin(struct hd_cuda *driver, uint64_t bytes, void **out)
@@ -137,10 +131,7 @@ static hd_status cuda_pin(struct hd_cuda *driver, uint64_t bytes, void **out)
 static hd_status cuda_open_fault(struct hd_cuda *driver)
 {
     void *memory = NULL, *there = NULL;
-    const hd_status status = cuda_pin(driver, sizeof *driver->fault, &memory);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(cuda_pin(driver, sizeof *driver->fault, &memory));
     driver->fault = memory;
     const cudaError_t error = driver->cuda.cudaHostGetDevicePointer(&there, memory, 0);
     driver->device_fault = there;
@@ -169,11 +160,10 @@ hd_status hd_cuda_start(struct hd_cuda *driver)
     static hd_status (*const steps[])(struct hd_cuda *) = {
         cuda_check_device, hd_cuda_enter,     cuda_open_stream,  cuda_load_module,
         cuda_open_fault,   cuda_open_staging, hd_cuda_open_marks};
-    hd_status status = HD_OK;
-    for (size_t step = 0; status == HD_OK && step < sizeof steps / sizeof steps[0]; step++) {
-        status = steps[step](driver);
+    for (size_t step = 0; step < sizeof steps / sizeof steps[0]; step++) {
+        HD_TRY(steps[step](driver));
     }
-    return status;
+    return HD_OK;
 }
 
 static void cuda_unpin(struct hd_cuda *driver, void *memory, uint64_t bytes)
@@ -195,7 +185,7 @@ static void cuda_free_regions(struct hd_cuda *driver)
     }
 }
 
-/* The module and the functions go with the process: the primary context is not ours alone. */
+/* The primary context stays: other plugins of the process use it too. */
 void hd_cuda_stop(struct hd_cuda *driver)
 {
     if (driver->stream != NULL) {
@@ -222,10 +212,7 @@ hd_status hd_cuda_launch(struct hd_ops_device *device, enum hd_cuda_kernel kerne
     struct hd_cuda *driver = device->driver;
     const struct hd_cuda_row *row = &hd_cuda_rows[kernel];
     void *parameters[] = {(void *)(uintptr_t)args};
-    const hd_status status = hd_cuda_enter(driver);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_cuda_enter(driver));
     assert(grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.y <= 65535 && grid.z <= 65535);
     const CUresult error =
         driver->cuda.cuLaunchKernel(driver->functions[kernel], grid.x, grid.y, grid.z, row->threads,

@@ -29,11 +29,11 @@ struct hd_cuda_region {
 };
 
 /* A small copy between pageable memory and the device that goes through pinned memory, so that
-   neither side waits for it.  `target` is NULL when the device was the target. */
+   neither side waits for it.  `target` is NULL if the device is the target. */
 struct hd_cuda_staged {
     void *target;
     uint64_t offset, bytes;
-    uint64_t mark; /* the first one behind it */
+    uint64_t mark; /* the first one after it */
 };
 
 /* A ring of bytes and one of entries; first in, first out. */
@@ -41,7 +41,7 @@ struct hd_cuda_staging {
     char *memory; /* pinned */
     struct hd_cuda_staged entries[HD_CUDA_STAGED_MAX];
     uint64_t taken_count, done_count; /* of entries */
-    uint64_t taken_bytes, done_bytes; /* ever, with what a wrap skipped */
+    uint64_t taken_bytes, done_bytes; /* ever, including what a wrap skipped */
 };
 
 /* Marks, as events; number i is events[i % HD_MARK_MAX]. */
@@ -66,7 +66,7 @@ struct hd_cuda {
     struct hd_cuda_marks marks;
     struct hd_cuda_staging staging;
     struct hd_cuda_region *regions;
-    struct hd_cuda_plans *plans; /* lt.c; NULL: our own kernels make every product */
+    struct hd_cuda_plans *plans; /* lt.c; NULL: our own kernels compute every product */
     void *workspace;
     enum hd_cuda_wish mxfp8_wish;
     _Atomic int is_aborted;
@@ -74,21 +74,22 @@ struct hd_cuda {
     char effective[256];
 };
 
-/* Reports `text` once and keeps `status`. */
-hd_status hd_cuda_fail(struct hd_cuda *driver, hd_status status, const char *text);
-/* The same of a call of the runtime that did not succeed. */
+/* Reports the first error, and keeps its status. */
+hd_status hd_cuda_fail(struct hd_cuda *driver, hd_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same for a call of the runtime that failed. */
 hd_status hd_cuda_fail_call(struct hd_cuda *driver, const char *call, cudaError_t error);
-/* Makes the device current in this thread, and says whether an earlier error sticks. */
+/* Makes the device current in this thread.  Returns an earlier error, which sticks. */
 hd_status hd_cuda_enter(struct hd_cuda *driver);
 
-/* Says in `effective` how MXFP8 goes, from the stage that was made last: how many of the two
-   weights of a feed-forward have native products, and what others lacked (NULL: nothing).
-   UNSUPPORTED where native was asked for. */
+/* Writes into `effective` how the last stage computes MXFP8: how many of the two weights of a
+   feed-forward have native products, and what the others lack (NULL: nothing).  UNSUPPORTED if
+   something is missing and the option says native. */
 hd_status hd_cuda_tell_mxfp8(struct hd_cuda *driver, uint32_t native_count, const char *missing);
 
 /* --- driver.c --------------------------------------------------------------------------------- */
 
-/* Fills driver from what cuda_load found; every error is reported. */
+/* Opens the device that cuda_load found; every error is reported. */
 hd_status hd_cuda_start(struct hd_cuda *driver);
 void hd_cuda_stop(struct hd_cuda *driver);
 hd_status hd_cuda_launch(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
@@ -111,7 +112,7 @@ hd_status hd_cuda_reached(struct hd_ops_device *device, uint64_t mark, uint64_t 
 
 /* --- lt.c: products by cuBLASLt --------------------------------------------------------------- */
 
-/* UNSUPPORTED after host->fail where the library is not here. */
+/* UNSUPPORTED after host->fail if the library cannot be loaded. */
 hd_status hd_cuda_open_plans(struct hd_cuda *driver, const char *path);
 void hd_cuda_close_plans(struct hd_cuda *driver);
 /* Finds an algorithm for every dense product of such a stage. [setup] */
@@ -119,8 +120,8 @@ hd_status hd_cuda_prepare(struct hd_ops_device *device, const struct hd_ops *ops
                           const struct hd_stage_spec *spec);
 /* hd_ops_device.multiply, .has_mxfp8 */
 hd_status hd_cuda_multiply(struct hd_ops_device *device, const struct hd_gemm_args *args);
-int hd_cuda_has_mxfp8(const struct hd_ops_device *device, const struct hd_gemm_args *args);
-/* What is known of the device before any algorithm is asked for: those of a dense weight. */
+bool hd_cuda_has_mxfp8(const struct hd_ops_device *device, const struct hd_gemm_args *args);
+/* The facts of a dense weight that are known before cuBLASLt is asked for an algorithm. */
 struct hd_cuda_mxfp8_facts hd_cuda_mxfp8_facts_of(const struct hd_cuda *driver);
 
 #endif /* HD_CUDA_DRIVER_H */

@@ -1,25 +1,25 @@
 /*
- * plugins/kernels/cuda/gemm.c - which way a product goes.
+ * plugins/kernels/cuda/gemm.c - which kernel computes a product.
  *
- *   dense, BF16      cuBLASLt, where it has an algorithm for the shape
- *   dense, MXFP8     the same with scales (mxfp8.c), or none: the stage program then rounds to BF16
- *   experts, BF16    our tensor-core kernel, whose blocks read the experts' rows on the device
- *   lines that are not whole 16 bytes, or no BF16    the plain kernel, in float32
+ *   dense, BF16      cuBLASLt, if it has an algorithm for the shape
+ *   dense, MXFP8     cuBLASLt with scales (mxfp8.c), or BUSY: the stage program rounds to BF16
+ *   experts, BF16    our tensor-core kernel, which reads the experts' row counts on the device
+ *   rows that are not whole 16 bytes, or not BF16    the plain kernel, in float32
  *
- * A product of experts by cuBLASLt would need their row counts on the host, which is a
+ * A product of experts by cuBLASLt would need their row counts on the host, which takes a
  * synchronisation inside a step, or room for the worst expert: docs/decisions.
  */
 #include "device.h"
 
 #include <assert.h>
 
-enum { LINE = 8 }; /* elements of 16 bytes */
+enum { ALIGNED = 8 }; /* elements in 16 bytes */
 
-int hd_cuda_tile_serves(const struct hd_gemm_args *args)
+bool hd_cuda_tile_serves(const struct hd_gemm_args *args)
 {
     const uint32_t columns = args->form == HD_FPROP ? args->b.rows : args->b.columns;
-    return args->a.dtype == HD_BF16 && args->b.dtype == HD_BF16 && args->a.columns % LINE == 0 &&
-           args->b.columns % LINE == 0 && columns % 2 == 0;
+    return args->a.dtype == HD_BF16 && args->b.dtype == HD_BF16 && args->a.columns % ALIGNED == 0 &&
+           args->b.columns % ALIGNED == 0 && columns % 2 == 0;
 }
 
 struct hd_cuda_grid hd_cuda_tile_grid(const struct hd_gemm_args *args)
@@ -104,8 +104,7 @@ hd_status hd_cuda_product(struct hd_ops_device *device, const struct hd_product 
     return device->launch(device, HD_CUDA_product, grid, product);
 }
 
-/* By our own kernels. */
-static hd_status cuda_multiply_here(struct hd_ops_device *device, const struct hd_gemm_args *args)
+static hd_status cuda_multiply_own(struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     if (hd_cuda_tile_serves(args)) {
         return cuda_multiply_tiles(device, args);
@@ -114,7 +113,7 @@ static hd_status cuda_multiply_here(struct hd_ops_device *device, const struct h
     return hd_cuda_product(device, &product, args->offsets != NULL ? args->expert_count : 1);
 }
 
-/* An addend of another type than C's is added, and the sum rounded, by a kernel of ours. */
+/* Our own kernel adds an addend that has not the type of C, and rounds the sum. */
 static hd_status cuda_multiply_then_round(struct hd_ops_device *device,
                                           const struct hd_gemm_args *args)
 {
@@ -126,15 +125,13 @@ static hd_status cuda_multiply_then_round(struct hd_ops_device *device,
     product.c.dtype = HD_F32;
     product.add.data = NULL;
     const struct hd_rounded round = {product.c.data, args->add.data, args->c.data, count};
-    const hd_status status = device->multiply(device, &product);
-    return status == HD_OK
-               ? device->launch(device, HD_CUDA_round,
-                                (struct hd_cuda_grid){hd_cuda_blocks(count, 256), 1, 1}, &round)
-               : status;
+    HD_TRY(device->multiply(device, &product));
+    return device->launch(device, HD_CUDA_round,
+                          (struct hd_cuda_grid){hd_cuda_blocks(count, 256), 1, 1}, &round);
 }
 
-/* BUSY where there is no cuBLASLt, or it has no algorithm. */
-static hd_status cuda_multiply_there(struct hd_ops_device *device, const struct hd_gemm_args *args)
+/* BUSY without cuBLASLt, or if it has no algorithm. */
+static hd_status cuda_multiply_blas(struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     if (device->multiply == NULL) {
         return HD_BUSY;
@@ -150,12 +147,12 @@ hd_status hd_cuda_gemm(struct hd_ops_device *device, const struct hd_gemm_args *
     if (args->is_mxfp8) {
         return hd_cuda_gemm_mxfp8(device, args);
     }
-    const hd_status status = cuda_multiply_there(device, args);
-    return status == HD_BUSY ? cuda_multiply_here(device, args) : status;
+    const hd_status status = cuda_multiply_blas(device, args);
+    return status == HD_BUSY ? cuda_multiply_own(device, args) : status;
 }
 
 hd_status hd_cuda_expert_gemm(struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     assert(args->offsets != NULL && args->form <= HD_WGRAD);
-    return cuda_multiply_here(device, args);
+    return cuda_multiply_own(device, args);
 }

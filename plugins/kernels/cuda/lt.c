@@ -1,28 +1,35 @@
 /*
- * plugins/kernels/cuda/lt.c - dense products by cuBLASLt, an algorithm for each shape found
- * beforehand.
+ * plugins/kernels/cuda/lt.c - dense products by cuBLASLt; the algorithm of a shape is chosen once.
  *
- * cuBLASLt has columns where we have rows: a matrix [rows, columns] of ours is its [columns, rows],
- * so C = A B is asked for as C^T = B^T A^T:
+ * cuBLASLt is column-major: our matrix [rows, columns] is its [columns, rows], so we ask for
+ * C = A B as C^T = B^T A^T:
  *
- *            A of ours     B of ours     cuBLASLt's A, turned   its B, turned     its m n k
+ *            our A         our B         cuBLASLt's A, transposed   its B         its m n k
  *   FPROP    [m, k]        [n, k]        B  yes                 A  no             n m k
  *   DGRAD    [m, n]        [n, k]        B  no                  A  no             k m n
  *   WGRAD    [m, n]        [m, k]        B  no                  A  yes            k n m
  *
- * In MXFP8 there is FPROP only, of packed operands (mxfp8.c).  Whether a weight's three products
- * are made so is settled when its stage is made: where all three have an algorithm.
+ * In MXFP8 there is only FPROP, of packed operands (mxfp8.c).  stage_create decides whether a
+ * weight's three products are native: only if all three have an algorithm.
  *
- * Sums are float32 and never split over the depth by more than one order (no reduction scheme), so
- * that a shape has the same bits in every step, schedule and run.
+ * Sums are float32.  Algorithms that split the depth are excluded (no reduction scheme), so that a
+ * shape has the same bits in every step, schedule and run.
  */
 #include "driver.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #define PLAN_MAX 96u
+
+/* Leaves the function with the first error of cuBLASLt. */
+#define BLAS_TRY(step)                        \
+    do {                                      \
+        const cublasStatus_t tried = (step);  \
+        if (tried != CUBLAS_STATUS_SUCCESS) { \
+            return tried;                     \
+        }                                     \
+    } while (0)
 
 struct shape {
     uint32_t form, rows, columns, depth; /* of C */
@@ -40,7 +47,7 @@ struct plan {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, c; /* as cuBLASLt has them */
     cublasLtMatmulAlgo_t algorithm;
-    uint32_t is_there; /* 0: no algorithm; our own kernel makes it */
+    bool has_algorithm; /* false: our own kernel computes the product */
 };
 
 struct hd_cuda_plans {
@@ -51,21 +58,19 @@ struct hd_cuda_plans {
 
 static hd_status cuda_fail(struct hd_cuda *driver, const char *call, cublasStatus_t error)
 {
-    char text[256];
-    snprintf(text, sizeof text, "cuda:%d: %s: %s", driver->ordinal, call,
-             driver->blas.cublasLtGetStatusString(error));
-    return hd_cuda_fail(driver, HD_DEVICE, text);
+    return hd_cuda_fail(driver, HD_DEVICE, "cuda:%d: %s: %s", driver->ordinal, call,
+                        driver->blas.cublasLtGetStatusString(error));
 }
 
 hd_status hd_cuda_open_plans(struct hd_cuda *driver, const char *path)
 {
     const struct hd_host *host = driver->host;
     if (cublaslt_load(&driver->blas, path) != HD_OK) {
-        return hd_cuda_fail(driver, HD_UNSUPPORTED, driver->blas.reason);
+        return hd_cuda_fail(driver, HD_UNSUPPORTED, "%s", driver->blas.reason);
     }
     driver->plans = host->alloc(host->context, sizeof *driver->plans, 64, "kernel");
     if (driver->plans == NULL) {
-        return hd_cuda_fail(driver, HD_NO_MEMORY, "no memory for the plans of products");
+        return hd_cuda_fail(driver, HD_NO_MEMORY, "cannot allocate the table of cuBLASLt products");
     }
     const cublasStatus_t error = driver->blas.cublasLtCreate(&driver->plans->handle);
     if (error != CUBLAS_STATUS_SUCCESS) {
@@ -105,7 +110,7 @@ void hd_cuda_close_plans(struct hd_cuda *driver)
 
 /* --- a plan ----------------------------------------------------------------------------------- */
 
-/* [rows, columns] of ours. */
+/* Our [rows, columns]. */
 static cublasStatus_t cuda_lay_out(const struct cublaslt_library *blas, cudaDataType_t type,
                                    uint64_t rows, uint64_t columns, cublasLtMatrixLayout_t *out)
 {
@@ -115,21 +120,18 @@ static cublasStatus_t cuda_lay_out(const struct cublaslt_library *blas, cudaData
 static cublasStatus_t cuda_lay_out_all(const struct cublaslt_library *blas, struct plan *plan)
 {
     const struct shape *s = &plan->shape;
-    const int is_fprop = s->form == HD_FPROP, is_wgrad = s->form == HD_WGRAD;
+    const bool is_fprop = s->form == HD_FPROP, is_wgrad = s->form == HD_WGRAD;
     const cudaDataType_t type = s->is_mxfp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
-    cublasStatus_t error = cuda_lay_out(blas, type, is_fprop ? s->columns : s->depth,
-                                        is_fprop ? s->depth : s->columns, &plan->a);
-    if (error == CUBLAS_STATUS_SUCCESS) {
-        error = cuda_lay_out(blas, type, is_wgrad ? s->depth : s->rows,
-                             is_wgrad ? s->rows : s->depth, &plan->b);
-    }
-    return error == CUBLAS_STATUS_SUCCESS
-               ? cuda_lay_out(blas, s->c_is_f32 ? CUDA_R_32F : CUDA_R_16BF, s->rows, s->columns,
-                              &plan->c)
-               : error;
+    BLAS_TRY(cuda_lay_out(blas, type, is_fprop ? s->columns : s->depth,
+                          is_fprop ? s->depth : s->columns, &plan->a));
+    BLAS_TRY(cuda_lay_out(blas, type, is_wgrad ? s->depth : s->rows, is_wgrad ? s->rows : s->depth,
+                          &plan->b));
+    return cuda_lay_out(blas, s->c_is_f32 ? CUDA_R_32F : CUDA_R_16BF, s->rows, s->columns,
+                        &plan->c);
 }
 
-/* Scales are each product's own (point_to_scales); that there will be some is said beforehand. */
+/* Each product sets its own scales (cuda_point_to_scales); an algorithm is chosen with a
+   placeholder. */
 static cublasStatus_t cuda_lt_describe(const struct hd_cuda *driver, struct plan *plan)
 {
     const struct cublaslt_library *blas = &driver->blas;
@@ -149,13 +151,12 @@ static cublasStatus_t cuda_lt_describe(const struct hd_cuda *driver, struct plan
         {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &driver->workspace, sizeof driver->workspace},
     };
     const uint32_t count = plan->shape.is_mxfp8 ? 6 : 2;
-    cublasStatus_t error =
-        blas->cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    for (uint32_t i = 0; error == CUBLAS_STATUS_SUCCESS && i < count; i++) {
-        error = blas->cublasLtMatmulDescSetAttribute(plan->product, rows[i].attribute,
-                                                     rows[i].value, rows[i].bytes);
+    BLAS_TRY(blas->cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    for (uint32_t i = 0; i < count; i++) {
+        BLAS_TRY(blas->cublasLtMatmulDescSetAttribute(plan->product, rows[i].attribute,
+                                                      rows[i].value, rows[i].bytes));
     }
-    return error == CUBLAS_STATUS_SUCCESS ? cuda_lay_out_all(blas, plan) : error;
+    return cuda_lay_out_all(blas, plan);
 }
 
 static cublasStatus_t cuda_prefer(const struct cublaslt_library *blas,
@@ -175,35 +176,31 @@ static cublasStatus_t cuda_prefer(const struct cublaslt_library *blas,
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment},
     };
-    cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
-    for (size_t i = 0; error == CUBLAS_STATUS_SUCCESS && i < sizeof rows / sizeof rows[0]; i++) {
-        error = blas->cublasLtMatmulPreferenceSetAttribute(wish, rows[i].attribute, rows[i].value,
-                                                           rows[i].bytes);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        BLAS_TRY(blas->cublasLtMatmulPreferenceSetAttribute(wish, rows[i].attribute, rows[i].value,
+                                                            rows[i].bytes));
     }
-    return error;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Asks for an algorithm; that there is none is an answer, which for operands that a library does
-   not know may be that they are invalid. */
+/* Asks for an algorithm.  "None" is a valid answer; a library that does not know the operands'
+   type reports them as invalid. */
 static cublasStatus_t cuda_choose(struct hd_cuda *driver, struct plan *plan)
 {
     const struct cublaslt_library *blas = &driver->blas;
     cublasLtMatmulPreference_t wish;
     cublasLtMatmulHeuristicResult_t found;
     int count = 0;
-    cublasStatus_t error = blas->cublasLtMatmulPreferenceCreate(&wish);
-    if (error != CUBLAS_STATUS_SUCCESS) {
-        return error;
-    }
+    BLAS_TRY(blas->cublasLtMatmulPreferenceCreate(&wish));
     memset(&found, 0, sizeof found);
-    error = cuda_prefer(blas, wish);
+    cublasStatus_t error = cuda_prefer(blas, wish);
     if (error == CUBLAS_STATUS_SUCCESS) {
         error = blas->cublasLtMatmulAlgoGetHeuristic(driver->plans->handle, plan->product, plan->a,
                                                      plan->b, plan->c, plan->c, wish, 1, &found,
                                                      &count);
     }
     blas->cublasLtMatmulPreferenceDestroy(wish);
-    plan->is_there =
+    plan->has_algorithm =
         error == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
     plan->algorithm = found.algo;
     return error == CUBLAS_STATUS_NOT_SUPPORTED ||
@@ -223,8 +220,8 @@ static const struct plan *cuda_find_plan(const struct hd_cuda_plans *plans,
     return NULL;
 }
 
-/* Every line of the three matrices begins on 16 bytes. */
-static int cuda_lines_fit(const struct shape *shape)
+/* Every row of the three matrices begins on 16 bytes. */
+static bool cuda_rows_are_aligned(const struct shape *shape)
 {
     const uint32_t other = shape->form == HD_WGRAD ? shape->rows : shape->depth;
     return shape->columns % 8 == 0 && other % 8 == 0;
@@ -233,9 +230,8 @@ static int cuda_lines_fit(const struct shape *shape)
 static hd_status cuda_make_plan(struct hd_cuda *driver, const struct shape *shape)
 {
     struct hd_cuda_plans *plans = driver->plans;
-    char text[160];
     if (cuda_find_plan(plans, shape) != NULL || plans->count == PLAN_MAX ||
-        !cuda_lines_fit(shape)) {
+        !cuda_rows_are_aligned(shape)) {
         return HD_OK;
     }
     struct plan *plan = &plans->plans[plans->count++];
@@ -245,74 +241,61 @@ static hd_status cuda_make_plan(struct hd_cuda *driver, const struct shape *shap
         error = cuda_choose(driver, plan);
     }
     if (error != CUBLAS_STATUS_SUCCESS) {
-        return cuda_fail(driver, "a plan of cuBLASLt", error);
+        return cuda_fail(driver, "cuBLASLt does not describe a product", error);
     }
-    if (!plan->is_there) {
-        snprintf(text, sizeof text,
-                 "cuda:%d: cuBLASLt has no algorithm for form %u, %u x %u x %u%s", driver->ordinal,
-                 shape->form, shape->rows, shape->columns, shape->depth,
-                 shape->is_mxfp8 ? " in MXFP8" : ": our own kernel makes this product");
-        driver->host->log(driver->host->context, 1, text);
+    if (!plan->has_algorithm) {
+        hd_tell(driver->host, HD_TELL_WARN,
+                "cuda:%d: cuBLASLt has no algorithm for form %u, %u x %u x %u%s", driver->ordinal,
+                shape->form, shape->rows, shape->columns, shape->depth,
+                shape->is_mxfp8 ? " in MXFP8" : ": our own kernel computes this product");
     }
     return HD_OK;
 }
 
-/* --- which products a stage has --------------------------------------------------------------- */
+/* --- the products of a stage ------------------------------------------------------------------ */
 
 /* y = x W^T with W [rows, columns]: forward, input gradient and weight gradient. */
 static hd_status cuda_plan_weight(struct hd_cuda *driver, uint32_t tokens, uint32_t rows,
                                   uint32_t columns)
 {
-    hd_status status = HD_OK;
-    for (uint32_t variant = 0; status == HD_OK && variant < 4; variant++) {
-        /* The output in BF16 or float32, onto another or not. */
+    for (uint32_t variant = 0; variant < 4; variant++) {
+        /* The output in BF16 or float32, with an addend or without. */
         const uint32_t is_f32 = variant % 2, has_add = variant / 2;
-        status = cuda_make_plan(
-            driver, &(struct shape){HD_FPROP, tokens, rows, columns, is_f32, has_add, 0});
-        if (status == HD_OK) {
-            status = cuda_make_plan(
-                driver, &(struct shape){HD_DGRAD, tokens, columns, rows, is_f32, has_add, 0});
-        }
+        HD_TRY(cuda_make_plan(
+            driver, &(struct shape){HD_FPROP, tokens, rows, columns, is_f32, has_add, 0}));
+        HD_TRY(cuda_make_plan(
+            driver, &(struct shape){HD_DGRAD, tokens, columns, rows, is_f32, has_add, 0}));
     }
-    return status == HD_OK
-               ? cuda_make_plan(driver, &(struct shape){HD_WGRAD, rows, columns, tokens, 1, 1, 0})
-               : status;
+    return cuda_make_plan(driver, &(struct shape){HD_WGRAD, rows, columns, tokens, 1, 1, 0});
 }
 
 static hd_status cuda_plan_head(struct hd_cuda *driver, const struct hd_stage_spec *spec,
                                 uint32_t tokens)
 {
     const uint32_t rest = spec->vocabulary % HD_HEAD_CHUNK;
-    hd_status status = HD_OK;
     if (spec->has_head && spec->vocabulary >= HD_HEAD_CHUNK) {
-        status = cuda_plan_weight(driver, tokens, HD_HEAD_CHUNK, spec->width);
+        HD_TRY(cuda_plan_weight(driver, tokens, HD_HEAD_CHUNK, spec->width));
     }
-    return status == HD_OK && spec->has_head && rest > 0
-               ? cuda_plan_weight(driver, tokens, rest, spec->width)
-               : status;
+    return spec->has_head && rest > 0 ? cuda_plan_weight(driver, tokens, rest, spec->width) : HD_OK;
 }
 
 static hd_status cuda_plan_products(struct hd_cuda *driver, const struct hd_stage_spec *spec)
 {
     const uint32_t tokens = spec->batch * spec->sequence, width = spec->width;
     const uint32_t shared = width / spec->heads * spec->key_value_heads;
-    hd_status status = cuda_plan_weight(driver, tokens, width, width);
-    if (status == HD_OK) {
-        status = cuda_plan_weight(driver, tokens, shared, width);
+    HD_TRY(cuda_plan_weight(driver, tokens, width, width));
+    HD_TRY(cuda_plan_weight(driver, tokens, shared, width));
+    if (spec->experts == 0) {
+        HD_TRY(cuda_plan_weight(driver, tokens, 2 * spec->expert_width, width));
+        HD_TRY(cuda_plan_weight(driver, tokens, width, spec->expert_width));
     }
-    if (status == HD_OK && spec->experts == 0) {
-        status = cuda_plan_weight(driver, tokens, 2 * spec->expert_width, width);
-    }
-    if (status == HD_OK && spec->experts == 0) {
-        status = cuda_plan_weight(driver, tokens, width, spec->expert_width);
-    }
-    return status == HD_OK ? cuda_plan_head(driver, spec, tokens) : status;
+    return cuda_plan_head(driver, spec, tokens);
 }
 
-/* --- MXFP8, or not ---------------------------------------------------------------------------- */
+/* --- MXFP8 ------------------------------------------------------------------------------------ */
 
-/* The three products of a weight, C in BF16 but for the gradient; the forward's onto the residual
-   or onto nothing. */
+/* The three products of a weight.  C is BF16, or float32 for the weight's gradient; the forward
+   may add the residual. */
 static void cuda_shape_mxfp8(const struct weight *w, uint32_t has_residual,
                              struct shape out[HD_CUDA_FORM_COUNT])
 {
@@ -329,7 +312,7 @@ static uint32_t cuda_count_algorithms(const struct hd_cuda_plans *plans,
     cuda_shape_mxfp8(weight, has_residual, shapes);
     for (uint32_t form = 0; form < HD_CUDA_FORM_COUNT; form++) {
         const struct plan *plan = cuda_find_plan(plans, &shapes[form]);
-        count += plan != NULL && plan->is_there;
+        count += plan != NULL && plan->has_algorithm;
     }
     return count;
 }
@@ -338,12 +321,11 @@ static hd_status cuda_plan_mxfp8(struct hd_cuda *driver, const struct weight *we
                                  uint32_t has_residual)
 {
     struct shape shapes[HD_CUDA_FORM_COUNT];
-    hd_status status = HD_OK;
     cuda_shape_mxfp8(weight, has_residual, shapes);
-    for (uint32_t form = 0; status == HD_OK && form < HD_CUDA_FORM_COUNT; form++) {
-        status = cuda_make_plan(driver, &shapes[form]);
+    for (uint32_t form = 0; form < HD_CUDA_FORM_COUNT; form++) {
+        HD_TRY(cuda_make_plan(driver, &shapes[form]));
     }
-    return status;
+    return HD_OK;
 }
 
 struct hd_cuda_mxfp8_facts hd_cuda_mxfp8_facts_of(const struct hd_cuda *driver)
@@ -353,8 +335,8 @@ struct hd_cuda_mxfp8_facts hd_cuda_mxfp8_facts_of(const struct hd_cuda *driver)
                                         .algorithm_count = HD_CUDA_FORM_COUNT};
 }
 
-/* Unless they are emulated anyway, finds algorithms for the products of one weight; `facts` gets
-   how many have one. */
+/* Finds algorithms for the products of one weight, unless they are emulated anyway; `facts` gets
+   the number of products that have one. */
 static hd_status cuda_choose_way(struct hd_cuda *driver, const struct weight *weight,
                                  uint32_t has_residual, struct hd_cuda_mxfp8_facts *facts)
 {
@@ -378,10 +360,7 @@ static hd_status cuda_choose_ways(struct hd_cuda *driver, const struct hd_stage_
     for (uint32_t i = 0; i < 2; i++) {
         struct hd_cuda_mxfp8_facts facts = hd_cuda_mxfp8_facts_of(driver);
         facts.experts = spec->experts;
-        const hd_status status = cuda_choose_way(driver, &weights[i], i == 1, &facts);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(cuda_choose_way(driver, &weights[i], i == 1, &facts));
         const char *lacks = hd_cuda_mxfp8_missing(&facts);
         missing = lacks != NULL ? lacks : missing;
         native_count += hd_cuda_mxfp8_way(driver->mxfp8_wish, lacks) == HD_CUDA_WAY_NATIVE;
@@ -389,8 +368,8 @@ static hd_status cuda_choose_ways(struct hd_cuda *driver, const struct hd_stage_
     return hd_cuda_tell_mxfp8(driver, native_count, missing);
 }
 
-/* Where cuBLASLt serves the three products of these operands' weight. */
-int hd_cuda_has_mxfp8(const struct hd_ops_device *device, const struct hd_gemm_args *args)
+/* Whether cuBLASLt computes the three products of these operands' weight. */
+bool hd_cuda_has_mxfp8(const struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
     const struct hd_cuda_plans *plans = device->driver->plans;
     const struct weight weight = {
@@ -401,17 +380,29 @@ int hd_cuda_has_mxfp8(const struct hd_ops_device *device, const struct hd_gemm_a
             cuda_count_algorithms(plans, &weight, !has_residual) == HD_CUDA_FORM_COUNT);
 }
 
+static void cuda_tell_plans(const struct hd_cuda *driver, uint32_t stage)
+{
+    const struct hd_cuda_plans *plans = driver->plans;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plans->count; i++) {
+        count += plans->plans[i].has_algorithm;
+    }
+    hd_tell(driver->host, HD_TELL_DEBUG,
+            "cuda:%d: stage %u: cuBLASLt has an algorithm for %u of %u shapes; workspace %u bytes",
+            driver->ordinal, stage, count, plans->count, HD_CUDA_WORKSPACE_BYTES);
+}
+
 hd_status hd_cuda_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
                           const struct hd_stage_spec *spec)
 {
     struct hd_cuda *driver = device->driver;
-    hd_status status = hd_cuda_enter(driver);
     (void)ops;
-    if (status == HD_OK && driver->plans != NULL) {
-        status = cuda_plan_products(driver, spec);
+    HD_TRY(hd_cuda_enter(driver));
+    if (driver->plans != NULL) {
+        HD_TRY(cuda_plan_products(driver, spec));
+        cuda_tell_plans(driver, spec->stage);
     }
-    return status == HD_OK && spec->precision == HD_PRECISION_MXFP8 ? cuda_choose_ways(driver, spec)
-                                                                    : status;
+    return spec->precision == HD_PRECISION_MXFP8 ? cuda_choose_ways(driver, spec) : HD_OK;
 }
 
 /* --- a product -------------------------------------------------------------------------------- */
@@ -428,17 +419,15 @@ static struct shape cuda_shape_of(const struct hd_gemm_args *args)
                           .is_mxfp8 = args->a.dtype == HD_E4M3};
 }
 
-/* cuBLASLt's A is our b; the description is read when the product is enqueued. */
+/* cuBLASLt's A is our b.  cuBLASLt reads the description when the product is enqueued. */
 static cublasStatus_t cuda_point_to_scales(const struct cublaslt_library *blas,
                                            const struct plan *plan, const struct hd_gemm_args *args)
 {
     const void *a = args->b.scales, *b = args->a.scales;
-    const cublasStatus_t error = blas->cublasLtMatmulDescSetAttribute(
-        plan->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &a, sizeof a);
-    return error == CUBLAS_STATUS_SUCCESS
-               ? blas->cublasLtMatmulDescSetAttribute(
-                     plan->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &b, sizeof b)
-               : error;
+    BLAS_TRY(blas->cublasLtMatmulDescSetAttribute(
+        plan->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &a, sizeof a));
+    return blas->cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                                &b, sizeof b);
 }
 
 hd_status hd_cuda_multiply(struct hd_ops_device *device, const struct hd_gemm_args *args)
@@ -451,14 +440,11 @@ hd_status hd_cuda_multiply(struct hd_ops_device *device, const struct hd_gemm_ar
     }
     assert(args->add.data == NULL || args->add.dtype == args->c.dtype);
     const struct plan *plan = cuda_find_plan(driver->plans, &shape);
-    if (plan == NULL || !plan->is_there) {
+    if (plan == NULL || !plan->has_algorithm) {
         return HD_BUSY;
     }
     const void *c = args->add.data != NULL ? args->add.data : args->c.data;
-    const hd_status status = hd_cuda_enter(driver);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_cuda_enter(driver));
     cublasStatus_t error =
         shape.is_mxfp8 ? cuda_point_to_scales(&driver->blas, plan, args) : CUBLAS_STATUS_SUCCESS;
     if (error != CUBLAS_STATUS_SUCCESS) {

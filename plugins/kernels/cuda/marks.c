@@ -1,8 +1,9 @@
 /*
- * plugins/kernels/cuda/marks.c - points in the stream that the host waits for, and when they were.
+ * plugins/kernels/cuda/marks.c - points in the stream that the host waits for, and their times.
  *
- * The time of a mark is that of another one (the anchor) and what the device says lay between. That
- * is a float of milliseconds, so the anchor moves along: a second keeps it exact to 60 ns.
+ * The time of a mark is the time of another mark (the anchor) plus the elapsed time that CUDA
+ * reports between the two.  CUDA returns a float of milliseconds, so the anchor is renewed: within
+ * one second the error is at most 60 ns.
  */
 #include "driver.h"
 
@@ -52,25 +53,20 @@ void hd_cuda_close_marks(struct hd_cuda *driver)
     }
 }
 
-/* Half the ring stays for those who ask for a mark that has passed, and for the anchor. */
+/* Half of the ring is kept for marks that have passed and may be asked for again, and for the
+   anchor. */
 hd_status hd_cuda_mark(struct hd_ops_device *device, uint64_t *mark)
 {
     struct hd_cuda *driver = device->driver;
     struct hd_cuda_marks *marks = &driver->marks;
-    const hd_status status = hd_cuda_enter(driver);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_cuda_enter(driver));
     if (marks->last - marks->passed >= HD_MARK_MAX - 1) {
         return HD_BUSY;
     }
     const uint64_t next = marks->last + 1;
     if (next - marks->anchor >= HD_MARK_MAX && marks->passed > marks->anchor) {
         uint64_t unused;
-        const hd_status looked = hd_cuda_reached(device, marks->passed, 0, &unused);
-        if (looked != HD_OK) {
-            return looked;
-        }
+        HD_TRY(hd_cuda_reached(device, marks->passed, 0, &unused));
     }
     const cudaError_t error =
         driver->cuda.cudaEventRecord(*cuda_event_of(driver, next), driver->stream);
@@ -81,7 +77,7 @@ hd_status hd_cuda_mark(struct hd_ops_device *device, uint64_t *mark)
     return HD_OK;
 }
 
-/* What the device found wrong comes first: it is the cause of whatever else there is. */
+/* A fault that the device found is reported first: it is the cause of any later error. */
 static hd_status cuda_look_at_fault(struct hd_cuda *driver)
 {
     if (*(volatile uint32_t *)&driver->fault->code == HD_FAULT_NONE) {
@@ -95,7 +91,7 @@ static hd_status cuda_look_at_fault(struct hd_cuda *driver)
     return driver->failed;
 }
 
-/* Waits in short sleeps, so that abort is seen within a millisecond. */
+/* Polls between short sleeps, so that an abort is seen within a millisecond. */
 static hd_status cuda_wait_for(struct hd_cuda *driver, cudaEvent_t event, uint64_t timeout_ns)
 {
     const uint64_t began = cuda_now_of(driver);
@@ -109,8 +105,8 @@ static hd_status cuda_wait_for(struct hd_cuda *driver, cudaEvent_t event, uint64
             return HD_OK;
         }
         if (error != cudaErrorNotReady) {
-            const hd_status status = cuda_look_at_fault(driver);
-            return status != HD_OK ? status : hd_cuda_fail_call(driver, "cudaEventQuery", error);
+            HD_TRY(cuda_look_at_fault(driver));
+            return hd_cuda_fail_call(driver, "cudaEventQuery", error);
         }
         if (cuda_now_of(driver) - began >= timeout_ns) {
             return HD_IN_PROGRESS;
@@ -120,7 +116,7 @@ static hd_status cuda_wait_for(struct hd_cuda *driver, cudaEvent_t event, uint64
     }
 }
 
-/* The host's clock when the device passed `mark`. */
+/* The host's clock at the time the device passed `mark`. */
 static hd_status cuda_time_of(struct hd_cuda *driver, uint64_t mark, uint64_t *passed_ns)
 {
     struct hd_cuda_marks *marks = &driver->marks;
@@ -132,7 +128,7 @@ static hd_status cuda_time_of(struct hd_cuda *driver, uint64_t mark, uint64_t *p
     }
     const double now = (double)cuda_now_of(driver);
     double passed = (double)marks->anchor_ns + (double)between_ms * 1e6;
-    if (passed > now) { /* whoever noted the anchor's time woke late: all times since are as late */
+    if (passed > now) { /* the anchor's time was read late: all later times are as late */
         marks->anchor_ns -= (uint64_t)(passed - now);
         passed = now;
     }
@@ -150,18 +146,11 @@ hd_status hd_cuda_reached(struct hd_ops_device *device, uint64_t mark, uint64_t 
 {
     struct hd_cuda *driver = device->driver;
     struct hd_cuda_marks *marks = &driver->marks;
-    hd_status status = hd_cuda_enter(driver);
     assert(mark >= 1 && mark <= marks->last && mark + HD_MARK_MAX > marks->last);
-    if (status == HD_OK) {
-        status = cuda_wait_for(driver, *cuda_event_of(driver, mark), timeout_ns);
-    }
-    if (status == HD_OK) {
-        status = cuda_look_at_fault(driver);
-    }
-    if (status == HD_OK) {
-        marks->passed = mark > marks->passed ? mark : marks->passed;
-        hd_cuda_finish_staged(driver, marks->passed);
-        status = cuda_time_of(driver, mark, passed_ns);
-    }
-    return status;
+    HD_TRY(hd_cuda_enter(driver));
+    HD_TRY(cuda_wait_for(driver, *cuda_event_of(driver, mark), timeout_ns));
+    HD_TRY(cuda_look_at_fault(driver));
+    marks->passed = mark > marks->passed ? mark : marks->passed;
+    hd_cuda_finish_staged(driver, marks->passed);
+    return cuda_time_of(driver, mark, passed_ns);
 }

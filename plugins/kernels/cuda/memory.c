@@ -1,10 +1,10 @@
 /*
- * plugins/kernels/cuda/memory.c - regions, copies and what the stage program does to a payload.
+ * plugins/kernels/cuda/memory.c - regions, copies, and the stage program's work on a payload.
  *
- * A copy between pageable memory and the device would have CUDA wait, so small ones (tokens, terms,
- * norms) go through a ring of pinned memory: what is sent is copied out at once, what comes back is
- * copied in when a mark behind it is reached.  Large ones (masters, checkpoints) are made outside
- * of steps and may wait.
+ * CUDA blocks in a copy between pageable memory and the device.  So small copies (tokens, terms,
+ * norms) go through a ring of pinned memory: sent bytes are copied into it at once, fetched bytes
+ * are copied out of it when a later mark is reached.  Large copies (masters, checkpoints) happen
+ * outside of steps and may block.
  */
 #include "driver.h"
 
@@ -15,13 +15,10 @@ static hd_status cuda_allocate(struct hd_ops_device *device, uint64_t bytes, con
 {
     struct hd_cuda *driver = device->driver;
     const struct hd_host *host = driver->host;
-    hd_status status = hd_cuda_enter(driver);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_cuda_enter(driver));
     struct hd_cuda_region *region = host->alloc(host->context, sizeof *region, 64, "kernel");
     if (region == NULL) {
-        return hd_cuda_fail(driver, HD_NO_MEMORY, "no memory to note a region of the device");
+        return hd_cuda_fail(driver, HD_NO_MEMORY, "cannot allocate the record of a device region");
     }
     const cudaError_t error = driver->cuda.cudaMalloc(&region->memory, bytes);
     if (error != cudaSuccess) {
@@ -39,7 +36,7 @@ static hd_status cuda_allocate(struct hd_ops_device *device, uint64_t bytes, con
 
 /* --- copies ----------------------------------------------------------------------------------- */
 
-static int cuda_is_own(const struct hd_cuda *driver, const void *memory)
+static bool cuda_is_own(const struct hd_cuda *driver, const void *memory)
 {
     const char *address = memory;
     const struct hd_cuda_region *region = driver->regions;
@@ -50,18 +47,18 @@ static int cuda_is_own(const struct hd_cuda *driver, const void *memory)
     return region != NULL;
 }
 
-/* CUDA is asked of what is not ours alone: a slot of a transport, the host's. */
-static int cuda_is_pageable(struct hd_cuda *driver, const void *memory)
+/* CUDA is asked about memory that is not a region of ours: a transport's slot, or the host's. */
+static bool cuda_is_pageable(struct hd_cuda *driver, const void *memory)
 {
     struct cudaPointerAttributes about;
     if (cuda_is_own(driver, memory)) {
-        return 0;
+        return false;
     }
     const cudaError_t error = driver->cuda.cudaPointerGetAttributes(&about, memory);
     return error == cudaSuccess && about.type == cudaMemoryTypeUnregistered;
 }
 
-/* NULL where the ring is full, or the copy too large for it. */
+/* NULL if the ring is full, or the copy too large for it. */
 static struct hd_cuda_staged *cuda_stage_bytes(struct hd_cuda *driver, uint64_t bytes)
 {
     struct hd_cuda_staging *staging = &driver->staging;
@@ -107,17 +104,17 @@ static hd_status cuda_copy(struct hd_ops_device *device, void *target, const voi
                            uint64_t bytes, uint32_t fill)
 {
     struct hd_cuda *driver = device->driver;
-    const hd_status status = hd_cuda_enter(driver);
     cudaError_t error = cudaSuccess;
-    if (status != HD_OK || bytes == 0) {
-        return status;
+    HD_TRY(hd_cuda_enter(driver));
+    if (bytes == 0) {
+        return HD_OK;
     }
     if (source == NULL) {
         error = driver->cuda.cudaMemsetAsync(target, (int)(uint8_t)fill, bytes, driver->stream);
         return error == cudaSuccess ? HD_OK : hd_cuda_fail_call(driver, "cudaMemsetAsync", error);
     }
-    const int is_sent = cuda_is_pageable(driver, source),
-              is_fetched = cuda_is_pageable(driver, target);
+    const bool is_sent = cuda_is_pageable(driver, source);
+    const bool is_fetched = cuda_is_pageable(driver, target);
     struct hd_cuda_staged *staged = is_sent != is_fetched ? cuda_stage_bytes(driver, bytes) : NULL;
     if (staged != NULL && is_sent) {
         source = memcpy(cuda_staged_at(&driver->staging, staged), source, bytes);
@@ -132,8 +129,8 @@ static hd_status cuda_copy(struct hd_ops_device *device, void *target, const voi
 hd_status hd_cuda_drain(struct hd_ops_device *device)
 {
     uint64_t mark, unused;
-    const hd_status status = hd_cuda_mark(device, &mark);
-    return status == HD_OK ? hd_cuda_reached(device, mark, UINT64_MAX, &unused) : status;
+    HD_TRY(hd_cuda_mark(device, &mark));
+    return hd_cuda_reached(device, mark, UINT64_MAX, &unused);
 }
 
 static void cuda_abort_device(struct hd_ops_device *device)

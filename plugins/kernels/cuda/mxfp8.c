@@ -6,40 +6,34 @@
  *   DGRAD      [m, n] rows    [n, k] down    [m, n]  [k, n]
  *   WGRAD      [m, n] down    [m, k] down    [n, m]  [k, m]
  *
- * Once packed all three are the product A B^T that cuBLASLt takes, so there is one kind of plan.  A
- * column's blocks cannot be had from a row's, so the turned operands are quantised as such.
+ * Once packed, all three are the product A B^T that cuBLASLt computes, so there is one kind of
+ * plan.  Blocks along a column cannot be derived from blocks along a row, so a transposed operand
+ * is quantised from its source.
  *
- * An operand lives in scratch from its packing to its product; weights too, which costs a pass over
- * them in each product and no memory beside them.
+ * An operand is in scratch from its packing to its product.  So are weights, which costs a pass
+ * over them for each product, but no memory.
  */
 #include "device.h"
 
 #include <assert.h>
 
-#define TRY(step)                       \
-    do {                                \
-        const hd_status tried = (step); \
-        if (tried != HD_OK) {           \
-            return tried;               \
-        }                               \
-    } while (0)
-
-/* --- which way -------------------------------------------------------------------------------- */
+/* --- native or emulated ----------------------------------------------------------------------- */
 
 const char *hd_cuda_mxfp8_missing(const struct hd_cuda_mxfp8_facts *facts)
 {
     if (facts->experts > 0) {
-        return "a product of experts has row counts that only the device knows, and cuBLASLt takes "
-               "them from the host";
+        return "only the device knows the row counts of experts, and cuBLASLt reads them on the "
+               "host";
     }
     if (!facts->has_cublaslt) {
-        return "dense products are our own (kernel.cuda.products), which have no MXFP8";
+        return "kernel.cuda.products is own, and our own kernels do not support MXFP8";
     }
     if (facts->capability < HD_CUDA_MXFP8_CAPABILITY_MIN) {
-        return "the device has no products in MXFP8: they begin with compute capability 10.0";
+        return "the device does not support products in MXFP8: they need compute capability 10.0";
     }
     if (facts->algorithm_count < HD_CUDA_FORM_COUNT) {
-        return "cuBLASLt has no algorithm in MXFP8 for each of the three products of a weight";
+        return "cuBLASLt does not have an MXFP8 algorithm for each of the three products of a "
+               "weight";
     }
     return NULL;
 }
@@ -54,7 +48,7 @@ enum hd_cuda_way hd_cuda_mxfp8_way(enum hd_cuda_wish wish, const char *missing)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Parts start on 256 bytes, which is more than the 16 that cuBLASLt asks of data and scales. */
+/* Parts start on 256 bytes; cuBLASLt needs 16 for data and scales. */
 static uint64_t cuda_packed_bytes(uint64_t outer, uint64_t depth)
 {
     return hd_cuda_part_bytes(outer * depth) +
@@ -91,12 +85,12 @@ uint64_t hd_cuda_mxfp8_bytes(const struct hd_stage_spec *spec)
 
 /* --- a product -------------------------------------------------------------------------------- */
 
-/* Makes `matrix` its packed self: [rows, columns], or turned [columns, rows]. */
+/* Replaces `matrix` by its packed form: [rows, columns], or transposed [columns, rows]. */
 static hd_status cuda_pack(struct hd_ops_device *device, struct hd_cuda_arena *arena,
-                           struct hd_matrix *matrix, const struct hd_pack *how, int is_turned)
+                           struct hd_matrix *matrix, const struct hd_pack *how, bool is_transposed)
 {
-    const uint32_t outer = is_turned ? matrix->columns : matrix->rows;
-    const uint32_t depth = is_turned ? matrix->rows : matrix->columns;
+    const uint32_t outer = is_transposed ? matrix->columns : matrix->rows;
+    const uint32_t depth = is_transposed ? matrix->rows : matrix->columns;
     const uint32_t inner = depth / HD_ROW_BLOCK;
     const uint32_t padded_outer = hd_cuda_blocks(outer, HD_SCALE_OUTER) * HD_SCALE_OUTER;
     const uint32_t across = hd_cuda_blocks(inner, HD_SCALE_INNER);
@@ -108,13 +102,14 @@ static hd_status cuda_pack(struct hd_ops_device *device, struct hd_cuda_arena *a
     args.data = hd_cuda_take(arena, (uint64_t)outer * depth);
     args.scales = hd_cuda_take(arena, hd_scale_bytes(outer, inner));
     *matrix = (struct hd_matrix){args.data, args.scales, HD_E4M3, outer, depth};
-    return is_turned ? device->launch(device, HD_CUDA_pack_columns,
-                                      (struct hd_cuda_grid){padded_outer / HD_SCALE_OUTER,
-                                                            across * HD_SCALE_INNER, 1},
-                                      &args)
-                     : device->launch(device, HD_CUDA_pack_rows,
-                                      (struct hd_cuda_grid){across, padded_outer / HD_PACK_ROWS, 1},
-                                      &args);
+    return is_transposed
+               ? device->launch(device, HD_CUDA_pack_columns,
+                                (struct hd_cuda_grid){padded_outer / HD_SCALE_OUTER,
+                                                      across * HD_SCALE_INNER, 1},
+                                &args)
+               : device->launch(device, HD_CUDA_pack_rows,
+                                (struct hd_cuda_grid){across, padded_outer / HD_PACK_ROWS, 1},
+                                &args);
 }
 
 hd_status hd_cuda_gemm_mxfp8(struct hd_ops_device *device, const struct hd_gemm_args *args)
@@ -125,8 +120,8 @@ hd_status hd_cuda_gemm_mxfp8(struct hd_ops_device *device, const struct hd_gemm_
     if (device->has_mxfp8 == NULL || !device->has_mxfp8(device, args)) {
         return HD_BUSY;
     }
-    TRY(cuda_pack(device, &arena, &product.a, &how, args->form == HD_WGRAD));
-    TRY(cuda_pack(device, &arena, &product.b, &how, args->form != HD_FPROP));
+    HD_TRY(cuda_pack(device, &arena, &product.a, &how, args->form == HD_WGRAD));
+    HD_TRY(cuda_pack(device, &arena, &product.b, &how, args->form != HD_FPROP));
     product.form = HD_FPROP;
     if (args->form == HD_WGRAD) {
         product.add = args->c;

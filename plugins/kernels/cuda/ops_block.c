@@ -1,41 +1,27 @@
-/* plugins/kernels/cuda/ops_block.c - embedding, norms, rotation and attention: which kernels, in
- * what grid. */
+/* plugins/kernels/cuda/ops_block.c - kernels of embedding, norms, rotation and attention. */
 #include "device.h"
 
 #include <assert.h>
 
-#define TRY(step)                       \
-    do {                                \
-        const hd_status tried = (step); \
-        if (tried != HD_OK) {           \
-            return tried;               \
-        }                               \
-    } while (0)
-
-static hd_status cuda_launch(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
-                             struct hd_cuda_grid grid, const void *args)
-{
-    return device->launch(device, kernel, grid, args);
-}
-
 hd_status hd_cuda_embed(struct hd_ops_device *device, const struct hd_embed_args *args)
 {
-    return cuda_launch(device, HD_CUDA_embed, (struct hd_cuda_grid){args->token_count, 1, 1}, args);
+    return device->launch(device, HD_CUDA_embed, (struct hd_cuda_grid){args->token_count, 1, 1},
+                          args);
 }
 
 hd_status hd_cuda_embed_backward(struct hd_ops_device *device, const struct hd_embed_args *args)
 {
-    return cuda_launch(device, HD_CUDA_embed_backward,
-                       (struct hd_cuda_grid){args->token_count, 1, 1}, args);
+    return device->launch(device, HD_CUDA_embed_backward,
+                          (struct hd_cuda_grid){args->token_count, 1, 1}, args);
 }
 
 hd_status hd_cuda_rms_norm(struct hd_ops_device *device, const struct hd_norm_args *args)
 {
-    return cuda_launch(device, HD_CUDA_rms_norm, (struct hd_cuda_grid){args->row_count, 1, 1},
-                       args);
+    return device->launch(device, HD_CUDA_rms_norm, (struct hd_cuda_grid){args->row_count, 1, 1},
+                          args);
 }
 
-/* The weights' gradient first: dx may lie over dy. */
+/* The gradient of the weight comes first, because dx may be the same memory as dy. */
 hd_status hd_cuda_rms_norm_backward(struct hd_ops_device *device, const struct hd_norm_args *args)
 {
     struct hd_cuda_arena arena = device->scratch;
@@ -44,17 +30,17 @@ hd_status hd_cuda_rms_norm_backward(struct hd_ops_device *device, const struct h
     float *partial = hd_cuda_take(&arena, (uint64_t)chunks * args->width * sizeof *partial);
     const struct hd_norm_weights weights = {*args, partial, HD_CUDA_NORM_CHUNK};
     const struct hd_chunk_sum sum = {partial, args->dweight, chunks, args->width};
-    TRY(cuda_launch(device, HD_CUDA_norm_weights, (struct hd_cuda_grid){columns, chunks, 1},
-                    &weights));
-    TRY(cuda_launch(device, HD_CUDA_rms_norm_backward, (struct hd_cuda_grid){args->row_count, 1, 1},
-                    args));
-    return cuda_launch(device, HD_CUDA_sum_chunks, (struct hd_cuda_grid){columns, 1, 1}, &sum);
+    HD_TRY(device->launch(device, HD_CUDA_norm_weights, (struct hd_cuda_grid){columns, chunks, 1},
+                          &weights));
+    HD_TRY(device->launch(device, HD_CUDA_rms_norm_backward,
+                          (struct hd_cuda_grid){args->row_count, 1, 1}, args));
+    return device->launch(device, HD_CUDA_sum_chunks, (struct hd_cuda_grid){columns, 1, 1}, &sum);
 }
 
 hd_status hd_cuda_rope(struct hd_ops_device *device, const struct hd_rope_args *args)
 {
-    return cuda_launch(device, HD_CUDA_rope,
-                       (struct hd_cuda_grid){args->batch * args->sequence, 1, 1}, args);
+    return device->launch(device, HD_CUDA_rope,
+                          (struct hd_cuda_grid){args->batch * args->sequence, 1, 1}, args);
 }
 
 hd_status hd_cuda_attention(struct hd_ops_device *device, const struct hd_attention_args *args)
@@ -62,7 +48,7 @@ hd_status hd_cuda_attention(struct hd_ops_device *device, const struct hd_attent
     const struct hd_cuda_grid grid = {hd_cuda_blocks(args->sequence, HD_QUERIES), args->heads,
                                       args->batch};
     assert(args->head_width <= HD_CUDA_HEAD_WIDTH_MAX);
-    return cuda_launch(
+    return device->launch(
         device, args->head_width <= 64 ? HD_CUDA_attention_64 : HD_CUDA_attention_128, grid, args);
 }
 
@@ -72,15 +58,16 @@ hd_status hd_cuda_attention_backward(struct hd_ops_device *device,
     struct hd_cuda_arena arena = device->scratch;
     const uint64_t rows = (uint64_t)args->batch * args->sequence * args->heads;
     const uint32_t tiles = hd_cuda_blocks(args->sequence, HD_QUERIES);
-    const int is_narrow = args->head_width <= 64;
+    const bool is_narrow = args->head_width <= 64;
     const struct hd_attention_gradient gradient = {*args,
                                                    hd_cuda_take(&arena, rows * sizeof(float))};
     assert(args->head_width <= HD_CUDA_HEAD_WIDTH_MAX);
-    TRY(cuda_launch(device, HD_CUDA_attention_inner,
-                    (struct hd_cuda_grid){hd_cuda_blocks(rows, 4), 1, 1}, &gradient));
-    TRY(cuda_launch(device, is_narrow ? HD_CUDA_attention_keys_64 : HD_CUDA_attention_keys_128,
-                    (struct hd_cuda_grid){tiles, args->key_value_heads, args->batch}, &gradient));
-    return cuda_launch(device,
-                       is_narrow ? HD_CUDA_attention_queries_64 : HD_CUDA_attention_queries_128,
-                       (struct hd_cuda_grid){tiles, args->heads, args->batch}, &gradient);
+    HD_TRY(device->launch(device, HD_CUDA_attention_inner,
+                          (struct hd_cuda_grid){hd_cuda_blocks(rows, 4), 1, 1}, &gradient));
+    HD_TRY(device->launch(
+        device, is_narrow ? HD_CUDA_attention_keys_64 : HD_CUDA_attention_keys_128,
+        (struct hd_cuda_grid){tiles, args->key_value_heads, args->batch}, &gradient));
+    return device->launch(device,
+                          is_narrow ? HD_CUDA_attention_queries_64 : HD_CUDA_attention_queries_128,
+                          (struct hd_cuda_grid){tiles, args->heads, args->batch}, &gradient);
 }

@@ -1,13 +1,5 @@
-/* plugins/kernels/cuda/ops_head.c - the loss over the vocabulary, a chunk of columns at a time. */
+/* plugins/kernels/cuda/ops_head.c - kernels of the loss, a chunk of the vocabulary at a time. */
 #include "device.h"
-
-#define TRY(step)                       \
-    do {                                \
-        const hd_status tried = (step); \
-        if (tried != HD_OK) {           \
-            return tried;               \
-        }                               \
-    } while (0)
 
 static uint32_t cuda_chunk_of(const struct hd_head_args *args)
 {
@@ -40,8 +32,8 @@ static hd_status cuda_make_logits(struct hd_ops_device *device, const struct hd_
     return hd_cuda_gemm(device, &args);
 }
 
-/* Begins the next chunk; 0 when there is none. */
-static int cuda_next_chunk(struct hd_head_state *state)
+/* Begins the next chunk; false after the last one. */
+static bool cuda_next_chunk(struct hd_head_state *state)
 {
     const uint32_t left = state->op.vocabulary - (state->first + state->count);
     state->first += state->count;
@@ -59,11 +51,11 @@ hd_status hd_cuda_head_loss(struct hd_ops_device *device, const struct hd_head_a
     state.greatest = hd_cuda_take(&arena, tokens * sizeof(float));
     state.sum = hd_cuda_take(&arena, tokens * sizeof(float));
     state.wanted = hd_cuda_take(&arena, tokens * sizeof(float));
-    TRY(device->launch(device, HD_CUDA_head_begin,
-                       (struct hd_cuda_grid){hd_cuda_blocks(tokens, 256), 1, 1}, &state));
+    HD_TRY(device->launch(device, HD_CUDA_head_begin,
+                          (struct hd_cuda_grid){hd_cuda_blocks(tokens, 256), 1, 1}, &state));
     while (cuda_next_chunk(&state)) {
-        TRY(cuda_make_logits(device, &state));
-        TRY(device->launch(device, HD_CUDA_head_chunk, each, &state));
+        HD_TRY(cuda_make_logits(device, &state));
+        HD_TRY(device->launch(device, HD_CUDA_head_chunk, each, &state));
     }
     return device->launch(device, HD_CUDA_head_end, one, &state);
 }
@@ -86,7 +78,7 @@ static hd_status cuda_spread_dlogits(struct hd_ops_device *device,
     if (state->first > 0) {
         input.add = input.c;
     }
-    TRY(hd_cuda_gemm(device, &input));
+    HD_TRY(hd_cuda_gemm(device, &input));
     return hd_cuda_gemm(device, &weight);
 }
 
@@ -99,11 +91,11 @@ hd_status hd_cuda_head_loss_backward(struct hd_ops_device *device, const struct 
     state.logits = hd_cuda_take(&arena, tokens * columns * sizeof(float));
     state.dlogits = hd_cuda_take(&arena, tokens * columns * sizeof(uint16_t));
     float *dx = hd_cuda_take(&arena, tokens * args->width * sizeof *dx);
-    /* The sums of the last chunk's products need no scratch: they are float32 as they stand. */
+    /* The sums of the last chunk's products need no scratch: they are float32 already. */
     while (cuda_next_chunk(&state)) {
-        TRY(cuda_make_logits(device, &state));
-        TRY(device->launch(device, HD_CUDA_head_gradient, each, &state));
-        TRY(cuda_spread_dlogits(device, &state, dx));
+        HD_TRY(cuda_make_logits(device, &state));
+        HD_TRY(device->launch(device, HD_CUDA_head_gradient, each, &state));
+        HD_TRY(cuda_spread_dlogits(device, &state, dx));
     }
     const struct hd_rounded round = {dx, NULL, args->dx, tokens * args->width};
     return device->launch(device, HD_CUDA_round,

@@ -1,11 +1,10 @@
-/* plugins/kernels/cuda/ops_optimizer.c - AdamW, copies and norms; called outside a pass, so without
- * scratch. */
+/* plugins/kernels/cuda/ops_optimizer.c - kernels of AdamW, copies and norms.  They run outside a
+ * pass, so without scratch. */
 #include "device.h"
 
 #include <math.h>
 
-/* Enough blocks to fill any device, and no more: the rest of a long array is the same threads'
- * again. */
+/* Enough blocks to fill any device; each thread loops over the rest of a long array. */
 static uint32_t cuda_blocks_of(uint64_t count, uint32_t most)
 {
     const uint32_t blocks = hd_cuda_blocks(count, 256 * 8);
@@ -32,7 +31,7 @@ hd_status hd_cuda_adamw(struct hd_ops_device *device, const struct hd_optimizer_
                                  (float)(args->decays ? 1 - u->learning_rate * u->weight_decay : 1),
                              .clip = (float)u->gradient_scale,
                              .epsilon = (float)u->epsilon};
-    adamw.op.update = NULL; /* the host's */
+    adamw.op.update = NULL; /* host memory */
     return device->launch(device, HD_CUDA_adamw,
                           (struct hd_cuda_grid){cuda_blocks_of(args->count, 4096), 1, 1}, &adamw);
 }
@@ -42,9 +41,6 @@ hd_status hd_cuda_square_sum(struct hd_ops_device *device, const struct hd_optim
     const uint32_t blocks = cuda_blocks_of(args->count, HD_CUDA_PARTIALS);
     const struct hd_square_sum sum = {args->gradient, device->partials, args->squared, args->count,
                                       blocks};
-    const hd_status status =
-        device->launch(device, HD_CUDA_square_sum, (struct hd_cuda_grid){blocks, 1, 1}, &sum);
-    return status != HD_OK
-               ? status
-               : device->launch(device, HD_CUDA_square_end, (struct hd_cuda_grid){1, 1, 1}, &sum);
+    HD_TRY(device->launch(device, HD_CUDA_square_sum, (struct hd_cuda_grid){blocks, 1, 1}, &sum));
+    return device->launch(device, HD_CUDA_square_end, (struct hd_cuda_grid){1, 1, 1}, &sum);
 }

@@ -1,5 +1,4 @@
-/* plugins/kernels/cuda/table.c - the op table, the module's rows, and how much scratch the ops
- * want. */
+/* plugins/kernels/cuda/table.c - the op table, the module's rows, and the scratch of the ops. */
 #include "device.h"
 
 #include <assert.h>
@@ -64,35 +63,13 @@ uint64_t hd_cuda_scratch_bytes(const struct hd_stage_spec *spec)
     return spec->has_head ? cuda_table_larger(bytes, cuda_head_bytes(spec, tokens)) : bytes;
 }
 
-const struct hd_ops hd_cuda_ops = {
-    .size = sizeof hd_cuda_ops,
-    .activation = HD_BF16,
-    .statistic = HD_F32,
-    .native_mxfp8 = 1,
-    .scratch_bytes = hd_cuda_scratch_bytes,
-    .embed = hd_cuda_embed,
-    .embed_backward = hd_cuda_embed_backward,
-    .rms_norm = hd_cuda_rms_norm,
-    .rms_norm_backward = hd_cuda_rms_norm_backward,
-    .gemm = hd_cuda_gemm,
-    .rope = hd_cuda_rope,
-    .attention = hd_cuda_attention,
-    .attention_backward = hd_cuda_attention_backward,
-    .route = hd_cuda_route,
-    .route_backward = hd_cuda_route_backward,
-    .assign = hd_cuda_assign,
-    .permute = hd_cuda_permute,
-    .permute_backward = hd_cuda_permute_backward,
-    .combine = hd_cuda_combine,
-    .expert_gemm = hd_cuda_expert_gemm,
-    .swiglu = hd_cuda_swiglu,
-    .swiglu_backward = hd_cuda_swiglu_backward,
-    .head_loss = hd_cuda_head_loss,
-    .head_loss_backward = hd_cuda_head_loss_backward,
-    .quantise = hd_cuda_quantise,
-    .dequantise = hd_cuda_dequantise,
-    .image = hd_cuda_image,
-    .convert = hd_cuda_convert,
-    .adamw = hd_cuda_adamw,
-    .square_sum = hd_cuda_square_sum,
-};
+#define MEMBER(name, args) .name = hd_cuda_##name,
+const struct hd_ops hd_cuda_ops = {.size = sizeof hd_cuda_ops,
+                                   .activation = HD_BF16,
+                                   .statistic = HD_F32,
+                                   .native_mxfp8 = 1,
+                                   .scratch_bytes = hd_cuda_scratch_bytes,
+                                   .gemm = hd_cuda_gemm,
+                                   .expert_gemm = hd_cuda_expert_gemm,
+                                   .image = hd_cuda_image,
+                                   HD_OPS_EACH(MEMBER)};

@@ -2,9 +2,9 @@
  * plugins/kernels/transformer/ops.h - the ops that the stage program needs.
  *
  * transformer/ writes an OLMoE block once; reference, cpu and cuda each supply
- * this table.  The header is internal: a vendor that has whole stages implements
+ * this table.  The header is internal: a vendor with whole stages implements
  * heddle/kernel.h instead.  One struct per family carries both directions, so
- * that what a forward saved stands beside what its backward reads.
+ * that it shows what a forward saves beside what its backward reads.
  *
  * Shapes: T tokens = batch x sequence; d width; h heads of c = d/h; E experts, k
  * chosen per token, f expert_width; V vocabulary; R rows of the permuted tokens,
@@ -23,12 +23,11 @@
  *   3 "=" overwrites, "+=" adds to a gradient; an op with "+=" and no rows (an
  *     idle expert) changes nothing.
  *   4 Padding rows are zero in every row tensor and stay zero.
- *   5 NaN goes through; an index made from NaN is in range (kernel.h, K8).
- *   6 No op allocates; what it needs beside its arguments is scratch_bytes.
+ *   5 NaN passes through; an index made from NaN is in range (kernel.h, K8).
+ *   6 No op allocates; beside its arguments it has scratch_bytes of scratch.
  *   7 dx may be the same address as x or dy, dgate_up as gate_up.
  *
- * Formulas were checked against central differences in float64: see
- * backward_check.c (largest relative error 1e-8 or less for each tensor).
+ * tests/test_gradients.c checks the formulas against central differences in float64.
  */
 #ifndef HEDDLE_TRANSFORMER_OPS_H
 #define HEDDLE_TRANSFORMER_OPS_H
@@ -88,7 +87,7 @@ struct hd_gemm_args {
     uint32_t scale_rule;    /* first; BUSY if the device has no such product  */
 };
 
-/* Half-rotation pairs (i, i + c/2); tables [sequence, c/2] are made on the host in float64. */
+/* Half-rotation pairs (i, i + c/2); the host makes the tables [sequence, c/2] in float64. */
 struct hd_rope_args {
     const void *x;             /* A [T,h,c]                                  */
     void *y;                   /* A [T,h,c]; may be x                        */
@@ -143,11 +142,9 @@ struct hd_rows_args {
     uint32_t token_count, width, experts, experts_per_token;
 };
 
-/*
- * The activation, and in its backward the gradient of the gates, so that the
- * experts' outputs y are not kept:  with dz = dout permuted, not yet weighted,
- * and e = dz W_down,  dgate = <dz, y> = <e, h>  and  dh = gate e.
- */
+/* The activation, and in its backward the gradient of the gates, so that the experts' outputs y are
+   not kept:  with dz = dout permuted, not yet weighted, and e = dz W_down,
+   dgate = <dz, y> = <e, h>  and  dh = gate e. */
 struct hd_swiglu_args {
     const void *gate_up;    /* A [R,2f]: g in columns 0 .. f-1, u after it   */
     void *h;                /* A [R,f] = silu(g) u                           */
@@ -175,19 +172,19 @@ struct hd_head_args {
 };
 
 /* RCEIL scale, nearest even, saturating; a non-finite block becomes scale FF, elements 7F.
-   Elements lie as the source does, [rows,columns], in both. */
+   Elements are in the order of the source, [rows,columns], in both. */
 struct hd_quantise_args {
     const void *source;                   /* A [rows,columns]: quantise        */
     void *target;                         /* A [rows,columns]: dequantise, from rowwise if given */
     struct hd_matrix rowwise, columnwise; /* data NULL: not wanted           */
     uint32_t rows, columns;               /* multiples of 32; rows of rowwise alone: any */
     uint32_t scale_rule;                  /* 0 rounds the scale up, 1 down    */
-    const int32_t *row_limit;             /* NULL, or in a device's own memory: of the rows only the
-                                             first *row_limit are there       */
+    const int32_t *row_limit;             /* NULL, or in a device's own memory: only the first
+                                             *row_limit rows exist            */
 };
 
-/* A source and its images as an emulated MXFP8 GEMM reads them: quantised in blocks along the rows
-   or down the columns, and dequantised again.  Either may be NULL, or the source itself. */
+/* A source, quantised in blocks along the rows or down the columns, and dequantised again, as an
+   emulated MXFP8 GEMM reads it.  Either may be NULL, or the source itself. */
 struct hd_image_args {
     const void *source;         /* A [rows,columns]                          */
     void *rowwise, *columnwise; /* A [rows,columns]                          */
@@ -206,40 +203,42 @@ struct hd_optimizer_args {
     const struct hd_update *update;
 };
 
+/* Every op but products and `image`.  The comment says what an op saves for its backward. */
+#define HD_OPS_EACH(OP)                                                             \
+    OP(embed, hd_embed_args) /* nothing */                                          \
+    OP(embed_backward, hd_embed_args)                                               \
+    OP(rms_norm, hd_norm_args) /* x, rstd */                                        \
+    OP(rms_norm_backward, hd_norm_args)                                             \
+    OP(rope, hd_rope_args)           /* nothing */                                  \
+    OP(attention, hd_attention_args) /* q, k, v, out, lse */                        \
+    OP(attention_backward, hd_attention_args)                                       \
+    OP(route, hd_route_args) /* p, lse, selected, counts */                         \
+    OP(route_backward, hd_route_args)                                               \
+    OP(assign, hd_rows_args)  /* selected -> the three maps */                      \
+    OP(permute, hd_rows_args) /* rows: the dispatch payload */                      \
+    OP(permute_backward, hd_rows_args)                                              \
+    OP(combine, hd_rows_args)  /* nothing: permute and swiglu go back through it */ \
+    OP(swiglu, hd_swiglu_args) /* gate_up */                                        \
+    OP(swiglu_backward, hd_swiglu_args)                                             \
+    OP(head_loss, hd_head_args) /* lse */                                           \
+    OP(head_loss_backward, hd_head_args)                                            \
+    OP(quantise, hd_quantise_args)                                                  \
+    OP(dequantise, hd_quantise_args) /* rowwise or columnwise -> target, exact */   \
+    OP(convert, hd_optimizer_args)   /* master -> copy */                           \
+    OP(adamw, hd_optimizer_args)     /* then copy, if any */                        \
+    OP(square_sum, hd_optimizer_args)
+
 /* Every op enqueues on the device's stream and returns; an error is sticky (kernel.h). */
 struct hd_ops {
     uint32_t size;
     uint32_t activation, statistic; /* enum hd_dtype: A and S                */
     uint32_t native_mxfp8;          /* 1: gemm may be asked for is_mxfp8     */
     uint64_t (*scratch_bytes)(const struct hd_stage_spec *spec);
-
-#define HD_OP(name, args) hd_status (*name)(struct hd_ops_device * device, const struct args *args_)
-    HD_OP(embed, hd_embed_args); /* saves nothing       */
-    HD_OP(embed_backward, hd_embed_args);
-    HD_OP(rms_norm, hd_norm_args); /* saves x, rstd       */
-    HD_OP(rms_norm_backward, hd_norm_args);
-    HD_OP(gemm, hd_gemm_args);           /* its own backward, by form */
-    HD_OP(rope, hd_rope_args);           /* saves nothing       */
-    HD_OP(attention, hd_attention_args); /* saves q, k, v, out, lse */
-    HD_OP(attention_backward, hd_attention_args);
-    HD_OP(route, hd_route_args); /* saves p, lse, selected, counts */
-    HD_OP(route_backward, hd_route_args);
-    HD_OP(assign, hd_rows_args);  /* selected -> the three maps */
-    HD_OP(permute, hd_rows_args); /* saves rows: the dispatch payload */
-    HD_OP(permute_backward, hd_rows_args);
-    HD_OP(combine, hd_rows_args); /* its backward: permute dout,
-                                     expert_gemm, swiglu_backward */
-    HD_OP(expert_gemm, hd_gemm_args);
-    HD_OP(swiglu, hd_swiglu_args); /* saves gate_up       */
-    HD_OP(swiglu_backward, hd_swiglu_args);
-    HD_OP(head_loss, hd_head_args); /* saves lse           */
-    HD_OP(head_loss_backward, hd_head_args);
-    HD_OP(quantise, hd_quantise_args);
-    HD_OP(dequantise, hd_quantise_args); /* rowwise or columnwise -> target, exact */
-    HD_OP(image, hd_image_args);         /* NULL: by quantise and dequantise, 32 rows at a time */
-    HD_OP(convert, hd_optimizer_args);   /* master -> copy      */
-    HD_OP(adamw, hd_optimizer_args);     /* then copy, if any   */
-    HD_OP(square_sum, hd_optimizer_args);
+#define HD_OP(name, args) hd_status (*name)(struct hd_ops_device *, const struct args *);
+    HD_OP(gemm, hd_gemm_args) /* its own backward, by form */
+    HD_OP(expert_gemm, hd_gemm_args)
+    HD_OP(image, hd_image_args) /* NULL: by quantise and dequantise, 32 rows at a time */
+    HD_OPS_EACH(HD_OP)
 #undef HD_OP
 };
 

@@ -8,6 +8,15 @@
 extern "C" {
 #endif
 
+/* Leaves the function with the first status that is not OK. */
+#define HD_TRY(step)                    \
+    do {                                \
+        const hd_status tried = (step); \
+        if (tried != HD_OK) {           \
+            return tried;               \
+        }                               \
+    } while (0)
+
 /* What a backward can find wrong with a payload. */
 enum hd_fault_code {
     HD_FAULT_NONE = 0,

@@ -13,15 +13,6 @@
 #include "layout.h"
 #include "transformer.h"
 
-/* Leaves the function with the first status that is not OK. */
-#define HD_TRY(step)                    \
-    do {                                \
-        const hd_status tried = (step); \
-        if (tried != HD_OK) {           \
-            return tried;               \
-        }                               \
-    } while (0)
-
 struct hd_kernel {
     const struct hd_host *host;
     struct hd_ops_device *device;

@@ -1,8 +1,8 @@
 /*
- * plugins/kernels/cpu/isa/isa.h - how a file of this folder names what it gives.
+ * plugins/kernels/cpu/isa/isa.h - how the files of this folder name their functions.
  *
- * HD_ISA is avx512 or plain.  An op is written once as an inlined body whose last
- * argument says whether A is BF16, and ISA_OP makes the functions of both tables of it.
+ * HD_ISA is avx512 or plain.  An op is written once, as an inlined body with a last argument
+ * that says whether A is BF16; ISA_OP makes one function for each of the two tables from it.
  */
 #ifndef HEDDLE_CPU_ISA_H
 #define HEDDLE_CPU_ISA_H
@@ -31,29 +31,7 @@
         return isa_##name(device, arguments, 0);                                            \
     }
 
-ISA_OP_DECLARE(embed, hd_embed_args)
-ISA_OP_DECLARE(embed_backward, hd_embed_args)
-ISA_OP_DECLARE(rms_norm, hd_norm_args)
-ISA_OP_DECLARE(rms_norm_backward, hd_norm_args)
-ISA_OP_DECLARE(rope, hd_rope_args)
-ISA_OP_DECLARE(attention, hd_attention_args)
-ISA_OP_DECLARE(attention_backward, hd_attention_args)
-ISA_OP_DECLARE(route, hd_route_args)
-ISA_OP_DECLARE(route_backward, hd_route_args)
-ISA_OP_DECLARE(assign, hd_rows_args)
-ISA_OP_DECLARE(permute, hd_rows_args)
-ISA_OP_DECLARE(permute_backward, hd_rows_args)
-ISA_OP_DECLARE(combine, hd_rows_args)
-ISA_OP_DECLARE(swiglu, hd_swiglu_args)
-ISA_OP_DECLARE(swiglu_backward, hd_swiglu_args)
-ISA_OP_DECLARE(head_loss, hd_head_args)
-ISA_OP_DECLARE(head_loss_backward, hd_head_args)
-ISA_OP_DECLARE(quantise, hd_quantise_args)
-ISA_OP_DECLARE(dequantise, hd_quantise_args)
-ISA_OP_DECLARE(convert, hd_optimizer_args)
-ISA_OP_DECLARE(adamw, hd_optimizer_args)
-ISA_OP_DECLARE(square_sum, hd_optimizer_args)
-
+HD_OPS_EACH(ISA_OP_DECLARE)
 void ISA(widen)(struct hd_cpu_operand from, uint32_t rows, uint32_t columns, float *to);
 void ISA(finish)(const struct hd_cpu_product *product, const float *sums);
 #ifdef __AVX512F__
