@@ -319,7 +319,7 @@ static void refuses_what_the_schedule_refuses(void)
     CU_ASSERT_TRUE(hd_schedule_plan(&wanted, &pipeline, &problem) < 0);
     CU_ASSERT_PTR_NULL(pipeline);
     CU_ASSERT_EQUAL(problem.exit_code, HD_EXIT_PLAN);
-    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "not 8 on 4; use interleaved_1f1b"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "not 8 stages on 4 ranks; use inter"));
 }
 
 static void refuses_what_is_past_the_limits(void)

@@ -191,7 +191,7 @@ static void test_refusals(void)
             CU_ASSERT_EQUAL(status == HD_OK, is_served);
             if (!is_served) {
                 char numbers[64];
-                snprintf(numbers, sizeof numbers, "not %u on 4", 4 * stages);
+                snprintf(numbers, sizeof numbers, "not %u stages on 4 ranks", 4 * stages);
                 CU_ASSERT_EQUAL(problem.exit_code, HD_EXIT_PLAN);
                 CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, numbers));
                 CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, rows[i].refusal));
@@ -211,12 +211,12 @@ static const struct {
     {"pull_ahead=1", {7, 7, 7, 7}, 111, NULL},
     {"pull_ahead=1,0,1,1", {7, 6, 7, 7}, 111, NULL},
     {"pull_ahead=2", {8, 8, 8, 8}, 109, NULL},
-    {"pull_ahead=1,0", {0}, 0, "names 2 ranks and the pipeline has 4"},
-    {"pull_ahead=-1", {0}, 0, "\"-1\" is neither a number of copies"},
-    {"pull_ahead=1,,1,1", {0}, 0, "neither"},
-    {"pull_ahead=1x", {0}, 0, "neither"},
-    {"pull_ahead=", {0}, 0, "neither"},
-    {"pull_ahead=99999999999", {0}, 0, "neither"},
+    {"pull_ahead=1,0", {0}, 0, "has 2 numbers, but the pipeline has 4 ranks"},
+    {"pull_ahead=-1", {0}, 0, "\"-1\" must be a number from 0"},
+    {"pull_ahead=1,,1,1", {0}, 0, "or a list of them"},
+    {"pull_ahead=1x", {0}, 0, "or a list of them"},
+    {"pull_ahead=", {0}, 0, "or a list of them"},
+    {"pull_ahead=99999999999", {0}, 0, "or a list of them"},
 };
 
 static void test_pull_ahead(void)

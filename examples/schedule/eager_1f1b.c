@@ -1,10 +1,10 @@
 /*
  * examples/schedule/eager_1f1b.c - 1F1B with twice the warm-up; built outside heddle's tree.
  *
- * In 1F1B a rank that has just sent an activation needs its gradient as soon as it can
- * be there, so the transfer both ways is waited for.  Warming up with twice as many
- * forwards leaves one action of slack on each side of every transfer.  The length with
- * free transfers is that of 1F1B; what it costs is memory.  Three ranks, four
+ * In 1F1B a rank that has just sent an activation needs its gradient as soon as possible,
+ * so it waits for both transfers.  Warming up with twice as many forwards leaves one
+ * action of slack on each side of every transfer.  With free transfers the length is that
+ * of 1F1B; the price is memory.  Three ranks, four
  * microbatches (a forward lasts one tick, a backward two):
  *
  *   rank 0  F0 F1 F2 F3 .  .  .  B0 -- .  B1 -- .  B2 -- .  B3 --
@@ -38,7 +38,7 @@ static uint32_t refuse(const struct hd_shape *shape, char *reason, uint32_t capa
         return 0;
     }
     return (uint32_t)snprintf(reason, capacity,
-                              "eager_1f1b holds one stage per rank, not %u on %u; set "
+                              "eager_1f1b holds one stage per rank, not %u stages on %u ranks; set "
                               "stages_per_rank to 1",
                               shape->stage_count, shape->rank_count);
 }

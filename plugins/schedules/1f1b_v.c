@@ -1,10 +1,10 @@
 /*
  * plugins/schedules/1f1b_v.c - 1F1B folded into a V, two stages per rank.
  *
- * Interleaving gives rank 0 the stages that retain longest and the last rank those
- * that retain shortest.  Folded, rank r holds stages r and 2P - 1 - r: a long-lived
- * stage sits with a short-lived one, and every rank retains about the same.  The
- * loss is computed on rank 0, and the turn at the last rank crosses no wire.
+ * Interleaving gives rank 0 the stages that retain payloads longest, and the last rank
+ * those that retain them shortest.  Folded, rank r holds stages r and 2P - 1 - r: a
+ * long-lived stage and a short-lived one, so all ranks retain about as much.  Rank 0
+ * computes the loss, and the last rank holds both stages of the fold: no transfer.
  *
  * Three ranks, two stages on each, four microbatches, as soon as possible:
  *
@@ -18,21 +18,23 @@
  *
  * How it is made: one microbatch makes 4P visits (down and up the ranks with its
  * forwards, down and up with its backwards).  Each visit gets a beat in a period of
- * six ticks, so that a rank's four actions, 1 + 1 + 2 + 2 ticks, never collide;
- * microbatch i runs 6 i ticks after the first.  That is the steady state, and it is
- * full.  Then every action, in order of time, moves as early as its predecessors and
- * a free tick allow; forwards only while the rank retains no more than the steady
- * state does on any rank.
+ * six ticks, so that a rank's four actions, 1 + 1 + 2 + 2 ticks, never collide.
+ * Microbatch i runs 6 i ticks after microbatch 0.  That is the steady state, in which
+ * no rank is ever idle.  Then each action, in order of time, moves to the earliest free
+ * tick after its predecessors.  A forward is held back where its rank would retain more
+ * copies than the steady state has on any rank.
  *
  *   copies     2 ceil((2P + 1) / 3)     on every rank, once m is large enough
  *   length     about 6 m + 5 P ticks    the bubble is wider than interleaved_1f1b's
  *
  * `pull_ahead` lets a rank retain that many more copies, so that its forwards run
  * earlier and fewer tensors are consumed in the tick after they were made.
- * tests/test_schedules.c holds this file to the picture and to the golden tables.
+ * tests/test_schedules.c checks this file against the picture and the golden tables.
  *
  * Source: Qi et al. 2024 (pipeline parallelism with controllable memory); the report,
- * sections 6.2 and 6.3.
+ * sections 6.2 and 6.3.  The beat and the moves are those of OLMo-core's 1F1B-V
+ * (pipeline_schedule.py: generic_symbol_pattern, whose six symbols are F f B W b w, and
+ * forward_pull_ahead_extra_activations); the tables are equal, cell by cell.
  */
 #include <heddle/schedule.h>
 
@@ -45,33 +47,36 @@
 #define PERIOD         6u
 #define PULL_AHEAD_MAX 65536u
 
-/* The passes of a microbatch over all ranks, in the order in which it makes them. */
+/* The passes of a microbatch over all ranks, in order; low is stage r, high is 2P - 1 - r. */
 enum pass { LOW_FORWARD, HIGH_FORWARD, HIGH_BACKWARD, LOW_BACKWARD, PASS_COUNT };
 
 /*
- * The V being folded: visit v = 0 .. 4P-1 is one pass on one rank, and its input
- * comes from visit v - 1.  Visits on one beat are chained in the order of their start.
+ * The plan being made.  Visit v = 0 .. 4P-1 is one pass on one rank; its input comes
+ * from visit v - 1.  The visits of one beat form a list, in the order of their start.
  */
 struct fold {
     uint32_t rank_count, microbatch_count, tick_count;
     uint32_t first_on_beat[PERIOD]; /* or NO_VISIT */
     uint32_t *next_on_beat;         /* [4P], or NO_VISIT */
-    uint32_t *start;                /* [4P], the tick of microbatch 0 in the steady state */
-    uint32_t *placed;               /* [4P, m], the tick after compaction */
+    uint32_t *start;                /* [4P], its tick for microbatch 0 in the steady state */
+    uint32_t *placed;               /* [4P, m], the tick after all moves */
     uint32_t *count;                /* [4P], how many of the visit's actions are placed */
-    uint32_t *limit;                /* [P], copies that a forward may not exceed by moving */
-    uint32_t *ended;                /* [P, 2, 2], see count_ending_later */
-    uint8_t *is_taken;              /* [P, tick_count] */
+    uint32_t *limit;                /* [P], copies that a forward must not exceed by moving */
+    uint32_t *ended;                /* [2P, 2], of forward visits: see count_ending_later */
+    uint8_t *work;                  /* [P, tick_count], enum work */
 };
 
 #define NO_VISIT UINT32_MAX
+
+/* A tick of a rank: free, a forward, or the first or second tick of a backward. */
+enum work { FREE, FORWARD, BACKWARD, BACKWARD_END };
 
 static uint32_t one_f1b_v_pass_of(uint32_t visit, uint32_t rank_count)
 {
     return visit / rank_count;
 }
 
-/* Low forwards and high backwards go down the ranks, the two others come back up. */
+/* Low forwards and high backwards go up the ranks from 0; the two others come back down. */
 static uint32_t one_f1b_v_rank_at(uint32_t visit, uint32_t rank_count)
 {
     const uint32_t step = visit % rank_count;
@@ -88,8 +93,8 @@ static uint32_t one_f1b_v_ticks_of(uint32_t pass)
     return pass < HIGH_BACKWARD ? 1 : 2;
 }
 
-/* Where `visit` falls in the period: forwards follow each other; backwards take two ticks each and
-   leave three for the forwards of others after every third, in a phase that depends on P. */
+/* The tick of `visit` within the period.  Forwards follow each other.  Backwards take two ticks
+   each, and after every third they leave three ticks for forwards, in a phase that depends on P. */
 static uint32_t one_f1b_v_beat_of(uint32_t visit, uint32_t rank_count)
 {
     if (visit < 2 * rank_count) {
@@ -97,11 +102,11 @@ static uint32_t one_f1b_v_beat_of(uint32_t visit, uint32_t rank_count)
     }
     const uint32_t backward = visit - 2 * rank_count;
     const uint32_t phase = (3 - (rank_count + 2) % 3) % 3;
-    const uint32_t turn = 2 * rank_count + 1 + (rank_count % 3 == 0 ? 3 : 0);
-    return (turn + 2 * backward + 3 * ((backward + phase) / 3)) % PERIOD;
+    const uint32_t first = 2 * rank_count + 1 + (rank_count % 3 == 0 ? 3 : 0);
+    return (first + 2 * backward + 3 * ((backward + phase) / 3)) % PERIOD;
 }
 
-/* The visit's tick in the steady state: the first on its beat that is not before `earliest`. */
+/* The first tick on the visit's beat that is not before `earliest`. */
 static uint32_t one_f1b_v_steady_tick(uint32_t visit, uint32_t rank_count, uint32_t earliest)
 {
     return earliest + (one_f1b_v_beat_of(visit, rank_count) + PERIOD - earliest % PERIOD) % PERIOD;
@@ -117,8 +122,8 @@ static uint32_t one_f1b_v_count_ticks(const struct hd_shape *shape)
     return next + PERIOD * shape->microbatch_count;
 }
 
-/* Reads "1" or "1,0,1,1" into extra[capacity]; returns how many numbers it names, 0 if it is no
-   such text. */
+/* Reads "1" or "1,0,1,1" into extra[capacity]; returns how many numbers it has, 0 if it cannot be
+   read. */
 static uint32_t one_f1b_v_read_pull_ahead(const char *text, uint32_t *extra, uint32_t capacity)
 {
     for (uint32_t count = 0;; text++) {
@@ -147,22 +152,23 @@ static const char *one_f1b_v_pull_ahead_of(const struct hd_shape *shape)
 static uint32_t one_f1b_v_refuse(const struct hd_shape *shape, char *reason, uint32_t capacity)
 {
     if (shape->stage_count != 2 * shape->rank_count) {
-        return (uint32_t)snprintf(reason, capacity,
-                                  "1f1b_v holds two stages per rank, not %u on %u; set "
-                                  "stages_per_rank to 2 or use interleaved_1f1b",
-                                  shape->stage_count, shape->rank_count);
+        return (uint32_t)snprintf(
+            reason, capacity,
+            "1f1b_v holds two stages per rank, not %u stages on %u ranks; set "
+            "stages_per_rank to 2 or use interleaved_1f1b",
+            shape->stage_count, shape->rank_count);
     }
     const uint32_t count = one_f1b_v_read_pull_ahead(one_f1b_v_pull_ahead_of(shape), NULL, 0);
     if (count == 0) {
         return (uint32_t)snprintf(reason, capacity,
-                                  "pull_ahead \"%s\" is neither a number of copies, 0 .. %u, nor a "
-                                  "list of them; write 1, or one number a rank as 1,0,1,1",
+                                  "pull_ahead \"%s\" must be a number from 0 to %u, or a list of "
+                                  "them; write 1, or one number for each rank as 1,0,1,1",
                                   one_f1b_v_pull_ahead_of(shape), PULL_AHEAD_MAX);
     }
     if (count != 1 && count != shape->rank_count) {
         return (uint32_t)snprintf(reason, capacity,
-                                  "pull_ahead names %u ranks and the pipeline has %u; give one "
-                                  "number for all, or one a rank",
+                                  "pull_ahead has %u numbers, but the pipeline has %u ranks; give "
+                                  "one number for all, or one for each rank",
                                   count, shape->rank_count);
     }
     return 0;
@@ -176,7 +182,7 @@ static uint32_t one_f1b_v_rank_of(const struct hd_shape *shape, uint32_t stage, 
     return stage < shape->rank_count ? stage : shape->stage_count - 1 - stage;
 }
 
-/* The next `bytes` of `memory`, aligned to 64; with memory NULL they are only counted. */
+/* The next `bytes` of `memory`, aligned to 64. */
 static void *one_f1b_v_carve(char *memory, uint64_t *used, uint64_t bytes)
 {
     void *part = memory ? memory + *used : NULL;
@@ -184,7 +190,7 @@ static void *one_f1b_v_carve(char *memory, uint64_t *used, uint64_t bytes)
     return part;
 }
 
-/* Lays the fold's arrays out over `memory`; returns the bytes that they take. */
+/* Places the fold's arrays in `memory`; returns their bytes.  NULL: only counts them. */
 static uint64_t one_f1b_v_fold_lay_out(struct fold *fold, const struct hd_shape *shape,
                                        char *memory)
 {
@@ -203,7 +209,7 @@ static uint64_t one_f1b_v_fold_lay_out(struct fold *fold, const struct hd_shape 
     fold->limit = one_f1b_v_carve(memory, &used, ranks * sizeof *fold->limit);
     fold->count = one_f1b_v_carve(memory, &used, PASS_COUNT * ranks * sizeof *fold->count);
     fold->ended = one_f1b_v_carve(memory, &used, 4 * ranks * sizeof *fold->ended);
-    fold->is_taken = one_f1b_v_carve(memory, &used, ranks * ticks);
+    fold->work = one_f1b_v_carve(memory, &used, ranks * ticks);
     return used;
 }
 
@@ -232,7 +238,7 @@ static void one_f1b_v_plan_steady(struct fold *fold)
     }
 }
 
-/* Calls `act` for every action of the steady state, in the order of their ticks. */
+/* Calls `act` for every action of the steady state, in the order of ticks. */
 static void one_f1b_v_each_action(struct fold *fold, void (*act)(struct fold *fold, uint32_t visit,
                                                                  uint32_t microbatch))
 {
@@ -263,7 +269,7 @@ static uint32_t one_f1b_v_retained_on(const struct fold *fold, uint32_t rank)
            fold->count[one_f1b_v_visit_of(LOW_BACKWARD, rank, ranks)];
 }
 
-/* Keeps in limit[0] the most copies that any rank retains in the steady state. */
+/* Writes to limit[0] the most copies that any rank retains in the steady state. */
 static void one_f1b_v_count_copies(struct fold *fold, uint32_t visit, uint32_t microbatch)
 {
     fold->count[visit] = microbatch + 1;
@@ -272,99 +278,61 @@ static void one_f1b_v_count_copies(struct fold *fold, uint32_t visit, uint32_t m
     fold->limit[0] = retained > fold->limit[0] ? retained : fold->limit[0];
 }
 
-/* A forward that looks back over what its rank has already placed. */
-struct look {
-    const uint32_t *placed[PASS_COUNT]; /* of the rank's four visits, ascending */
-    uint32_t count[PASS_COUNT];         /* of them, not yet passed */
-};
-
-/* The tick from which the last action not yet passed is felt: a forward retains from its own on, a
-   backward gives back in its second.  0: all are passed. */
-static uint32_t one_f1b_v_look_last(const struct look *look, uint32_t *pass)
+/* The rank's backwards that end after `earliest`.  For each visit `earliest` ascends, so `ended`
+   passes a backward once. */
+static uint32_t one_f1b_v_count_ending_later(struct fold *fold, uint32_t visit, uint32_t earliest)
 {
-    uint32_t last = 0;
-    for (uint32_t i = 0; i < PASS_COUNT; i++) {
-        if (look->count[i] > 0) {
-            const uint32_t felt = look->placed[i][look->count[i] - 1] + (i >= HIGH_BACKWARD);
-            if (felt >= last) {
-                last = felt;
-                *pass = i;
-            }
-        }
-    }
-    return last;
-}
-
-/* The rank's backwards that give back later than `tick`.  Ticks ascend for each pass of forwards,
-   so those that do not are passed once: `ended` counts them for each pair of passes. */
-static uint32_t one_f1b_v_count_ending_later(struct fold *fold, uint32_t pass,
-                                             const struct look *look, uint32_t rank, uint32_t tick)
-{
+    const uint32_t rank = one_f1b_v_rank_at(visit, fold->rank_count);
     uint32_t later = 0;
-    for (uint32_t backward = 0; backward < 2; backward++) {
-        uint32_t *ended = &fold->ended[4 * rank + 2 * pass + backward];
-        const uint32_t *placed = look->placed[HIGH_BACKWARD + backward];
-        const uint32_t count = look->count[HIGH_BACKWARD + backward];
-        while (*ended < count && placed[*ended] + 1 <= tick) {
+
+    for (uint32_t pass = HIGH_BACKWARD; pass < PASS_COUNT; pass++) {
+        const uint32_t backward = one_f1b_v_visit_of(pass, rank, fold->rank_count);
+        const uint32_t *placed = fold->placed + (uint64_t)backward * fold->microbatch_count;
+        uint32_t *ended = &fold->ended[2 * visit + pass - HIGH_BACKWARD];
+        while (*ended < fold->count[backward] && placed[*ended] < earliest) {
             (*ended)++;
         }
-        later += count - *ended;
+        later += fold->count[backward] - *ended;
     }
     return later;
 }
 
 /*
- * The earliest tick >= `earliest` to which a forward may move from `tick`: everywhere on its way
- * its rank must retain less than the limit.  Going back in time, a backward passed is a copy more
- * and a forward passed is one less, so the copies and the backwards still to pass bound what can
- * come.
+ * The earliest tick >= `earliest` to which the forward x may move back from `tick`.  It adds a copy
+ * from its own tick on, so it stops after the last tick at which its rank retains `limit` copies.
+ * With limit 4:
+ *
+ *   work      F  F  F  F  B  -- F  .  B  -- .  .  x
+ *   retained  1  2  3  4  4  3  4  4  4  3  3  3
+ *                                        ^
  */
 static uint32_t one_f1b_v_hold_back(struct fold *fold, uint32_t visit, uint32_t earliest,
                                     uint32_t tick)
 {
     const uint32_t rank = one_f1b_v_rank_at(visit, fold->rank_count);
     const uint32_t limit = fold->limit[rank];
+    const uint8_t *work = fold->work + (uint64_t)rank * fold->tick_count;
     uint32_t retained = one_f1b_v_retained_on(fold, rank);
-    struct look look;
-    uint32_t pass = 0;
 
-    if (retained >= limit) {
-        return tick;
+    /* At most this many copies are retained at any tick from `earliest` on. */
+    if (retained + one_f1b_v_count_ending_later(fold, visit, earliest) < limit) {
+        return earliest;
     }
-    for (uint32_t i = 0; i < PASS_COUNT; i++) {
-        const uint32_t other = one_f1b_v_visit_of(i, rank, fold->rank_count);
-        look.placed[i] = fold->placed + (uint64_t)other * fold->microbatch_count;
-        look.count[i] = fold->count[other];
+    for (; tick > earliest && retained < limit; tick--) {
+        retained += work[tick - 1] == BACKWARD_END;
+        retained -= work[tick - 1] == FORWARD;
     }
-    uint32_t later = one_f1b_v_count_ending_later(fold, one_f1b_v_pass_of(visit, fold->rank_count),
-                                                  &look, rank, earliest);
-    while (retained + later >= limit) {
-        const uint32_t felt = one_f1b_v_look_last(&look, &pass);
-        if (felt <= earliest) {
-            break;
-        }
-        look.count[pass]--;
-        if (pass < HIGH_BACKWARD) {
-            retained--;
-            continue;
-        }
-        retained++;
-        later--;
-        if (retained >= limit) {
-            return felt;
-        }
-    }
-    return earliest;
+    return tick;
 }
 
-/* Moves one action of the steady state to its place. */
+/* Moves one action from its tick in the steady state to its final tick. */
 static void one_f1b_v_place(struct fold *fold, uint32_t visit, uint32_t microbatch)
 {
     const uint32_t rank = one_f1b_v_rank_at(visit, fold->rank_count);
     const uint32_t pass = one_f1b_v_pass_of(visit, fold->rank_count);
     const uint32_t tick = fold->start[visit] + microbatch * PERIOD;
     uint32_t *placed = fold->placed + (uint64_t)visit * fold->microbatch_count + microbatch;
-    uint8_t *is_taken = fold->is_taken + (uint64_t)rank * fold->tick_count;
+    uint8_t *work = fold->work + (uint64_t)rank * fold->tick_count;
     uint32_t target = microbatch > 0 ? placed[-1] + 1 : 0;
 
     if (visit > 0) {
@@ -374,17 +342,18 @@ static void one_f1b_v_place(struct fold *fold, uint32_t visit, uint32_t microbat
     }
     if (pass < HIGH_BACKWARD) {
         target = one_f1b_v_hold_back(fold, visit, target, tick);
-        while (is_taken[target]) {
+        while (work[target] != FREE) {
             target++;
         }
+        work[target] = FORWARD;
     } else {
-        while (is_taken[target] || is_taken[target + 1]) {
+        while (work[target] != FREE || work[target + 1] != FREE) {
             target++;
         }
-        is_taken[target + 1] = 1;
+        work[target] = BACKWARD;
+        work[target + 1] = BACKWARD_END;
     }
     assert(target <= tick);
-    is_taken[target] = 1;
     *placed = target;
     fold->count[visit] = microbatch + 1;
 }
@@ -416,7 +385,7 @@ static void one_f1b_v_push_rank(const struct fold *fold, uint32_t rank, struct h
     }
 }
 
-/* Without backwards the V fills a period of two: stages r and 2P - 1 - r fall on odd and even. */
+/* Without backwards the period is two ticks: one for stage r, one for stage 2P - 1 - r. */
 static void one_f1b_v_plan_forwards(const struct hd_shape *shape, uint32_t rank,
                                     struct hd_plan *plan)
 {
@@ -475,7 +444,8 @@ static void one_f1b_v_plan(const struct hd_shape *shape, void *scratch,
 
 static const struct hd_option one_f1b_v_options[] = {
     {"pull_ahead", "0", NULL,
-     "copies that a rank may retain beyond the steady state: one number, or one a rank (1,0,1,1)",
+     "copies that a rank may retain beyond the steady state: one number, or one for each rank "
+     "(1,0,1,1)",
      HD_OPTION_TEXT, 0},
 };
 

@@ -1,10 +1,9 @@
 /*
  * plugins/schedules/gpipe.c - all forwards, then all backwards, one stage per rank.
  *
- * The first pipeline schedule and the simplest: a rank never waits to turn around,
- * so nothing is interleaved and the weights are untouched until the last forward is
- * over.  The price is memory: every rank retains every microbatch at once.  Four
- * ranks, five microbatches (a forward lasts one tick, a backward two):
+ * The first pipeline schedule and the simplest: no rank mixes forwards with backwards.
+ * The price is memory: every rank retains every microbatch at once.  Four ranks, five
+ * microbatches (a forward lasts one tick, a backward two):
  *
  *   rank 0  F0 F1 F2 F3 F4 .  .  .  .  .  .  .  .  .  B0 -- B1 -- B2 -- B3 -- B4 --
  *   rank 1  .  F0 F1 F2 F3 F4 .  .  .  .  .  .  B0 -- B1 -- B2 -- B3 -- B4 -- .  .
@@ -18,7 +17,7 @@
  *   bubble    (P - 1) / (m + P - 1)     empty ticks over all ticks
  *   retained  m                         payloads at once, on every rank
  *
- * tests/test_schedules.c holds this file to the picture and to the formulas.
+ * tests/test_schedules.c checks this file against the picture and the formulas.
  *
  * Source: Huang et al. 2019 (GPipe).
  */
@@ -34,8 +33,8 @@ static uint32_t gpipe_refuse(const struct hd_shape *shape, char *reason, uint32_
         return 0;
     }
     return (uint32_t)snprintf(reason, capacity,
-                              "gpipe holds one stage per rank, not %u on %u; set stages_per_rank "
-                              "to 1 or use interleaved_1f1b",
+                              "gpipe holds one stage per rank, not %u stages on %u ranks; set "
+                              "stages_per_rank to 1 or use interleaved_1f1b",
                               shape->stage_count, shape->rank_count);
 }
 

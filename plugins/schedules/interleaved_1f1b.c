@@ -26,74 +26,24 @@
  *   copies    min(V m, (V - 1) g0 + 2 (P - 1 - rank) + 1)
  *
  * The idle ticks draw the report's figure, which pairs every forward with the backward
- * after it; an engine ignores them.  The walk over the groups stands in interleaved.h.
- * tests/test_schedules.c holds this file to the picture and the formulas.
+ * after it; an engine ignores them.  interleaved.h has the order itself.
+ * tests/test_schedules.c checks this file against the picture and the formulas.
  *
  * Source: Narayanan et al. 2021 (Megatron-LM), section 2.2; the report, figure 25.
  */
 #include "interleaved.h"
 
-/* By how many forwards `rank` leads, the stages of its first group included. */
-static uint32_t interleaved_1f1b_warmup_of(const struct hd_shape *shape, uint32_t rank)
-{
-    assert(rank < shape->rank_count);
-
-    const uint32_t laps = shape->stage_count / shape->rank_count;
-    const uint32_t total = laps * shape->microbatch_count;
-    const uint32_t downstream = shape->rank_count - 1 - rank;
-    const uint32_t warmup = (laps - 1) * group_size(shape, 0) + 2 * downstream;
-    return warmup < total ? warmup : total;
-}
-
-static void interleaved_1f1b_plan_rank(const struct hd_shape *shape, uint32_t rank,
-                                       struct hd_plan *plan)
-{
-    const uint32_t total = shape->stage_count / shape->rank_count * shape->microbatch_count;
-    const uint32_t warmup = interleaved_1f1b_warmup_of(shape, rank);
-    const uint32_t downstream = shape->rank_count - 1 - rank;
-    struct walk forward = walk_begin(shape);
-    struct walk backward = walk_begin(shape);
-
-    assert(warmup <= total);
-
-    /* Warmup: forwards only; the first gradient is still 2 ticks a rank away when it ends. */
-    hd_plan_idle(plan, rank);
-    for (uint32_t step = 0; step < warmup; step++) {
-        push_forward(shape, rank, &forward, plan);
-    }
-    hd_plan_idle(plan, 2 * downstream);
-
-    /* Steady: one forward, one backward; the lead stays. */
-    for (uint32_t step = warmup; step < total; step++) {
-        push_forward(shape, rank, &forward, plan);
-        push_backward(shape, rank, &backward, plan);
-    }
-
-    /* Cooldown: backwards only, at first at the pace of ranks that still pair them. */
-    for (uint32_t step = 0; step < warmup; step++) {
-        hd_plan_idle(plan, step < downstream ? 1 : 0);
-        push_backward(shape, rank, &backward, plan);
-    }
-}
-
 static void interleaved_1f1b_plan(const struct hd_shape *shape, void *scratch,
                                   struct hd_plan *const *plans)
 {
     (void)scratch;
-    for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
-        assert(plans[rank]->count == 0);
-        if (shape->flags & HD_FORWARD_ONLY) {
-            plan_forwards(shape, rank, plans[rank]);
-        } else {
-            interleaved_1f1b_plan_rank(shape, rank, plans[rank]);
-        }
-    }
+    interleaved_plan(shape, 2, true, plans);
 }
 
 static const struct hd_schedule_ops interleaved_1f1b_ops = {
     .size = sizeof interleaved_1f1b_ops,
     .stages_per_rank = 2,
-    .rank_of = rank_of,
+    .rank_of = interleaved_rank_of,
     .plan = interleaved_1f1b_plan,
 };
 

@@ -21,13 +21,13 @@
  *   interleaved_lean   57    64.5   72    87
  *   interleaved_1f1b   57    60.5   64    71
  *
- * and the gap grows with m.  Take it where memory is short and links are fast.
+ * and the gap grows with m.  Choose it where memory is short and links are fast.
  *
  *   groups    those of interleaved_1f1b (interleaved.h); g0 is the first size
  *   length    3 V m + 3 (P - 1) ticks   for m >= P; 3 (P - 1) are empty on a rank
  *   copies    min(V m, (V - 1) g0 + (P - 1 - rank) + 1)
  *
- * tests/test_schedules.c holds this file to the picture and to the formulas.
+ * tests/test_schedules.c checks this file against the picture and the formulas.
  *
  * Source: Narayanan et al. 2021 (Megatron-LM), with the warmup of Qi et al. 2024
  * (zero-bubble pipelines with controllable memory), whose group-interleaved order
@@ -35,63 +35,17 @@
  */
 #include "interleaved.h"
 
-/* By how many forwards `rank` leads, the stages of its first group included. */
-static uint32_t interleaved_lean_warmup_of(const struct hd_shape *shape, uint32_t rank)
-{
-    assert(rank < shape->rank_count);
-
-    const uint32_t laps = shape->stage_count / shape->rank_count;
-    const uint32_t total = laps * shape->microbatch_count;
-    const uint32_t downstream = shape->rank_count - 1 - rank;
-    const uint32_t warmup = (laps - 1) * group_size(shape, 0) + downstream;
-    return warmup < total ? warmup : total;
-}
-
-static void interleaved_lean_plan_rank(const struct hd_shape *shape, uint32_t rank,
-                                       struct hd_plan *plan)
-{
-    const uint32_t total = shape->stage_count / shape->rank_count * shape->microbatch_count;
-    const uint32_t warmup = interleaved_lean_warmup_of(shape, rank);
-    struct walk forward = walk_begin(shape);
-    struct walk backward = walk_begin(shape);
-
-    assert(warmup <= total);
-
-    /* Warmup: forwards only, until the lead is built up. */
-    for (uint32_t step = 0; step < warmup; step++) {
-        push_forward(shape, rank, &forward, plan);
-    }
-
-    /* Steady: one forward, one backward; the lead stays. */
-    for (uint32_t step = warmup; step < total; step++) {
-        push_forward(shape, rank, &forward, plan);
-        push_backward(shape, rank, &backward, plan);
-    }
-
-    /* Cooldown: backwards only, until the lead is paid back. */
-    for (uint32_t step = 0; step < warmup; step++) {
-        push_backward(shape, rank, &backward, plan);
-    }
-}
-
 static void interleaved_lean_plan(const struct hd_shape *shape, void *scratch,
                                   struct hd_plan *const *plans)
 {
     (void)scratch;
-    for (uint32_t rank = 0; rank < shape->rank_count; rank++) {
-        assert(plans[rank]->count == 0);
-        if (shape->flags & HD_FORWARD_ONLY) {
-            plan_forwards(shape, rank, plans[rank]);
-        } else {
-            interleaved_lean_plan_rank(shape, rank, plans[rank]);
-        }
-    }
+    interleaved_plan(shape, 1, false, plans);
 }
 
 static const struct hd_schedule_ops interleaved_lean_ops = {
     .size = sizeof interleaved_lean_ops,
     .stages_per_rank = 2,
-    .rank_of = rank_of,
+    .rank_of = interleaved_rank_of,
     .plan = interleaved_lean_plan,
 };
 
