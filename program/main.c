@@ -1,5 +1,9 @@
-/* main.c - the table of commands, the sorting of words, and the one place that prints
-   errors. */
+/*
+ * main.c - the table of commands, the sorting of words, and the one place that prints errors.
+ *
+ * To add a command: its row here and cli/cmd_<verb>.c.  To add a key of the ini file: its row in
+ * core/config/config_keys.c and its member in core/config/config.h.
+ */
 #include "base/log.h"
 #include "base/option.h"
 #include "base/table.h"
@@ -32,22 +36,22 @@ static const struct hd_command *const main_commands[] = {
 /* clang-format on */
 
 static const struct hd_cli_option main_common_options[] = {
-    {"--help", NULL, "what the command does, and its options", NULL},
-    {"--version", NULL, "the version", NULL},
-    {"--json", NULL, "exactly one JSON object on stdout, whatever happens", NULL},
-    {"--quiet", NULL, "no progress, only results and errors", NULL},
-    {"--color", "auto|always|never", "colour on stdout", NULL},
-    {"--plugin-dir", "DIR", "look for plugins here first; may be repeated", NULL},
-    {NULL, NULL, NULL, NULL},
+    {"--help", NULL, "shows what the command does, and its options"},
+    {"--version", NULL, "shows the version"},
+    {"--json", NULL, "prints exactly one JSON object on stdout, after an error too"},
+    {"--quiet", NULL, "prints results and errors only, no progress"},
+    {"--color", "auto|always|never", "when to colour stdout"},
+    {"--plugin-dir", "DIR", "searches plugins in DIR first; may be repeated"},
+    {NULL, NULL, NULL},
 };
 
 enum { COMMAND_COUNT = sizeof main_commands / sizeof main_commands[0] };
 
-/* What the words before and among the command's own have asked of main. */
+/* The options that main handles itself. */
 struct request {
-    int is_help, is_version;
+    bool is_help, is_version;
     const char *color;
-    const char *verb; /* as it was given, whether there is such a command or not */
+    const char *verb; /* as given, known or not */
 };
 
 static void main_print_options(const struct hd_cli_option *options)
@@ -57,8 +61,7 @@ static void main_print_options(const struct hd_cli_option *options)
     for (; options != NULL && options->name != NULL; options++) {
         hd_table_cell(table, "%s%s%s", options->name, options->value != NULL ? " " : "",
                       options->value != NULL ? options->value : "");
-        hd_table_cell(table, "%s%s%s", options->help, options->missing != NULL ? "; " : "",
-                      options->missing != NULL ? options->missing : "");
+        hd_table_cell(table, "%s", options->help);
     }
     hd_table_print(table, 2, stdout);
     hd_table_destroy(table);
@@ -130,13 +133,13 @@ static int main_take_common(struct hd_cli *cli, struct request *request, const c
                             const char *value)
 {
     if (strcmp(name, "--help") == 0) {
-        request->is_help = 1;
+        request->is_help = true;
     } else if (strcmp(name, "--version") == 0) {
-        request->is_version = 1;
+        request->is_version = true;
     } else if (strcmp(name, "--json") == 0) {
-        cli->is_json = 1;
+        cli->is_json = true;
     } else if (strcmp(name, "--quiet") == 0) {
-        cli->is_quiet = 1;
+        cli->is_quiet = true;
     } else if (strcmp(name, "--plugin-dir") == 0) {
         cli->directories[cli->directory_count++] = value;
     } else if (hd_range_has_word("auto | always | never", value)) {
@@ -147,7 +150,7 @@ static int main_take_common(struct hd_cli *cli, struct request *request, const c
     return 0;
 }
 
-/* One word that begins with a dash, and its value if it takes one; moves *index over both. */
+/* One word that begins with a dash, and its value if it takes one; *index moves past both. */
 static int main_take_option(struct hd_cli *cli, struct request *request, int *index)
 {
     const char *word = cli->arguments[*index];
@@ -161,16 +164,13 @@ static int main_take_option(struct hd_cli *cli, struct request *request, int *in
     if (option == NULL) {
         return main_refuse_option(cli, word);
     }
-    if (option->missing != NULL) {
-        return hd_cli_refuse(cli, "%s: %s", option->name, option->missing);
-    }
     const char *value = equals != NULL ? equals + 1 : NULL;
     if (option->value == NULL && value != NULL) {
         return hd_cli_refuse(cli, "%s takes no value", option->name);
     }
     if (option->value != NULL && value == NULL) {
         if (*index + 1 >= cli->argument_count) {
-            return hd_cli_refuse(cli, "%s needs %s after it", option->name, option->value);
+            return hd_cli_refuse(cli, "%s needs a value: %s", option->name, option->value);
         }
         value = cli->arguments[++*index];
     }
@@ -184,7 +184,7 @@ static int main_take_option(struct hd_cli *cli, struct request *request, int *in
 static int main_take_file(struct hd_cli *cli, const char *word)
 {
     if (cli->file != NULL) {
-        return hd_cli_refuse(cli, "two files, %.300s and %.300s, where one is the configuration",
+        return hd_cli_refuse(cli, "%.300s and %.300s: only one configuration file can be given",
                              cli->file, word);
     }
     cli->file = word;
@@ -204,7 +204,7 @@ static int main_take_verb(struct hd_cli *cli, const char *word)
     }
     hd_problem_remedy(&cli->problem, "the nearest one is %s; `heddle --help` shows all",
                       nearest.name);
-    return hd_cli_refuse(cli, "there is no command %.200s", word);
+    return hd_cli_refuse(cli, "unknown command %.200s", word);
 }
 
 static int main_take_words(struct hd_cli *cli, struct request *request)
@@ -238,14 +238,14 @@ static void main_warn_environment(void)
             !(length == 18 && strncmp(*entry, "HEDDLE_PLUGIN_PATH", length) == 0) &&
             !(length == 10 && strncmp(*entry, "HEDDLE_LOG", length) == 0)) {
             hd_log(HD_LOG_WARN,
-                   "%.*s in the environment means nothing here; HEDDLE_PLUGIN_PATH and HEDDLE_LOG "
-                   "do",
+                   "%.*s in the environment has no effect; only HEDDLE_PLUGIN_PATH and HEDDLE_LOG "
+                   "have",
                    (int)length, *entry);
         }
     }
 }
 
-static int main_choose_color(const char *choice)
+static bool main_choose_color(const char *choice)
 {
     const char *no_color = getenv("NO_COLOR");
 
@@ -255,7 +255,7 @@ static int main_choose_color(const char *choice)
     return isatty(STDOUT_FILENO) && (no_color == NULL || no_color[0] == '\0');
 }
 
-static int main_allocate(struct hd_cli *cli)
+static bool main_allocate(struct hd_cli *cli)
 {
     const size_t count = (size_t)cli->argument_count + 1;
 
@@ -294,7 +294,7 @@ static int main_run_command(struct hd_cli *cli)
 {
     if (cli->command == NULL) {
         hd_problem_remedy(&cli->problem, "`heddle --help` shows the commands");
-        return hd_cli_refuse(cli, "no command is given");
+        return hd_cli_refuse(cli, "no command given");
     }
     if (hd_registry_create(cli->directory_count, cli->directories, &cli->registry, &cli->problem) !=
         HD_OK) {
@@ -311,7 +311,7 @@ static int main_perform(struct hd_cli *cli, const struct request *request)
     }
     if (request->is_help) {
         if (cli->is_json) {
-            return hd_cli_refuse(cli, "--help is text and has no --json");
+            return hd_cli_refuse(cli, "--help cannot be combined with --json");
         }
         if (cli->command != NULL) {
             main_print_command_help(cli->command);
@@ -323,15 +323,16 @@ static int main_perform(struct hd_cli *cli, const struct request *request)
     return main_run_command(cli);
 }
 
-/* Whoever read stdout has gone, as `| head` does: no error to speak of.  The exit code is then the
-   one that a shell shows for SIGPIPE.  Asked of the pipe, as an earlier write's errno is lost. */
-static int main_has_no_reader(void)
+/* Whether the reader of stdout has closed it, as `| head` does.  Asks the pipe, because the errno
+   of an earlier write is lost. */
+static bool main_has_no_reader(void)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
     return poll(&end, 1, 0) == 1 && (end.revents & POLLERR) != 0;
 }
 
-/* The one object, or the one line; what stdout could not take is an error of its own. */
+/* Prints the JSON object or the error line.  A failed write to stdout is an error, too; a closed
+   pipe gives the exit code that a shell shows for SIGPIPE. */
 static int main_conclude(struct hd_cli *cli, int code)
 {
     char line[6144];
@@ -354,17 +355,17 @@ static int main_conclude(struct hd_cli *cli, int code)
         if (main_has_no_reader()) {
             return 128 + SIGPIPE;
         }
-        fprintf(stderr, "standard output: %s\n",
-                errno != 0 ? strerror(errno) : "could not be written");
+        fprintf(stderr, "standard output: %s\n", errno != 0 ? strerror(errno) : "cannot write");
         return HD_EXIT_OUTPUT;
     }
     return code;
 }
 
-/* Whatever goes wrong with a word after it or before it, --json is obeyed. */
-static int main_is_json_wanted(int argument_count, char **arguments)
+/* --json holds for errors in the words before it, too. */
+static bool main_is_json_wanted(int argument_count, char **arguments)
 {
-    int is_wanted = 0;
+    bool is_wanted = false;
+
     for (int i = 1; i < argument_count; i++) {
         is_wanted |= strcmp(arguments[i], "--json") == 0;
     }
@@ -374,9 +375,9 @@ static int main_is_json_wanted(int argument_count, char **arguments)
 int main(int argument_count, char **arguments)
 {
     struct hd_cli cli = {.argument_count = argument_count, .arguments = arguments};
-    struct request request = {.is_help = 0};
+    struct request request = {.is_help = false};
 
-    /* A file over its limit is then an error of write, with its exit code. */
+    /* Makes a file over its size limit, and a closed pipe, errors of write. */
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     hd_log_init();

@@ -53,7 +53,7 @@ has "no word" err "bench does not say what to measure"
 bench 2 speed
 has "an unknown word" err "bench does not measure speed"
 bench 2 plan step
-has "two words" err "bench does not know what to do with step"
+has "two words" err "bench does not take the argument step"
 bench 2 step --part optimizer
 has "an unknown part" err "--part is model, products, engine, schedule, quantiser, overlap or recording, not optimizer"
 bench 2 plan --part engine
@@ -282,7 +282,7 @@ has "no such transport" err "command line: bench.against: there is no transport 
 bench 2 p2p bench.against=ucx_tag transport.ucx_tag.element_bytes=100
 has "a wrong option" err "command line: transport.ucx_tag.element_bytes: 100 is not in 128..64K"
 RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555 bench 2 p2p
-has "four processes of a launcher" err "environment: this command is of 2 processes, got 4: start 2 processes"
+has "four processes of a launcher" err "environment: this command needs 2 processes, got 4: start 2 processes"
 bench 2 p2p transport.name=shm transport.progress_thread=on
 has "no thread for shm" err "transport.progress_thread: transport shm moves by itself"
 PATH=$full_path

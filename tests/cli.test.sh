@@ -55,16 +55,16 @@ expect_json() {
 expect 0 "Commands:" --help
 expect 0 "heddle config [FILE.ini]" config --help
 expect 0 "heddle 0.1.0" --version
-expect 2 "no command is given"
+expect 2 "no command given"
 expect 2 "the nearest one is config" confg
-expect 2 "no directory of a run" report .
+expect 2 "not the directory of a run" report .
 expect 2 "the nearest one is --changed" config --chnaged
-expect 2 "--plugin-dir needs DIR" list --plugin-dir
+expect 2 "--plugin-dir needs a value: DIR" list --plugin-dir
 expect 2 "--changed takes no value" config --changed=1
 expect 2 "--color is auto, always or never" list --color=blue
-expect 2 "does not know what to do with extra" config extra
-expect 2 "is no kind of plugin" list schedules
-expect 2 "two files" config a.ini b.ini
+expect 2 "does not take the argument extra" config extra
+expect 2 "is not a kind of plugin" list schedules
+expect 2 "only one configuration file" config a.ini b.ini
 expect_json 0 '{"heddle": "0.1.0", "command": null' --version
 expect_json 2 '{"heddle": "0.1.0", "command": "confg", "error": {"code": 2, "place": "command line"' \
     confg
@@ -136,7 +136,7 @@ expect 0 "schedule.1f1b" inspect schedule.1f1b
 expect 0 "as at the beginning" inspect "$faults/heddle_schedule_abi10.so"
 expect 3 "wrong magic" inspect "$faults/heddle_schedule_magic.so"
 expect 3 "wrong magic" inspect magic --plugin-dir "$faults"
-expect 3 "there is no plugin nothing" inspect nothing
+expect 3 "cannot find a plugin nothing" inspect nothing
 expect 2 "inspect needs" inspect
 expect_json 0 '{"heddle": "0.1.0", "command": "inspect", "kind": "schedule", "name": "1f1b"' inspect 1f1b
 expect_json 3 '{"heddle": "0.1.0", "command": "inspect", "error": {"code": 3' inspect nothing

@@ -156,7 +156,7 @@ exits 2 "--seed must be a whole number" schedule.1f1b --seed x
 exits 2 "--limit must be a number of seconds" shm --limit 0
 exits 2 "--bytes-max must be a number of bytes" shm --bytes-max 1x
 exits 2 "no such key" schedule.1f1b pipeline.nothing=1
-exits 3 "there is no plugin nothing" nothing
+exits 3 "cannot find a plugin nothing" nothing
 exits 3 "No such file" ./heddle_schedule_nowhere.so
 exits 3 "magic" "$faults/heddle_schedule_magic.so"
 exits 7 "No such file" schedule.1f1b --level load --junit nowhere/out.xml

@@ -68,7 +68,7 @@ grep -q '"loss": \[[^]]' killed/report.html || say "its losses are lost"
 cp run/trace.json killed
 rm killed/report.html
 report 0 killed
-grep -q 'killed has no report.html any more' out || say "nothing is said of lost steps: $(cat out)"
+grep -q 'killed has lost its report.html' out || say "nothing is said of lost steps: $(cat out)"
 rm killed/run.json killed/metrics.jsonl killed/report.html killed/trace.json
 report 0 killed
 items killed/report.html 1

@@ -221,7 +221,7 @@ static void check_refused(void)
     CU_ASSERT_EQUAL(command_run(&command, "run --evaluate pipeline.schedule=loop.csv " MODEL), 4);
     CU_ASSERT(command_says(command.err, "has backwards"));
     CU_ASSERT_EQUAL(command_run(&command, "run --evaluate kernels.name=synthetic " MODEL), 2);
-    CU_ASSERT(command_says(command.err, "has no loss to evaluate"));
+    CU_ASSERT(command_says(command.err, "computes no loss"));
     CU_ASSERT_EQUAL(command_run(&command, "run --evaluate --steps 0 " MODEL), 2);
     CU_ASSERT_EQUAL(command_run(&command, "run --steps 4 " MODEL), 2);
 }

@@ -34,8 +34,8 @@ hd_status hd_cli_words_max(struct hd_cli *cli, uint32_t count_max)
         return HD_OK;
     }
     hd_problem_remedy(&cli->problem,
-                      "write section.key=value for a key, a name that ends in .ini for a file");
-    hd_cli_refuse(cli, "%s does not know what to do with %.200s", cli->command->verb,
+                      "write a key as section.key=value; the name of a file ends in .ini");
+    hd_cli_refuse(cli, "%s does not take the argument %.200s", cli->command->verb,
                   cli->words[count_max]);
     return HD_INVALID;
 }
@@ -60,7 +60,7 @@ hd_status hd_cli_read_options(struct hd_cli *cli, struct hd_config *config,
 {
     *options = calloc(plugin->option_count + 1, sizeof **options);
     if (*options == NULL) {
-        return hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+        return hd_problem_no_memory(&cli->problem, 0, "the options of %s", plugin->name);
     }
     return hd_config_options(config, plugin, *options, &cli->problem);
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 
 static const struct hd_cli_option cmd_config_options[] = {
-    {"--changed", NULL, "only what is not the default", NULL},
-    {NULL, NULL, NULL, NULL},
+    {"--changed", NULL, "shows only keys that do not have their default"},
+    {NULL, NULL, NULL},
 };
 
 /* {"value": ..., "origin": "conf/x.ini:12"}; a number where the text is one. */
@@ -30,11 +30,11 @@ static void cmd_config_add_value(struct cJSON *section, const char *key, const c
     hd_json_text(item, "origin", origin);
 }
 
-/* The walk over the core's keys: the section that is being filled. */
+/* The walk over the keys, with the section that is being filled. */
 struct walk {
     const struct hd_cli *cli;
     const struct hd_config *config;
-    int only_changed;
+    bool only_changed;
     struct cJSON *sections, *current;
     char name[64];
 };
@@ -75,7 +75,7 @@ static void cmd_config_add_options(struct walk *walk, const struct hd_plugin *pl
 }
 
 /* The plugin of a section [kind.name] that this configuration does not use; NULL: it cannot be
-   loaded, which is no error of a plugin that is not used. */
+   loaded, which is not an error then. */
 static const struct hd_plugin *cmd_config_find_unused(struct hd_cli *cli, const char *section)
 {
     const struct hd_candidate *found = NULL;
@@ -88,7 +88,7 @@ static const struct hd_plugin *cmd_config_find_unused(struct hd_cli *cli, const 
     return found != NULL ? &found->plugin : NULL;
 }
 
-/* A wrong value is found before the plugin is chosen, too. */
+/* Also checks the values of plugins that are not used. */
 static hd_status cmd_config_check_unused(struct hd_cli *cli, struct hd_config *config,
                                          const struct hd_plugin **list, uint32_t *count)
 {
@@ -109,7 +109,7 @@ static hd_status cmd_config_check_unused(struct hd_cli *cli, struct hd_config *c
     return status;
 }
 
-/* What write_strays() of the configuration is to the ini. */
+/* The options of plugins that could not be loaded, as given. */
 static void cmd_config_add_strays(struct walk *walk)
 {
     for (uint32_t i = 0; i < walk->config->entry_count; i++) {
@@ -127,10 +127,10 @@ static void cmd_config_add_strays(struct walk *walk)
 static void cmd_config_print_config(struct hd_cli *cli, const struct hd_config *config,
                                     uint32_t count, const struct hd_plugin *const *list)
 {
-    const int only_changed = hd_cli_option(cli, "--changed", 0) != NULL;
+    const bool only_changed = hd_cli_option(cli, "--changed", 0) != NULL;
 
     if (!cli->is_json) {
-        hd_config_write(config, stdout, (uint32_t)only_changed, count, list);
+        hd_config_write(config, stdout, only_changed, count, list);
         return;
     }
     struct walk walk = {.cli = cli, .config = config, .only_changed = only_changed};
@@ -154,10 +154,10 @@ static int cmd_config(struct hd_cli *cli)
         hd_config_finish(&config);
         return cli->problem.exit_code;
     }
-    /* The four that are used, and at most one a word of the rest. */
+    /* The plugins in use, and at most one for each entry. */
     const struct hd_plugin **list = calloc(HD_PLUGINS_MAX + config.entry_count, sizeof *list);
     if (list == NULL) {
-        hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+        hd_problem_no_memory(&cli->problem, 0, "the list of plugins");
     } else {
         uint32_t count = hd_plugins_list(&plugins, list);
         if (cmd_config_check_unused(cli, &config, list, &count) == HD_OK) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A bit of hd_plugin.capabilities, in words. */
+/* One bit of hd_plugin.capabilities. */
 struct words {
     uint32_t kind;
     uint64_t bit;
@@ -17,25 +17,26 @@ struct words {
 static const struct words cmd_inspect_capabilities[] = {
     {HD_KIND_TRANSPORT, HD_TRANSPORT_HOST, "slots in host memory"},
     {HD_KIND_TRANSPORT, HD_TRANSPORT_CUDA, "slots in device memory; takes streams"},
-    {HD_KIND_TRANSPORT, HD_TRANSPORT_SEALED, "the seal before a slot crosses with it"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_SEALED, "moves the seal before a slot together with the slot"},
     {HD_KIND_TRANSPORT, HD_TRANSPORT_IN_PLACE, "the source writes the target's slot: no copy"},
-    {HD_KIND_TRANSPORT, HD_TRANSPORT_NO_RESIDENT, "no kernel holds the device to wait"},
-    {HD_KIND_TRANSPORT, HD_TRANSPORT_PEER_DEATH, "sees a death before the deadline"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_NO_RESIDENT, "waits without a kernel on the device"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_PEER_DEATH, "detects a dead peer before the deadline"},
     {HD_KIND_TRANSPORT, HD_TRANSPORT_UNBLOCKS, "abort ends waits on the device too"},
     {HD_KIND_TRANSPORT, HD_TRANSPORT_SHARED_DEVICE, "ranks may share one device"},
-    {HD_KIND_TRANSPORT, HD_TRANSPORT_MANY_HOSTS, "ranks may live on several hosts"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_MANY_HOSTS, "ranks may be on several hosts"},
     {HD_KIND_TRANSPORT, HD_TRANSPORT_SERIAL, "needs posts in plan order, in groups (law 7)"},
-    {HD_KIND_TRANSPORT, HD_TRANSPORT_PROGRESS, "moves only while progress is called"},
-    {HD_KIND_TRANSPORT, HD_TRANSPORT_TARGET_PROGRESS, "and only while the peer calls it too"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_PROGRESS, "transfers move only while progress is called"},
+    {HD_KIND_TRANSPORT, HD_TRANSPORT_TARGET_PROGRESS,
+     "transfers move only while the peer calls progress, too"},
     {HD_KIND_TRANSPORT, HD_TRANSPORT_HOOK, "wraps another transport (transport.inner)"},
-    {HD_KIND_KERNEL, HD_KERNEL_STREAM, "runs behind a stream, asynchronously"},
-    {HD_KIND_KERNEL, HD_KERNEL_PEER_OUTPUT, "writes its output straight into a peer"},
-    {HD_KIND_KERNEL, HD_KERNEL_RECOMPUTE, "can recompute rather than retain"},
-    {HD_KIND_KERNEL, HD_KERNEL_MXFP8_NATIVE, "MXFP8 products of the device"},
-    {HD_KIND_KERNEL, HD_KERNEL_MXFP8_EMULATED, "MXFP8 dequantised to BF16"},
+    {HD_KIND_KERNEL, HD_KERNEL_STREAM, "runs asynchronously on a stream"},
+    {HD_KIND_KERNEL, HD_KERNEL_PEER_OUTPUT, "writes its output directly into a peer's memory"},
+    {HD_KIND_KERNEL, HD_KERNEL_RECOMPUTE, "can recompute activations instead of retaining them"},
+    {HD_KIND_KERNEL, HD_KERNEL_MXFP8_NATIVE, "MXFP8 products run on the device natively"},
+    {HD_KIND_KERNEL, HD_KERNEL_MXFP8_EMULATED, "MXFP8 products are emulated: dequantised to BF16"},
 };
 
-/* What follows from optional members of the table, in words, by whether they are there. */
+/* What an optional member of the ops table means, present and missing. */
 struct member {
     uint32_t kind;
     size_t offset;
@@ -43,22 +44,22 @@ struct member {
 };
 
 static const struct member cmd_inspect_members[] = {
-    {HD_KIND_SCHEDULE, offsetof(struct hd_schedule_ops, refuse), "refuses shapes by name",
-     "accepts every shape"},
-    {HD_KIND_SCHEDULE, offsetof(struct hd_schedule_ops, replica_of), "several replicas",
-     "one replica"},
-    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, wait), "waits itself",
-     "the core waits for it"},
-    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, progress), "has work for the host",
-     "needs no progress"},
-    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, quiesce), "comes to rest with its peers",
-     "no peer writes here"},
-    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, stats), "counts per channel",
-     "counts nothing"},
+    {HD_KIND_SCHEDULE, offsetof(struct hd_schedule_ops, refuse),
+     "rejects the shapes that it cannot plan", "accepts every shape"},
+    {HD_KIND_SCHEDULE, offsetof(struct hd_schedule_ops, replica_of), "plans several replicas",
+     "plans one replica"},
+    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, wait), "has a wait of its own",
+     "has no wait: the core polls"},
+    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, progress), "needs progress calls",
+     "needs no progress calls"},
+    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, quiesce), "quiesces with its peers",
+     "needs no quiesce: no peer writes into its memory"},
+    {HD_KIND_TRANSPORT, offsetof(struct hd_transport_ops, stats), "has statistics per channel",
+     "has no statistics"},
     {HD_KIND_KERNEL, offsetof(struct hd_kernel_ops, backward_input),
      "split backward (I and W): yes", "split backward (I and W): no"},
-    {HD_KIND_KERNEL, offsetof(struct hd_kernel_ops, allocate), "memory of its own device",
-     "works in host memory"},
+    {HD_KIND_KERNEL, offsetof(struct hd_kernel_ops, allocate), "allocates memory of its own device",
+     "computes in host memory"},
 };
 
 enum {
@@ -76,20 +77,21 @@ static const char *cmd_inspect_member_text(const struct hd_plugin *plugin,
     return function != NULL ? member->present : member->missing;
 }
 
-/* Does every stage lie on a rank that there is? */
-static int cmd_inspect_is_placed(const struct hd_schedule_ops *ops, const struct hd_shape *shape)
+/* Whether every stage is on a rank that exists. */
+static bool cmd_inspect_is_placed(const struct hd_schedule_ops *ops, const struct hd_shape *shape)
 {
-    int is_good = 1;
+    bool is_good = true;
+
     for (uint32_t stage = 0; stage < shape->stage_count; stage++) {
         is_good = is_good && ops->rank_of(shape, stage, 0) < shape->rank_count;
     }
     return is_good;
 }
 
-/* Asks a schedule for the length of one small plan, twice, and for its placement.  Whether the plan
-   keeps the laws is for `heddle plan` to say. */
-static int cmd_inspect_check_schedule(const struct hd_plugin *plugin,
-                                      const struct hd_option_value *options, char text[512])
+/* Asks a schedule for the length of one small plan, twice, and for its placement.  Only `heddle
+   plan` checks the laws. */
+static bool cmd_inspect_check_schedule(const struct hd_plugin *plugin,
+                                       const struct hd_option_value *options, char text[512])
 {
     const struct hd_schedule_ops *ops = plugin->ops;
     const uint32_t per_rank = ops->stages_per_rank > 0 ? ops->stages_per_rank : 1;
@@ -105,9 +107,9 @@ static int cmd_inspect_check_schedule(const struct hd_plugin *plugin,
     uint64_t total[2] = {0, 0};
 
     if (ops->refuse != NULL && ops->refuse(&shape, reason, sizeof reason) > 0) {
-        snprintf(text, 512, "refuses %u ranks, %u stages, %u microbatches: %s", shape.rank_count,
+        snprintf(text, 512, "rejects %u ranks, %u stages, %u microbatches: %s", shape.rank_count,
                  shape.stage_count, shape.microbatch_count, reason);
-        return 1;
+        return true;
     }
     const uint64_t scratch_bytes = ops->scratch_bytes != NULL ? ops->scratch_bytes(&shape) : 0;
     void *scratch = aligned_alloc(64, (scratch_bytes + 127) / 64 * 64);
@@ -122,28 +124,29 @@ static int cmd_inspect_check_schedule(const struct hd_plugin *plugin,
         }
     }
     free(scratch);
-    const char *fault = total[0] == 0          ? ", which is no plan"
-                        : total[0] != total[1] ? ", and with another number when asked again"
-                        : !cmd_inspect_is_placed(ops, &shape) ? ", but places a stage on no rank"
-                                                              : "";
-    const int is_good = fault[0] == '\0';
+    const char *fault = total[0] == 0          ? ", which is not a plan"
+                        : total[0] != total[1] ? ", and with a different number the second time"
+                        : !cmd_inspect_is_placed(ops, &shape)
+                            ? ", but places a stage on a rank that does not exist"
+                            : "";
+    const bool is_good = fault[0] == '\0';
     snprintf(text, 512, "plans %u ranks, %u stages, %u microbatches with %llu actions%s",
              shape.rank_count, shape.stage_count, shape.microbatch_count,
              (unsigned long long)total[0], fault);
     return is_good;
 }
 
-static int cmd_inspect_self_check(struct hd_cli *cli, const struct hd_plugin *plugin,
-                                  char text[512])
+static bool cmd_inspect_self_check(struct hd_cli *cli, const struct hd_plugin *plugin,
+                                   char text[512])
 {
     struct hd_config config;
-    int is_good = 0;
+    bool is_good = false;
     struct hd_option_value *options = calloc(plugin->option_count + 1, sizeof *options);
 
     if (options != NULL && hd_cli_config(cli, &config) == HD_OK) {
         if (hd_config_options(&config, plugin, options, &cli->problem) == HD_OK) {
-            is_good = 1;
-            snprintf(text, 512, "loads; its descriptor, options and table are sound");
+            is_good = true;
+            snprintf(text, 512, "loads; its descriptor, options and ops table are valid");
             if (plugin->kind == HD_KIND_SCHEDULE) {
                 is_good = cmd_inspect_check_schedule(plugin, options, text);
             }
@@ -198,7 +201,7 @@ static void cmd_inspect_show_text(const struct hd_cli *cli, const struct hd_cand
         printf("  %-10s  %s\n", rows[i].name, rows[i].value[0] != '\0' ? rows[i].value : "-");
     }
     printf("  %-10s  %u.%u\n", "abi", plugin->abi_major, plugin->abi_minor);
-    printf("\ncan do:\n");
+    printf("\ncapabilities:\n");
     for (unsigned i = 0; i < CAPABILITY_COUNT; i++) {
         if (cmd_inspect_capabilities[i].kind == plugin->kind &&
             (plugin->capabilities & cmd_inspect_capabilities[i].bit)) {
@@ -215,7 +218,7 @@ static void cmd_inspect_show_text(const struct hd_cli *cli, const struct hd_cand
 }
 
 static void cmd_inspect_show_json(struct hd_cli *cli, const struct hd_candidate *candidate,
-                                  const char *check, int is_good)
+                                  const char *check, bool is_good)
 {
     const struct hd_plugin *plugin = &candidate->plugin;
     struct cJSON *root = cli->json;
@@ -265,13 +268,13 @@ static int cmd_inspect(struct hd_cli *cli)
         return cli->problem.exit_code;
     }
     if (cli->word_count == 0) {
-        hd_problem_remedy(&cli->problem, "`heddle list` shows those that there are");
-        return hd_cli_refuse(cli, "inspect needs the name of a plugin, or its file");
+        hd_problem_remedy(&cli->problem, "`heddle list` shows all plugins");
+        return hd_cli_refuse(cli, "inspect needs the name or the file of a plugin");
     }
     if (hd_cli_find_plugin(cli, cli->words[0], &found) != HD_OK) {
         return cli->problem.exit_code;
     }
-    const int is_good = cmd_inspect_self_check(cli, &found->plugin, check);
+    const bool is_good = cmd_inspect_self_check(cli, &found->plugin, check);
     if (cli->problem.exit_code != 0) {
         return cli->problem.exit_code;
     }

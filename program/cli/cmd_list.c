@@ -6,23 +6,24 @@
 #include <string.h>
 
 static const struct hd_cli_option cmd_list_options[] = {
-    {"--all", NULL, "also what was rejected, and why", NULL},
-    {NULL, NULL, NULL, NULL},
+    {"--all", NULL, "also shows rejected plugins, and why"},
+    {NULL, NULL, NULL},
 };
 
-static int cmd_list_is_wanted(const struct hd_candidate *candidate, uint32_t kind, int is_rejected)
+static bool cmd_list_is_wanted(const struct hd_candidate *candidate, uint32_t kind,
+                               bool is_rejected)
 {
-    const int was_rejected = candidate->reason[0] != '\0' || candidate->is_shadowed;
+    const bool was_rejected = candidate->reason[0] != '\0' || candidate->is_shadowed;
     return (kind == 0 || candidate->kind == kind) && was_rejected == is_rejected;
 }
 
 static const char *cmd_list_reason_of(const struct hd_candidate *candidate)
 {
     return candidate->reason[0] != '\0' ? candidate->reason
-                                        : "an earlier directory has one of the same name";
+                                        : "an earlier directory has a plugin of this name";
 }
 
-static void list_json(struct hd_cli *cli, uint32_t kind, int is_rejected)
+static void list_json(struct hd_cli *cli, uint32_t kind, bool is_rejected)
 {
     struct cJSON *list = hd_json_array(cli->json, is_rejected ? "rejected" : "plugins");
 
@@ -44,7 +45,7 @@ static void list_json(struct hd_cli *cli, uint32_t kind, int is_rejected)
     }
 }
 
-static uint32_t list_text(const struct hd_cli *cli, uint32_t kind, int is_rejected)
+static uint32_t list_text(const struct hd_cli *cli, uint32_t kind, bool is_rejected)
 {
     static const char *const found[] = {"KIND", "NAME", "VERSION", "SUMMARY", "PATH"};
     static const char *const rejected[] = {"KIND", "NAME", "REASON", "PATH"};
@@ -76,7 +77,7 @@ static uint32_t list_text(const struct hd_cli *cli, uint32_t kind, int is_reject
 
 static int cmd_list(struct hd_cli *cli)
 {
-    const int is_all = hd_cli_option(cli, "--all", 0) != NULL;
+    const bool is_all = hd_cli_option(cli, "--all", 0) != NULL;
     uint32_t kind = 0;
 
     if (hd_cli_words_max(cli, 1) != HD_OK) {
@@ -85,8 +86,8 @@ static int cmd_list(struct hd_cli *cli)
     if (cli->word_count == 1) {
         kind = hd_kind_of_name(cli->words[0]);
         if (kind == 0) {
-            hd_problem_remedy(&cli->problem, "say schedule, transport or kernel");
-            return hd_cli_refuse(cli, "%.100s is no kind of plugin", cli->words[0]);
+            hd_problem_remedy(&cli->problem, "use schedule, transport or kernel");
+            return hd_cli_refuse(cli, "%.100s is not a kind of plugin", cli->words[0]);
         }
     }
     hd_registry_load_all(cli->registry);
@@ -98,7 +99,7 @@ static int cmd_list(struct hd_cli *cli)
         return 0;
     }
     if (list_text(cli, kind, 0) == 0) {
-        printf("no plugin is found\n");
+        printf("no plugin found\n");
     }
     if (is_all) {
         printf("\nrejected:\n");

@@ -11,18 +11,18 @@
 enum { COLUMNS_USUAL = 80, COLUMNS_LEAST = 20, COLUMNS_MOST = 1 << 20 };
 
 static const struct hd_cli_option cmd_plan_options[] = {
-    {"--ticks", NULL, "draws every tick: one row a rank", NULL},
+    {"--ticks", NULL, "draws every tick, one row a rank"},
     {"--timeline", "asap|drawn|costed",
-     "dependencies alone, the idle ticks of the paper's figure, or the times of [cost]", NULL},
-    {"--sweep", "KEY=V1:V2", "one row for each value of a key; repeated, for each combination",
-     NULL},
+     "dependencies only, with the idle ticks of the paper's figure, or with the times of [cost]"},
+    {"--sweep", "KEY=V1:V2",
+     "prints one row for each value of a key; if repeated, for each combination"},
     {"--csv", "OUT",
-     "also writes the plan as a table, which pipeline.schedule=OUT.csv reads; of a sweep, its rows",
-     NULL},
-    {"--svg", "OUT", "also draws it as a vector figure, for a paper", NULL},
-    {"--width", "MM", "how wide that figure is, in millimetres; 170 without it", NULL},
-    {"--html", "OUT", "also draws it as a page that needs no network; of a sweep, compares", NULL},
-    {NULL, NULL, NULL, NULL},
+     "also writes the plan as a table that pipeline.schedule=OUT.csv reads; for a sweep, its rows"},
+    {"--svg", "OUT", "also draws the plan as a vector figure, for a paper"},
+    {"--width", "MM", "width of that figure in millimetres; default 170"},
+    {"--html", "OUT",
+     "also writes a page that needs no network; for a sweep, it compares the plans"},
+    {NULL, NULL, NULL},
 };
 
 static hd_status cmd_plan_choose_timeline(struct hd_cli *cli, uint32_t *kind)
@@ -38,17 +38,17 @@ static hd_status cmd_plan_choose_timeline(struct hd_cli *cli, uint32_t *kind)
             return HD_OK;
         }
     }
-    hd_cli_refuse(cli, "--timeline is asap, drawn or costed, not %.100s", name);
+    hd_cli_refuse(cli, "--timeline must be asap, drawn or costed, not %.100s", name);
     return HD_INVALID;
 }
 
-/* A plan needs no transport and no kernel: where the ones nobody asked for are not there, only
-   what they would say is missing. */
+/* A plan needs no transport and no kernel: if only default ones cannot be loaded, the plan is
+   shown without what they would tell. */
 static hd_status cmd_plan_take_plugins(struct hd_cli *cli, struct hd_cli_plan *plan)
 {
     hd_status status = hd_cli_take_plugins(cli, &plan->config, &plan->plugins);
-    const int is_kernel = strcmp(cli->problem.key, "kernels.name") == 0;
-    const int is_transport = strcmp(cli->problem.key, "transport.name") == 0;
+    const bool is_kernel = strcmp(cli->problem.key, "kernels.name") == 0;
+    const bool is_transport = strcmp(cli->problem.key, "transport.name") == 0;
 
     if (status == HD_OK || cli->problem.exit_code != HD_EXIT_PLUGIN ||
         !(is_kernel || is_transport) ||
@@ -98,7 +98,7 @@ void hd_cli_plan_finish(struct hd_cli_plan *plan)
     hd_config_finish(&plan->config);
 }
 
-/* COLUMNS, or the terminal's, or 80. */
+/* COLUMNS, or the width of the terminal, or 80. */
 static uint32_t cmd_plan_choose_columns(void)
 {
     const char *text = getenv("COLUMNS");
@@ -120,7 +120,7 @@ void hd_cli_plan_show(struct hd_cli *cli, const struct hd_plan_facts *facts)
 {
     const struct hd_plan_style style = {cmd_plan_choose_columns(), hd_cli_bold(cli),
                                         hd_cli_plain(cli)};
-    const int has_ticks = hd_cli_option(cli, "--ticks", 0) != NULL;
+    const bool has_ticks = hd_cli_option(cli, "--ticks", 0) != NULL;
     static const char *const files[] = {"--csv", "--svg", "--html"};
 
     if (cli->is_json) {
@@ -148,8 +148,8 @@ static int cmd_plan(struct hd_cli *cli)
     }
     if (hd_cli_option(cli, "--sweep", 0) != NULL) {
         if (hd_cli_option(cli, "--svg", 0) != NULL || hd_cli_option(cli, "--ticks", 0) != NULL) {
-            return hd_cli_refuse(cli, "--sweep makes one row a plan and goes with neither --ticks "
-                                      "nor --svg");
+            return hd_cli_refuse(cli, "--sweep prints one row a plan and cannot be combined with "
+                                      "--ticks or --svg");
         }
         return hd_cli_plan_sweep(cli);
     }

@@ -29,8 +29,8 @@ static hd_status cmd_plan_files_choose_width(struct hd_cli *cli, double *width_m
     *width_mm = HD_SVG_WIDTH_MM_USUAL;
     if (text != NULL && (!hd_text_to_number(text, width_mm) || *width_mm < HD_SVG_WIDTH_MM_LEAST ||
                          *width_mm > HD_SVG_WIDTH_MM_MOST)) {
-        hd_cli_refuse(cli, "--width is %.0f to %.0f millimetres, not %.100s", HD_SVG_WIDTH_MM_LEAST,
-                      HD_SVG_WIDTH_MM_MOST, text);
+        hd_cli_refuse(cli, "--width must be %.0f to %.0f millimetres, not %.100s",
+                      HD_SVG_WIDTH_MM_LEAST, HD_SVG_WIDTH_MM_MOST, text);
         return HD_INVALID;
     }
     return HD_OK;
@@ -53,7 +53,7 @@ static hd_status cmd_plan_files_write_svg(struct hd_cli *cli, const struct hd_pl
     return hd_cli_output_close(cli, &output, HD_OK);
 }
 
-/* The effective ini, with the sections of the plugins that are there; owned. */
+/* The effective ini, with the sections of the loaded plugins; owned. */
 static char *cmd_plan_files_config_text(const struct hd_cli_plan *plan)
 {
     const struct hd_plugin *plugins[HD_PLUGINS_MAX];

@@ -17,7 +17,7 @@ enum {
     CELL_BYTES = 4096
 };
 
-/* One key and its values, as they stand in the option: "pipeline.microbatches=4:8:16". */
+/* One key and its values, as in the option: "pipeline.microbatches=4:8:16". */
 struct axis {
     const char *text; /* borrowed */
     uint32_t key_bytes, value_count;
@@ -30,7 +30,7 @@ struct sweep {
     const char **overrides;     /* the command line's, then ours */
     uint32_t planned_count, cell_count, column_count;
     struct hd_table *table;     /* NULL: JSON */
-    struct hd_cli_output csv;   /* stream NULL: none is asked for */
+    struct hd_cli_output csv;   /* stream NULL: no --csv */
     struct hd_page_items items; /* of --html */
     struct hd_problem first_problem;
 };
@@ -42,11 +42,11 @@ static hd_status cmd_plan_sweep_read_axes(struct hd_cli *cli, struct sweep *swee
     for (const char *text; (text = hd_cli_option(cli, "--sweep", sweep->axis_count)) != NULL;) {
         const char *equals = strchr(text, '=');
         if (equals == NULL || equals == text || equals[1] == '\0' || strlen(text) >= VALUE_BYTES) {
-            hd_cli_refuse(cli, "--sweep is KEY=V1:V2, not %.100s", text);
+            hd_cli_refuse(cli, "--sweep must be KEY=V1:V2, not %.100s", text);
             return HD_INVALID;
         }
         if (sweep->axis_count == SWEEP_KEY_MAX) {
-            hd_cli_refuse(cli, "more than %u keys are swept", SWEEP_KEY_MAX);
+            hd_cli_refuse(cli, "--sweep can be given at most %u times", SWEEP_KEY_MAX);
             return HD_INVALID;
         }
         struct axis *axis = &sweep->axes[sweep->axis_count++];
@@ -56,7 +56,7 @@ static hd_status cmd_plan_sweep_read_axes(struct hd_cli *cli, struct sweep *swee
         }
         combinations *= axis->value_count;
         if (combinations > COMBINATION_MAX) {
-            hd_cli_refuse(cli, "more than %u combinations are swept", COMBINATION_MAX);
+            hd_cli_refuse(cli, "--sweep makes at most %u combinations", COMBINATION_MAX);
             return HD_INVALID;
         }
     }
@@ -64,7 +64,7 @@ static hd_status cmd_plan_sweep_read_axes(struct hd_cli *cli, struct sweep *swee
     return HD_OK;
 }
 
-/* "KEY=VALUE" with the value of that place. */
+/* "KEY=VALUE" with the value number `place`. */
 static void cmd_plan_sweep_write_word(const struct axis *axis, uint32_t place,
                                       char word[VALUE_BYTES])
 {
@@ -77,7 +77,7 @@ static void cmd_plan_sweep_write_word(const struct axis *axis, uint32_t place,
              (int)strcspn(value, ":"), value);
 }
 
-/* A value that no key can take is a mistake of the command line, not a plan that is refused. */
+/* A value that its key cannot take is an error of the command line, not a refused plan. */
 static hd_status cmd_plan_sweep_check_axes(struct hd_cli *cli, const struct sweep *sweep)
 {
     char word[VALUE_BYTES];
@@ -92,7 +92,7 @@ static hd_status cmd_plan_sweep_check_axes(struct hd_cli *cli, const struct swee
     return status;
 }
 
-/* Writes "KEY=VALUE" for each key; the last key runs fastest. */
+/* Writes "KEY=VALUE" for each key; the last key varies fastest. */
 static void cmd_plan_sweep_write_words(struct sweep *sweep, uint32_t combination)
 {
     for (uint32_t i = sweep->axis_count; i-- > 0;) {
@@ -146,7 +146,7 @@ static void cmd_plan_sweep_add_numbers(struct sweep *sweep, const struct hd_plan
 {
     uint64_t bytes_most = 0;
     uint32_t copies_most = 0;
-    int fits = 1;
+    bool fits = true;
 
     for (uint32_t rank = 0; rank < facts->pipeline->rank_count; rank++) {
         const uint32_t copies = facts->pipeline->peak_copies[rank];
@@ -203,7 +203,7 @@ static void cmd_plan_sweep_add_json(const struct sweep *sweep, const struct hd_p
     }
 }
 
-/* Adds the plan to the page, under the values that make it, keys without their section. */
+/* Adds the plan to the page, named after its values; keys without their section. */
 static hd_status cmd_plan_sweep_add_item(struct hd_cli *cli, struct sweep *sweep,
                                          const struct hd_cli_plan *plan)
 {
@@ -254,7 +254,7 @@ static void cmd_plan_sweep_run_combination(struct hd_cli *cli, struct sweep *swe
     }
 }
 
-/* Titles of the table and of the file. */
+/* Makes the titles of the table and of the file. */
 static void cmd_plan_sweep_begin_rows(struct hd_cli *cli, struct sweep *sweep)
 {
     static const char *const numbers[] = {"ticks",      "empty",  "bubble", "over ideal",
@@ -290,20 +290,20 @@ static void cmd_plan_sweep_run_combinations(struct hd_cli *cli, struct sweep *sw
     }
 }
 
-/* What must be clear before the first combination is planned. */
+/* What can fail before the first combination is planned. */
 static hd_status cmd_plan_sweep_open_outputs(struct hd_cli *cli, struct sweep *sweep)
 {
     const char *csv = hd_cli_option(cli, "--csv", 0);
 
     if (hd_cli_option(cli, "--html", 0) != NULL && sweep->combination_count > PAGE_ITEM_MAX) {
-        hd_cli_refuse(cli, "a page holds %u plans, not %u; --csv takes them all", PAGE_ITEM_MAX,
+        hd_cli_refuse(cli, "a page holds at most %u plans, not %u; --csv holds all", PAGE_ITEM_MAX,
                       sweep->combination_count);
         return HD_INVALID;
     }
     return csv == NULL ? HD_OK : hd_cli_output_open(cli, csv, &sweep->csv);
 }
 
-/* Nothing could be planned: its reason is the error, and there are no files. */
+/* If no combination can be planned, the first reason is the error, and no file is written. */
 static void cmd_plan_sweep_end_outputs(struct hd_cli *cli, struct sweep *sweep)
 {
     const char *html = hd_cli_option(cli, "--html", 0);

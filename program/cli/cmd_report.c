@@ -1,4 +1,4 @@
-/* heddle report - the page of a run again, or of several runs and plans side by side. */
+/* cli/cmd_report.c - heddle report: makes the page of a run again, or of several runs and plans. */
 #include "base/log.h"
 #include "cli/output.h"
 #include "cli/plan.h"
@@ -11,7 +11,7 @@
 
 enum { ITEM_MAX = 256 };
 
-static int cmd_report_is_directory(const char *path)
+static bool cmd_report_is_directory(const char *path)
 {
     struct stat known;
     return stat(path, &known) == 0 && S_ISDIR(known.st_mode);
@@ -21,24 +21,24 @@ static hd_status cmd_report_path_in(struct hd_cli *cli, const char *directory, c
                                     char path[HD_CLI_PATH_BYTES])
 {
     if ((size_t)snprintf(path, HD_CLI_PATH_BYTES, "%s/%s", directory, name) >= HD_CLI_PATH_BYTES) {
-        hd_cli_refuse(cli, "a path of more than %u bytes", HD_CLI_PATH_BYTES);
+        hd_cli_refuse(cli, "a path is longer than %u bytes", HD_CLI_PATH_BYTES);
         return HD_INVALID;
     }
     return HD_OK;
 }
 
-/* The rows behind the Measured view are in the run's own page and nowhere else. */
-static void cmd_report_tell_of_steps(const char *directory, const char *trace)
+/* Only the run's own page holds the records of the Measured view. */
+static void cmd_report_warn_of_steps(const char *directory, const char *trace)
 {
     if (access(trace, R_OK) == 0) {
         hd_log(HD_LOG_WARN,
-               "%s has no report.html any more, which held the recorded steps: the new one is "
-               "without the view Measured; trace.json still shows them in Perfetto",
+               "%s has lost its report.html, and with it the recorded steps: the new page has no "
+               "Measured view; open trace.json in Perfetto to see them",
                directory);
     }
 }
 
-/* A run that was killed has no page: its plan is made again from its own configuration. */
+/* A killed run has no page: this makes its plan again, from its own configuration. */
 static hd_status cmd_report_plan_again(struct hd_cli *cli, const char *directory,
                                        struct hd_page_items *items)
 {
@@ -53,7 +53,8 @@ static hd_status cmd_report_plan_again(struct hd_cli *cli, const char *directory
     if (access(file, R_OK) != 0) {
         hd_problem_place(&cli->problem, "%s", directory);
         hd_problem_remedy(&cli->problem, "give the output.directory of a run");
-        hd_cli_refuse(cli, "is no directory of a run: it has neither report.html nor config.ini");
+        hd_cli_refuse(cli,
+                      "is not the directory of a run: it has neither report.html nor config.ini");
         return HD_INVALID;
     }
     cli->file = file;
@@ -65,7 +66,7 @@ static hd_status cmd_report_plan_again(struct hd_cli *cli, const char *directory
     cli->file = NULL;
     if (status == HD_OK) {
         hd_page_items_add(items, item);
-        cmd_report_tell_of_steps(directory, trace);
+        cmd_report_warn_of_steps(directory, trace);
     }
     return status;
 }
@@ -86,7 +87,7 @@ static hd_status cmd_report_take_word(struct hd_cli *cli, const char *word,
                                    : cmd_report_plan_again(cli, word, items);
 }
 
-/* -o, or the page of the one directory, or report.html here. */
+/* -o, or report.html of the one directory, or report.html here. */
 static hd_status cmd_report_choose_path(struct hd_cli *cli, char path[HD_CLI_PATH_BYTES])
 {
     const char *asked = hd_cli_option(cli, "-o", 0);
@@ -119,7 +120,8 @@ static int cmd_report(struct hd_cli *cli)
     hd_status status = HD_OK;
 
     if (cli->file != NULL || cli->override_count > 0) {
-        return hd_cli_refuse(cli, "report takes directories of runs and pages, no configuration");
+        return hd_cli_refuse(cli,
+                             "report takes directories of runs and pages, not a configuration");
     }
     if (cli->word_count == 0) {
         hd_problem_remedy(&cli->problem, "runs/latest is the newest run");
@@ -146,15 +148,15 @@ static int cmd_report(struct hd_cli *cli)
 }
 
 static const struct hd_cli_option cmd_report_options[] = {
-    {"-o", "OUT", "where the page goes; without it, into the one directory, or report.html here",
-     NULL},
-    {NULL, NULL, NULL, NULL},
+    {"-o", "OUT",
+     "where to write the page; default: report.html in the one directory given, or here"},
+    {NULL, NULL, NULL},
 };
 
 const struct hd_command hd_command_report = {
     "report",
     "DIR|PAGE ...",
-    "makes the page of a run again; compares several runs and plans",
+    "makes the page of a run again, or compares several runs and plans",
     cmd_report_options,
     cmd_report,
 };

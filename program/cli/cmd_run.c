@@ -1,4 +1,4 @@
-/* heddle run - plans, starts the ranks, trains, reports. */
+/* cli/cmd_run.c - heddle run: plans, starts the ranks, trains, reports. */
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/join.h"
@@ -16,13 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is printed once the ranks are gone; copied while the region is still there. */
+/* What is printed after the run; copied while session->shared is still mapped. */
 struct summary {
     struct hd_results results;
     double first_loss, last_loss, median_seconds, exposed_seconds, launch_seconds;
 };
 
-/* Points that the measured bubble may lie above the planned one before it is said. */
+/* The summary explains a measured bubble that is more points than this above the planned one. */
 enum { GAP_POINTS = 10 };
 
 static void cmd_run_keep_summary(struct summary *summary, const struct hd_session *session)
@@ -32,7 +32,7 @@ static void cmd_run_keep_summary(struct summary *summary, const struct hd_sessio
     if (done == 0) {
         return;
     }
-    summary->first_loss = session->shared.losses[0]; /* NaN: before a lost metric */
+    summary->first_loss = session->shared.losses[0]; /* NaN: lost before the resume */
     summary->last_loss = session->shared.losses[done - 1];
     struct hd_run_speed speed; /* from the third step on */
     hd_run_speed(session->shared.step_seconds, done, 0, &speed);
@@ -60,8 +60,8 @@ static hd_status cmd_run_on_end(void *context, const struct hd_session *session,
     return hd_output_end(session, exit_code, problem);
 }
 
-/* MXFP8 is the precision whose products may be another's.  Of a kernel that has both a rank's
-   device decides, as run.json then says. */
+/* For MXFP8, whether the products are native.  Of a kernel that has both, the device decides, and
+   run.json shows which. */
 static const char *cmd_run_precision_text(const struct hd_job *job)
 {
     static const char *const names[] = {"bf16", "mxfp8", "f32"};
@@ -107,13 +107,13 @@ static void cmd_run_print_header(const struct hd_cli *cli, const struct hd_sessi
                 config->model.sequence);
     }
     if (session->steps_before > 0) {
-        fprintf(stderr, "goes on from %s/checkpoint: step %u, %llu samples read\n",
+        fprintf(stderr, "continues from %s/checkpoint: step %u, %llu samples read\n",
                 session->request.resume->directory, session->steps_before,
                 (unsigned long long)session->samples_before);
     }
     if (!job->pipeline->is_ascending) {
-        fprintf(stderr, "note: the plan breaks law 8 (ascending): its results are outside the "
-                        "bitwise oracle\n");
+        fprintf(stderr, "note: the plan breaks law 8 (ascending): its results need not be bitwise "
+                        "equal to those of other plans\n");
     }
 }
 
@@ -140,19 +140,19 @@ static void cmd_run_print_bubble(const struct hd_session *session, const struct 
 
     printf("bubble planned %.1f %% (symbolic)", planned * 100);
     if (isnan(summary->results.measured_bubble)) {
-        printf(", not measured: that begins at step 3\n");
+        printf(", not measured: that needs three steps\n");
     } else {
         printf(", measured %.1f %%; exposed wait %.1f ms a step, all ranks\n",
                summary->results.measured_bubble * 100, summary->exposed_seconds * 1e3);
     }
     if (gap_points > GAP_POINTS) { /* not of a NaN */
-        printf("a gap of %.0f points: of each step %.1f ms went between actions, and transfers or "
-               "slower stages are the rest (report.html)\n",
+        printf("measured bubble is %.0f points above the plan: %.1f ms of each step are engine "
+               "overhead, the rest is transfers and slower stages (report.html)\n",
                gap_points, summary->launch_seconds * 1e3);
     }
 }
 
-/* What is there: a run that ended early, or on a full disk, leaves less. */
+/* Only the files that exist: a run that ended early, or on a full disk, leaves fewer. */
 static void cmd_run_print_files(const struct hd_session *session)
 {
     static const char *const files[] = {"report.html", "run.json",   "metrics.jsonl", "trace.json",
@@ -228,8 +228,8 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
     struct hd_session session;
     const struct hd_session_request request = {
         .overwrite = hd_cli_option(cli, "--overwrite", 0) != NULL,
-        .is_quiet = (uint32_t)(cli->is_quiet || cli->is_json),
-        .is_terminal = (uint32_t)isatty(STDERR_FILENO),
+        .is_quiet = cli->is_quiet || cli->is_json,
+        .is_terminal = isatty(STDERR_FILENO) != 0,
         .has_files = 1,
         .resume = resume,
         .link = link,
@@ -262,7 +262,7 @@ static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume
     hd_session_finish(&session);
 }
 
-/* The plan, as `heddle plan` shows it, and whether the model can be run on it. */
+/* Prints the plan as `heddle plan` does, and checks that the model fits it. */
 static int cmd_run_dry_run(struct hd_cli *cli)
 {
     struct hd_cli_plan plan;
@@ -307,7 +307,7 @@ static void run_job(struct hd_cli *cli, struct hd_config *config, struct hd_plug
     hd_job_finish(&job);
 }
 
-/* What --resume names, if it was given. */
+/* Opens what --resume names, if given. */
 static hd_status cmd_run_open_resume(struct hd_cli *cli, struct hd_resume *resume)
 {
     const char *const path = hd_cli_option(cli, "--resume", 0);
@@ -320,8 +320,7 @@ static hd_status cmd_run_open_resume(struct hd_cli *cli, struct hd_resume *resum
     return hd_resume_open(resume, path, !is_evaluation, &cli->problem);
 }
 
-/* A run brings its config.ini along, and goes on in its directory, unless the command line says
-   otherwise. */
+/* A resumed run uses its config.ini and its directory, unless the command line sets others. */
 static hd_status cmd_run_load_config(struct hd_cli *cli, const struct hd_resume *resume,
                                      struct hd_config *config)
 {
@@ -357,7 +356,7 @@ static int cmd_run(struct hd_cli *cli)
         return cli->problem.exit_code;
     }
     if (hd_cli_option(cli, "--steps", 0) != NULL && hd_cli_option(cli, "--evaluate", 0) == NULL) {
-        return hd_cli_refuse(cli, "--steps goes with --evaluate; a run takes train.steps=N");
+        return hd_cli_refuse(cli, "--steps needs --evaluate; for a run set train.steps=N");
     }
     if (hd_cli_option(cli, "--dry-run", 0) != NULL) {
         return cmd_run_dry_run(cli);
@@ -378,13 +377,13 @@ static int cmd_run(struct hd_cli *cli)
 }
 
 static const struct hd_cli_option cmd_run_options[] = {
-    {"--overwrite", NULL, "run in a directory that has a run already, and replace it", NULL},
-    {"--dry-run", NULL, "plan and memory only", NULL},
+    {"--overwrite", NULL, "replaces the run that output.directory holds"},
+    {"--dry-run", NULL, "shows plan and memory, and runs nothing"},
     {"--resume", "DIR|FILE.safetensors",
-     "go on from the checkpoint in DIR; or begin with the weights of a model file", NULL},
-    {"--evaluate", NULL, "forward only, loss and bits per byte; trains and leaves nothing", NULL},
-    {"--steps", "N", "with --evaluate: at most so many steps of the corpus", NULL},
-    {NULL, NULL, NULL, NULL},
+     "continues from the checkpoint in DIR, or starts from the weights of a model file"},
+    {"--evaluate", NULL, "forward only: shows loss and bits per byte; trains and writes nothing"},
+    {"--steps", "N", "with --evaluate: reads at most N steps of the corpus"},
+    {NULL, NULL, NULL},
 };
 
 const struct hd_command hd_command_run = {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* NAME, where it may be of several kinds; the kind, or 0 with a problem. */
+/* The kind of the plugin NAME; 0, with a problem, if no or several kinds have one. */
 static uint32_t find_plugin_kind_of(struct hd_cli *cli, const char *name)
 {
     uint32_t found = 0;
@@ -15,15 +15,15 @@ static uint32_t find_plugin_kind_of(struct hd_cli *cli, const char *name)
         if (found != 0) {
             hd_problem_remedy(&cli->problem, "write %s.%s or %s.%s", hd_kind_name(found), name,
                               hd_kind_name(kind), name);
-            hd_cli_refuse(cli, "%s is the name of plugins of several kinds", name);
+            hd_cli_refuse(cli, "plugins of several kinds have the name %s", name);
             return 0;
         }
         found = kind;
     }
     if (found == 0) {
         hd_problem_place(&cli->problem, "command line");
-        hd_problem_remedy(&cli->problem, "`heddle list --all` shows those that there are");
-        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "there is no plugin %.200s",
+        hd_problem_remedy(&cli->problem, "`heddle list --all` shows all plugins");
+        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "cannot find a plugin %.200s",
                        name);
     }
     return found;

@@ -5,12 +5,12 @@
 void hd_cli_be_member(struct hd_cli *cli)
 {
     if (hd_identity_is_member()) {
-        cli->is_json = 0;
-        cli->is_quiet = 1;
+        cli->is_json = false;
+        cli->is_quiet = true;
     }
 }
 
-/* What no key of the configuration could change has a remedy of its own. */
+/* A fixed number of processes has a remedy of its own: no key can change it. */
 static hd_status join_check_world(const struct hd_identity *identity,
                                   const struct hd_cli_world *world, struct hd_problem *problem)
 {
@@ -20,7 +20,7 @@ static hd_status join_check_world(const struct hd_identity *identity,
     hd_problem_place(problem, "environment");
     hd_problem_remedy(problem, "start %u processes", world->rank_count);
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                          "this command is of %u processes, got %u", world->rank_count,
+                          "this command needs %u processes, got %u", world->rank_count,
                           identity->rank_count);
 }
 

@@ -1,5 +1,5 @@
 /*
- * cli/join.h - one rank of several, where a launcher has started the same command for each.
+ * cli/join.h - a command that a launcher has started once for each rank.
  */
 #ifndef HEDDLE_CLI_JOIN_H
 #define HEDDLE_CLI_JOIN_H
@@ -9,17 +9,18 @@
 
 struct hd_cli_world {
     uint32_t rank_count, replica_count;
-    uint32_t is_fixed; /* the command always takes so many, whatever [pipeline] says */
-    const char *hash;  /* what all must agree on */
-    double patience_s; /* until all have come */
+    bool is_fixed;    /* the command needs exactly rank_count processes, whatever [pipeline] says */
+    const char *hash; /* what all ranks must agree on */
+    double patience_s; /* how long to wait for all ranks */
 };
 
-/* Meets the others; *link stays NULL where this command forks all ranks itself.  `address` (64
-   bytes, or NULL) is then where rank 0 can be reached. */
+/* Connects the ranks; *link stays NULL if this command forks all ranks itself.  `address` (64
+   bytes, or NULL) gets the address of rank 0. */
 hd_status hd_cli_join(struct hd_cli *cli, const struct hd_cli_world *world, struct hd_link **link,
                       char *address);
 
-/* One object on stdout, rank 0's; an error is said by whoever has it. */
+/* Makes the command of every rank but 0 quiet: only rank 0 prints results; errors are printed by
+   the process that has them. */
 void hd_cli_be_member(struct hd_cli *cli);
 
 #endif /* HEDDLE_CLI_JOIN_H */

@@ -30,7 +30,7 @@ hd_status hd_cli_output_open(struct hd_cli *cli, const char *path, struct hd_cli
 
 hd_status hd_cli_output_close(struct hd_cli *cli, struct hd_cli_output *output, hd_status status)
 {
-    const int is_whole = !ferror(output->stream);
+    const bool is_whole = !ferror(output->stream);
 
     errno = 0;
     if ((fclose(output->stream) != 0 || !is_whole) && status == HD_OK) {

@@ -1,5 +1,5 @@
 /*
- * cli/output.h - files that a command writes where the user says.
+ * cli/output.h - files that a command writes to a path of the command line.
  */
 #ifndef HEDDLE_CLI_OUTPUT_H
 #define HEDDLE_CLI_OUTPUT_H
@@ -8,19 +8,18 @@
 
 #define HD_CLI_PATH_BYTES 4096u
 
-/* A file on its way: beside its place until it is whole, so that nobody reads half of it; a device
-   is written as it is. */
+/* A file being written: under another name until it is complete, so that no reader sees half of it.
+   A device is written directly. */
 struct hd_cli_output {
     const char *path; /* borrowed */
     char beside[HD_CLI_PATH_BYTES];
-    int is_special;
+    bool is_special;
     FILE *stream;
 };
 
 /* HD_EXIT_OUTPUT in cli->problem. */
 hd_status hd_cli_output_open(struct hd_cli *cli, const char *path, struct hd_cli_output *output);
-/* Renames it, or removes it when `status` or the stream says that it is not whole; returns what
-   holds then. */
+/* Renames the file, or removes it if `status` or the stream has an error.  Returns that error. */
 hd_status hd_cli_output_close(struct hd_cli *cli, struct hd_cli_output *output, hd_status status);
 
 #endif /* HEDDLE_CLI_OUTPUT_H */

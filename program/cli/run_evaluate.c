@@ -42,7 +42,7 @@ static void run_evaluate_print_header(const struct hd_cli *cli, const struct hd_
             hd_cli_s(extent.sample_count), session->job->config->model.sequence, extent.step_count,
             hd_cli_s(extent.step_count));
     if (resume == NULL) {
-        fprintf(stderr, "the initial ones\n");
+        fprintf(stderr, "initial values\n");
     } else if (resume->kind == HD_RESUME_RUN) {
         fprintf(stderr, "%s, step %u\n", resume->directory, resume->state.step);
     } else {
@@ -68,7 +68,7 @@ static void run_evaluate_add_json(struct cJSON *json, const struct hd_session *s
                                   const struct hd_results *results)
 {
     const double bits = results->evaluation.loss / NATS_PER_BIT;
-    const int is_text = hd_corpus_is_text(session->corpus) != 0;
+    const bool is_text = hd_corpus_is_text(session->corpus) != 0;
 
     hd_json_number(json, "loss", results->evaluation.loss);
     hd_json_number(json, "bits_per_token", bits);
@@ -80,33 +80,33 @@ static void run_evaluate_add_json(struct cJSON *json, const struct hd_session *s
     hd_json_text(json, "parameters_hash", results->has_hash ? results->parameters_hash : NULL);
 }
 
-static int run_evaluate_refuse(struct hd_cli *cli, const struct hd_job *job)
+static bool run_evaluate_refuse(struct hd_cli *cli, const struct hd_job *job)
 {
     const struct hd_pipeline *pipeline = job->pipeline;
 
     if (!pipeline->is_forward_only) {
-        hd_problem_remedy(&cli->problem, "name a schedule that is a plugin");
+        hd_problem_remedy(&cli->problem, "use a schedule plugin");
         hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLAN,
-                       "%s has backwards, and an evaluation has forwards alone",
+                       "%s has backwards, and an evaluation runs forwards only",
                        pipeline->schedule);
-        return 1;
+        return true;
     }
     if (job->needs[pipeline->stage_count - 1].term_count == 0) {
-        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
-                       "kernel %s has no loss to evaluate", job->plugins.kernel->name);
-        return 1;
+        hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE, "kernel %s computes no loss",
+                       job->plugins.kernel->name);
+        return true;
     }
-    return 0;
+    return false;
 }
 
-/* --steps N; 0 where it is not given. */
+/* --steps N; leaves *steps if it is not given. */
 static int run_evaluate_read_steps(struct hd_cli *cli, uint64_t *steps)
 {
     const char *const text = hd_cli_option(cli, "--steps", 0);
 
     if (text != NULL &&
         (!hd_text_to_unsigned(text, steps) || *steps == 0 || *steps >= UINT32_MAX)) {
-        return hd_cli_refuse(cli, "--steps takes a whole number from 1, not %.60s", text);
+        return hd_cli_refuse(cli, "--steps must be a whole number, at least 1, not %.60s", text);
     }
     return 0;
 }
@@ -122,8 +122,8 @@ void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *r
         return;
     }
     const struct hd_session_request request = {
-        .is_quiet = (uint32_t)(cli->is_quiet || cli->is_json),
-        .is_terminal = (uint32_t)isatty(STDERR_FILENO),
+        .is_quiet = cli->is_quiet || cli->is_json,
+        .is_terminal = isatty(STDERR_FILENO) != 0,
         .is_evaluation = 1,
         .evaluation_steps = (uint32_t)steps,
         .resume = resume,
@@ -141,10 +141,10 @@ void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *r
     if (session.report != NULL) {
         cli->report = strdup(session.report);
     }
-    const uint32_t speaks = status == HD_OK && !hd_launched_is_member(&session.launched);
-    if (speaks && cli->is_json) {
+    const bool prints = status == HD_OK && !hd_launched_is_member(&session.launched);
+    if (prints && cli->is_json) {
         run_evaluate_add_json(cli->json, &session, &results);
-    } else if (speaks) {
+    } else if (prints) {
         run_evaluate_print_results(&session, &results);
     }
     hd_session_finish(&session);

@@ -5,8 +5,8 @@
 #include "cli/cli.h"
 #include "run/session.h"
 
-/* Runs the forwards of `job`, planned for forwards alone, and prints loss and bits per byte; fills
-   cli->problem.  `resume` NULL: the initial values; `link` NULL: no launcher. */
+/* Runs `job`, which is planned forward only, and prints loss and bits per byte; fills cli->problem.
+   `resume` NULL: the initial values; `link` NULL: no launcher. */
 void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume,
                      struct hd_link *link);
 

@@ -308,19 +308,18 @@ static int cmd_conform(struct hd_cli *cli)
 
 static const struct hd_cli_option cmd_conform_options[] = {
     {"--level", "LEVEL",
-     "load, api, semantics, fault (default) or speed; each includes those before it", NULL},
-    {"--check", "NAME", "only this check; may be repeated", NULL},
-    {"--seed", "NUMBER", "seed of all random numbers; default 1", NULL},
-    {"--bytes-max", "BYTES", "largest message of a transport; default 64M", NULL},
+     "load, api, semantics, fault (default) or speed; each includes those before it"},
+    {"--check", "NAME", "only this check; may be repeated"},
+    {"--seed", "NUMBER", "seed of all random numbers; default 1"},
+    {"--bytes-max", "BYTES", "largest message of a transport; default 64M"},
     {"--with", "KERNEL",
      "kernel on whose device a transport has its slots; default synthetic, for device-only "
-     "transports",
-     NULL},
+     "transports"},
     {"--hosts", "LEFT:RIGHT",
-     "two network namespaces: one for the even ranks of a transport, one for the odd ranks", NULL},
-    {"--limit", "SECONDS", "deadline of every check; default 10 to 120, by check", NULL},
-    {"--junit", "OUT", "writes the results as JUnit XML", NULL},
-    {NULL, NULL, NULL, NULL},
+     "two network namespaces: one for the even ranks of a transport, one for the odd ranks"},
+    {"--limit", "SECONDS", "deadline of every check; default 10 to 120, by check"},
+    {"--junit", "OUT", "writes the results as JUnit XML"},
+    {NULL, NULL, NULL},
 };
 
 const struct hd_command hd_command_conform = {

@@ -173,9 +173,9 @@ static int cmd_bench(struct hd_cli *cli)
 
 static const struct hd_cli_option cmd_bench_options[] = {
     {"--part", "model|products|engine|schedule|quantiser|overlap|recording",
-     "of bench step: only this part; may be repeated", NULL},
-    {"--svg", "OUT", "of bench skew: what it found, as a figure", NULL},
-    {NULL, NULL, NULL, NULL},
+     "of bench step: only this part; may be repeated"},
+    {"--svg", "OUT", "of bench skew: what it found, as a figure"},
+    {NULL, NULL, NULL},
 };
 
 const struct hd_command hd_command_bench = {
