@@ -81,7 +81,7 @@ expect 2 "command line: pipeline.rank: no such key: the nearest one is pipeline.
     config pipeline.rank=4
 expect 2 "nowhere.ini: No such file" config nowhere.ini
 mkdir -p dir.ini
-expect 2 "dir.ini: this is a directory" config dir.ini
+expect 2 "dir.ini: it is a directory" config dir.ini
 expect 3 "transport.name: there is no transport nul" config kernels.name=synthetic transport.name=nul
 expect 3 "command line: pipeline.schedule: /dev cannot be used: not a regular file: give the .so of" \
     config $synthetic pipeline.schedule=/dev

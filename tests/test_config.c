@@ -122,7 +122,7 @@ static void check_typed(void)
     CU_ASSERT_EQUAL(config.data.format, HD_CONFIG_TOKENS);
     CU_ASSERT_EQUAL(config.data.token_bytes, 4);
     CU_ASSERT_EQUAL(config.train.learning_rate, 1e-4);
-    CU_ASSERT_EQUAL(config.train.cosine, 1);
+    CU_ASSERT_EQUAL(config.train.decay, 1);
     CU_ASSERT_EQUAL(config.train.seed, 7); /* the last word wins */
     CU_ASSERT_EQUAL_FATAL(config.cost.transfer.count, 2);
     CU_ASSERT_EQUAL(config.cost.transfer.values[1], 0.25);

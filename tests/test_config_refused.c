@@ -68,7 +68,7 @@ static const struct bad_row bad_rows[] = {
     {"a flag that is none", "[pipeline]\noverlap = maybe\n", NULL, {"maybe is not a flag"}},
     {"an empty entry of a list", "[cost]\nforward = 1,,2\n", NULL, {"empty entry"}},
     {"a wrong entry of a list", "[model]\nsplit = 4,4,x\n", NULL, {"x is not a whole number"}},
-    {"a colon joins nothing", "[pipeline]\nranks: 4\n", NULL, {".ini:2: ", "not by :"}},
+    {"a colon joins nothing", "[pipeline]\nranks: 4\n", NULL, {".ini:2: ", "instead of ="}},
     {"a line without =", "[pipeline]\nranks\n", NULL, {".ini:2: ", "no ="}},
     {"no continued lines", "[cost]\nforward = 1,\n  2\n", NULL, {".ini:3: ", "next line"}},
     {"a key without a value", "[pipeline]\nranks =\n", NULL, {".ini:2: ", "no value"}},
@@ -78,7 +78,7 @@ static const struct bad_row bad_rows[] = {
     {"a value that would read back as a comment",
      "[data]\ncorpus =#a\n",
      NULL,
-     {".ini:2: ", "takes for a comment"}},
+     {".ini:2: ", "starts a comment"}},
     {"a key before any section", "ranks = 4\n", NULL, {".ini:1: ", "before the first section"}},
     {"a section that does not end", "[pipeline\nranks = 4\n", NULL, {".ini:1: "}},
     {"a section with more behind it", "[pipeline] ranks = 4\n", NULL, {".ini:1: "}},
@@ -118,7 +118,7 @@ static const struct bad_row bad_rows[] = {
     {"half batches of an odd microbatch",
      "[data]\nmicrobatch_size = 3\n",
      "model.half_batches=2",
-     {".ini:2: data.microbatch_size: ", "3 samples has no 2 halves"}},
+     {".ini:2: data.microbatch_size: ", "3 samples cannot be divided into 2 halves"}},
     {"a split that is not the layers",
      "[model]\nlayers = 9\nsplit = 4,4\n",
      NULL,
@@ -188,7 +188,7 @@ static void check_later_rows(void)
         char line[HD_INI_LINE_BYTES];
         CU_ASSERT_NOT_EQUAL_FATAL(hd_ini_load(&config, "", later_rows[i][0], line), HD_OK);
         CU_ASSERT_PTR_NOT_NULL(strstr(line, later_rows[i][1]));
-        CU_ASSERT_PTR_NOT_NULL(strstr(line, "this version serves"));
+        CU_ASSERT_PTR_NOT_NULL(strstr(line, "this version supports"));
     }
 }
 
@@ -267,7 +267,7 @@ static void check_bad_options(void)
     }
 }
 
-static int knows_probe(void *context, const char *kind, const char *name)
+static bool knows_probe(void *context, const char *kind, const char *name)
 {
     (void)context;
     return strcmp(kind, "schedule") == 0 && strcmp(name, "probe") == 0;

@@ -269,10 +269,10 @@ const char *hd_text_ini_fault(const char *value)
     for (const char *at = value; *at != '\0'; at++) {
         const int is_apart = at == value || at[-1] == ' ' || at[-1] == '\t';
         if (((unsigned char)*at < ' ' && *at != '\t') || *at == 0x7f) {
-            return "the value holds a control character";
+            return "the value has a control character";
         }
         if ((*at == ';' || *at == '#') && is_apart) {
-            return "the value holds what an ini file takes for a comment";
+            return "the value has a ; or # that starts a comment";
         }
     }
     if (strchr(" \t", value[0]) != NULL || strchr(" \t", value[length - 1]) != NULL) {

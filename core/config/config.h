@@ -1,27 +1,29 @@
 /*
  * config/config.h - one ini file and a few overrides, as one typed struct.
  *
- * docs/interface.md, "The ini file", is the contract; the table in config_keys.c holds one row a
- * key (section, name, default, range, help, where it goes), and everything is made from it: the
- * parser, `heddle config`, the nearest known name of an error message.  A key that a later issue
- * builds has a row too, with the values that are served today; any other value of it is refused
- * with a sentence ("not built yet").  None is silently ignored.
+ * docs/interface.md, "The ini file", describes the format.  The table in config_keys.c has one row
+ * for each key (name, type, default, range, help), and everything is made from it: the parser,
+ * `heddle config`, the nearest known name in an error message.  To add a key, add one row there and
+ * one member of the same name to struct hd_config here.
  *
- * Errors are one struct hd_problem with place ("conf/x.ini:12", "command line"), key
- * ("pipeline.microbatches"), reason and remedy; exit code HD_EXIT_USAGE. [setup]
+ * A key whose values are only partly implemented rejects the others with an error ("not built
+ * yet"); no key is silently ignored.  Errors are one struct hd_problem with place ("conf/x.ini:12",
+ * "command line"), key ("pipeline.microbatches"), reason and remedy; exit code HD_EXIT_USAGE.
+ * [setup]
  */
 #ifndef HEDDLE_CONFIG_CONFIG_H
 #define HEDDLE_CONFIG_CONFIG_H
 
 #include "base/problem.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #define HD_CONFIG_TEXT_MAX 1024u  /* bytes of a text value, with the final zero */
 #define HD_CONFIG_LIST_MAX 32768u /* entries of a list */
 
-/* A list of numbers: `auto` or none (count 0), one number for all (count 1), or one each. */
+/* A list of numbers: empty for `auto` or `none`, one number for all, or one number for each. */
 struct hd_config_numbers {
     uint32_t count;
     double *values; /* owned by the config; NULL when count is 0 */
@@ -31,30 +33,31 @@ struct hd_config_counts {
     uint32_t *values; /* owned by the config; NULL when count is 0 */
 };
 
+/* Choices are stored as the index of the word in the range of their key (config_keys.c). */
 enum hd_config_precision { HD_CONFIG_BF16 = 0, HD_CONFIG_MXFP8 = 1, HD_CONFIG_F32 = 2 };
 enum hd_config_recompute { HD_CONFIG_NONE = 0, HD_CONFIG_FULL = 1, HD_CONFIG_EXPERTS = 2 };
-enum { HD_CONFIG_UNPROVEN_ORDER = 4 }; /* debug.fault: law 7 is not asked */
+enum { HD_CONFIG_UNPROVEN_ORDER = 4 }; /* of debug.fault: law 7 is not checked */
 enum hd_config_format { HD_CONFIG_AUTO = 0, HD_CONFIG_TEXT = 1, HD_CONFIG_TOKENS = 2 };
 
-/* One word of the file: kept for the plugins' sections, whose tables are known only later, and for
-   the origin column of `heddle config`. */
+/* One key = value of the file or the command line: kept for the sections of plugins, whose tables
+   are known only later, and for the origin that `heddle config` prints. */
 struct hd_config_entry {
     char section[64]; /* "schedule.1f1b_v", "pipeline" */
     char key[64];
-    char *value;      /* owned */
-    char place[512];  /* "conf/x.ini:12", "command line" */
-    uint32_t is_used; /* a plugin asked for it */
+    char *value;     /* owned */
+    char place[512]; /* "conf/x.ini:12", "command line" */
+    bool is_used;    /* hd_config_options was called for its plugin */
 };
 
 struct hd_config {
     struct {
         char schedule[HD_CONFIG_TEXT_MAX]; /* a name, FILE.so or FILE.csv */
         uint32_t ranks;
-        uint32_t stages_per_rank; /* 0: auto, as the schedule says */
+        uint32_t stages_per_rank; /* 0: auto, the schedule decides */
         uint32_t microbatches;
         uint32_t overlap;
-        struct hd_config_counts transfer_slots; /* auto; N; by boundary, forward, then backward */
-        struct hd_config_counts payload_slots;  /* auto; N; by stage */
+        struct hd_config_counts transfer_slots; /* by boundary, forward then backward */
+        struct hd_config_counts payload_slots;  /* by stage */
     } pipeline;
     struct {
         char name[HD_CONFIG_TEXT_MAX];
@@ -69,14 +72,14 @@ struct hd_config {
         uint32_t scale_rule;           /* 0 up, 1 floor */
     } kernels;
     struct {
-        uint32_t layers; /* 0: auto, 8 or one a stage */
-        uint32_t width, heads, key_value_heads /* 0: as heads */, experts, experts_per_token;
+        uint32_t layers; /* 0: auto, 8 or one for each stage */
+        uint32_t width, heads, key_value_heads /* 0: equal to heads */, experts, experts_per_token;
         uint32_t expert_width, vocabulary, sequence;
         double rope_theta, norm_epsilon;
         uint32_t normalize_gates;
         double balance_loss, z_loss, initial_deviation;
         uint32_t half_batches;
-        struct hd_config_counts split; /* auto, or the layers of each stage */
+        struct hd_config_counts split; /* empty: auto; else the layers of each stage */
     } model;
     struct {
         char corpus[HD_CONFIG_TEXT_MAX]; /* "builtin" or a path */
@@ -88,7 +91,7 @@ struct hd_config {
         uint32_t steps;
         double learning_rate;
         uint32_t warmup_steps;
-        uint32_t cosine; /* decay = none | cosine */
+        uint32_t decay; /* 0 none, 1 cosine */
         double final_rate, weight_decay, beta1, beta2, epsilon, clip_norm;
         uint32_t skip_max;
         uint64_t seed;
@@ -101,7 +104,7 @@ struct hd_config {
         char from[HD_CONFIG_TEXT_MAX]; /* "none" or a run directory */
     } cost;
     struct {
-        double budget_gb, copy_gb, state_gb; /* 1e9 bytes; NaN: none, or from the kernels */
+        double budget_gb, copy_gb, state_gb; /* in 1e9 bytes; NaN: none, or from the kernels */
     } memory;
     struct {
         char directory[HD_CONFIG_TEXT_MAX]; /* empty: runs/NAME-YYYYMMDD-HHMMSS */
@@ -118,25 +121,25 @@ struct hd_config {
     struct {
         char sizes[HD_CONFIG_TEXT_MAX];
         uint32_t iterations, warmup, window; /* 0: auto, auto, depth */
-        uint32_t both;                       /* direction = one | both */
+        uint32_t direction;                  /* 0 one, 1 both */
         char against[HD_CONFIG_TEXT_MAX];
     } bench;
 
     char file[HD_CONFIG_TEXT_MAX]; /* the ini, or empty */
-    char name[128];                /* its stem, or "heddle": NAME of runs/NAME-... */
+    char name[128];                /* its stem, or "heddle": NAME in runs/NAME-... */
     uint32_t entry_count;
-    struct hd_config_entry *entries; /* owned; every word of file and command line, the last wins */
+    struct hd_config_entry *entries; /* owned; of the file and the command line, which wins */
 };
 
 /*
  * Fills `config` with defaults, then `file` (NULL: none), then `overrides`, words of the form
- * section.key=value.  Checks types, ranges, and what one key asks of another (width divisible by
- * heads, an even head width, experts_per_token <= experts, ...).  On failure `config` is
- * finished already.
+ * section.key=value.  Checks types, ranges, and the rules between keys (width divisible by
+ * heads, an even head width, experts_per_token <= experts, ...).  On failure `config` needs no
+ * hd_config_finish.
  */
 hd_status hd_config_load(struct hd_config *config, const char *file, uint32_t override_count,
                          const char *const *overrides, struct hd_problem *problem);
-/* One word section.key=value by itself: its section, its key, and the value's type and range. */
+/* Checks one word section.key=value: its section, its key, and the value's type and range. */
 hd_status hd_config_check_word(const char *word, struct hd_problem *problem);
 void hd_config_finish(struct hd_config *config); /* frees what the config owns */
 
@@ -148,27 +151,24 @@ void hd_config_finish(struct hd_config *config); /* frees what the config owns *
 hd_status hd_config_options(struct hd_config *config, const struct hd_plugin *plugin,
                             struct hd_option_value *values, struct hd_problem *problem);
 
-/* After all plugins have been asked: a section [kind.name] of a plugin that is not in use is fine
-   if `is_known(context, kind, name)` says that such a plugin exists; else it is an error. */
+/* After hd_config_options for all plugins in use: a section [kind.name] of another plugin is accepted
+   if `is_known(context, kind, name)` says that the plugin exists; else it is an error. */
 hd_status hd_config_check_sections(struct hd_config *config,
-                                   int (*is_known)(void *context, const char *kind,
-                                                   const char *name),
+                                   bool (*is_known)(void *context, const char *kind,
+                                                    const char *name),
                                    void *context, struct hd_problem *problem);
-
-/* "schedule" for HD_KIND_SCHEDULE, and so on; static. */
-const char *hd_config_kind_name(uint32_t kind);
 
 /*
  * Writes the effective configuration as a valid ini: every key with value, help, range and origin
- * ("; default", "; conf/x.ini:12"); only_changed: only what is not the default.  `plugins` adds
- * their sections; those of plugins that nobody asked hd_config_options for stand as they were
- * given.  0, or a negative status when `stream` fails.
+ * ("; default", "; conf/x.ini:12"); only_changed: only the keys that differ from their default.
+ * `plugins` adds the sections of these plugins; the sections of others are written as they were
+ * given.  HD_SYSTEM: writing to `stream` failed.
  */
-hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t only_changed,
+hd_status hd_config_write(const struct hd_config *config, FILE *stream, bool only_changed,
                           uint32_t plugin_count, const struct hd_plugin *const *plugins);
 
-/* Is pipeline.schedule the name of a file, and not of a plugin? */
-int hd_config_is_csv(const struct hd_config *config);
+/* Whether pipeline.schedule is the name of a CSV file, not of a plugin. */
+bool hd_config_is_csv(const struct hd_config *config);
 
 /* Where a key was set, for errors found later ("conf/x.ini:12", "command line", "default"). */
 const char *hd_config_place(const struct hd_config *config, const char *section, const char *key);
@@ -176,15 +176,15 @@ const char *hd_config_place(const struct hd_config *config, const char *section,
 void hd_config_blame(const struct hd_config *config, const char *section, const char *key,
                      struct hd_problem *problem);
 
-/* Walks the table for --json: calls back once a key with its effective value as text. */
+/* Calls `visit` for each key of the table with its effective value as text. */
 void hd_config_each(const struct hd_config *config,
                     void (*visit)(void *context, const char *section, const char *key,
                                   const char *value, const char *origin),
                     void *context);
 
-/* 1: the key's value is not its default, however it is written. */
-int hd_config_is_changed(const struct hd_config *config, const char *section, const char *key);
-/* The effective text of a plugin's option `index`; borrowed from the config or the table. */
+/* Whether the value differs from the default; two spellings of one number are equal. */
+bool hd_config_is_changed(const struct hd_config *config, const char *section, const char *key);
+/* The effective text of option `index` of a plugin; borrowed from the config or the table. */
 const char *hd_config_option_text(const struct hd_config *config, const struct hd_plugin *plugin,
                                   uint32_t index);
 

@@ -1,12 +1,41 @@
-/* config/config_check.c - what one key asks of another. */
+/* config/config_check.c - the rules between keys: one function for each, and one row in the list. */
 #include "config/internal.h"
 
-static hd_status config_check_refuse(const struct hd_config *config, const char *section,
-                                     const char *key, struct hd_problem *problem)
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Blames `section`.`key`; the message is printf's. */
+__attribute__((format(printf, 5, 6))) static hd_status config_check_refuse(
+    const struct hd_config *config, struct hd_problem *problem, const char *section,
+    const char *key, const char *format, ...)
 {
-    hd_problem_place(problem, "%s", hd_config_place(config, section, key));
-    hd_problem_key(problem, "%s.%s", section, key);
-    return HD_INVALID;
+    char message[256];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    hd_config_blame(config, section, key, problem);
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", message);
+}
+
+static uint64_t config_check_stage_count(const struct hd_config *config)
+{
+    return (uint64_t)config->pipeline.ranks * config->pipeline.stages_per_rank;
+}
+
+static hd_status check_stages(const struct hd_config *config, struct hd_problem *problem)
+{
+    const uint64_t stages = config_check_stage_count(config);
+
+    if (stages > 16384) {
+        hd_problem_remedy(problem, "lower stages_per_rank or ranks");
+        return config_check_refuse(config, problem, "pipeline", "stages_per_rank",
+                                   "%u ranks x %u stages = %llu stages, more than 16384",
+                                   config->pipeline.ranks, config->pipeline.stages_per_rank,
+                                   (unsigned long long)stages);
+    }
+    return HD_OK;
 }
 
 static hd_status check_heads(const struct hd_config *config, struct hd_problem *problem)
@@ -17,24 +46,22 @@ static hd_status check_heads(const struct hd_config *config, struct hd_problem *
 
     if (width % heads != 0) {
         hd_problem_remedy(problem, "make width a multiple of %llu, or change heads", 2ull * heads);
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "width %u is not divisible by %u heads (%u left over)", width, heads,
-                       width % heads);
-        return config_check_refuse(config, "model", "width", problem);
+        return config_check_refuse(config, problem, "model", "width",
+                                   "width %u is not divisible by %u heads (remainder %u)", width,
+                                   heads, width % heads);
     }
     if (width / heads % 2 != 0) {
         hd_problem_remedy(problem, "make width a multiple of %llu, or change heads", 2ull * heads);
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "width %u over %u heads gives a head of %u, and rotary positions need an "
-                       "even one",
-                       width, heads, width / heads);
-        return config_check_refuse(config, "model", "width", problem);
+        return config_check_refuse(config, problem, "model", "width",
+                                   "width %u with %u heads gives a head of %u, but rotary "
+                                   "positions need an even head",
+                                   width, heads, width / heads);
     }
     if (shared != 0 && heads % shared != 0) {
-        hd_problem_remedy(problem, "take a divisor of %u", heads);
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "%u heads are not divisible by %u heads of keys and values", heads, shared);
-        return config_check_refuse(config, "model", "key_value_heads", problem);
+        hd_problem_remedy(problem, "use a divisor of %u", heads);
+        return config_check_refuse(config, problem, "model", "key_value_heads",
+                                   "%u heads are not divisible by %u heads of keys and values",
+                                   heads, shared);
     }
     return HD_OK;
 }
@@ -43,127 +70,100 @@ static hd_status check_experts(const struct hd_config *config, struct hd_problem
 {
     if (config->model.experts > 0 && config->model.experts_per_token > config->model.experts) {
         hd_problem_remedy(problem, "give at most %u", config->model.experts);
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "a token cannot visit %u of %u experts",
-                       config->model.experts_per_token, config->model.experts);
-        return config_check_refuse(config, "model", "experts_per_token", problem);
+        return config_check_refuse(config, problem, "model", "experts_per_token",
+                                   "a token cannot be sent to %u of %u experts",
+                                   config->model.experts_per_token, config->model.experts);
     }
     return HD_OK;
 }
 
-/* The feed-forward's matrices are quantised in blocks of 32 along both their dimensions.  Experts'
-   rows are padded to 32; the tokens of a dense model are not. */
-static hd_status config_check_check_mxfp8(const struct hd_config *config,
-                                          struct hd_problem *problem)
+/* The feed-forward's matrices are quantised in blocks of 32 along both dimensions.  Rows of experts
+   are padded to 32; the tokens of a dense model are not. */
+static hd_status check_mxfp8(const struct hd_config *config, struct hd_problem *problem)
 {
     const uint32_t width = config->model.width, inner = config->model.expert_width;
     const uint32_t samples = config->data.microbatch_size / config->model.half_batches;
+    const uint32_t rest = (uint32_t)((uint64_t)samples * config->model.sequence % 32);
 
     if (config->kernels.precision != HD_CONFIG_MXFP8) {
         return HD_OK;
     }
-    if (config->model.experts == 0 && (uint64_t)samples * config->model.sequence % 32 != 0) {
+    if (config->model.experts == 0 && rest != 0) {
         hd_problem_remedy(problem, "make microbatch_size x sequence a multiple of 32");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "mxfp8 has blocks of 32 tokens where there are no experts, and %u x %u "
-                       "leaves %u over",
-                       samples, config->model.sequence,
-                       (uint32_t)((uint64_t)samples * config->model.sequence % 32));
-        return config_check_refuse(config, "model", "sequence", problem);
+        return config_check_refuse(config, problem, "model", "sequence",
+                                   "without experts, mxfp8 needs blocks of 32 tokens, and %u x %u "
+                                   "leaves %u over",
+                                   samples, config->model.sequence, rest);
     }
     if (width % 32 != 0 || inner % 32 != 0) {
         hd_problem_remedy(problem, "make both multiples of 32");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "mxfp8 has blocks of 32: width %u leaves %u over, expert_width %u leaves %u",
-                       width, width % 32, inner, inner % 32);
-        return config_check_refuse(config, "model", width % 32 != 0 ? "width" : "expert_width",
-                                   problem);
+        return config_check_refuse(config, problem, "model",
+                                   width % 32 != 0 ? "width" : "expert_width",
+                                   "mxfp8 needs blocks of 32: width %u leaves %u over, "
+                                   "expert_width %u leaves %u over",
+                                   width, width % 32, inner, inner % 32);
     }
     return HD_OK;
 }
 
-static hd_status config_check_check_halves(const struct hd_config *config,
-                                           struct hd_problem *problem)
+static hd_status check_halves(const struct hd_config *config, struct hd_problem *problem)
 {
     if (config->data.microbatch_size % config->model.half_batches != 0) {
         hd_problem_remedy(problem, "make it even, or set model.half_batches = 1");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "a microbatch of %u samples has no %u halves", config->data.microbatch_size,
-                       config->model.half_batches);
-        return config_check_refuse(config, "data", "microbatch_size", problem);
+        return config_check_refuse(config, problem, "data", "microbatch_size",
+                                   "a microbatch of %u samples cannot be divided into %u halves",
+                                   config->data.microbatch_size, config->model.half_batches);
     }
     return HD_OK;
 }
 
-static hd_status config_check_check_split(const struct hd_config *config,
-                                          struct hd_problem *problem)
+static hd_status check_split(const struct hd_config *config, struct hd_problem *problem)
 {
     const struct hd_config_counts *split = &config->model.split;
-    const uint64_t stages = (uint64_t)config->pipeline.ranks * config->pipeline.stages_per_rank;
+    const uint64_t stages = config_check_stage_count(config);
     uint64_t sum = 0;
 
-    if (split->count == 0) {
-        return HD_OK;
-    }
     for (uint32_t i = 0; i < split->count; i++) {
         sum += split->values[i];
     }
-    if (stages != 0 && split->count != stages) {
-        hd_problem_remedy(problem, "give one number a stage");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "%u numbers for %u ranks x %u stages = %llu stages", split->count,
-                       config->pipeline.ranks, config->pipeline.stages_per_rank,
-                       (unsigned long long)stages);
-        return config_check_refuse(config, "model", "split", problem);
+    if (split->count != 0 && stages != 0 && split->count != stages) {
+        hd_problem_remedy(problem, "give one number for each stage");
+        return config_check_refuse(config, problem, "model", "split",
+                                   "%u numbers for %u ranks x %u stages = %llu stages",
+                                   split->count, config->pipeline.ranks,
+                                   config->pipeline.stages_per_rank, (unsigned long long)stages);
     }
-    if (config->model.layers != 0 && sum != config->model.layers) {
-        hd_problem_remedy(problem, "make them add up to model.layers");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "the numbers add up to %llu, not to %u layers", (unsigned long long)sum,
-                       config->model.layers);
-        return config_check_refuse(config, "model", "split", problem);
-    }
-    return HD_OK;
-}
-
-static hd_status check_stages(const struct hd_config *config, struct hd_problem *problem)
-{
-    const uint64_t stages = (uint64_t)config->pipeline.ranks * config->pipeline.stages_per_rank;
-
-    if (stages > 16384) {
-        hd_problem_remedy(problem, "lower stages_per_rank or ranks");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "%u ranks x %u stages = %llu stages, more than 16384",
-                       config->pipeline.ranks, config->pipeline.stages_per_rank,
-                       (unsigned long long)stages);
-        return config_check_refuse(config, "pipeline", "stages_per_rank", problem);
+    if (split->count != 0 && config->model.layers != 0 && sum != config->model.layers) {
+        hd_problem_remedy(problem, "make their sum equal to model.layers");
+        return config_check_refuse(config, problem, "model", "split",
+                                   "the numbers add up to %llu, not to %u layers",
+                                   (unsigned long long)sum, config->model.layers);
     }
     return HD_OK;
 }
 
 static hd_status check_train(const struct hd_config *config, struct hd_problem *problem)
 {
-    if (config->train.cosine && config->train.warmup_steps >= config->train.steps) {
+    if (config->train.decay && config->train.warmup_steps >= config->train.steps) {
         hd_problem_remedy(problem, "lower it below train.steps, or set train.decay = none");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "a warm-up of %u of %u steps leaves none for the decay",
-                       config->train.warmup_steps, config->train.steps);
-        return config_check_refuse(config, "train", "warmup_steps", problem);
+        return config_check_refuse(config, problem, "train", "warmup_steps",
+                                   "a warm-up of %u of %u steps leaves no step for the decay",
+                                   config->train.warmup_steps, config->train.steps);
     }
     return HD_OK;
 }
 
-static hd_status config_check_check_sizes(const struct hd_config *config,
-                                          struct hd_problem *problem)
+static hd_status check_sizes(const struct hd_config *config, struct hd_problem *problem)
 {
     const uint64_t tokens = (uint64_t)config->data.microbatch_size * config->model.sequence;
 
     if (tokens > INT32_MAX) {
         hd_problem_remedy(problem, "lower one of them");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "%u samples x %u tokens = %llu tokens in a microbatch, more than %d",
-                       config->data.microbatch_size, config->model.sequence,
-                       (unsigned long long)tokens, INT32_MAX);
-        return config_check_refuse(config, "data", "microbatch_size", problem);
+        return config_check_refuse(config, problem, "data", "microbatch_size",
+                                   "%u samples x %u tokens = %llu tokens in a microbatch, more "
+                                   "than %d",
+                                   config->data.microbatch_size, config->model.sequence,
+                                   (unsigned long long)tokens, INT32_MAX);
     }
     return HD_OK;
 }
@@ -171,21 +171,13 @@ static hd_status config_check_check_sizes(const struct hd_config *config,
 hd_status hd_config_cross_check(const struct hd_config *config, struct hd_problem *problem)
 {
     static hd_status (*const checks[])(const struct hd_config *, struct hd_problem *) = {
-        check_stages,
-        check_heads,
-        check_experts,
-        config_check_check_mxfp8,
-        config_check_check_halves,
-        config_check_check_split,
-        check_train,
-        config_check_check_sizes,
+        check_stages, check_heads, check_experts, check_mxfp8,
+        check_halves, check_split, check_train,   check_sizes,
     };
+    hd_status status = HD_OK;
 
-    for (unsigned i = 0; i < sizeof checks / sizeof checks[0]; i++) {
-        const hd_status status = checks[i](config, problem);
-        if (status != HD_OK) {
-            return status;
-        }
+    for (unsigned i = 0; status == HD_OK && i < sizeof checks / sizeof checks[0]; i++) {
+        status = checks[i](config, problem);
     }
-    return HD_OK;
+    return status;
 }

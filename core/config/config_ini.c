@@ -1,9 +1,8 @@
 /*
- * config/config_ini.c - the words of one ini file and of the command line.
+ * config/config_ini.c - reads the entries of one ini file and of the command line, and finds them.
  *
- * inih knows the grammar but neither line numbers, nor lines of more than its buffer, nor
- * indented keys; so every line is checked here and then handed to it alone, without its
- * comment and its margins.
+ * inih knows the grammar, but reports no line numbers, truncates long lines and joins indented ones.
+ * So every line is checked here, and then given to inih alone, without its comment and its margins.
  */
 #include "base/text.h"
 #include "config/internal.h"
@@ -18,18 +17,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where the reader is, and what it adds to. */
 struct reader {
     struct hd_config *config;
     struct hd_problem *problem;
     const char *file;
     uint32_t line;
     char section[64];
-    int has_section;
-    hd_status status; /* of the handler that inih calls */
+    bool has_section;
+    hd_status status; /* of config_ini_on_pair, which inih calls */
 };
 
-/* A place also stands in comments of `heddle config`: clean text, whatever a file may be called. */
+/* A place is also printed in comments of `heddle config`: replaces bytes that a file name may have,
+   and text may not. */
 static void config_ini_clean(char *text)
 {
     for (char *at = text; *at != '\0'; at++) {
@@ -45,7 +44,7 @@ static void config_ini_clean(char *text)
 static void config_ini_say_place(const struct reader *reader, char place[512])
 {
     const size_t length = strlen(reader->file);
-    const int is_long = length > 400;
+    const bool is_long = length > 400;
     snprintf(place, 512, "%s%s:%u", is_long ? "..." : "",
              reader->file + (is_long ? length - 400 : 0), reader->line);
     config_ini_clean(place);
@@ -74,7 +73,20 @@ struct hd_config_entry *hd_entry_find(const struct hd_config *config, const char
     return NULL;
 }
 
-/* The entry of this section and key, new or old, with its value replaced. */
+const char *hd_config_place(const struct hd_config *config, const char *section, const char *key)
+{
+    const struct hd_config_entry *entry = hd_entry_find(config, section, key);
+    return entry != NULL ? entry->place : "default";
+}
+
+void hd_config_blame(const struct hd_config *config, const char *section, const char *key,
+                     struct hd_problem *problem)
+{
+    hd_problem_place(problem, "%s", hd_config_place(config, section, key));
+    hd_problem_key(problem, "%s.%s", section, key);
+}
+
+/* Adds an entry, or replaces the value of the entry with this section and key. */
 static hd_status config_ini_put_entry(struct hd_config *config, const struct hd_config_entry *given,
                                       struct hd_problem *problem)
 {
@@ -93,7 +105,8 @@ static hd_status config_ini_put_entry(struct hd_config *config, const struct hd_
     if (value == NULL || entry == NULL) {
         free(value);
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_USAGE,
-                              "more than %u keys, or out of memory", HD_ENTRY_COUNT_MAX);
+                              "there are more than %u keys, or memory cannot be allocated",
+                              HD_ENTRY_COUNT_MAX);
     }
     free(entry->value);
     *entry = *given;
@@ -101,11 +114,12 @@ static hd_status config_ini_put_entry(struct hd_config *config, const struct hd_
     return HD_OK;
 }
 
-/* Checks section and key against the table where it has them, then keeps the word. */
-static hd_status config_ini_take_word(struct hd_config *config, const struct hd_config_entry *given,
-                                      struct hd_problem *problem)
+/* Checks section and key against the table, except a plugin's, then adds the entry. */
+static hd_status config_ini_take_entry(struct hd_config *config,
+                                       const struct hd_config_entry *given,
+                                       struct hd_problem *problem)
 {
-    const int is_core = strchr(given->section, '.') == NULL;
+    const bool is_core = strchr(given->section, '.') == NULL;
 
     hd_problem_place(problem, "%s", given->place);
     hd_status status = hd_section_check(given->section, problem);
@@ -122,15 +136,15 @@ static hd_status config_ini_take_word(struct hd_config *config, const struct hd_
     return status;
 }
 
-/* inih's handler: one key and its value. */
-static int config_ini_on_word(void *context, const char *section, const char *name,
+/* The handler of inih: one key and its value. */
+static int config_ini_on_pair(void *context, const char *section, const char *name,
                               const char *value)
 {
     struct reader *reader = context;
     struct hd_config_entry given = {.value = (char *)value};
     const struct hd_config_entry *earlier;
 
-    (void)section; /* each line comes alone; the section is the reader's */
+    (void)section; /* inih gets each line alone, so only the reader knows the section */
     if (strlen(name) >= sizeof given.key) {
         reader->status = config_ini_refuse(reader, "the key is longer than 63 bytes", "");
         return 0;
@@ -141,18 +155,17 @@ static int config_ini_on_word(void *context, const char *section, const char *na
     earlier = hd_entry_find(reader->config, given.section, given.key);
     if (earlier != NULL) {
         hd_problem_key(reader->problem, "%.60s.%.60s", given.section, given.key);
-        hd_problem_remedy(reader->problem, "keep one of them");
+        hd_problem_remedy(reader->problem, "keep one of the two lines");
         hd_problem_place(reader->problem, "%s", given.place);
-        reader->status =
-            hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE,
-                           "the key stands a second time, the first is at %s", earlier->place);
+        reader->status = hd_problem_set(reader->problem, HD_INVALID, HD_EXIT_USAGE,
+                                        "the key is set twice, first at %s", earlier->place);
         return 0;
     }
-    reader->status = config_ini_take_word(reader->config, &given, reader->problem);
+    reader->status = config_ini_take_entry(reader->config, &given, reader->problem);
     return reader->status == HD_OK;
 }
 
-static int config_ini_is_white(char byte)
+static bool config_ini_is_white(char byte)
 {
     return byte == ' ' || byte == '\t';
 }
@@ -175,7 +188,7 @@ static hd_status config_ini_read_section(struct reader *reader, char *line)
 
     if (end == NULL || end[1] != '\0') {
         return config_ini_refuse(reader, "a section line is [name] and nothing else",
-                                 "end it with ], and put its keys on lines of their own");
+                                 "end the line with ], and put each key on its own line");
     }
     *end = '\0';
     const char *name = hd_text_trim(line + 1);
@@ -184,9 +197,9 @@ static hd_status config_ini_read_section(struct reader *reader, char *line)
     }
     memcpy(reader->section, name, strlen(name) + 1);
     memcpy(given.section, name, strlen(name) + 1);
-    reader->has_section = 1;
+    reader->has_section = true;
     config_ini_say_place(reader, given.place);
-    return config_ini_take_word(reader->config, &given, reader->problem);
+    return config_ini_take_entry(reader->config, &given, reader->problem);
 }
 
 static hd_status config_ini_read_pair(struct reader *reader, const char *line)
@@ -196,38 +209,38 @@ static hd_status config_ini_read_pair(struct reader *reader, const char *line)
 
     if (colon != NULL && (equals == NULL || colon < equals)) {
         return config_ini_refuse(
-            reader, "a key and its value are joined by =, not by :", "write key = value");
+            reader, "the line has : instead of = after the key", "write key = value");
     }
     if (equals == NULL || equals == line) {
         return config_ini_refuse(reader,
                                  equals == NULL ? "the line has no =" : "the line has no key",
-                                 "write key = value; a value cannot go on in the next line");
+                                 "write key = value; a value cannot continue in the next line");
     }
     if (!reader->has_section) {
-        return config_ini_refuse(reader, "a key stands before the first section",
+        return config_ini_refuse(reader, "the key comes before the first section",
                                  "put a line such as [pipeline] above it");
     }
     const char *const value = equals + 1 + strspn(equals + 1, " \t");
     if (value[0] == '"' || value[0] == '\'') {
         return config_ini_refuse(reader, "the value is in quotes",
-                                 "remove them: a value ends with its line");
+                                 "remove the quotes: a value ends with its line");
     }
     if (value[0] == '\0') {
         return config_ini_refuse(reader, "the key has no value",
-                                 "give one, or remove the line: every key has a default");
+                                 "give a value, or remove the line: every key has a default");
     }
-    /* "a =#b": `heddle config` puts a blank there, and then it is a comment. */
+    /* `heddle config` writes "a =#b" with a blank after =, which makes the value a comment. */
     const char *const fault = hd_text_ini_fault(value);
     if (fault != NULL) {
-        return config_ini_refuse(reader, fault, "begin the value with another letter");
+        return config_ini_refuse(reader, fault, "begin the value with another character");
     }
     reader->status = HD_OK;
-    const int answer = ini_parse_string(line, config_ini_on_word, reader);
+    const int answer = ini_parse_string(line, config_ini_on_pair, reader);
     assert(reader->status != HD_OK || answer == 0);
     return reader->status;
 }
 
-/* One line, without its end; it ends in a zero that is not part of it. */
+/* Reads one line, which ends in a zero instead of a newline. */
 static hd_status config_ini_read_line(struct reader *reader, char *line, size_t length)
 {
     char reason[96];
@@ -244,7 +257,7 @@ static hd_status config_ini_read_line(struct reader *reader, char *line, size_t 
         if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 0x7f) {
             snprintf(reason, sizeof reason, "byte %zu of the line is the control character 0x%02x",
                      i + 1, (unsigned)line[i]);
-            return config_ini_refuse(reader, reason, "is this an ini file? remove the byte");
+            return config_ini_refuse(reader, reason, "remove the byte, if this is an ini file");
         }
     }
     const uint64_t good_bytes = hd_text_utf8_bytes(line, length);
@@ -264,11 +277,11 @@ static hd_status config_ini_read_line(struct reader *reader, char *line, size_t 
 
 static hd_status config_ini_read_lines(struct reader *reader, char *text, size_t length)
 {
-    static const char mark[] = "\xef\xbb\xbf"; /* of byte order */
+    static const char byte_order_mark[] = "\xef\xbb\xbf";
     char *line = text;
     char *const end = text + length;
 
-    if (length >= 3 && memcmp(text, mark, 3) == 0) {
+    if (length >= 3 && memcmp(text, byte_order_mark, 3) == 0) {
         line += 3;
     }
     while (line < end) {
@@ -294,11 +307,11 @@ static hd_status config_ini_refuse_file(struct hd_problem *problem, const char *
 
     hd_problem_place(problem, "%s%s", length > 400 ? "..." : "",
                      file + (length > 400 ? length - 400 : 0));
-    hd_problem_remedy(problem, "give a readable ini file, or none for the defaults");
+    hd_problem_remedy(problem, "give a readable ini file, or no file for the defaults");
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
 }
 
-/* The whole file, with room for one zero; NULL with a problem. */
+/* The whole file, with space for a zero; NULL with a problem. */
 static char *config_ini_load_file(const char *file, size_t *length, struct hd_problem *problem)
 {
     struct stat about;
@@ -310,12 +323,12 @@ static char *config_ini_load_file(const char *file, size_t *length, struct hd_pr
         return NULL;
     }
     if (fstat(opened, &about) == 0 && S_ISDIR(about.st_mode)) {
-        config_ini_refuse_file(problem, file, "this is a directory");
+        config_ini_refuse_file(problem, file, "it is a directory");
         goto close_file;
     }
     text = malloc(HD_FILE_BYTES_MAX + 1);
     if (text == NULL) {
-        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+        hd_problem_no_memory(problem, HD_FILE_BYTES_MAX, "the ini file");
         goto close_file;
     }
     ssize_t got = 1;
@@ -361,7 +374,7 @@ static hd_status config_ini_refuse_word(struct hd_problem *problem, const char *
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
 }
 
-/* "ranks=8" lacks its section; some key may be meant. */
+/* "ranks=8" has no section; suggests the section that has such a key. */
 static void config_ini_suggest_section(const char *name, struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < hd_key_count; i++) {
@@ -380,7 +393,7 @@ hd_status hd_entries_override(struct hd_config *config, const char *word,
     const size_t length = strlen(word);
 
     if (length > HD_LINE_BYTES_MAX) {
-        return config_ini_refuse_word(problem, "the word has more than 4095 bytes");
+        return config_ini_refuse_word(problem, "the word is longer than 4095 bytes");
     }
     memcpy(copy, word, length + 1);
     char *value = strchr(copy, '=');
@@ -395,14 +408,14 @@ hd_status hd_entries_override(struct hd_config *config, const char *word,
     char *dot = strrchr(copy, '.');
     if (dot == NULL || dot == left || dot[1] == '\0') {
         config_ini_suggest_section(left, problem);
-        return config_ini_refuse_word(problem, "the word names no section and key");
+        return config_ini_refuse_word(problem, "the word does not name a section and a key");
     }
     const char *key = dot + 1;
     *dot = '\0';
     if (strlen(left) >= sizeof given.section || strlen(key) >= sizeof given.key) {
-        return config_ini_refuse_word(problem, "section or key is longer than 63 bytes");
+        return config_ini_refuse_word(problem, "the section or the key is longer than 63 bytes");
     }
-    /* A run leaves it in its config.ini, which must read back. */
+    /* A run writes the value to its config.ini, from which it must read back. */
     const char *reason = hd_text_ini_fault(given.value);
     if (reason != NULL) {
         return config_ini_refuse_word(problem, reason);
@@ -410,5 +423,5 @@ hd_status hd_entries_override(struct hd_config *config, const char *word,
     memcpy(given.section, left, strlen(left) + 1);
     memcpy(given.key, key, strlen(key) + 1);
     problem->key[0] = '\0';
-    return config_ini_take_word(config, &given, problem);
+    return config_ini_take_entry(config, &given, problem);
 }

@@ -1,200 +1,232 @@
 /*
- * config/config_keys.c - every key of the ini file, one row each.  The order is that of `heddle
- * config`.  The last column names the values that are built; the others are refused by name.
+ * config/config_keys.c - every key of the ini file, one row each, and how to find a row.
+ *
+ * To add a key, add one row here and one member of the same name to struct hd_config (config.h).
+ * Nothing else: the parser, the checks of type and range, `heddle config` with its --json, and
+ * error messages read this table.  A rule between two keys goes into config_check.c.  The order of
+ * the rows is that of `heddle config`.
  */
+#include "base/text.h"
 #include "config/internal.h"
 
-#define AT(member) offsetof(struct hd_config, member)
+#include <stdio.h>
+#include <string.h>
+
+#define KEY(section, name, type, initial, range, help)        \
+    {                                                         \
+#section, #name, initial, range, help, HD_KEY_##type, \
+            offsetof(struct hd_config, section.name), NULL    \
+    }
+/* A key of which this version implements only the value `served`. */
+#define PART(section, name, type, initial, range, help, served) \
+    {                                                           \
+#section, #name, initial, range, help, HD_KEY_##type,   \
+            offsetof(struct hd_config, section.name), served    \
+    }
 
 /* clang-format off */
 const struct hd_key hd_keys[] = {
-    {"pipeline", "schedule", "1f1b", "NAME | FILE.so | FILE.csv",
-     "the order of work on every rank", HD_KEY_TEXT, AT(pipeline.schedule), NULL},
-    {"pipeline", "ranks", "4", "1..4096",
-     "worker processes of the pipeline", HD_KEY_COUNT, AT(pipeline.ranks), NULL},
-    {"pipeline", "stages_per_rank", "auto", "auto | 1..16384",
-     "stages that each rank holds; auto: as the schedule says",
-     HD_KEY_COUNT, AT(pipeline.stages_per_rank), NULL},
-    {"pipeline", "microbatches", "8", "1..65536",
-     "slices of the batch of one step", HD_KEY_COUNT, AT(pipeline.microbatches), NULL},
-    {"pipeline", "overlap", "on", "on | off",
-     "post transfers early and wait where they are consumed",
-     HD_KEY_FLAG, AT(pipeline.overlap), NULL},
-    {"pipeline", "transfer_slots", "auto", "auto | 1..65536",
-     "slots of the channels: auto, one number, or a list by remote boundary, forward then backward",
-     HD_KEY_COUNTS, AT(pipeline.transfer_slots), NULL},
-    {"pipeline", "payload_slots", "auto", "auto | 1..65536",
-     "retained payloads: auto, one number, or a list by stage",
-     HD_KEY_COUNTS, AT(pipeline.payload_slots), NULL},
+    KEY(pipeline, schedule, TEXT, "1f1b", "NAME | FILE.so | FILE.csv",
+        "plugin or table that gives each rank's order of passes"),
+    KEY(pipeline, ranks, COUNT, "4", "1..4096", "worker processes of the pipeline"),
+    KEY(pipeline, stages_per_rank, COUNT, "auto", "auto | 1..16384",
+        "stages on each rank; auto: as many as the schedule asks for"),
+    KEY(pipeline, microbatches, COUNT, "8", "1..65536", "microbatches of one step"),
+    KEY(pipeline, overlap, FLAG, "on", "on | off",
+        "start a transfer early and wait for it only when its tensor is used"),
+    KEY(pipeline, transfer_slots, COUNTS, "auto", "auto | 1..65536",
+        "slots of the channels: auto, one number, or a list by remote boundary, forward then backward"),
+    KEY(pipeline, payload_slots, COUNTS, "auto", "auto | 1..65536",
+        "payloads that a stage can retain: auto, one number, or a list by stage"),
 
-    {"transport", "name", "shm", "NAME | FILE.so",
-     "how a tensor crosses between ranks", HD_KEY_TEXT, AT(transport.name), NULL},
-    {"transport", "inner", "none", "none | NAME | FILE.so",
-     "the transport that a hook wraps", HD_KEY_TEXT, AT(transport.inner), NULL},
-    {"transport", "timeout_s", "60", "0<..1000000",
-     "seconds after which a wait that does not move is an error",
-     HD_KEY_NUMBER, AT(transport.timeout_s), NULL},
-    {"transport", "first_step_timeout_s", "300", "0<..1000000",
-     "the same for the first step", HD_KEY_NUMBER, AT(transport.first_step_timeout_s), NULL},
-    {"transport", "progress_thread", "off", "off | on",
-     "a thread that moves the transport during long actions",
-     HD_KEY_FLAG, AT(transport.progress_thread), NULL},
-    {"transport", "issue_order", "canonical", "canonical | grouped | program",
-     "of the transfers of a rank, where the transport is serial (law 7)",
-     HD_KEY_CHOICE, AT(transport.issue_order), NULL},
+    KEY(transport, name, TEXT, "shm", "NAME | FILE.so",
+        "plugin that moves tensors between ranks"),
+    KEY(transport, inner, TEXT, "none", "none | NAME | FILE.so",
+        "transport that a hook wraps"),
+    KEY(transport, timeout_s, NUMBER, "60", "0<..1000000",
+        "seconds without progress after which a wait fails"),
+    KEY(transport, first_step_timeout_s, NUMBER, "300", "0<..1000000",
+        "the same in the first step"),
+    KEY(transport, progress_thread, FLAG, "off", "off | on",
+        "run a thread that moves transfers during long passes"),
+    KEY(transport, issue_order, CHOICE, "canonical", "canonical | grouped | program",
+        "order in which a rank issues transfers on a serial transport (law 7)"),
 
-    {"kernels", "name", "cpu", "NAME | FILE.so",
-     "what computes a stage", HD_KEY_TEXT, AT(kernels.name), NULL},
-    {"kernels", "precision", "bf16", "bf16 | mxfp8 | f32",
-     "of the products of matrices", HD_KEY_CHOICE, AT(kernels.precision), NULL},
-    {"kernels", "recompute", "none", "none | full | experts",
-     "what a backward computes again rather than retains",
-     HD_KEY_CHOICE, AT(kernels.recompute), NULL},
-    {"kernels", "scale_rule", "up", "up | floor",
-     "how mxfp8 rounds the scale of a block", HD_KEY_CHOICE, AT(kernels.scale_rule), NULL},
+    KEY(kernels, name, TEXT, "cpu", "NAME | FILE.so", "plugin that computes a stage"),
+    KEY(kernels, precision, CHOICE, "bf16", "bf16 | mxfp8 | f32",
+        "number format of matrix products"),
+    KEY(kernels, recompute, CHOICE, "none", "none | full | experts",
+        "what the backward computes again instead of retaining it"),
+    KEY(kernels, scale_rule, CHOICE, "up", "up | floor",
+        "how mxfp8 rounds the scale of a block"),
 
-    {"model", "layers", "auto", "auto | 1..65536",
-     "blocks of the model; auto: 8, or one a stage", HD_KEY_COUNT, AT(model.layers), NULL},
-    {"model", "width", "128", "2..1048576",
-     "elements of the residual stream", HD_KEY_COUNT, AT(model.width), NULL},
-    {"model", "heads", "4", "1..65536",
-     "attention heads; width is a multiple of twice this", HD_KEY_COUNT, AT(model.heads), NULL},
-    {"model", "key_value_heads", "auto", "auto | 1..65536",
-     "heads of keys and values, a divisor of heads; auto: as heads",
-     HD_KEY_COUNT, AT(model.key_value_heads), NULL},
-    {"model", "experts", "8", "0..65536",
-     "experts of a block; 0: one dense layer", HD_KEY_COUNT, AT(model.experts), NULL},
-    {"model", "experts_per_token", "2", "1..65536",
-     "experts that each token visits", HD_KEY_COUNT, AT(model.experts_per_token), NULL},
-    {"model", "expert_width", "192", "1..1048576",
-     "elements inside an expert", HD_KEY_COUNT, AT(model.expert_width), NULL},
-    {"model", "vocabulary", "256", "2..16777216",
-     "different tokens", HD_KEY_COUNT, AT(model.vocabulary), NULL},
-    {"model", "sequence", "128", "1..1048576",
-     "tokens of a sample", HD_KEY_COUNT, AT(model.sequence), NULL},
-    {"model", "rope_theta", "10000", "1..1e12",
-     "base of the rotary angles", HD_KEY_NUMBER, AT(model.rope_theta), NULL},
-    {"model", "norm_epsilon", "1e-5", "0..1",
-     "added to the mean square of every norm", HD_KEY_NUMBER, AT(model.norm_epsilon), NULL},
-    {"model", "normalize_gates", "off", "off | on",
-     "make the gates of a token's experts sum to 1",
-     HD_KEY_FLAG, AT(model.normalize_gates), NULL},
-    {"model", "balance_loss", "0.01", "0..1000000",
-     "weight of the load balancing loss", HD_KEY_NUMBER, AT(model.balance_loss), NULL},
-    {"model", "z_loss", "0.001", "0..1000000",
-     "weight of the router's z-loss", HD_KEY_NUMBER, AT(model.z_loss), NULL},
-    {"model", "initial_deviation", "0.02", "0..1000",
-     "standard deviation of the initial weights",
-     HD_KEY_NUMBER, AT(model.initial_deviation), NULL},
-    {"model", "half_batches", "1", "1 | 2",
-     "parts in which a forward runs its microbatch",
-     HD_KEY_COUNT, AT(model.half_batches), NULL},
-    {"model", "split", "auto", "auto | 1..65536",
-     "layers of each stage, as 4,4,4,3; auto: even, larger first",
-     HD_KEY_COUNTS, AT(model.split), NULL},
+    KEY(model, layers, COUNT, "auto", "auto | 1..65536",
+        "transformer blocks; auto: 8, or one for each stage if there are more stages"),
+    KEY(model, width, COUNT, "128", "2..1048576", "elements of the residual stream"),
+    KEY(model, heads, COUNT, "4", "1..65536",
+        "attention heads; width must be a multiple of twice this"),
+    KEY(model, key_value_heads, COUNT, "auto", "auto | 1..65536",
+        "heads of keys and values, a divisor of heads; auto: equal to heads"),
+    KEY(model, experts, COUNT, "8", "0..65536",
+        "experts of a block; 0: a dense feed-forward layer"),
+    KEY(model, experts_per_token, COUNT, "2", "1..65536", "experts that each token is sent to"),
+    KEY(model, expert_width, COUNT, "192", "1..1048576", "hidden elements of an expert"),
+    KEY(model, vocabulary, COUNT, "256", "2..16777216", "number of different tokens"),
+    KEY(model, sequence, COUNT, "128", "1..1048576", "tokens of a sample"),
+    KEY(model, rope_theta, NUMBER, "10000", "1..1e12", "base of the rotary position angles"),
+    KEY(model, norm_epsilon, NUMBER, "1e-5", "0..1", "added to the mean square in every norm"),
+    KEY(model, normalize_gates, FLAG, "off", "off | on",
+        "scale the gates of a token's experts so that they sum to 1"),
+    KEY(model, balance_loss, NUMBER, "0.01", "0..1000000", "weight of the load balancing loss"),
+    KEY(model, z_loss, NUMBER, "0.001", "0..1000000", "weight of the router's z-loss"),
+    KEY(model, initial_deviation, NUMBER, "0.02", "0..1000",
+        "standard deviation of the initial weights"),
+    KEY(model, half_batches, COUNT, "1", "1 | 2",
+        "parts into which a forward divides its microbatch"),
+    KEY(model, split, COUNTS, "auto", "auto | 1..65536",
+        "layers of each stage, such as 4,4,4,3; auto: even, the first stages get the remainder"),
 
-    {"data", "corpus", "builtin", "builtin | FILE",
-     "the text, or its tokens", HD_KEY_TEXT, AT(data.corpus), NULL},
-    {"data", "format", "auto", "auto | text | tokens",
-     "what the corpus holds; auto: tokens in .npy and .bin, else text",
-     HD_KEY_CHOICE, AT(data.format), NULL},
-    {"data", "token_bytes", "auto", "auto | 1 | 2 | 4",
-     "bytes of one token; auto: by the vocabulary", HD_KEY_COUNT, AT(data.token_bytes), NULL},
-    {"data", "microbatch_size", "4", "1..65536",
-     "samples of a microbatch", HD_KEY_COUNT, AT(data.microbatch_size), NULL},
+    KEY(data, corpus, TEXT, "builtin", "builtin | FILE", "training text or tokens"),
+    KEY(data, format, CHOICE, "auto", "auto | text | tokens",
+        "contents of the corpus; auto: tokens for .npy and .bin, else text"),
+    KEY(data, token_bytes, COUNT, "auto", "auto | 1 | 2 | 4",
+        "bytes of one token; auto: from the vocabulary"),
+    KEY(data, microbatch_size, COUNT, "4", "1..65536", "samples of a microbatch"),
 
-    {"train", "steps", "60", "1..1000000000",
-     "optimizer steps in all", HD_KEY_COUNT, AT(train.steps), NULL},
-    {"train", "learning_rate", "3e-3", "0..1000",
-     "the highest of the run", HD_KEY_NUMBER, AT(train.learning_rate), NULL},
-    {"train", "warmup_steps", "10", "0..1000000000",
-     "steps in which the learning rate rises from 0", HD_KEY_COUNT, AT(train.warmup_steps), NULL},
-    {"train", "decay", "none", "none | cosine",
-     "of the learning rate after the warm-up", HD_KEY_CHOICE, AT(train.cosine), NULL},
-    {"train", "final_rate", "0.1", "0..1",
-     "where the decay ends, as a part of learning_rate",
-     HD_KEY_NUMBER, AT(train.final_rate), NULL},
-    {"train", "weight_decay", "0.1", "0..1000",
-     "of AdamW", HD_KEY_NUMBER, AT(train.weight_decay), NULL},
-    {"train", "beta1", "0.9", "0..<1",
-     "of AdamW, first moment", HD_KEY_NUMBER, AT(train.beta1), NULL},
-    {"train", "beta2", "0.95", "0..<1",
-     "of AdamW, second moment", HD_KEY_NUMBER, AT(train.beta2), NULL},
-    {"train", "epsilon", "1e-8", "0<..1",
-     "of AdamW", HD_KEY_NUMBER, AT(train.epsilon), NULL},
-    {"train", "clip_norm", "1.0", "0..1e12",
-     "largest global norm of the gradient; 0: no clipping",
-     HD_KEY_NUMBER, AT(train.clip_norm), NULL},
-    {"train", "skip_max", "0", "0..1000000",
-     "steps in a row that may be skipped as not finite",
-     HD_KEY_COUNT, AT(train.skip_max), NULL},
-    {"train", "seed", "1", "0..18446744073709551615",
-     "of the initial weights and the builtin corpus", HD_KEY_SEED, AT(train.seed), NULL},
+    KEY(train, steps, COUNT, "60", "1..1000000000", "optimizer steps of the whole run"),
+    KEY(train, learning_rate, NUMBER, "3e-3", "0..1000", "the highest learning rate of the run"),
+    KEY(train, warmup_steps, COUNT, "10", "0..1000000000",
+        "steps in which the learning rate rises from 0"),
+    KEY(train, decay, CHOICE, "none", "none | cosine",
+        "how the learning rate falls after the warm-up"),
+    KEY(train, final_rate, NUMBER, "0.1", "0..1",
+        "learning rate at the end of the decay, as a fraction of learning_rate"),
+    KEY(train, weight_decay, NUMBER, "0.1", "0..1000", "weight decay of AdamW"),
+    KEY(train, beta1, NUMBER, "0.9", "0..<1", "decay of AdamW's first moment"),
+    KEY(train, beta2, NUMBER, "0.95", "0..<1", "decay of AdamW's second moment"),
+    KEY(train, epsilon, NUMBER, "1e-8", "0<..1", "epsilon of AdamW"),
+    KEY(train, clip_norm, NUMBER, "1.0", "0..1e12",
+        "largest global norm of the gradient; 0: no clipping"),
+    KEY(train, skip_max, COUNT, "0", "0..1000000",
+        "consecutive steps that may be skipped because a value is not finite"),
+    KEY(train, seed, SEED, "1", "0..18446744073709551615",
+        "seed of the initial weights"),
 
-    {"cost", "forward", "1", "0..1e12",
-     "ticks of a forward: one number, or one a stage", HD_KEY_NUMBERS, AT(cost.forward), NULL},
-    {"cost", "backward", "2", "0..1e12",
-     "ticks of an unsplit backward", HD_KEY_NUMBERS, AT(cost.backward), NULL},
-    {"cost", "input_gradient", "1", "0..1e12",
-     "ticks of a backward's first half", HD_KEY_NUMBERS, AT(cost.input_gradient), NULL},
-    {"cost", "weight_gradient", "1", "0..1e12",
-     "ticks of a backward's second half", HD_KEY_NUMBERS, AT(cost.weight_gradient), NULL},
-    {"cost", "transfer", "0", "0..1e12",
-     "ticks of a transfer: one number, or one a boundary",
-     HD_KEY_NUMBERS, AT(cost.transfer), NULL},
-    {"cost", "mode", "overlapped", "overlapped | blocking | serial",
-     "does a transfer hold nobody, both its ranks, or their other transfers",
-     HD_KEY_CHOICE, AT(cost.mode), NULL},
-    {"cost", "tick_us", "1000", "0..1e9",
-     "microseconds of one tick", HD_KEY_NUMBER, AT(cost.tick_us), NULL},
-    {"cost", "from", "none", "none | DIRECTORY",
-     "a run whose measured times are the costs", HD_KEY_TEXT, AT(cost.from), "none"},
+    KEY(cost, forward, NUMBERS, "1", "0..1e12",
+        "ticks of a forward: one number, or one for each stage"),
+    KEY(cost, backward, NUMBERS, "2", "0..1e12", "ticks of a whole backward"),
+    KEY(cost, input_gradient, NUMBERS, "1", "0..1e12",
+        "ticks of a backward's half for the input gradient"),
+    KEY(cost, weight_gradient, NUMBERS, "1", "0..1e12",
+        "ticks of a backward's half for the weight gradient"),
+    KEY(cost, transfer, NUMBERS, "0", "0..1e12",
+        "ticks of a transfer: one number, or one for each boundary"),
+    KEY(cost, mode, CHOICE, "overlapped", "overlapped | blocking | serial",
+        "what a transfer blocks: nothing, both ranks, or their other transfers"),
+    KEY(cost, tick_us, NUMBER, "1000", "0..1e9", "microseconds of one tick"),
+    PART(cost, from, TEXT, "none", "none | DIRECTORY",
+         "run directory to take measured costs from", "none"),
 
-    {"memory", "budget_gb", "none", "none | 0<..1e9",
-     "memory of a rank, in 1e9 bytes", HD_KEY_NUMBER, AT(memory.budget_gb), NULL},
-    {"memory", "copy_gb", "auto", "auto | 0..1e9",
-     "memory of one payload; auto: from the kernels", HD_KEY_NUMBER, AT(memory.copy_gb), NULL},
-    {"memory", "state_gb", "auto", "auto | 0..1e9",
-     "memory of one stage's parameters, gradients and moments; auto: from the kernels",
-     HD_KEY_NUMBER, AT(memory.state_gb), NULL},
+    KEY(memory, budget_gb, NUMBER, "none", "none | 0<..1e9",
+        "memory that a rank may use, in 1e9 bytes"),
+    KEY(memory, copy_gb, NUMBER, "auto", "auto | 0..1e9",
+        "memory of one payload; auto: from the kernels"),
+    KEY(memory, state_gb, NUMBER, "auto", "auto | 0..1e9",
+        "memory of one stage's parameters, gradients and moments; auto: from the kernels"),
 
-    {"output", "directory", "auto", "auto | DIRECTORY",
-     "what a run leaves; auto: runs/NAME-YYYYMMDD-HHMMSS",
-     HD_KEY_PATH, AT(output.directory), NULL},
-    {"output", "trace", "on", "on | off",
-     "keep the actions' times", HD_KEY_FLAG, AT(output.trace), NULL},
-    {"output", "trace_steps", "3", "1..1000000",
-     "the last steps that the trace keeps", HD_KEY_COUNT, AT(output.trace_steps), NULL},
-    {"output", "checkpoint_every", "0", "0..1000000000 | never",
-     "steps between checkpoints; 0: at the end and on a signal",
-     HD_KEY_STEPS, AT(output.checkpoint_every), NULL},
+    KEY(output, directory, PATH, "auto", "auto | DIRECTORY",
+        "directory that a run writes; auto: runs/NAME-YYYYMMDD-HHMMSS"),
+    KEY(output, trace, FLAG, "on", "on | off", "record the times of actions"),
+    KEY(output, trace_steps, COUNT, "3", "1..1000000", "number of last steps in the trace"),
+    KEY(output, checkpoint_every, STEPS, "0", "0..1000000000 | never",
+        "steps between checkpoints; 0: only at the end and on a signal"),
 
-    {"debug", "poison", "off", "off | on",
-     "fill released payloads with NaN", HD_KEY_FLAG, AT(debug.poison), NULL},
-    {"debug", "checksum", "off", "off | on",
-     "seal every message with a checksum", HD_KEY_FLAG, AT(debug.checksum), NULL},
-    {"debug", "fault", "none", "none | lease_off | early_release | forward_order | unproven_order",
-     "reuse payload slots too early, or run without law 7, on purpose",
-     HD_KEY_CHOICE, AT(debug.fault), NULL},
+    KEY(debug, poison, FLAG, "off", "off | on", "fill released payloads with NaN"),
+    KEY(debug, checksum, FLAG, "off", "off | on", "add a checksum to every message"),
+    KEY(debug, fault, CHOICE, "none",
+        "none | lease_off | early_release | forward_order | unproven_order",
+        "deliberate fault: reuse payload slots too early, or run without law 7"),
 
-    {"grid", "data", "1", "1..4096",
-     "copies of the pipeline, each with its own samples", HD_KEY_COUNT, AT(grid.data), "1"},
-    {"grid", "expert", "1", "1..4096",
-     "ranks that share the experts of a stage", HD_KEY_COUNT, AT(grid.expert), "1"},
+    PART(grid, data, COUNT, "1", "1..4096",
+         "copies of the pipeline, each with its own samples", "1"),
+    PART(grid, expert, COUNT, "1", "1..4096", "ranks that share the experts of a stage", "1"),
 
-    {"bench", "sizes", "8:64M:x4", "FIRST[:LAST[:xFACTOR]]",
-     "message sizes of bench p2p", HD_KEY_TEXT, AT(bench.sizes), NULL},
-    {"bench", "iterations", "auto", "auto | 1..1000000000",
-     "measured repetitions", HD_KEY_COUNT, AT(bench.iterations), NULL},
-    {"bench", "warmup", "auto", "auto | 1..1000000000",
-     "repetitions before the first measured one", HD_KEY_COUNT, AT(bench.warmup), NULL},
-    {"bench", "window", "depth", "depth | 1..65536",
-     "messages of bench p2p under way", HD_KEY_COUNT, AT(bench.window), NULL},
-    {"bench", "direction", "one", "one | both",
-     "of bench p2p", HD_KEY_CHOICE, AT(bench.both), NULL},
-    {"bench", "against", "none", "none | NAME | FILE.so",
-     "another transport of bench p2p and skew", HD_KEY_TEXT, AT(bench.against), NULL},
+    KEY(bench, sizes, TEXT, "8:64M:x4", "FIRST[:LAST[:xFACTOR]]", "message sizes of bench p2p"),
+    KEY(bench, iterations, COUNT, "auto", "auto | 1..1000000000", "measured repetitions"),
+    KEY(bench, warmup, COUNT, "auto", "auto | 1..1000000000",
+        "repetitions before the first measured one"),
+    KEY(bench, window, COUNT, "depth", "depth | 1..65536",
+        "messages that bench p2p sends before it waits"),
+    KEY(bench, direction, CHOICE, "one", "one | both",
+        "whether bench p2p sends one way or both ways at once"),
+    KEY(bench, against, TEXT, "none", "none | NAME | FILE.so",
+        "transport that bench p2p and bench skew compare with"),
 };
 /* clang-format on */
 
 const uint32_t hd_key_count = sizeof hd_keys / sizeof hd_keys[0];
+
+const struct hd_key *hd_key_find(const char *section, const char *name)
+{
+    for (uint32_t i = 0; i < hd_key_count; i++) {
+        if (strcmp(hd_keys[i].section, section) == 0 && strcmp(hd_keys[i].name, name) == 0) {
+            return &hd_keys[i];
+        }
+    }
+    return NULL;
+}
+
+static bool config_keys_is_plugin_section(const char *section)
+{
+    char kind[64];
+    const char *dot = strchr(section, '.');
+
+    if (dot == NULL || (size_t)(dot - section) >= sizeof kind) {
+        return false;
+    }
+    memcpy(kind, section, (size_t)(dot - section));
+    kind[dot - section] = '\0';
+    return hd_kind_of_name(kind) != 0;
+}
+
+hd_status hd_section_check(const char *section, struct hd_problem *problem)
+{
+    struct hd_nearest nearest = {.wanted = section};
+
+    if (config_keys_is_plugin_section(section)) {
+        if (hd_text_is_name(strchr(section, '.') + 1)) {
+            return HD_OK;
+        }
+        hd_problem_key(problem, "[%.100s]", section);
+        hd_problem_remedy(problem, "use a name that `heddle list` shows");
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "a plugin's name has only a-z, 0-9 and _, at most 48 bytes");
+    }
+    for (uint32_t i = 0; i < hd_key_count; i++) {
+        if (strcmp(hd_keys[i].section, section) == 0) {
+            return HD_OK;
+        }
+        hd_nearest_offer(&nearest, hd_keys[i].section);
+    }
+    hd_problem_key(problem, "[%.100s]", section);
+    hd_problem_remedy(problem, "the nearest one is [%s]", nearest.name);
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "no such section");
+}
+
+hd_status hd_key_unknown(const char *section, const char *name, struct hd_problem *problem)
+{
+    struct hd_nearest nearest = {.wanted = name};
+
+    hd_problem_key(problem, "%.60s.%.60s", section, name);
+    for (uint32_t i = 0; i < hd_key_count; i++) {
+        if (strcmp(hd_keys[i].name, name) == 0) {
+            hd_problem_remedy(problem, "it belongs to [%s]", hd_keys[i].section);
+            return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "no such key");
+        }
+        if (strcmp(hd_keys[i].section, section) == 0) {
+            hd_nearest_offer(&nearest, hd_keys[i].name);
+        }
+    }
+    hd_problem_remedy(problem, "the nearest one is %s.%s", section, nearest.name);
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "no such key");
+}

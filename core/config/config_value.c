@@ -1,4 +1,4 @@
-/* config/config_value.c - the text of one key, as the member of the struct that it sets. */
+/* config/config_value.c - from the text of one key to the member of struct hd_config. */
 #include "base/text.h"
 #include "config/internal.h"
 
@@ -13,12 +13,34 @@ static void *config_value_member_of(const struct hd_key *key, const struct hd_co
     return (char *)config + key->offset;
 }
 
-static int config_value_is_list(const struct hd_key *key)
+/* struct hd_config_counts and struct hd_config_numbers, which have this layout. */
+struct list {
+    uint32_t count;
+    void *values;
+};
+_Static_assert(sizeof(struct list) == sizeof(struct hd_config_counts) &&
+                   sizeof(struct list) == sizeof(struct hd_config_numbers),
+               "both kinds of list are read as struct list");
+
+static bool config_value_is_list(const struct hd_key *key)
 {
     return key->type == HD_KEY_COUNTS || key->type == HD_KEY_NUMBERS;
 }
 
-/* What the option reader is to see; a word beside numbers is looked up before it. */
+static size_t config_value_element_bytes(const struct hd_key *key)
+{
+    return key->type == HD_KEY_COUNTS ? sizeof(uint32_t) : sizeof(double);
+}
+
+static struct list config_value_list_of(const struct hd_key *key, const struct hd_config *config)
+{
+    struct list list;
+
+    memcpy(&list, config_value_member_of(key, config), sizeof list);
+    return list;
+}
+
+/* The type that hd_option_read reads; the words beside numbers are looked up before. */
 static uint32_t config_value_option_type_of(const struct hd_key *key)
 {
     switch (key->type) {
@@ -45,16 +67,14 @@ static hd_status config_value_refuse(const struct hd_key *key, struct hd_problem
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
 }
 
-/* A number of the key, checked against its range; a seed does not fit an option's value. */
+/* Reads one value and checks it against the range; a seed may be too large for an option. */
 static hd_status config_value_read_one(const struct hd_key *key, const char *text,
                                        struct hd_option_value *value, struct hd_problem *problem)
 {
-    const struct hd_option option = {.name = key->name,
-                                     .range = config_value_option_type_of(key) == HD_OPTION_TEXT &&
-                                                      key->type != HD_KEY_CHOICE
-                                                  ? NULL
-                                                  : key->range,
-                                     .type = config_value_option_type_of(key)};
+    const uint32_t type = config_value_option_type_of(key);
+    const bool is_free_text = type == HD_OPTION_TEXT && key->type != HD_KEY_CHOICE;
+    const struct hd_option option = {
+        .name = key->name, .range = is_free_text ? NULL : key->range, .type = type};
     char reason[HD_REASON_BYTES];
     uint64_t seed;
 
@@ -66,8 +86,8 @@ static hd_status config_value_read_one(const struct hd_key *key, const char *tex
                                                         : config_value_refuse(key, problem, reason);
 }
 
-/* "auto" and its like: a word of the range that is no number. */
-static int config_value_is_word(const struct hd_key *key, const char *text)
+/* Whether `text` is a word of the range beside numbers, such as "auto". */
+static bool config_value_is_word(const struct hd_key *key, const char *text)
 {
     double number;
     return key->type != HD_KEY_FLAG && key->type != HD_KEY_CHOICE && key->type != HD_KEY_TEXT &&
@@ -91,7 +111,7 @@ static void config_value_store_word(const struct hd_key *key, void *member)
         *(char *)member = '\0';
         return;
     default:
-        assert(config_value_is_list(key)); /* already empty */
+        assert(config_value_is_list(key)); /* which is empty already */
     }
 }
 
@@ -147,71 +167,42 @@ static hd_status config_value_store_one(const struct hd_key *key, const char *te
     }
 }
 
-static uint32_t config_value_count_parts(const char *text)
-{
-    uint32_t count = 1;
-    for (; *text != '\0'; text++) {
-        count += *text == ',';
-    }
-    return count;
-}
-
-/* Both kinds of list; exactly one of `counts` and `numbers` is not NULL. */
-static hd_status config_value_fill_list(const struct hd_key *key, char *text, uint32_t *counts,
-                                        double *numbers, struct hd_problem *problem)
-{
-    char *rest = text;
-    uint32_t filled = 0;
-
-    for (char *part; (part = strsep(&rest, ",")) != NULL; filled++) {
-        struct hd_option_value value;
-        part = hd_text_trim(part);
-        const hd_status status =
-            *part == '\0' ? config_value_refuse(key, problem, "the list has an empty entry")
-                          : config_value_read_one(key, part, &value, problem);
-        if (status != HD_OK) {
-            return status;
-        }
-        if (counts != NULL) {
-            counts[filled] = (uint32_t)value.integer;
-        } else {
-            numbers[filled] = value.number;
-        }
-    }
-    return HD_OK;
-}
-
 static hd_status config_value_store_list(const struct hd_key *key, const char *text, void *member,
                                          struct hd_problem *problem)
 {
-    const uint32_t count = config_value_count_parts(text);
-    const int is_counts = key->type == HD_KEY_COUNTS;
-    char *copy = strdup(text);
-    void *values = calloc(count, is_counts ? sizeof(uint32_t) : sizeof(double));
+    struct hd_key element = *key;
+    struct list list = {.count = 1};
     hd_status status = HD_OK;
 
-    if (copy == NULL || values == NULL) {
-        status = hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
-    } else if (count > HD_CONFIG_LIST_MAX) {
-        status = config_value_refuse(key, problem, "the list has more than 32768 entries");
-    } else {
-        status = config_value_fill_list(key, copy, is_counts ? values : NULL,
-                                        is_counts ? NULL : values, problem);
+    element.type = key->type == HD_KEY_COUNTS ? HD_KEY_COUNT : HD_KEY_NUMBER;
+    for (const char *at = text; *at != '\0'; at++) {
+        list.count += *at == ',';
+    }
+    if (list.count > HD_CONFIG_LIST_MAX) {
+        return config_value_refuse(key, problem, "the list has more than 32768 entries");
+    }
+    char *copy = strdup(text);
+    list.values = calloc(list.count, config_value_element_bytes(key));
+    if (copy == NULL || list.values == NULL) {
+        status = hd_problem_no_memory(problem, 0, "a list of %u entries", list.count);
+    }
+    char *rest = copy;
+    for (unsigned char *at = list.values; status == HD_OK && rest != NULL;
+         at += config_value_element_bytes(key)) {
+        const char *part = hd_text_trim(strsep(&rest, ","));
+        status = *part == '\0' ? config_value_refuse(key, problem, "the list has an empty entry")
+                               : config_value_store_one(&element, part, at, problem);
     }
     free(copy);
     if (status != HD_OK) {
-        free(values);
+        free(list.values);
         return status;
     }
-    if (is_counts) {
-        *(struct hd_config_counts *)member = (struct hd_config_counts){count, values};
-    } else {
-        *(struct hd_config_numbers *)member = (struct hd_config_numbers){count, values};
-    }
+    memcpy(member, &list, sizeof list);
     return HD_OK;
 }
 
-/* A later issue builds the rest of the range; till then it is refused, never ignored. */
+/* A value that this version does not implement is an error; it is never ignored. */
 static hd_status config_value_check_served(const struct hd_key *key, const char *text,
                                            struct hd_problem *problem)
 {
@@ -226,7 +217,7 @@ static hd_status config_value_check_served(const struct hd_key *key, const char 
         return HD_OK;
     }
     hd_problem_key(problem, "%s.%s", key->section, key->name);
-    hd_problem_remedy(problem, "this version serves %s", key->served);
+    hd_problem_remedy(problem, "this version supports %s", key->served);
     return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE, "%.200s is not built yet", text);
 }
 
@@ -249,33 +240,14 @@ hd_status hd_key_read(const struct hd_key *key, const char *text, struct hd_conf
 
 void hd_key_free(const struct hd_key *key, struct hd_config *config)
 {
-    if (key->type == HD_KEY_COUNTS) {
-        struct hd_config_counts *list = config_value_member_of(key, config);
-        free(list->values);
-        *list = (struct hd_config_counts){0, NULL};
-    } else if (key->type == HD_KEY_NUMBERS) {
-        struct hd_config_numbers *list = config_value_member_of(key, config);
-        free(list->values);
-        *list = (struct hd_config_numbers){0, NULL};
+    if (config_value_is_list(key)) {
+        free(config_value_list_of(key, config).values);
+        memset(config_value_member_of(key, config), 0, sizeof(struct list));
     }
 }
 
-static int config_value_lists_equal(const struct hd_key *key, const void *left, const void *right)
-{
-    if (key->type == HD_KEY_COUNTS) {
-        const struct hd_config_counts *a = left;
-        const struct hd_config_counts *b = right;
-        return a->count == b->count &&
-               (a->count == 0 || memcmp(a->values, b->values, a->count * sizeof *a->values) == 0);
-    }
-    const struct hd_config_numbers *a = left;
-    const struct hd_config_numbers *b = right;
-    return a->count == b->count &&
-           (a->count == 0 || memcmp(a->values, b->values, a->count * sizeof *a->values) == 0);
-}
-
-int hd_key_equal(const struct hd_key *key, const struct hd_config *left,
-                 const struct hd_config *right)
+bool hd_key_equal(const struct hd_key *key, const struct hd_config *left,
+                  const struct hd_config *right)
 {
     const void *a = config_value_member_of(key, left);
     const void *b = config_value_member_of(key, right);
@@ -293,6 +265,11 @@ int hd_key_equal(const struct hd_key *key, const struct hd_config *left,
     case HD_KEY_PATH:
         return strcmp(a, b) == 0;
     default:
-        return config_value_lists_equal(key, a, b);
+        break;
     }
+    const struct list one = config_value_list_of(key, left);
+    const struct list other = config_value_list_of(key, right);
+    return one.count == other.count &&
+           (one.count == 0 ||
+            memcmp(one.values, other.values, one.count * config_value_element_bytes(key)) == 0);
 }

@@ -1,4 +1,4 @@
-/* config/config_write.c - the effective configuration as an ini that reads back to itself. */
+/* config/config_write.c - writes the effective configuration as an ini that reads back to itself. */
 #include "config/internal.h"
 #include <heddle_build.h>
 
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One key as it is to be written, whether of the core or of a plugin. */
+/* One key of the core or one option of a plugin. */
 struct row {
     const char *name, *value, *range, *help, *origin;
 };
@@ -14,15 +14,14 @@ struct row {
 struct writer {
     const struct hd_config *config;
     FILE *stream;
-    uint32_t only_changed;
-    char section[64]; /* the last one written */
+    bool only_changed;
+    char section[64]; /* of the last row written */
 };
 
-static void config_write_write_row(struct writer *writer, const char *section,
-                                   const struct row *row)
+static void config_write_row(struct writer *writer, const char *section, const struct row *row)
 {
     FILE *out = writer->stream;
-    const int fits = strlen(row->name) + strlen(row->value) + strlen(row->origin) < 3900;
+    const bool fits = strlen(row->name) + strlen(row->value) + strlen(row->origin) < 3900;
 
     if (strcmp(writer->section, section) != 0) {
         snprintf(writer->section, sizeof writer->section, "%s", section);
@@ -35,12 +34,12 @@ static void config_write_write_row(struct writer *writer, const char *section,
     }
     if (fits) {
         fprintf(out, "%s = %s ; %s\n", row->name, row->value, row->origin);
-    } else { /* a long list: its origin beside it would make the line too long to read back */
+    } else { /* with the origin of a long list, the line would be too long to read back */
         fprintf(out, "; %s\n%s = %s\n", row->origin, row->name, row->value);
     }
 }
 
-static void config_write_write_keys(struct writer *writer, const struct hd_config *defaults)
+static void config_write_keys(struct writer *writer, const struct hd_config *defaults)
 {
     for (uint32_t i = 0; i < hd_key_count; i++) {
         const struct hd_key *key = &hd_keys[i];
@@ -49,13 +48,13 @@ static void config_write_write_keys(struct writer *writer, const struct hd_confi
         const struct row row = {key->name, entry != NULL ? entry->value : key->initial, key->range,
                                 key->help, entry != NULL ? entry->place : "default"};
         if (!writer->only_changed || !hd_key_equal(key, writer->config, defaults)) {
-            config_write_write_row(writer, key->section, &row);
+            config_write_row(writer, key->section, &row);
         }
     }
 }
 
-static int config_write_is_changed(const struct hd_option *option,
-                                   const struct hd_config_entry *entry)
+static bool config_write_is_changed(const struct hd_option *option,
+                                    const struct hd_config_entry *entry)
 {
     struct hd_option_value value;
     struct hd_option_value initial;
@@ -63,7 +62,7 @@ static int config_write_is_changed(const struct hd_option *option,
 
     if (entry == NULL || !hd_option_read(option, entry->value, &value, reason) ||
         !hd_option_read(option, option->initial, &initial, reason)) {
-        return 0;
+        return false;
     }
     if (option->type == HD_OPTION_TEXT) {
         return strcmp(value.text, initial.text) != 0;
@@ -72,7 +71,7 @@ static int config_write_is_changed(const struct hd_option *option,
            memcmp(&value.number, &initial.number, sizeof value.number) != 0;
 }
 
-static void write_options(struct writer *writer, const struct hd_plugin *plugin)
+static void config_write_options(struct writer *writer, const struct hd_plugin *plugin)
 {
     char section[HD_SECTION_BYTES];
 
@@ -84,41 +83,41 @@ static void write_options(struct writer *writer, const struct hd_plugin *plugin)
                                 option->range, option->help,
                                 entry != NULL ? entry->place : "default"};
         if (!writer->only_changed || config_write_is_changed(option, entry)) {
-            config_write_write_row(writer, section, &row);
+            config_write_row(writer, section, &row);
         }
     }
 }
 
-static int config_write_is_stray(const struct hd_config_entry *entry)
+static bool config_write_is_stray(const struct hd_config_entry *entry)
 {
     return strchr(entry->section, '.') != NULL && !entry->is_used && entry->key[0] != '\0';
 }
 
-/* Sections of plugins that nobody has asked: as they stand, each in one piece. */
-static void write_strays(struct writer *writer)
+/* Sections of plugins that are not in use, as they were given, the entries of each together. */
+static void config_write_strays(struct writer *writer)
 {
-    for (uint32_t i = 0; i < writer->config->entry_count; i++) {
-        const struct hd_config_entry *first = &writer->config->entries[i];
-        uint32_t place = i;
-        for (uint32_t j = 0; j < i && place == i; j++) {
-            const struct hd_config_entry *before = &writer->config->entries[j];
-            place = config_write_is_stray(before) && strcmp(before->section, first->section) == 0
-                        ? j
-                        : i;
+    const struct hd_config *const config = writer->config;
+
+    for (uint32_t i = 0; i < config->entry_count; i++) {
+        const struct hd_config_entry *const first = &config->entries[i];
+        bool is_first = config_write_is_stray(first);
+        for (uint32_t j = 0; j < i; j++) {
+            const struct hd_config_entry *const before = &config->entries[j];
+            is_first = is_first && (!config_write_is_stray(before) ||
+                                    strcmp(before->section, first->section) != 0);
         }
-        for (uint32_t j = i;
-             config_write_is_stray(first) && place == i && j < writer->config->entry_count; j++) {
-            const struct hd_config_entry *entry = &writer->config->entries[j];
+        for (uint32_t j = i; is_first && j < config->entry_count; j++) {
+            const struct hd_config_entry *const entry = &config->entries[j];
             const struct row row = {entry->key, entry->value, NULL,
                                     "not checked: its plugin is not in use", entry->place};
             if (config_write_is_stray(entry) && strcmp(entry->section, first->section) == 0) {
-                config_write_write_row(writer, entry->section, &row);
+                config_write_row(writer, entry->section, &row);
             }
         }
     }
 }
 
-hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t only_changed,
+hd_status hd_config_write(const struct hd_config *config, FILE *stream, bool only_changed,
                           uint32_t plugin_count, const struct hd_plugin *const *plugins)
 {
     struct writer writer = {.config = config, .stream = stream, .only_changed = only_changed};
@@ -130,17 +129,17 @@ hd_status hd_config_write(const struct hd_config *config, FILE *stream, uint32_t
         return status;
     }
     fprintf(stream, "; heddle %s: %s\n", HD_VERSION,
-            only_changed ? "what is not the default" : "the effective configuration");
-    config_write_write_keys(&writer, &defaults);
+            only_changed ? "keys that differ from their default" : "the effective configuration");
+    config_write_keys(&writer, &defaults);
     for (uint32_t i = 0; i < plugin_count; i++) {
-        write_options(&writer, plugins[i]);
+        config_write_options(&writer, plugins[i]);
     }
-    write_strays(&writer);
+    config_write_strays(&writer);
     hd_config_finish(&defaults);
     return ferror(stream) ? HD_SYSTEM : HD_OK;
 }
 
-int hd_config_is_changed(const struct hd_config *config, const char *section, const char *key)
+bool hd_config_is_changed(const struct hd_config *config, const char *section, const char *key)
 {
     struct hd_config defaults;
     struct hd_problem none = {.exit_code = 0};
@@ -149,9 +148,9 @@ int hd_config_is_changed(const struct hd_config *config, const char *section, co
     assert(row != NULL);
     if (hd_entry_find(config, section, key) == NULL ||
         hd_config_load(&defaults, NULL, 0, NULL, &none) != HD_OK) {
-        return 0;
+        return false;
     }
-    const int is_equal = hd_key_equal(row, config, &defaults);
+    const bool is_equal = hd_key_equal(row, config, &defaults);
     hd_config_finish(&defaults);
     return !is_equal;
 }

@@ -249,7 +249,7 @@ static hd_status steps_train_step(struct hd_rank *rank, struct hd_progress *prog
         .final_rate = config->train.final_rate,
         .warmup_steps = config->train.warmup_steps,
         .steps = config->train.steps,
-        .is_cosine = config->train.cosine,
+        .is_cosine = config->train.decay,
     };
     const uint64_t tokens = rank->session->samples_per_step * config->model.sequence;
     const struct hd_batch batch = {step, hd_session_sample(rank->session, step),

@@ -45,7 +45,7 @@ hd_status hd_cli_config(struct hd_cli *cli, struct hd_config *config)
     return hd_config_load(config, cli->file, cli->override_count, cli->overrides, &cli->problem);
 }
 
-static int cli_is_known(void *context, const char *kind, const char *name)
+static bool cli_is_known(void *context, const char *kind, const char *name)
 {
     return hd_registry_knows(context, kind, name);
 }

@@ -56,7 +56,7 @@ static hd_status bench_p2p_read_request(struct bench *bench)
         .iterations = config->bench.iterations,
         .warmup = config->bench.warmup,
         .window = config->bench.window,
-        .is_both = config->bench.both,
+        .is_both = config->bench.direction,
         .has_thread = config->transport.progress_thread,
         .lender = hd_cli_bench_lender(&bench->list),
         .timeout_s = config->transport.timeout_s,

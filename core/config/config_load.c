@@ -1,38 +1,33 @@
-#include "config/config.h"
+/* config/config_load.c - from the entries to the struct, and the options of plugins. */
+#include "base/number.h"
 #include "base/text.h"
 #include "config/internal.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *hd_config_kind_name(uint32_t kind)
-{
-    return hd_kind_name(kind);
-}
-
-/* NAME of runs/NAME-YYYYMMDD-HHMMSS: the file's stem. */
-static void config_take_name(struct hd_config *config, const char *file)
+/* NAME in runs/NAME-YYYYMMDD-HHMMSS is the file's stem. */
+static void config_load_name(struct hd_config *config, const char *file)
 {
     const char *slash = strrchr(file, '/');
     const char *stem = slash != NULL ? slash + 1 : file;
     const char *dot = strrchr(stem, '.');
     const size_t length = dot != NULL && dot != stem ? (size_t)(dot - stem) : strlen(stem);
 
-    snprintf(config->name, sizeof config->name, "%.*s", (int)(length < 127 ? length : 127), stem);
+    snprintf(config->name, sizeof config->name, "%.*s", (int)hd_min_u64(length, 127), stem);
     snprintf(config->file, sizeof config->file, "%s", file);
 }
 
-static hd_status config_read_words(struct hd_config *config, const char *file,
-                                   uint32_t override_count, const char *const *overrides,
-                                   struct hd_problem *problem)
+static hd_status config_load_entries(struct hd_config *config, const char *file,
+                                     uint32_t override_count, const char *const *overrides,
+                                     struct hd_problem *problem)
 {
     hd_status status = HD_OK;
 
     snprintf(config->name, sizeof config->name, "heddle");
     if (file != NULL) {
-        config_take_name(config, file);
+        config_load_name(config, file);
         status = hd_entries_read(config, file, problem);
     }
     for (uint32_t i = 0; status == HD_OK && i < override_count; i++) {
@@ -41,7 +36,7 @@ static hd_status config_read_words(struct hd_config *config, const char *file,
     return status;
 }
 
-static hd_status config_read_values(struct hd_config *config, struct hd_problem *problem)
+static hd_status config_load_values(struct hd_config *config, struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < hd_key_count; i++) {
         const struct hd_key *key = &hd_keys[i];
@@ -60,9 +55,9 @@ hd_status hd_config_load(struct hd_config *config, const char *file, uint32_t ov
                          const char *const *overrides, struct hd_problem *problem)
 {
     memset(config, 0, sizeof *config);
-    hd_status status = config_read_words(config, file, override_count, overrides, problem);
+    hd_status status = config_load_entries(config, file, override_count, overrides, problem);
     if (status == HD_OK) {
-        status = config_read_values(config, problem);
+        status = config_load_values(config, problem);
     }
     if (status == HD_OK) {
         status = hd_config_cross_check(config, problem);
@@ -82,7 +77,7 @@ hd_status hd_config_check_word(const char *word, struct hd_problem *problem)
     if (status == HD_OK) {
         const struct hd_config_entry *entry = &scratch.entries[scratch.entry_count - 1];
         const struct hd_key *key = hd_key_find(entry->section, entry->key);
-        if (key != NULL) { /* else it is a plugin's, whose table only the registry has */
+        if (key != NULL) { /* else it is an option of a plugin, whose table only the registry has */
             status = hd_key_read(key, entry->value, &scratch, problem);
         }
         if (status != HD_OK) {
@@ -106,20 +101,20 @@ void hd_config_finish(struct hd_config *config)
     config->entry_count = 0;
 }
 
-/* Every word of the plugin's section must be one of its options. */
-static hd_status config_check_option_words(struct hd_config *config, const char *section,
+/* Every key of the plugin's section must be one of its options. */
+static hd_status config_load_check_options(struct hd_config *config, const char *section,
                                            const struct hd_plugin *plugin,
                                            struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < config->entry_count; i++) {
         struct hd_config_entry *entry = &config->entries[i];
         struct hd_nearest nearest = {.wanted = entry->key};
-        uint32_t is_option = entry->key[0] == '\0'; /* the section itself */
+        bool is_option = entry->key[0] == '\0'; /* the section itself */
 
         if (strcmp(entry->section, section) != 0) {
             continue;
         }
-        entry->is_used = 1;
+        entry->is_used = true;
         for (uint32_t j = 0; j < plugin->option_count; j++) {
             hd_nearest_offer(&nearest, plugin->options[j].name);
             is_option |= strcmp(plugin->options[j].name, entry->key) == 0;
@@ -146,7 +141,7 @@ hd_status hd_config_options(struct hd_config *config, const struct hd_plugin *pl
     char reason[HD_REASON_BYTES];
 
     snprintf(section, sizeof section, "%s.%s", hd_kind_name(plugin->kind), plugin->name);
-    const hd_status status = config_check_option_words(config, section, plugin, problem);
+    const hd_status status = config_load_check_options(config, section, plugin, problem);
     if (status != HD_OK) {
         return status;
     }
@@ -161,8 +156,8 @@ hd_status hd_config_options(struct hd_config *config, const struct hd_plugin *pl
         if (entry == NULL) {
             hd_problem_place(problem, "%s", plugin->name);
             return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
-                                  "the plugin's own default is wrong: %s",
-                                  text != NULL ? reason : "it has none");
+                                  "the plugin's own default is invalid: %s",
+                                  text != NULL ? reason : "there is no default");
         }
         hd_problem_place(problem, "%s", entry->place);
         hd_problem_remedy(problem, "%s takes %s", option->name,
@@ -174,8 +169,8 @@ hd_status hd_config_options(struct hd_config *config, const struct hd_plugin *pl
 }
 
 hd_status hd_config_check_sections(struct hd_config *config,
-                                   int (*is_known)(void *context, const char *kind,
-                                                   const char *name),
+                                   bool (*is_known)(void *context, const char *kind,
+                                                    const char *name),
                                    void *context, struct hd_problem *problem)
 {
     for (uint32_t i = 0; i < config->entry_count; i++) {
@@ -189,7 +184,7 @@ hd_status hd_config_check_sections(struct hd_config *config,
         if (!is_known(context, kind, dot + 1)) {
             hd_problem_place(problem, "%s", entry->place);
             hd_problem_key(problem, "[%s]", entry->section);
-            hd_problem_remedy(problem, "`heddle list %s` shows those that there are", kind);
+            hd_problem_remedy(problem, "`heddle list %s` shows the names", kind);
             return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "there is no %s %s", kind,
                                   dot + 1);
         }
@@ -197,24 +192,11 @@ hd_status hd_config_check_sections(struct hd_config *config,
     return HD_OK;
 }
 
-int hd_config_is_csv(const struct hd_config *config)
+bool hd_config_is_csv(const struct hd_config *config)
 {
     const char *name = config->pipeline.schedule;
     const size_t length = strlen(name);
     return length > 4 && strcmp(name + length - 4, ".csv") == 0;
-}
-
-const char *hd_config_place(const struct hd_config *config, const char *section, const char *key)
-{
-    const struct hd_config_entry *entry = hd_entry_find(config, section, key);
-    return entry != NULL ? entry->place : "default";
-}
-
-void hd_config_blame(const struct hd_config *config, const char *section, const char *key,
-                     struct hd_problem *problem)
-{
-    hd_problem_place(problem, "%s", hd_config_place(config, section, key));
-    hd_problem_key(problem, "%s.%s", section, key);
 }
 
 void hd_config_each(const struct hd_config *config,
