@@ -151,8 +151,8 @@ void hd_config_finish(struct hd_config *config); /* frees what the config owns *
 hd_status hd_config_options(struct hd_config *config, const struct hd_plugin *plugin,
                             struct hd_option_value *values, struct hd_problem *problem);
 
-/* After hd_config_options for all plugins in use: a section [kind.name] of another plugin is accepted
-   if `is_known(context, kind, name)` says that the plugin exists; else it is an error. */
+/* After hd_config_options for all plugins in use: a section [kind.name] of another plugin is
+   accepted if `is_known(context, kind, name)` says that the plugin exists; else it is an error. */
 hd_status hd_config_check_sections(struct hd_config *config,
                                    bool (*is_known)(void *context, const char *kind,
                                                     const char *name),

@@ -1,23 +1,5 @@
-/* config/config_check.c - the rules between keys: one function for each, and one row in the list. */
+/* config/config_check.c - the rules between keys: a function for each, and a row in the list. */
 #include "config/internal.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-
-/* Blames `section`.`key`; the message is printf's. */
-__attribute__((format(printf, 5, 6))) static hd_status config_check_refuse(
-    const struct hd_config *config, struct hd_problem *problem, const char *section,
-    const char *key, const char *format, ...)
-{
-    char message[256];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    hd_config_blame(config, section, key, problem);
-    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", message);
-}
 
 static uint64_t config_check_stage_count(const struct hd_config *config)
 {
@@ -30,10 +12,11 @@ static hd_status check_stages(const struct hd_config *config, struct hd_problem 
 
     if (stages > 16384) {
         hd_problem_remedy(problem, "lower stages_per_rank or ranks");
-        return config_check_refuse(config, problem, "pipeline", "stages_per_rank",
-                                   "%u ranks x %u stages = %llu stages, more than 16384",
-                                   config->pipeline.ranks, config->pipeline.stages_per_rank,
-                                   (unsigned long long)stages);
+        hd_config_blame(config, "pipeline", "stages_per_rank", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "%u ranks x %u stages = %llu stages, more than 16384",
+                              config->pipeline.ranks, config->pipeline.stages_per_rank,
+                              (unsigned long long)stages);
     }
     return HD_OK;
 }
@@ -46,22 +29,25 @@ static hd_status check_heads(const struct hd_config *config, struct hd_problem *
 
     if (width % heads != 0) {
         hd_problem_remedy(problem, "make width a multiple of %llu, or change heads", 2ull * heads);
-        return config_check_refuse(config, problem, "model", "width",
-                                   "width %u is not divisible by %u heads (remainder %u)", width,
-                                   heads, width % heads);
+        hd_config_blame(config, "model", "width", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "width %u is not divisible by %u heads (remainder %u)", width, heads,
+                              width % heads);
     }
     if (width / heads % 2 != 0) {
         hd_problem_remedy(problem, "make width a multiple of %llu, or change heads", 2ull * heads);
-        return config_check_refuse(config, problem, "model", "width",
-                                   "width %u with %u heads gives a head of %u, but rotary "
-                                   "positions need an even head",
-                                   width, heads, width / heads);
+        hd_config_blame(config, "model", "width", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "width %u with %u heads gives a head of %u, but rotary "
+                              "positions need an even head",
+                              width, heads, width / heads);
     }
     if (shared != 0 && heads % shared != 0) {
         hd_problem_remedy(problem, "use a divisor of %u", heads);
-        return config_check_refuse(config, problem, "model", "key_value_heads",
-                                   "%u heads are not divisible by %u heads of keys and values",
-                                   heads, shared);
+        hd_config_blame(config, "model", "key_value_heads", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "%u heads are not divisible by %u heads of keys and values", heads,
+                              shared);
     }
     return HD_OK;
 }
@@ -70,9 +56,10 @@ static hd_status check_experts(const struct hd_config *config, struct hd_problem
 {
     if (config->model.experts > 0 && config->model.experts_per_token > config->model.experts) {
         hd_problem_remedy(problem, "give at most %u", config->model.experts);
-        return config_check_refuse(config, problem, "model", "experts_per_token",
-                                   "a token cannot be sent to %u of %u experts",
-                                   config->model.experts_per_token, config->model.experts);
+        hd_config_blame(config, "model", "experts_per_token", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "a token cannot be sent to %u of %u experts",
+                              config->model.experts_per_token, config->model.experts);
     }
     return HD_OK;
 }
@@ -90,18 +77,19 @@ static hd_status check_mxfp8(const struct hd_config *config, struct hd_problem *
     }
     if (config->model.experts == 0 && rest != 0) {
         hd_problem_remedy(problem, "make microbatch_size x sequence a multiple of 32");
-        return config_check_refuse(config, problem, "model", "sequence",
-                                   "without experts, mxfp8 needs blocks of 32 tokens, and %u x %u "
-                                   "leaves %u over",
-                                   samples, config->model.sequence, rest);
+        hd_config_blame(config, "model", "sequence", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "without experts, mxfp8 needs blocks of 32 tokens, and %u x %u "
+                              "leaves %u over",
+                              samples, config->model.sequence, rest);
     }
     if (width % 32 != 0 || inner % 32 != 0) {
         hd_problem_remedy(problem, "make both multiples of 32");
-        return config_check_refuse(config, problem, "model",
-                                   width % 32 != 0 ? "width" : "expert_width",
-                                   "mxfp8 needs blocks of 32: width %u leaves %u over, "
-                                   "expert_width %u leaves %u over",
-                                   width, width % 32, inner, inner % 32);
+        hd_config_blame(config, "model", width % 32 != 0 ? "width" : "expert_width", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "mxfp8 needs blocks of 32: width %u leaves %u over, "
+                              "expert_width %u leaves %u over",
+                              width, width % 32, inner, inner % 32);
     }
     return HD_OK;
 }
@@ -110,9 +98,10 @@ static hd_status check_halves(const struct hd_config *config, struct hd_problem 
 {
     if (config->data.microbatch_size % config->model.half_batches != 0) {
         hd_problem_remedy(problem, "make it even, or set model.half_batches = 1");
-        return config_check_refuse(config, problem, "data", "microbatch_size",
-                                   "a microbatch of %u samples cannot be divided into %u halves",
-                                   config->data.microbatch_size, config->model.half_batches);
+        hd_config_blame(config, "data", "microbatch_size", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "a microbatch of %u samples cannot be divided into %u halves",
+                              config->data.microbatch_size, config->model.half_batches);
     }
     return HD_OK;
 }
@@ -128,16 +117,18 @@ static hd_status check_split(const struct hd_config *config, struct hd_problem *
     }
     if (split->count != 0 && stages != 0 && split->count != stages) {
         hd_problem_remedy(problem, "give one number for each stage");
-        return config_check_refuse(config, problem, "model", "split",
-                                   "%u numbers for %u ranks x %u stages = %llu stages",
-                                   split->count, config->pipeline.ranks,
-                                   config->pipeline.stages_per_rank, (unsigned long long)stages);
+        hd_config_blame(config, "model", "split", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "%u numbers for %u ranks x %u stages = %llu stages", split->count,
+                              config->pipeline.ranks, config->pipeline.stages_per_rank,
+                              (unsigned long long)stages);
     }
     if (split->count != 0 && config->model.layers != 0 && sum != config->model.layers) {
         hd_problem_remedy(problem, "make their sum equal to model.layers");
-        return config_check_refuse(config, problem, "model", "split",
-                                   "the numbers add up to %llu, not to %u layers",
-                                   (unsigned long long)sum, config->model.layers);
+        hd_config_blame(config, "model", "split", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "the numbers add up to %llu, not to %u layers",
+                              (unsigned long long)sum, config->model.layers);
     }
     return HD_OK;
 }
@@ -146,9 +137,10 @@ static hd_status check_train(const struct hd_config *config, struct hd_problem *
 {
     if (config->train.decay && config->train.warmup_steps >= config->train.steps) {
         hd_problem_remedy(problem, "lower it below train.steps, or set train.decay = none");
-        return config_check_refuse(config, problem, "train", "warmup_steps",
-                                   "a warm-up of %u of %u steps leaves no step for the decay",
-                                   config->train.warmup_steps, config->train.steps);
+        hd_config_blame(config, "train", "warmup_steps", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "a warm-up of %u of %u steps leaves no step for the decay",
+                              config->train.warmup_steps, config->train.steps);
     }
     return HD_OK;
 }
@@ -159,11 +151,12 @@ static hd_status check_sizes(const struct hd_config *config, struct hd_problem *
 
     if (tokens > INT32_MAX) {
         hd_problem_remedy(problem, "lower one of them");
-        return config_check_refuse(config, problem, "data", "microbatch_size",
-                                   "%u samples x %u tokens = %llu tokens in a microbatch, more "
-                                   "than %d",
-                                   config->data.microbatch_size, config->model.sequence,
-                                   (unsigned long long)tokens, INT32_MAX);
+        hd_config_blame(config, "data", "microbatch_size", problem);
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                              "%u samples x %u tokens = %llu tokens in a microbatch, more "
+                              "than %d",
+                              config->data.microbatch_size, config->model.sequence,
+                              (unsigned long long)tokens, INT32_MAX);
     }
     return HD_OK;
 }

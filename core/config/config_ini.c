@@ -1,8 +1,9 @@
 /*
  * config/config_ini.c - reads the entries of one ini file and of the command line, and finds them.
  *
- * inih knows the grammar, but reports no line numbers, truncates long lines and joins indented ones.
- * So every line is checked here, and then given to inih alone, without its comment and its margins.
+ * inih knows the grammar, but reports no line numbers, truncates long lines and joins indented
+ * ones.  So every line is checked here, and then given to inih alone, without its comment and its
+ * margins.
  */
 #include "base/text.h"
 #include "config/internal.h"
@@ -208,8 +209,8 @@ static hd_status config_ini_read_pair(struct reader *reader, const char *line)
     const char *colon = strchr(line, ':');
 
     if (colon != NULL && (equals == NULL || colon < equals)) {
-        return config_ini_refuse(
-            reader, "the line has : instead of = after the key", "write key = value");
+        return config_ini_refuse(reader, "the line has : instead of = after the key",
+                                 "write key = value");
     }
     if (equals == NULL || equals == line) {
         return config_ini_refuse(reader,

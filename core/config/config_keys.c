@@ -35,7 +35,8 @@ const struct hd_key hd_keys[] = {
     KEY(pipeline, overlap, FLAG, "on", "on | off",
         "start a transfer early and wait for it only when its tensor is used"),
     KEY(pipeline, transfer_slots, COUNTS, "auto", "auto | 1..65536",
-        "slots of the channels: auto, one number, or a list by remote boundary, forward then backward"),
+        "slots of the channels: auto, one number, or a list by remote boundary, forward then "
+        "backward"),
     KEY(pipeline, payload_slots, COUNTS, "auto", "auto | 1..65536",
         "payloads that a stage can retain: auto, one number, or a list by stage"),
 

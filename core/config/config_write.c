@@ -1,4 +1,4 @@
-/* config/config_write.c - writes the effective configuration as an ini that reads back to itself. */
+/* config/config_write.c - the effective configuration as an ini that reads back to itself. */
 #include "config/internal.h"
 #include <heddle_build.h>
 

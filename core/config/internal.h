@@ -1,6 +1,6 @@
 /*
- * config/internal.h - what the files of core/config share: the table of keys, and the entries of one
- * file and command line.  Other folders (except tests) do not include it. [setup]
+ * config/internal.h - what the files of core/config share: the table of keys, and the entries of
+ * one file and command line.  Other folders (except tests) do not include it. [setup]
  */
 #ifndef HEDDLE_CONFIG_INTERNAL_H
 #define HEDDLE_CONFIG_INTERNAL_H
@@ -15,8 +15,8 @@
 #define HD_SECTION_BYTES   64u        /* "transport." and a name of 48, and more */
 #define HD_ENTRY_COUNT_MAX 4096u      /* keys and plugin sections of one configuration */
 
-/* The type of the member at `offset`.  A word of the range beside numbers ("auto", "none") is stored
-   as 0, an empty list, NaN for HD_KEY_NUMBER and -1 for HD_KEY_STEPS. */
+/* The type of the member at `offset`.  A word of the range beside numbers ("auto", "none") is
+   stored as 0, an empty list, NaN for HD_KEY_NUMBER and -1 for HD_KEY_STEPS. */
 enum hd_key_type {
     HD_KEY_COUNT,   /* uint32_t */
     HD_KEY_SEED,    /* uint64_t */
