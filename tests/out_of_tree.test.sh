@@ -46,6 +46,27 @@ for folder in example cmake; do
     plan "$world/$folder/$name" '"ticks":39,' --timeline costed cost.transfer=1
 done
 
+# The transport of examples/transport: judged by every check, and the bits of a run are those of shm.
+cp -r "$HD_SOURCE_DIR/examples/transport" "$world/transport"
+tcp=$world/transport/heddle_transport_plain_tcp.so
+make -C "$world/transport" CC="$HD_CC" CFLAGS="-O2 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror" ||
+    fail "the transport cannot be made"
+cmake -S "$world/transport" -B "$world/transport_cmake" -DCMAKE_C_COMPILER="$HD_CC" \
+    -DCMAKE_PREFIX_PATH="$prefix" >"$world/cmake.log" 2>&1 && cmake --build "$world/transport_cmake" ||
+    { cat "$world/cmake.log"; fail "the transport cannot be built with CMake"; }
+"$prefix/bin/heddle" conform --level speed "$tcp" >"$world/conform.txt" ||
+    { cat "$world/conform.txt"; fail "the transport is not conformant"; }
+grep -q ' 0 failed' "$world/conform.txt" || fail "conform does not say that nothing failed"
+parameters() { # TRANSPORT
+    "$prefix/bin/heddle" run --json --plugin-dir "$world/transport" transport.name="$1" kernels.name=reference \
+        model.layers=4 model.width=32 model.heads=2 model.sequence=16 model.expert_width=32 data.microbatch_size=1 \
+        pipeline.schedule=interleaved_1f1b pipeline.ranks=2 pipeline.microbatches=4 train.steps=3 \
+        train.warmup_steps=1 output.directory="$world/run_$1" --overwrite >"$world/run.json" || fail "no run over $1"
+    grep -o '"parameters_hash": *"[0-9a-f]*"' "$world/run.json"
+}
+[ -n "$(parameters shm)" ] || fail "a run says nothing of its parameters"
+[ "$(parameters shm)" = "$(parameters plain_tcp)" ] || fail "over plain_tcp the parameters are others"
+
 # Installed beside the others it is found by its name.
 make -C "$world/example" CC="$HD_CC" install >/dev/null || fail "make install fails"
 plan eager_1f1b '"ticks":33,'
