@@ -72,7 +72,7 @@ static void *tcp_slot(struct hd_transport *instance, const struct hd_message *me
     return tcp_payload(&instance->channels[message->channel], message->sequence);
 }
 
-/* --- moving bytes ------------------------------------------------------------------------------ */
+/* --- moving bytes ---------------------------------------------------------------------------- */
 
 /* A connection ended or broke: that is the peer's death, or its abort. */
 static hd_status tcp_lost(struct hd_transport *instance, const struct tcp_channel *channel,
@@ -190,7 +190,7 @@ hd_status tcp_progress(struct hd_transport *instance)
     return moved;
 }
 
-/* --- the data calls ------------------------------------------------------------------------------ */
+/* --- the data calls -------------------------------------------------------------------------- */
 
 /* Whether a call keeps the sequence of its channel; if not, the instance has failed. */
 static hd_status tcp_check(struct hd_transport *instance, bool is_in_order, const char *text,
