@@ -183,8 +183,8 @@ static hd_status open_accept(struct hd_transport *instance, uint64_t deadline_ns
         instance->channels[hello.channel].facts->target != instance->host->rank ||
         instance->channels[hello.channel].facts->source != hello.source ||
         instance->channels[hello.channel].socket >= 0) {
-        close(taken);
-        return tcp_fail(instance, HD_PROTOCOL, NULL, "a connection names no channel of this rank");
+        close(taken); /* a stranger's: the channels go on waiting */
+        return HD_OK;
     }
     instance->channels[hello.channel].socket = taken;
     if (setsockopt(taken, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 ||

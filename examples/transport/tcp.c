@@ -299,33 +299,37 @@ static void tcp_abort(struct hd_transport *instance, const char *reason)
     tcp_keep(instance, HD_ABORTED);
 }
 
+/* Whether everything that was posted and released has left this rank. */
+static bool tcp_is_idle(const struct hd_transport *instance)
+{
+    bool is_idle = true;
+
+    for (uint32_t i = 0; i < instance->channel_count; i++) {
+        const struct tcp_channel *channel = &instance->channels[i];
+        is_idle = is_idle && (channel->is_source ? channel->moved_count == channel->posted_count
+                                                 : channel->told_count == channel->released_count);
+    }
+    return is_idle;
+}
+
 /* The peers write only into sockets, never into the memory of this rank: what is left to do is to
-   hand over what was posted and released. */
+   hand over what was posted and released.  Then the sockets are left alone, because a peer that has
+   finished may close them. */
 static hd_status tcp_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     const struct hd_host *host = instance->host;
-    bool is_idle = false;
+    hd_status status = atomic_load(&instance->failed);
 
-    while (!is_idle) {
-        const hd_status status = tcp_progress(instance);
-        is_idle = true;
-        for (uint32_t i = 0; i < instance->channel_count; i++) {
-            const struct tcp_channel *channel = &instance->channels[i];
-            is_idle =
-                is_idle && (channel->is_source ? channel->moved_count == channel->posted_count
-                                               : channel->told_count == channel->released_count);
-        }
-        if (status < 0) {
-            return status;
-        }
-        if (!is_idle && host->now_ns(host->context) >= deadline_ns) {
+    while (status >= 0 && !tcp_is_idle(instance)) {
+        if (host->now_ns(host->context) >= deadline_ns) {
             return tcp_fail(instance, HD_TIMEOUT, NULL, "a peer does not read what was sent to it");
         }
-        if (!is_idle && status == HD_IN_PROGRESS) {
+        status = tcp_progress(instance);
+        if (status == HD_IN_PROGRESS) {
             poll(NULL, 0, 1);
         }
     }
-    return HD_OK;
+    return status < 0 ? status : HD_OK;
 }
 
 static void tcp_stats(struct hd_transport *instance, uint32_t index, struct hd_channel_stats *out)
