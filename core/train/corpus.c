@@ -1,4 +1,5 @@
 #include "train/corpus.h"
+#include "train/corpus_kind.h"
 #include "train/grammar.h"
 #include "train/numpy.h"
 
@@ -6,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -134,6 +136,18 @@ static hd_status corpus_read_raw(struct hd_corpus *corpus, const struct hd_corpu
         return corpus_refuse(problem, corpus,
                              "set data.token_bytes to the width of an id in the file");
     }
+    const uint32_t likely =
+        hd_corpus_likely_width(corpus->ids, corpus->byte_count, corpus->id_bytes);
+    if (request->token_bytes == 0 && likely != corpus->id_bytes) {
+        char remedy[96];
+        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
+                       "seems to hold %u-byte ids (the upper bytes are all zero), but "
+                       "model.vocabulary = %u would read it as %u-byte ids",
+                       likely, corpus->vocabulary, corpus->id_bytes);
+        snprintf(remedy, sizeof remedy, "set data.token_bytes = %u, or %u if it is so", likely,
+                 corpus->id_bytes);
+        return corpus_refuse(problem, corpus, remedy);
+    }
     return HD_OK;
 }
 
@@ -242,6 +256,12 @@ static hd_status corpus_open_file(struct hd_corpus *corpus, const struct hd_corp
 
     if (status != HD_OK) {
         return status;
+    }
+    const struct hd_foreign_file *foreign = hd_foreign_file(corpus->bytes, corpus->byte_count);
+    if (foreign != NULL) {
+        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is %s, not a text or token ids",
+                       foreign->name);
+        return corpus_refuse(problem, corpus, foreign->remedy);
     }
     if (corpus_format_of(corpus, request->format) == FORMAT_TEXT) {
         status = corpus_read_text(corpus, request, problem);
@@ -437,6 +457,18 @@ static double corpus_entropy_of(const uint64_t *pairs)
         total += row_total;
     }
     return total > 0 ? sum / (double)total : 0.0;
+}
+
+const char *hd_corpus_format(const struct hd_corpus *corpus, char text[HD_CORPUS_FORMAT_BYTES])
+{
+    if (corpus->is_text) {
+        snprintf(text, HD_CORPUS_FORMAT_BYTES, "text, one byte a token");
+    } else {
+        snprintf(text, HD_CORPUS_FORMAT_BYTES, "%s, %u byte%s a token",
+                 corpus->ids == corpus->bytes ? "raw ids" : "numpy ids", corpus->id_bytes,
+                 corpus->id_bytes == 1 ? "" : "s");
+    }
+    return text;
 }
 
 uint32_t hd_corpus_is_text(const struct hd_corpus *corpus)

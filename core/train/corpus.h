@@ -8,7 +8,8 @@
  * microbatches.  Files are mapped, never copied whole.  docs/interface.md, "Corpus".
  *
  * Errors (HD_EXIT_USAGE, with the file as place): an empty file, a length that is not whole, an id
- * past the vocabulary (with its position), a numpy header that is not a one-dimensional
+ * past the vocabulary (with its position), another file format (train/corpus_kind.h), raw ids that
+ * seem wider than the vocabulary says, a numpy header that is not a one-dimensional
  * little-endian unsigned (or signed) integer array in C order, a width that contradicts it, fewer
  * samples than one step needs (both numbers).  Ids are checked once, at open.
  */
@@ -19,6 +20,8 @@
 #include "base/problem.h"
 
 #include <stdint.h>
+
+#define HD_CORPUS_FORMAT_BYTES 48u
 
 struct hd_corpus; /* opaque; read-only after open, and inherited by fork */
 
@@ -38,8 +41,10 @@ void hd_corpus_close(struct hd_corpus *corpus); /* takes NULL */
 uint64_t hd_corpus_sample_count(const struct hd_corpus *corpus); /* builtin: 2^32 */
 uint32_t hd_corpus_is_text(const struct hd_corpus *corpus);      /* an id is a byte of text */
 uint32_t hd_corpus_is_endless(const struct hd_corpus *corpus);   /* builtin */
-uint64_t hd_corpus_bytes(const struct hd_corpus *corpus);        /* of the file; builtin: 0 */
-const char *hd_corpus_path(const struct hd_corpus *corpus);      /* borrowed from the corpus */
+/* How its tokens are stored, for the run's header: "raw ids, 2 bytes a token". */
+const char *hd_corpus_format(const struct hd_corpus *corpus, char text[HD_CORPUS_FORMAT_BYTES]);
+uint64_t hd_corpus_bytes(const struct hd_corpus *corpus);   /* of the file; builtin: 0 */
+const char *hd_corpus_path(const struct hd_corpus *corpus); /* borrowed from the corpus */
 /* Of the whole file; builtin: of the first HD_CORPUS_GRAMMAR_BYTES of the text. */
 void hd_corpus_sha256(const struct hd_corpus *corpus, char text[HD_HASH_TEXT_BYTES]);
 

@@ -102,7 +102,9 @@ static void cmd_run_print_header(const struct hd_cli *cli, const struct hd_sessi
     fprintf(stderr, "layers per stage %s; plan %.12s\n",
             hd_model_split_text(&job->model, split, sizeof split), job->hash);
     if (session->corpus != NULL) {
-        fprintf(stderr, "corpus %s: %llu samples of %u tokens\n", hd_corpus_path(session->corpus),
+        char format[HD_CORPUS_FORMAT_BYTES];
+        fprintf(stderr, "corpus %s: %s; %llu samples of %u tokens\n",
+                hd_corpus_path(session->corpus), hd_corpus_format(session->corpus, format),
                 (unsigned long long)hd_corpus_sample_count(session->corpus),
                 config->model.sequence);
     }

@@ -37,10 +37,11 @@ static void run_evaluate_print_header(const struct hd_cli *cli, const struct hd_
         pipeline->stage_count, hd_cli_s(pipeline->stage_count), pipeline->microbatch_count,
         hd_cli_es(pipeline->microbatch_count), pipeline->asap_ticks, hd_cli_s(pipeline->asap_ticks),
         session->job->plugins.kernel->name);
-    fprintf(stderr, "corpus %s: %llu sample%s of %u tokens in %u step%s; parameters: ",
-            hd_corpus_path(session->corpus), (unsigned long long)extent.sample_count,
-            hd_cli_s(extent.sample_count), session->job->config->model.sequence, extent.step_count,
-            hd_cli_s(extent.step_count));
+    char format[HD_CORPUS_FORMAT_BYTES];
+    fprintf(stderr, "corpus %s: %s; %llu sample%s of %u tokens in %u step%s; parameters: ",
+            hd_corpus_path(session->corpus), hd_corpus_format(session->corpus, format),
+            (unsigned long long)extent.sample_count, hd_cli_s(extent.sample_count),
+            session->job->config->model.sequence, extent.step_count, hd_cli_s(extent.step_count));
     if (resume == NULL) {
         fprintf(stderr, "initial values\n");
     } else if (resume->kind == HD_RESUME_RUN) {
