@@ -1,4 +1,5 @@
 #include "train/corpus.h"
+#include "train/bigrams.h"
 #include "train/corpus_kind.h"
 #include "train/grammar.h"
 #include "train/numpy.h"
@@ -17,7 +18,6 @@
 #define GRAMMAR_SAMPLE_COUNT (1ull << 32)
 
 enum format { FORMAT_AUTO = 0, FORMAT_TEXT = 1, FORMAT_TOKENS = 2 };
-enum { LETTER_COUNT = 256 };
 
 struct hd_corpus {
     char *path;           /* owned */
@@ -426,39 +426,6 @@ uint32_t hd_corpus_wraps(const struct hd_corpus *corpus, struct hd_corpus_range 
     return range.sample_count > 0 && range.first + range.sample_count > corpus->sample_count;
 }
 
-/* Adds the pairs of `count` ids; `previous` is the id before them, or -1. */
-static void corpus_count_pairs(uint64_t *pairs, const int32_t *ids, uint32_t count,
-                               int32_t *previous)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (*previous >= 0) {
-            pairs[*previous * LETTER_COUNT + ids[i]]++;
-        }
-        *previous = ids[i];
-    }
-}
-
-static double corpus_entropy_of(const uint64_t *pairs)
-{
-    double sum = 0.0;
-    uint64_t total = 0;
-
-    for (uint32_t before = 0; before < LETTER_COUNT; before++) {
-        const uint64_t *const row = pairs + before * LETTER_COUNT;
-        uint64_t row_total = 0;
-        for (uint32_t after = 0; after < LETTER_COUNT; after++) {
-            row_total += row[after];
-        }
-        for (uint32_t after = 0; after < LETTER_COUNT; after++) {
-            if (row[after] > 0) {
-                sum += (double)row[after] * log((double)row_total / (double)row[after]);
-            }
-        }
-        total += row_total;
-    }
-    return total > 0 ? sum / (double)total : 0.0;
-}
-
 const char *hd_corpus_format(const struct hd_corpus *corpus, char text[HD_CORPUS_FORMAT_BYTES])
 {
     if (corpus->is_text) {
@@ -485,21 +452,17 @@ double hd_corpus_bigram_entropy(const struct hd_corpus *corpus)
 {
     const uint64_t count = corpus->bytes != NULL ? corpus->id_count : HD_CORPUS_GRAMMAR_BYTES;
     int32_t ids[HD_GRAMMAR_PAGE_BYTES];
-    int32_t previous = -1;
-    uint64_t *const pairs =
-        corpus->is_text ? calloc(LETTER_COUNT * LETTER_COUNT, sizeof *pairs) : NULL;
+    struct hd_bigrams *const bigrams = corpus->is_text ? hd_bigrams_create() : NULL;
 
-    if (pairs == NULL) {
-        return NAN;
-    }
-    for (uint64_t position = 0; position < count; position += HD_GRAMMAR_PAGE_BYTES) {
+    for (uint64_t position = 0; bigrams != NULL && position < count;
+         position += HD_GRAMMAR_PAGE_BYTES) {
         const uint64_t left = count - position;
         const uint32_t part =
             (uint32_t)(left < HD_GRAMMAR_PAGE_BYTES ? left : HD_GRAMMAR_PAGE_BYTES);
         corpus_fill(corpus, position, part, ids);
-        corpus_count_pairs(pairs, ids, part, &previous);
+        hd_bigrams_add(bigrams, ids, part);
     }
-    const double entropy = corpus_entropy_of(pairs);
-    free(pairs);
+    const double entropy = hd_bigrams_entropy(bigrams);
+    hd_bigrams_destroy(bigrams);
     return entropy;
 }

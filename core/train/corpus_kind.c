@@ -54,7 +54,7 @@ const struct hd_foreign_file *hd_foreign_file(const uint8_t *bytes, uint64_t cou
     return NULL;
 }
 
-/* Whether ids of `wide_bytes` have only zeros above their first `narrow_bytes`, and something below. */
+/* Whether ids of `wide_bytes` are zero above their first `narrow_bytes`, not throughout. */
 static bool corpus_kind_is_padded(const uint8_t *ids, uint64_t id_count, uint32_t narrow_bytes,
                                   uint32_t wide_bytes)
 {
