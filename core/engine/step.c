@@ -1,6 +1,7 @@
 /* engine/step.c - runs the program of one rank once.  An action is received, claimed, passed, sent
    and given back. */
 #include "base/clock.h"
+#include "base/try.h"
 #include "engine/order.h"
 #include "engine/range.h"
 
@@ -51,13 +52,11 @@ static hd_status step_receive(struct hd_act *act, struct hd_program_message mess
    after. */
 static hd_status step_wait_for_slot(const struct hd_act *act, struct hd_program_message message)
 {
-    struct hd_engine *engine = act->engine;
-
-    if (engine->flights.count == 0) {
+    if (act->engine->flights.count == 0) {
         return hd_order_wait(act, HD_PHASE_CREDIT, message);
     }
-    const hd_status status = hd_flights_look(engine, LOOK_NS, act->problem);
-    return status == HD_OK ? hd_engine_move_transfers(engine) : status;
+    HD_TRY(hd_flights_look(act->engine, LOOK_NS, act->problem));
+    return hd_engine_move_transfers(act->engine);
 }
 
 static hd_status step_claim(const struct hd_act *act, struct hd_program_message message)
@@ -141,30 +140,28 @@ static hd_status step_run_action(struct hd_act *act)
 {
     const struct hd_instruction *instruction = act->instruction;
     const struct hd_program_message input = hd_instruction_input(instruction);
-    hd_status status = HD_OK;
+    const struct hd_program_message output = instruction->output;
 
     act->record->begin_ns = hd_now_ns();
     if (hd_act_is_ahead(act)) {
-        status = hd_flights_look(act->engine, 0, act->problem);
+        HD_TRY(hd_flights_look(act->engine, 0, act->problem));
     }
     if (act->engine->flights.count == 0) {
         hd_act_show_run(act);
     }
-    if (status == HD_OK && input.lane != HD_NO_LANE) {
-        status = step_receive(act, input);
+    if (input.lane != HD_NO_LANE) {
+        HD_TRY(step_receive(act, input));
     }
     act->record->ready_ns = step_host_waits(act, input) ? hd_now_ns() : act->record->begin_ns;
     act->record->claim_ns = act->record->ready_ns;
-    if (status == HD_OK && instruction->output.lane != HD_NO_LANE) {
-        status = step_claim(act, instruction->output);
+    if (output.lane != HD_NO_LANE) {
+        HD_TRY(step_claim(act, output));
     }
-    if (status == HD_OK) {
-        status = hd_act_pass(act);
+    HD_TRY(hd_act_pass(act));
+    if (output.lane != HD_NO_LANE) {
+        HD_TRY(step_send(act, output));
     }
-    if (status == HD_OK && instruction->output.lane != HD_NO_LANE) {
-        status = step_send(act, instruction->output);
-    }
-    return status == HD_OK ? step_give_back(act) : status;
+    return step_give_back(act);
 }
 
 static hd_status step_zero_gradients(const struct hd_act *act)
@@ -192,14 +189,12 @@ static hd_status step_begin(struct hd_act *act)
     engine->state.step = act->input->step;
     engine->state.action_count = 0;
     act->instruction = &engine->program.instructions[0];
-    hd_status status = step_zero_gradients(act);
+    const hd_status zeroed = step_zero_gradients(act);
     hd_recorder_begin(&engine->recorder, act->input->step);
     hd_range_push_step(act->input->step);
-    if (status == HD_OK) {
-        status = hd_device_begin(engine, act->input, act->problem);
-    }
-    return status == HD_OK ? hd_act_check_transport(act, hd_order_begin(act), "posting before")
-                           : status;
+    HD_TRY(zeroed);
+    HD_TRY(hd_device_begin(engine, act->input, act->problem));
+    return hd_act_check_transport(act, hd_order_begin(act), "posting before");
 }
 
 static hd_status step_run_actions(struct hd_act *act)
@@ -207,46 +202,37 @@ static hd_status step_run_actions(struct hd_act *act)
     struct hd_engine *engine = act->engine;
     const struct hd_program *program = &engine->program;
     const bool is_ahead = hd_act_is_ahead(act);
-    hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < program->instruction_count; i++) {
+    for (uint32_t i = 0; i < program->instruction_count; i++) {
         act->instruction = &program->instructions[i];
         act->flight = (struct hd_flight){.instruction = i};
         act->record = is_ahead ? &act->flight.times : hd_recorder_row(&engine->recorder, i);
-        status = step_run_action(act);
-        if (status == HD_OK && !is_ahead) {
+        HD_TRY(step_run_action(act));
+        if (!is_ahead) {
             hd_recorder_add(&engine->recorder, act->record);
             engine->state.action_count++;
         }
-        if (status == HD_OK) {
-            status = hd_act_check_transport(act, hd_engine_move_transfers(engine),
-                                            "moving transfers after");
-        }
+        HD_TRY(hd_act_check_transport(act, hd_engine_move_transfers(engine),
+                                      "moving transfers after"));
     }
-    return status;
+    HD_TRY(hd_act_check_transport(act, hd_order_end(act), "moving the last transfers after"));
+    return is_ahead ? hd_device_end(engine, act->problem) : HD_OK;
 }
 
 hd_status hd_engine_step(struct hd_engine *engine, const struct hd_step_input *input,
                          struct hd_problem *problem)
 {
     struct hd_act act = {.engine = engine, .input = input, .problem = problem};
-    const bool is_ahead = hd_act_is_ahead(&act);
 
     assert(input->step > 0 && engine->program.instruction_count > 0);
     hd_status status = step_begin(&act);
     if (status == HD_OK) {
         status = step_run_actions(&act);
     }
-    if (status == HD_OK) {
-        status =
-            hd_act_check_transport(&act, hd_order_end(&act), "moving the last transfers after");
-    }
-    if (status == HD_OK && is_ahead) {
-        status = hd_device_end(engine, problem);
-    }
     hd_range_pop();
-    hd_recorder_end(&engine->recorder,
-                    is_ahead && status == HD_OK ? engine->actions_end_ns : hd_now_ns());
+    hd_recorder_end(&engine->recorder, hd_act_is_ahead(&act) && status == HD_OK
+                                           ? engine->actions_end_ns
+                                           : hd_now_ns());
     if (status == HD_OK) {
         hd_engine_phase(engine, HD_PHASE_RUN);
     }

@@ -1,7 +1,8 @@
-/* bench/p2p.c - sizes, rounds, and whose turn it is. */
+/* bench/p2p.c - measures every size in rounds, in which the transports alternate. */
 #include "bench/p2p.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "bench/exchange.h"
 #include "bench/raw.h"
 
@@ -107,94 +108,78 @@ static hd_status p2p_open_series(struct trial *trial, const struct hd_pair_plugi
 {
     struct series *series = &trial->series[trial->series_count++];
     struct hd_pair *pair = &series->pair;
+    struct hd_channel_stats stats = {.size = sizeof stats};
     const uint32_t capacity = trial->round_count * trial->row->latency_count;
     bool is_in_place = false;
 
     *series = (struct series){.side = side};
-    hd_status status = p2p_open_pair(trial, plugin, pair, problem);
-    if (status == HD_OK && p2p_bare_pair(series) != pair) {
-        status = p2p_open_pair(trial, plugin, p2p_bare_pair(series), problem);
+    HD_TRY(p2p_open_pair(trial, plugin, pair, problem));
+    if (p2p_bare_pair(series) != pair) {
+        HD_TRY(p2p_open_pair(trial, plugin, p2p_bare_pair(series), problem));
     }
-    if (status != HD_OK) {
-        return status;
-    }
-    status = hd_pair_is_in_place(pair, &is_in_place);
-    side->is_in_place = is_in_place;
+    hd_status status = hd_pair_is_in_place(pair, &is_in_place);
     if (status == HD_OK) {
         status = hd_exchange_take(&series->whole, capacity);
     }
     if (status == HD_OK) {
         status = hd_exchange_take(&series->bare, capacity);
     }
-    if (status == HD_OK) {
-        struct hd_channel_stats stats = {.size = sizeof stats};
-        if (pair->drive.ops->stats != NULL) {
-            pair->drive.ops->stats(pair->drive.transport, pair->out.index, &stats);
-        }
-        memcpy(side->lane, stats.lane, sizeof side->lane);
-        return HD_OK;
+    if (status != HD_OK) {
+        return hd_pair_blame(pair, status, problem);
     }
-    return hd_pair_blame(pair, status, problem);
+    if (pair->drive.ops->stats != NULL) {
+        pair->drive.ops->stats(pair->drive.transport, pair->out.index, &stats);
+    }
+    memcpy(side->lane, stats.lane, sizeof side->lane);
+    side->is_in_place = is_in_place;
+    return HD_OK;
 }
 
 static hd_status p2p_open_all(struct trial *trial, struct hd_problem *problem)
 {
     const struct hd_p2p_request *request = trial->request;
     const struct hd_pair_plugin raw = {.plugin = &hd_bench_raw};
-    hd_status status = hd_pair_bodies(trial->row->bytes, trial->bodies);
 
-    if (status != HD_OK) {
-        return hd_problem_set(problem, status, HD_EXIT_FAILED,
-                              "no memory for messages of %llu bytes",
-                              (unsigned long long)trial->row->bytes);
+    if (hd_pair_bodies(trial->row->bytes, trial->bodies) != HD_OK) {
+        return hd_problem_no_memory(problem, 2 * trial->row->bytes, "messages");
     }
-    for (uint32_t i = 0; status == HD_OK && i < request->candidate_count; i++) {
-        status = p2p_open_series(trial, &request->candidates[i], &trial->row->sides[i], problem);
+    for (uint32_t i = 0; i < request->candidate_count; i++) {
+        HD_TRY(p2p_open_series(trial, &request->candidates[i], &trial->row->sides[i], problem));
     }
-    if (status == HD_OK && trial->device != NULL) {
-        status = hd_exchange_take(&trial->copies, trial->round_count * trial->row->latency_count);
-    } else if (status == HD_OK && trial->has_raw) {
-        status = p2p_open_series(trial, &raw, &trial->row->raw, problem);
+    if (trial->device != NULL) {
+        return hd_exchange_take(&trial->copies, trial->round_count * trial->row->latency_count);
     }
-    return status;
+    return trial->has_raw ? p2p_open_series(trial, &raw, &trial->row->raw, problem) : HD_OK;
 }
 
 static hd_status p2p_close_all(struct trial *trial, struct hd_problem *problem)
 {
-    hd_status status = HD_OK;
-
     for (uint32_t i = 0; i < trial->series_count; i++) {
         struct series *series = &trial->series[i];
         hd_exchange_give(&series->whole);
         hd_exchange_give(&series->bare);
-        if (status == HD_OK && p2p_bare_pair(series) != &series->pair) {
-            status = hd_pair_close(&series->bare_pair, problem);
-        }
-        if (status == HD_OK) {
-            status = hd_pair_close(&series->pair, problem);
-        }
+        HD_TRY(hd_pair_close(&series->bare_pair, problem)); /* if it is open */
+        HD_TRY(hd_pair_close(&series->pair, problem));
     }
     hd_exchange_give(&trial->copies);
     hd_memory_give((void *)trial->bodies[0]);
-    return status;
+    return HD_OK;
 }
 
 /* One round of one pair on a device. */
-static hd_status p2p_take_device_turn(struct trial *trial, struct series *series, uint32_t round)
+static hd_status p2p_run_device_round(struct trial *trial, struct series *series, uint32_t round)
 {
     const struct hd_exchange latency = {.count = trial->row->latency_count};
     const struct hd_exchange stream = {.count = trial->row->stream_count,
                                        .window = trial->row->window,
                                        .is_both = trial->request->is_both};
-    const hd_status status = hd_exchange_latency(&series->pair, &latency, &series->whole);
 
-    return status == HD_OK
-               ? hd_exchange_stream(&series->pair, &stream, &series->whole_gbytes[round])
-               : status;
+    HD_TRY(hd_exchange_latency(&series->pair, &latency, &series->whole));
+    return hd_exchange_stream(&series->pair, &stream, &series->whole_gbytes[round]);
 }
 
-/* The yardstick's turn: rank 1 leaves the device alone meanwhile. */
-static hd_status p2p_take_copy_turn(struct trial *trial, uint32_t round, struct hd_problem *problem)
+/* The yardstick of a device; rank 1 leaves the device alone meanwhile. */
+static hd_status p2p_run_copy_round(struct trial *trial, uint32_t round, struct hd_problem *problem)
 {
     struct hd_exchange_sample *sample = &trial->copies;
     const struct hd_drive_copies copies = {.bytes = trial->row->bytes,
@@ -216,32 +201,24 @@ static hd_status p2p_take_copy_turn(struct trial *trial, uint32_t round, struct 
     return status == HD_OK ? HD_OK : hd_pair_blame(pair, status, problem);
 }
 
-/* One turn of one transport: latency and stream, whole and bare. */
-static hd_status p2p_take_turn(struct trial *trial, struct series *series, uint32_t round)
+/* One round of one transport: latency and stream, whole and bare. */
+static hd_status p2p_run_round(struct trial *trial, struct series *series, uint32_t round)
 {
     struct hd_exchange latency = {.count = trial->row->latency_count, .is_whole = 1};
-
-    if (trial->device != NULL) {
-        return p2p_take_device_turn(trial, series, round);
-    }
     struct hd_exchange stream = {.count = trial->row->stream_count,
                                  .window = trial->row->window,
                                  .is_whole = 1,
                                  .is_both = trial->request->is_both};
 
-    hd_status status = hd_exchange_latency(&series->pair, &latency, &series->whole);
+    if (trial->device != NULL) {
+        return p2p_run_device_round(trial, series, round);
+    }
+    HD_TRY(hd_exchange_latency(&series->pair, &latency, &series->whole));
     latency.is_whole = 0;
-    if (status == HD_OK) {
-        status = hd_exchange_latency(p2p_bare_pair(series), &latency, &series->bare);
-    }
-    if (status == HD_OK) {
-        status = hd_exchange_stream(&series->pair, &stream, &series->whole_gbytes[round]);
-    }
+    HD_TRY(hd_exchange_latency(p2p_bare_pair(series), &latency, &series->bare));
+    HD_TRY(hd_exchange_stream(&series->pair, &stream, &series->whole_gbytes[round]));
     stream.is_whole = 0;
-    if (status == HD_OK) {
-        status = hd_exchange_stream(&series->pair, &stream, &series->bare_gbytes[round]);
-    }
-    return status;
+    return hd_exchange_stream(&series->pair, &stream, &series->bare_gbytes[round]);
 }
 
 static int p2p_drives_ucx(const struct hd_pair_plugin *plugin)
@@ -291,7 +268,7 @@ static hd_status p2p_run_perftests(struct trial *trial)
     return status;
 }
 
-/* What comes before the first round counts for nothing but its wrong messages. */
+/* Of the warm-up only the wrong messages count. */
 static hd_status p2p_warm_up(struct trial *trial, struct series *series)
 {
     const uint32_t asked = trial->request->warmup;
@@ -304,8 +281,8 @@ static hd_status p2p_warm_up(struct trial *trial, struct series *series)
     struct hd_exchange_sample none = {0};
     double gbytes;
 
-    const hd_status status = hd_exchange_latency(&series->pair, &latency, &none);
-    return status == HD_OK ? hd_exchange_stream(&series->pair, &stream, &gbytes) : status;
+    HD_TRY(hd_exchange_latency(&series->pair, &latency, &none));
+    return hd_exchange_stream(&series->pair, &stream, &gbytes);
 }
 
 /* The problem of the pair that failed. */
@@ -317,26 +294,25 @@ static hd_status p2p_blame(struct series *series, hd_status status, struct hd_pr
 
 static hd_status p2p_measure(struct trial *trial, struct hd_problem *problem)
 {
-    for (uint32_t i = 0; i < trial->series_count; i++) {
-        const hd_status status = p2p_warm_up(trial, &trial->series[i]);
-        if (status != HD_OK) {
-            return p2p_blame(&trial->series[i], status, problem);
-        }
-    }
-    for (uint32_t round = 0; round < trial->round_count; round++) {
+    hd_status status = HD_OK;
+
+    /* Round 0 of this loop warms up. */
+    for (uint32_t round = 0; round <= trial->round_count; round++) {
         for (uint32_t i = 0; i < trial->series_count; i++) {
-            const hd_status status = p2p_take_turn(trial, &trial->series[i], round);
+            struct series *series = &trial->series[i];
+            status =
+                round == 0 ? p2p_warm_up(trial, series) : p2p_run_round(trial, series, round - 1);
             if (status != HD_OK) {
-                return p2p_blame(&trial->series[i], status, problem);
+                return p2p_blame(series, status, problem);
             }
         }
-        hd_status status = trial->device == NULL ? p2p_run_perftests(trial) : HD_OK;
+        if (round > 0 && trial->device != NULL) {
+            HD_TRY(p2p_run_copy_round(trial, round - 1, problem));
+        } else if (round > 0) {
+            status = p2p_run_perftests(trial);
+        }
         if (status != HD_OK) {
             return p2p_blame(&trial->series[0], status, problem);
-        }
-        status = trial->device != NULL ? p2p_take_copy_turn(trial, round, problem) : HD_OK;
-        if (status != HD_OK) {
-            return status;
         }
     }
     return HD_OK;
@@ -368,20 +344,13 @@ static hd_status p2p_conclude(struct trial *trial, struct series *series)
 
 static hd_status p2p_measure_size(struct trial *trial, struct hd_problem *problem)
 {
-    struct hd_problem ending = {0};
-    hd_status status = p2p_open_all(trial, problem);
-
-    if (status == HD_OK) {
-        status = p2p_measure(trial, problem);
-    }
-    for (uint32_t i = 0; status == HD_OK && i < trial->series_count; i++) {
-        status = p2p_conclude(trial, &trial->series[i]);
+    HD_TRY(p2p_open_all(trial, problem)); /* after a failure the process ends, and frees all */
+    HD_TRY(p2p_measure(trial, problem));
+    for (uint32_t i = 0; i < trial->series_count; i++) {
+        const hd_status status = p2p_conclude(trial, &trial->series[i]);
         if (status != HD_OK) {
             return p2p_blame(&trial->series[i], status, problem);
         }
-    }
-    if (status != HD_OK) {
-        return status; /* the process ends, and all that it holds with it */
     }
     if (trial->device != NULL && trial->rank->rank == 0) {
         struct hd_p2p_side *copy = &trial->row->raw;
@@ -389,9 +358,7 @@ static hd_status p2p_measure_size(struct trial *trial, struct hd_problem *proble
         hd_bench_spread(trial->copy_gbytes, trial->round_count, &copy->whole_gbytes);
     }
     trial->row->is_measured = 1;
-    return p2p_close_all(trial, &ending) == HD_OK
-               ? HD_OK
-               : (*problem = ending, HD_SYSTEM); /* nothing was wrong before */
+    return p2p_close_all(trial, problem);
 }
 
 /* --- both ranks ------------------------------------------------------------------------------ */
@@ -424,32 +391,25 @@ static hd_status p2p_measure_sizes(struct hd_drive_rank *rank, struct hd_p2p_res
     return status;
 }
 
-/* Rank 1 measures too, and nobody reads it. */
+/* Rank 1 measures too, but its results are not read. */
 static hd_status p2p_body(struct hd_drive_rank *rank, struct hd_problem *problem)
 {
     static struct hd_p2p_result unread;
     static struct hd_drive_device device;
     const struct hd_p2p_request *request = rank->context;
-    const uint32_t has_device = request->lender.kernel != NULL;
+    const bool has_device = request->lender.kernel != NULL;
     struct hd_p2p_result *result = rank->rank == 0 ? rank->results : &unread;
-    hd_status status = HD_OK;
 
     result->has_raw = has_device || hd_drive_share_host(request->link);
     result->row_count = request->size_count;
     if (has_device) {
-        status = hd_drive_device_open(&device, rank, &request->lender,
-                                      request->sizes[request->size_count - 1], problem);
-    }
-    if (status == HD_OK && has_device) {
+        HD_TRY(hd_drive_device_open(&device, rank, &request->lender,
+                                    request->sizes[request->size_count - 1], problem));
         snprintf(result->device, sizeof result->device, "%s", device.lent.about.effective);
     }
-    if (status == HD_OK) {
-        status = p2p_measure_sizes(rank, result, has_device ? &device : NULL, problem);
-    }
-    if (status == HD_OK) {
-        hd_drive_device_close(&device);
-    }
-    return status;
+    HD_TRY(p2p_measure_sizes(rank, result, has_device ? &device : NULL, problem));
+    hd_drive_device_close(&device);
+    return HD_OK;
 }
 
 hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_result *result,

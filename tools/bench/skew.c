@@ -2,6 +2,8 @@
 #include "bench/skew.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/number.h"
+#include "base/try.h"
 #include "bench/bench.h"
 #include "bench/skew_work.h"
 
@@ -55,11 +57,6 @@ static void skew_keep_transfer(const struct hd_pair *pair, struct hd_skew_times 
     }
 }
 
-static uint64_t skew_later(uint64_t one_ns, uint64_t other_ns)
-{
-    return one_ns > other_ns ? one_ns : other_ns;
-}
-
 static hd_status skew_run_source(const struct trial *trial, struct hd_skew_times *times)
 {
     struct hd_pair *pair = trial->pair;
@@ -67,101 +64,75 @@ static hd_status skew_run_source(const struct trial *trial, struct hd_skew_times
     const struct hd_channel_stats before = hd_skew_stats(pair);
     struct hd_skew_watch watch = {pair, before.finished_count + 1, 0};
     uint64_t end_ns = 0;
-    hd_status status = hd_pair_reserve(pair, pair->out.sent_count + 1);
 
-    if (status == HD_OK) {
-        status = hd_pair_fill(pair, pair->out.sent_count);
-    }
-    if (status == HD_OK) {
-        status = hd_pair_settle(pair);
-    }
-    if (status == HD_OK) {
-        status = skew_begin(trial, times);
-    }
-    if (status == HD_OK) {
-        status = hd_lane_send_next(&pair->out, 0);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
-    status = hd_skew_compute(trial->work, &watch, times, &end_ns);
-    if (status == HD_OK) {
-        status = hd_lane_wait(&pair->out, sequence, pair->deadline_ns);
-    }
+    HD_TRY(hd_pair_reserve(pair, sequence + 1));
+    HD_TRY(hd_pair_fill(pair, sequence));
+    HD_TRY(hd_pair_settle(pair));
+    HD_TRY(skew_begin(trial, times));
+    HD_TRY(hd_lane_send_next(&pair->out, 0));
+    HD_TRY(hd_skew_compute(trial->work, &watch, times, &end_ns));
+    HD_TRY(hd_lane_wait(&pair->out, sequence, pair->deadline_ns));
     const uint64_t free_ns = hd_now_ns();
     /* A device ends before the host learns of it. */
     times->source_wait = hd_skew_since(end_ns, watch.seen_ns != 0 && pair->shape.device != NULL
-                                                   ? skew_later(watch.seen_ns, end_ns)
+                                                   ? hd_max_u64(watch.seen_ns, end_ns)
                                                    : free_ns);
     times->free = hd_skew_since(times->origin_ns, watch.seen_ns != 0 ? watch.seen_ns : free_ns);
     skew_keep_transfer(pair, times, sequence);
     times->resident = (double)(hd_skew_stats(pair).resident_ns - before.resident_ns) / NS_A_MS;
-    return status;
+    return HD_OK;
 }
 
-/* When the message is readable: for the host, or for what stands next in the stream. */
+/* When the message is readable: for the host, or for what comes next in the stream. */
 static hd_status skew_receive(struct hd_pair *pair, uint64_t *readable_ns)
 {
-    const struct hd_lent *lent = pair->shape.device != NULL ? &pair->shape.device->lent : NULL;
+    const struct hd_lent *lent = pair->drive.device;
     uint64_t mark;
-    hd_status status = hd_pair_receive(pair);
 
-    if (lent != NULL && status == HD_OK) {
-        status = lent->ops->mark(lent->kernel, &mark);
+    HD_TRY(hd_pair_receive(pair));
+    if (lent == NULL) {
+        *readable_ns = hd_now_ns();
+        return HD_OK;
     }
-    if (lent != NULL && status == HD_OK) {
-        return hd_pair_reach(pair, mark, readable_ns);
-    }
-    *readable_ns = hd_now_ns();
-    return status;
+    HD_TRY(lent->ops->mark(lent->kernel, &mark));
+    return hd_pair_reach(pair, mark, readable_ns);
 }
 
 static hd_status skew_run_target(const struct trial *trial, uint64_t late_ns,
                                  struct hd_skew_times *times)
 {
     struct hd_pair *pair = trial->pair;
-    const uint64_t end = pair->received + 1;
+    const uint64_t sequence = pair->received;
     uint64_t readable_ns = 0;
-    hd_status status = trial->request->is_posted_early ? hd_pair_expect(pair, end) : HD_OK;
 
-    if (status == HD_OK) {
-        status = skew_begin(trial, times);
+    if (trial->request->is_posted_early) {
+        HD_TRY(hd_pair_expect(pair, sequence + 1));
     }
-    if (status == HD_OK) {
-        hd_skew_be_late(trial->work, times->origin_ns, late_ns);
-    }
+    HD_TRY(skew_begin(trial, times));
+    hd_skew_be_late(trial->work, times->origin_ns, late_ns);
     times->arrival = hd_skew_since(times->origin_ns, hd_now_ns());
-    if (status == HD_OK) {
-        status = hd_pair_expect(pair, end);
-    }
-    if (status == HD_OK) {
-        status = skew_receive(pair, &readable_ns);
-        times->readable = hd_skew_since(times->origin_ns, readable_ns);
-        skew_keep_transfer(pair, times, pair->received - 1);
-    }
-    if (status == HD_OK) {
-        status = hd_pair_check(pair, pair->received - 1);
-    }
-    if (status == HD_OK) {
-        status = hd_lane_release_next(&pair->in);
-    }
-    return status;
+    HD_TRY(hd_pair_expect(pair, sequence + 1));
+    HD_TRY(skew_receive(pair, &readable_ns));
+    times->readable = hd_skew_since(times->origin_ns, readable_ns);
+    skew_keep_transfer(pair, times, sequence);
+    HD_TRY(hd_pair_check(pair, sequence));
+    return hd_lane_release_next(&pair->in);
 }
 
 /* The same with nothing under way. */
 static hd_status skew_run_alone(const struct trial *trial, uint64_t late_ns,
                                 struct hd_skew_times *times)
 {
-    hd_status status = skew_begin(trial, times);
+    struct hd_skew_watch none = {trial->pair, UINT64_MAX, 0}; /* looks as often */
     uint64_t end_ns;
 
-    if (status == HD_OK && trial->rank->rank == 0) {
-        struct hd_skew_watch none = {trial->pair, UINT64_MAX, 0}; /* looks as often */
-        status = hd_skew_compute(trial->work, &none, times, &end_ns);
-    } else if (status == HD_OK) {
+    HD_TRY(skew_begin(trial, times));
+    if (trial->rank->rank == 0) {
+        HD_TRY(hd_skew_compute(trial->work, &none, times, &end_ns));
+    } else {
         hd_skew_be_late(trial->work, times->origin_ns, late_ns);
     }
-    return status == HD_OK ? hd_pair_fence(trial->pair) : status;
+    return hd_pair_fence(trial->pair);
 }
 
 /* --- one lateness ---------------------------------------------------------------------------- */
@@ -197,22 +168,18 @@ static void skew_conclude(const struct trial *trial, const struct hd_skew_times 
 
 static hd_status skew_repeat(const struct trial *trial, double late_ms, struct hd_skew_point *point)
 {
-    const uint32_t is_source = trial->rank->rank == 0;
+    const bool is_source = trial->rank->rank == 0;
     const uint64_t late_ns = (uint64_t)(late_ms * NS_A_MS);
     struct hd_skew_times alone, mine, theirs;
 
-    hd_status status = skew_run_alone(trial, late_ns, &alone);
-    if (status == HD_OK) {
-        status = is_source ? skew_run_source(trial, &mine) : skew_run_target(trial, late_ns, &mine);
-    }
-    if (status == HD_OK) {
-        status = hd_pair_swap(trial->pair, &mine, &theirs, sizeof mine);
-    }
     *point = (struct hd_skew_point){.late_ms = late_ms};
-    if (status == HD_OK && is_source) {
+    HD_TRY(skew_run_alone(trial, late_ns, &alone));
+    HD_TRY(is_source ? skew_run_source(trial, &mine) : skew_run_target(trial, late_ns, &mine));
+    HD_TRY(hd_pair_swap(trial->pair, &mine, &theirs, sizeof mine));
+    if (is_source) {
         skew_conclude(trial, &alone, &mine, &theirs, point);
     }
-    return status;
+    return HD_OK;
 }
 
 static void skew_take_medians(const struct hd_skew_point *points, uint32_t count,
@@ -241,23 +208,20 @@ static hd_status skew_measure_point(const struct trial *trial, double late_ms,
     static struct hd_skew_point points[HD_SKEW_ITERATIONS_MAX];
     const struct hd_skew_request *request = trial->request;
     struct hd_skew_point unread;
-    hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < request->warmup; i++) {
-        status = skew_repeat(trial, late_ms, &unread);
+    for (uint32_t i = 0; i < request->warmup; i++) {
+        HD_TRY(skew_repeat(trial, late_ms, &unread));
     }
-    for (uint32_t i = 0; status == HD_OK && i < request->iterations; i++) {
-        status = skew_repeat(trial, late_ms, &points[i]);
+    for (uint32_t i = 0; i < request->iterations; i++) {
+        HD_TRY(skew_repeat(trial, late_ms, &points[i]));
     }
-    if (status == HD_OK) {
-        skew_take_medians(points, request->iterations, median);
-    }
-    return status;
+    skew_take_medians(points, request->iterations, median);
+    return HD_OK;
 }
 
 /* --- one transport --------------------------------------------------------------------------- */
 
-/* Whatever arrived wrong makes the rest meaningless. */
+/* One wrong message makes the times meaningless. */
 static hd_status skew_check_messages(struct hd_pair *pair, struct hd_problem *problem)
 {
     if (pair->wrong_count == 0) {
@@ -273,25 +237,21 @@ static hd_status skew_measure_line(struct trial *trial, struct hd_skew_line *fou
                                    struct hd_problem *problem)
 {
     struct hd_pair *pair = trial->pair;
-    hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < HD_SKEW_POINT_MAX; i++) {
+    for (uint32_t i = 0; i < HD_SKEW_POINT_MAX; i++) {
         const double late_ms = skew_lateness[i] * (double)trial->request->stage_ns / NS_A_MS;
-        status = skew_measure_point(trial, late_ms, &found->points[i]);
+        const hd_status status = skew_measure_point(trial, late_ms, &found->points[i]);
+        if (status != HD_OK) {
+            return hd_pair_blame(pair, status, problem);
+        }
     }
-    if (status != HD_OK) {
-        return hd_pair_blame(pair, status, problem);
-    }
-    status = skew_check_messages(pair, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(skew_check_messages(pair, problem));
     const struct hd_channel_stats stats = hd_skew_stats(pair);
     memcpy(found->lane, stats.lane, sizeof found->lane);
     found->beat_us = (uint32_t)(pair->period_ns / 1000);
-    status = hd_pair_close(pair, problem);
-    found->point_count = status == HD_OK ? HD_SKEW_POINT_MAX : 0;
-    return status;
+    HD_TRY(hd_pair_close(pair, problem));
+    found->point_count = HD_SKEW_POINT_MAX;
+    return HD_OK;
 }
 
 static hd_status skew_measure_lines(struct trial *trial, struct hd_drive_device *device,
@@ -302,7 +262,7 @@ static hd_status skew_measure_lines(struct trial *trial, struct hd_drive_device 
     hd_status status = hd_pair_bodies(request->bytes, bodies);
 
     if (status != HD_OK) {
-        return hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for messages");
+        return hd_problem_no_memory(problem, 2 * request->bytes, "messages");
     }
     result->line_count = request->line_count;
     for (uint32_t i = 0; status == HD_OK && i < request->line_count; i++) {
@@ -325,7 +285,7 @@ static hd_status skew_measure_lines(struct trial *trial, struct hd_drive_device 
     return status;
 }
 
-/* On a device it is rank 0's alone to compute, beside nobody: both may have the same one. */
+/* On a device only rank 0 computes, because both ranks may share the device. */
 static hd_status skew_calibrate(struct trial *trial, struct hd_skew *result,
                                 struct hd_problem *problem)
 {
@@ -342,23 +302,21 @@ static hd_status skew_calibrate(struct trial *trial, struct hd_skew *result,
     status = hd_bootstrap_fence(trial->rank->bootstrap, hd_now_ns() + trial->rank->timeout_ns);
     return status == HD_OK ? HD_OK
                            : hd_problem_set(problem, status, hd_exit_of(status),
-                                            "rank %u does not come", 1 - trial->rank->rank);
+                                            "rank %u did not begin in time", 1 - trial->rank->rank);
 }
 
-/* The device of this rank, and on it what it computes: rank 1 has the same, and lets it rest. */
+/* Opens the device of this rank and the stage that it computes; rank 1 opens both but computes
+   nothing. */
 static hd_status skew_open_device(const struct hd_drive_rank *rank, struct hd_drive_device *device,
                                   struct hd_bench_stage *stage, struct hd_problem *problem)
 {
     const struct hd_skew_request *request = rank->context;
-    const hd_status status =
-        hd_drive_device_open(device, rank, &request->lender, request->bytes, problem);
 
-    return status == HD_OK
-               ? hd_bench_stage_open(stage, device, &request->block, request->seed, problem)
-               : status;
+    HD_TRY(hd_drive_device_open(device, rank, &request->lender, request->bytes, problem));
+    return hd_bench_stage_open(stage, device, &request->block, request->seed, problem);
 }
 
-/* Rank 1 keeps what nobody reads. */
+/* Rank 1 measures too, but its results are not read. */
 static hd_status skew_body(struct hd_drive_rank *rank, struct hd_problem *problem)
 {
     static struct hd_skew_work work;
@@ -367,29 +325,20 @@ static hd_status skew_body(struct hd_drive_rank *rank, struct hd_problem *proble
     static struct hd_drive_device device;
     static struct hd_bench_stage stage;
     const struct hd_skew_request *request = rank->context;
-    const uint32_t has_device = request->lender.kernel != NULL;
+    const bool has_device = request->lender.kernel != NULL;
     struct hd_skew *result = rank->rank == 0 ? rank->results : &unread;
     struct trial trial = {rank, request, &work, &pair, hd_drive_share_host(request->link)};
-    hd_status status = HD_OK;
 
     if (has_device) {
-        status = skew_open_device(rank, &device, &stage, problem);
-    }
-    if (status == HD_OK && has_device) {
+        HD_TRY(skew_open_device(rank, &device, &stage, problem));
         work.stage = &stage;
         snprintf(result->device, sizeof result->device, "%s", device.lent.about.effective);
     }
-    if (status == HD_OK) {
-        status = skew_calibrate(&trial, result, problem);
-    }
-    if (status == HD_OK) {
-        status = skew_measure_lines(&trial, has_device ? &device : NULL, result, problem);
-    }
-    if (status == HD_OK) {
-        hd_bench_stage_close(&stage);
-        hd_drive_device_close(&device);
-    }
-    return status;
+    HD_TRY(skew_calibrate(&trial, result, problem));
+    HD_TRY(skew_measure_lines(&trial, has_device ? &device : NULL, result, problem));
+    hd_bench_stage_close(&stage);
+    hd_drive_device_close(&device);
+    return HD_OK;
 }
 
 hd_status hd_bench_skew(const struct hd_skew_request *request, struct hd_skew *result,

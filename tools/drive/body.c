@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/try.h"
 #include "drive/pair.h"
 
 #include <assert.h>
@@ -29,22 +30,25 @@ static uint64_t body_stamp_bytes(const struct hd_pair *pair)
 
 hd_status hd_pair_copy(struct hd_pair *pair, void *target, const void *source, uint64_t count)
 {
-    const hd_status status = hd_lent_copy(pair->drive.device, target, source, count);
-    return status == HD_OK ? hd_pair_settle(pair) : status;
+    HD_TRY(hd_lent_copy(pair->drive.device, target, source, count));
+    return hd_pair_settle(pair);
 }
 
 /* --- stamps ---------------------------------------------------------------------------------- */
 
-hd_status hd_pair_take_stamps(struct hd_pair *pair)
+hd_status hd_pair_take_stamps(struct hd_pair *pair, struct hd_problem *problem)
 {
-    const uint64_t count = pair->shape.depth + HD_PAIR_UNREAD_MAX;
+    const uint64_t bytes = (pair->shape.depth + HD_PAIR_UNREAD_MAX) * sizeof(uint64_t);
 
     if (pair->shape.device == NULL) {
         return HD_OK;
     }
-    pair->stamps_out = hd_memory_take(count * sizeof(uint64_t), 4096, "bench");
-    pair->stamps_in = pair->stamps_out != NULL ? pair->stamps_out + pair->shape.depth : NULL;
-    return pair->stamps_out != NULL ? HD_OK : HD_NO_MEMORY;
+    pair->stamps_out = hd_memory_take(bytes, 4096, "bench");
+    if (pair->stamps_out == NULL) {
+        return hd_problem_no_memory(problem, bytes, "stamps");
+    }
+    pair->stamps_in = pair->stamps_out + pair->shape.depth;
+    return HD_OK;
 }
 
 /* A slot may be written again once its message has left, so the copy of its stamp is over too. */
@@ -88,9 +92,8 @@ hd_status hd_pair_glance(struct hd_pair *pair, uint64_t sequence)
         body_count(pair, memcmp(slot, &stamp, body_stamp_bytes(pair)) != 0);
         return HD_OK;
     }
-    const hd_status status = pair->unread_count == HD_PAIR_UNREAD_MAX ? hd_pair_look(pair) : HD_OK;
-    if (status != HD_OK) {
-        return status;
+    if (pair->unread_count == HD_PAIR_UNREAD_MAX) {
+        HD_TRY(hd_pair_look(pair));
     }
     if (pair->unread_count == 0) {
         pair->unread_first = sequence;
@@ -106,26 +109,22 @@ hd_status hd_pair_fill(struct hd_pair *pair, uint64_t sequence)
 {
     const uint64_t head_bytes = body_stamp_bytes(pair);
     unsigned char *slot = hd_lane_slot(&pair->out, sequence);
-    const hd_status status =
-        hd_lent_copy(pair->drive.device, slot + head_bytes, body_of(pair, sequence) + head_bytes,
-                     pair->shape.bytes - head_bytes);
 
-    return status == HD_OK ? hd_pair_stamp(pair, sequence) : status;
+    HD_TRY(hd_lent_copy(pair->drive.device, slot + head_bytes, body_of(pair, sequence) + head_bytes,
+                        pair->shape.bytes - head_bytes));
+    return hd_pair_stamp(pair, sequence);
 }
 
 hd_status hd_pair_check(struct hd_pair *pair, uint64_t sequence)
 {
     const uint64_t stamp = hd_pair_stamp_of(&pair->in, sequence);
     const uint64_t head_bytes = body_stamp_bytes(pair);
+    const struct hd_lent *lent = pair->drive.device;
     const unsigned char *slot = hd_lane_slot(&pair->in, sequence);
 
-    if (pair->shape.device != NULL) {
-        const struct hd_lent *lent = pair->drive.device;
+    if (lent != NULL) {
         assert(pair->shape.bytes <= lent->staging_bytes);
-        const hd_status status = hd_pair_copy(pair, lent->staging, slot, pair->shape.bytes);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(hd_pair_copy(pair, lent->staging, slot, pair->shape.bytes));
         slot = lent->staging;
     }
     body_count(pair, memcmp(slot, &stamp, head_bytes) != 0 ||
@@ -142,25 +141,18 @@ hd_status hd_pair_is_in_place(struct hd_pair *pair, bool *is_in_place)
     const uint64_t count = body_stamp_bytes(pair);
     uint64_t found = 0;
     bool mine = false, theirs = false;
-    hd_status status = HD_OK;
 
     assert(pair->out.sent_count == 0 && pair->received == 0);
     if (pair->rank->rank == 0) {
-        status = hd_pair_reserve(pair, 1);
-        if (status == HD_OK) {
-            status = hd_pair_copy(pair, hd_lane_slot(&pair->out, 0), &token, count);
-        }
+        HD_TRY(hd_pair_reserve(pair, 1));
+        HD_TRY(hd_pair_copy(pair, hd_lane_slot(&pair->out, 0), &token, count));
     }
-    if (status == HD_OK) {
-        status = hd_pair_fence(pair);
-    }
-    if (status == HD_OK && pair->rank->rank == 1) {
-        status = hd_pair_copy(pair, &found, hd_lane_slot(&pair->in, 0), count);
+    HD_TRY(hd_pair_fence(pair));
+    if (pair->rank->rank == 1) {
+        HD_TRY(hd_pair_copy(pair, &found, hd_lane_slot(&pair->in, 0), count));
         mine = memcmp(&found, &token, count) == 0;
     }
-    if (status == HD_OK) {
-        status = hd_pair_swap(pair, &mine, &theirs, sizeof mine);
-    }
+    HD_TRY(hd_pair_swap(pair, &mine, &theirs, sizeof mine));
     *is_in_place = mine || theirs;
-    return status;
+    return HD_OK;
 }

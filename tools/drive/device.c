@@ -1,6 +1,8 @@
 /* drive/device.c - a lent device, and copies within it. */
 #include "drive/device.h"
 #include "base/clock.h"
+#include "base/number.h"
+#include "base/try.h"
 
 #include <assert.h>
 
@@ -28,16 +30,13 @@ hd_status hd_drive_device_blame(const struct hd_drive_device *device, hd_status 
 static hd_status device_take_places(struct hd_drive_device *device, uint64_t bytes)
 {
     const struct hd_lent *lent = &device->lent;
-    hd_status status = HD_OK;
 
     device->place_bytes = bytes;
-    for (uint32_t i = 0; status == HD_OK && i < 2; i++) {
-        status = lent->ops->allocate(lent->kernel, bytes, "bench", &device->places[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        HD_TRY(lent->ops->allocate(lent->kernel, bytes, "bench", &device->places[i]));
+        HD_TRY(hd_lent_fill(lent, device->places[i], 0, bytes));
     }
-    for (uint32_t i = 0; status == HD_OK && i < 2; i++) {
-        status = hd_lent_fill(lent, device->places[i], 0, bytes);
-    }
-    return status == HD_OK ? hd_lent_rest(lent) : status;
+    return hd_lent_rest(lent);
 }
 
 hd_status hd_drive_device_open(struct hd_drive_device *device, const struct hd_drive_rank *rank,
@@ -86,60 +85,45 @@ static hd_status device_copy_once(const struct hd_drive_device *device, uint64_t
                            bytes, 0);
 }
 
-static hd_status device_reach(const struct hd_drive_device *device, uint64_t mark,
-                              uint64_t *passed_ns)
-{
-    const struct hd_lent *lent = &device->lent;
-    const hd_status status =
-        lent->ops->reached(lent->kernel, mark, lent->limit_ms * HD_MS_NS, passed_ns);
-    return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
-}
-
-/* `count` copies, `each` of them between two marks; the time of every mark but the first. */
+/* `count` copies, `each` of them between two marks; fills the times of all marks. */
 static hd_status device_run_batch(const struct hd_drive_device *device, uint64_t bytes,
                                   uint32_t count, uint32_t each, uint64_t times_ns[BATCH_COUNT + 1])
 {
     const struct hd_lent *lent = &device->lent;
     uint64_t marks[BATCH_COUNT + 1];
     uint32_t mark_count = 0;
-    hd_status status = lent->ops->mark(lent->kernel, &marks[mark_count++]);
 
-    for (uint32_t i = 0; status == HD_OK && i < count; i++) {
-        status = device_copy_once(device, bytes, i);
-        if (status == HD_OK && (i + 1) % each == 0) {
+    HD_TRY(lent->ops->mark(lent->kernel, &marks[mark_count++]));
+    for (uint32_t i = 0; i < count; i++) {
+        HD_TRY(device_copy_once(device, bytes, i));
+        if ((i + 1) % each == 0) {
             assert(mark_count <= BATCH_COUNT);
-            status = lent->ops->mark(lent->kernel, &marks[mark_count++]);
+            HD_TRY(lent->ops->mark(lent->kernel, &marks[mark_count++]));
         }
     }
-    if (status == HD_OK) {
-        status = device_reach(device, marks[mark_count - 1], &times_ns[mark_count - 1]);
+    HD_TRY(hd_lent_reach(lent, marks[mark_count - 1], &times_ns[mark_count - 1]));
+    for (uint32_t i = 0; i + 1 < mark_count; i++) {
+        HD_TRY(hd_lent_reach(lent, marks[i], &times_ns[i]));
     }
-    for (uint32_t i = 0; status == HD_OK && i + 1 < mark_count; i++) {
-        status = device_reach(device, marks[i], &times_ns[i]);
-    }
-    return status;
+    return HD_OK;
 }
 
 hd_status hd_drive_device_copy(struct hd_drive_device *device, const struct hd_drive_copies *copies,
                                double *gbytes)
 {
     uint64_t times_ns[BATCH_COUNT + 1] = {0};
-    hd_status status = HD_OK;
+    const double bytes = (double)copies->bytes * copies->count;
 
     assert(copies->bytes <= device->place_bytes && copies->count > 0);
-    for (uint32_t done = 0; status == HD_OK && done < copies->each_count;) {
-        const uint32_t left = copies->each_count - done;
-        const uint32_t count = left < BATCH_COUNT ? left : BATCH_COUNT;
-        status = device_run_batch(device, copies->bytes, count, 1, times_ns);
-        for (uint32_t i = 0; status == HD_OK && i < count; i++) {
+    for (uint32_t done = 0; done < copies->each_count;) {
+        const uint32_t count = hd_min_u32(copies->each_count - done, BATCH_COUNT);
+        HD_TRY(device_run_batch(device, copies->bytes, count, 1, times_ns));
+        for (uint32_t i = 0; i < count; i++) {
             copies->each_us[done + i] = hd_drive_between_us(times_ns[i], times_ns[i + 1]);
         }
         done += count;
     }
-    if (status == HD_OK) {
-        status = device_run_batch(device, copies->bytes, copies->count, copies->count, times_ns);
-    }
-    const double bytes = (double)copies->bytes * copies->count;
+    HD_TRY(device_run_batch(device, copies->bytes, copies->count, copies->count, times_ns));
     *gbytes = times_ns[1] > times_ns[0] ? bytes / (double)(times_ns[1] - times_ns[0]) : 0;
-    return status;
+    return HD_OK;
 }

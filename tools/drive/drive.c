@@ -1,5 +1,6 @@
 #include "drive/drive.h"
 #include "base/clock.h"
+#include "base/try.h"
 #include "launch/launch.h"
 
 /* A transport is moved at least this often while the host waits for a stream or for the ranks. */
@@ -76,8 +77,8 @@ hd_status hd_drive_settle(const struct hd_drive *drive, uint64_t deadline_ns)
     if (lent == NULL) {
         return HD_OK;
     }
-    const hd_status status = lent->ops->mark(lent->kernel, &mark);
-    return status == HD_OK ? hd_drive_reach(drive, mark, deadline_ns, &passed_ns) : status;
+    HD_TRY(lent->ops->mark(lent->kernel, &mark));
+    return hd_drive_reach(drive, mark, deadline_ns, &passed_ns);
 }
 
 /* Moves the transport for a while; false once it has failed. */

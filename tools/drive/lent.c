@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <string.h>
@@ -65,10 +66,14 @@ hd_status hd_lent_rest(const struct hd_lent *lent)
     if (lent == NULL) {
         return HD_OK;
     }
-    hd_status status = lent->ops->mark(lent->kernel, &mark);
-    if (status == HD_OK) {
-        status = lent->ops->reached(lent->kernel, mark, lent->limit_ms * HD_MS_NS, &passed_ns);
-    }
+    HD_TRY(lent->ops->mark(lent->kernel, &mark));
+    return hd_lent_reach(lent, mark, &passed_ns);
+}
+
+hd_status hd_lent_reach(const struct hd_lent *lent, uint64_t mark, uint64_t *passed_ns)
+{
+    const hd_status status =
+        lent->ops->reached(lent->kernel, mark, lent->limit_ms * HD_MS_NS, passed_ns);
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
@@ -84,8 +89,8 @@ hd_status hd_lent_copy(const struct hd_lent *lent, void *target, const void *sou
 hd_status hd_lent_copy_now(const struct hd_lent *lent, void *target, const void *source,
                            uint64_t count)
 {
-    const hd_status status = hd_lent_copy(lent, target, source, count);
-    return status == HD_OK ? hd_lent_rest(lent) : status;
+    HD_TRY(hd_lent_copy(lent, target, source, count));
+    return hd_lent_rest(lent);
 }
 
 hd_status hd_lent_fill(const struct hd_lent *lent, void *slot, uint8_t value, uint64_t count)

@@ -67,5 +67,7 @@ hd_status hd_lent_copy_now(const struct hd_lent *lent, void *target, const void 
 hd_status hd_lent_fill(const struct hd_lent *lent, void *slot, uint8_t value, uint64_t count);
 /* Waits until the stream has run all that was enqueued; HD_TIMEOUT after limit_ms. */
 hd_status hd_lent_rest(const struct hd_lent *lent);
+/* Waits for one mark of an open device. */
+hd_status hd_lent_reach(const struct hd_lent *lent, uint64_t mark, uint64_t *passed_ns);
 
 #endif /* HEDDLE_DRIVE_LENT_H */

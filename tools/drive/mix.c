@@ -1,6 +1,7 @@
 /* drive/mix.c - messages that can be told apart: one at a time, and on all channels at once. */
 #include "base/clock.h"
 #include "base/number.h"
+#include "base/try.h"
 #include "drive/drive.h"
 
 #include <assert.h>
@@ -93,36 +94,30 @@ static hd_status mix_wait_to_read(const struct hd_drive *drive, struct hd_messag
     if (!hd_lane_waits_on_stream(&lane) || message.sequence % 2 == 0) {
         return hd_lane_wait(&lane, message.sequence, mix_deadline_of(drive));
     }
-    const hd_status status = hd_lane_wait_on_stream(&lane, message.sequence);
-    return status == HD_OK ? hd_lent_rest(drive->device) : status;
+    HD_TRY(hd_lane_wait_on_stream(&lane, message.sequence));
+    return hd_lent_rest(drive->device);
 }
 
 hd_status hd_drive_send(const struct hd_drive *drive, struct hd_message message)
 {
-    hd_status status = hd_drive_reserve(drive, message);
-
-    if (status == HD_OK) {
-        status = hd_drive_fill(drive, message);
-    }
-    return status == HD_OK ? hd_drive_post(drive, message) : status;
+    HD_TRY(hd_drive_reserve(drive, message));
+    HD_TRY(hd_drive_fill(drive, message));
+    return hd_drive_post(drive, message);
 }
 
 hd_status hd_drive_receive(const struct hd_drive *drive, struct hd_message message)
 {
-    hd_status status = drive->ops->post_recv(drive->transport, &message);
-
-    if (status == HD_OK) {
-        status = mix_wait_to_read(drive, message);
-    }
-    return status != HD_OK || hd_drive_is_whole(drive, message) ? status : HD_PROTOCOL;
+    HD_TRY(drive->ops->post_recv(drive->transport, &message));
+    HD_TRY(mix_wait_to_read(drive, message));
+    return hd_drive_is_whole(drive, message) ? HD_OK : HD_PROTOCOL;
 }
 
 hd_status hd_drive_release(const struct hd_drive *drive, struct hd_message message)
 {
-    const hd_status status =
-        hd_lent_fill(drive->device, drive->ops->slot(drive->transport, &message), 0xFF,
-                     drive->channels[message.channel]->bytes);
-    return status == HD_OK ? hd_drive_give(drive, message) : status;
+    void *slot = drive->ops->slot(drive->transport, &message);
+
+    HD_TRY(hd_lent_fill(drive->device, slot, 0xFF, drive->channels[message.channel]->bytes));
+    return hd_drive_give(drive, message);
 }
 
 /* --- all channels at once -------------------------------------------------------------------- */
@@ -146,10 +141,9 @@ static uint64_t mix_draw(uint64_t *state)
 
 static hd_status mix_fill_and_send(const struct hd_drive *drive, struct flow *flow)
 {
-    const hd_status status = hd_drive_fill(drive, mix_message_of(flow, flow->lane.sent_count));
-
-    flow->lane.written_count += status == HD_OK;
-    return status == HD_OK ? hd_lane_send_next(&flow->lane, 0) : status;
+    HD_TRY(hd_drive_fill(drive, mix_message_of(flow, flow->lane.sent_count)));
+    flow->lane.written_count++;
+    return hd_lane_send_next(&flow->lane, 0);
 }
 
 /* The message is readable: its lease begins. */
@@ -172,13 +166,12 @@ static hd_status mix_end_lease(const struct hd_drive *drive, struct flow *flow)
 /* Receives the next message if it is there; HD_IN_PROGRESS or HD_BUSY if not. */
 static hd_status mix_pull(const struct hd_drive *drive, struct flow *flow, uint64_t end)
 {
-    hd_status status = hd_lane_post_free(&flow->lane, end);
-
-    if (status == HD_OK) {
-        status =
-            flow->read < flow->lane.posted_count ? hd_lane_test(&flow->lane, flow->read) : HD_BUSY;
+    HD_TRY(hd_lane_post_free(&flow->lane, end));
+    if (flow->read == flow->lane.posted_count) {
+        return HD_BUSY;
     }
-    return status == HD_OK ? mix_begin_lease(drive, flow) : status;
+    HD_TRY(hd_lane_test(&flow->lane, flow->read));
+    return mix_begin_lease(drive, flow);
 }
 
 /* Moves what can move on one channel. */
@@ -186,19 +179,19 @@ static hd_status mix_advance(const struct hd_drive *drive, struct flow *flow, ui
                              uint64_t *random)
 {
     struct hd_lane *lane = &flow->lane;
-    hd_status status = HD_BUSY;
 
     if (lane->is_source && lane->sent_count < end) {
-        status = hd_lane_reserve(lane, lane->sent_count);
-        return status == HD_OK ? mix_fill_and_send(drive, flow) : status;
+        HD_TRY(hd_lane_reserve(lane, lane->sent_count));
+        return mix_fill_and_send(drive, flow);
     }
-    if (lane->is_target && lane->released_count < end) {
-        status = mix_pull(drive, flow, end);
-        const uint64_t held = flow->read - lane->released_count;
-        const bool is_full = held == lane->channel->depth || flow->read == end;
-        if (status >= 0 && held > 0 && (is_full || mix_draw(random) % 4 == 0)) {
-            return mix_end_lease(drive, flow);
-        }
+    if (!lane->is_target || lane->released_count == end) {
+        return HD_BUSY;
+    }
+    const hd_status status = mix_pull(drive, flow, end);
+    const uint64_t held = flow->read - lane->released_count;
+    const bool is_full = held == lane->channel->depth || flow->read == end;
+    if (status >= 0 && held > 0 && (is_full || mix_draw(random) % 4 == 0)) {
+        return mix_end_lease(drive, flow);
     }
     return status;
 }
@@ -238,47 +231,41 @@ static hd_status mix_look(const struct hd_drive *drive, struct flow *flows,
 
 static hd_status mix_take(const struct hd_drive *drive, struct flow *flow)
 {
-    const hd_status status = mix_wait_to_read(drive, mix_message_of(flow, flow->read));
-    return status == HD_OK ? mix_begin_lease(drive, flow) : status;
+    HD_TRY(mix_wait_to_read(drive, mix_message_of(flow, flow->read)));
+    return mix_begin_lease(drive, flow);
 }
 
 /* Ends leases, oldest first, until at most `most` messages are posted or leased. */
 static hd_status mix_make_room(const struct hd_drive *drive, struct flow *flow, uint64_t most)
 {
     struct hd_lane *lane = &flow->lane;
-    hd_status status = HD_OK;
 
-    while (status == HD_OK && lane->posted_count - lane->released_count > most) {
+    while (lane->posted_count - lane->released_count > most) {
         if (lane->released_count == flow->read) {
-            status = mix_take(drive, flow);
+            HD_TRY(mix_take(drive, flow));
         }
-        if (status == HD_OK) {
-            status = mix_end_lease(drive, flow);
-        }
+        HD_TRY(mix_end_lease(drive, flow));
     }
-    return status;
+    return HD_OK;
 }
 
 /* The next message of one channel, if this rank is at an end of it. */
 static hd_status mix_post_next(const struct hd_drive *drive, struct flow *flow, uint64_t *random)
 {
     struct hd_lane *lane = &flow->lane;
-    hd_status status = HD_OK;
 
     if (lane->is_source) {
-        status = hd_lane_reserve_by(lane, lane->sent_count, mix_deadline_of(drive));
-        return status == HD_OK ? mix_fill_and_send(drive, flow) : status;
+        HD_TRY(hd_lane_reserve_by(lane, lane->sent_count, mix_deadline_of(drive)));
+        return mix_fill_and_send(drive, flow);
     }
-    if (lane->is_target) {
-        status = mix_make_room(drive, flow, lane->channel->depth - 1);
-        if (status == HD_OK && flow->read < lane->posted_count && mix_draw(random) % 4 == 0) {
-            status = mix_take(drive, flow);
-        }
-        if (status == HD_OK) {
-            status = hd_lane_post_next(lane, 0);
-        }
+    if (!lane->is_target) {
+        return HD_OK;
     }
-    return status;
+    HD_TRY(mix_make_room(drive, flow, lane->channel->depth - 1));
+    if (flow->read < lane->posted_count && mix_draw(random) % 4 == 0) {
+        HD_TRY(mix_take(drive, flow));
+    }
+    return hd_lane_post_next(lane, 0);
 }
 
 /* Both ends of every transfer meet it in one order, message by message and channel by channel, and
@@ -286,18 +273,13 @@ static hd_status mix_post_next(const struct hd_drive *drive, struct flow *flow, 
 static hd_status mix_in_order(const struct hd_drive *drive, struct flow *flows,
                               struct hd_drive_mix *mix, uint64_t *random)
 {
-    hd_status status = HD_OK;
-
     for (uint64_t i = 0; i <= mix->count; i++) {
         for (uint32_t channel = 0; channel < drive->channel_count; channel++) {
             struct flow *flow = &flows[channel];
             mix->wrong_channel = channel;
             mix->wrong_sequence = mix->first + i;
-            status =
-                i < mix->count ? mix_post_next(drive, flow, random) : mix_make_room(drive, flow, 0);
-            if (status != HD_OK) {
-                return status;
-            }
+            HD_TRY(i < mix->count ? mix_post_next(drive, flow, random)
+                                  : mix_make_room(drive, flow, 0));
         }
     }
     return HD_OK;
@@ -308,7 +290,6 @@ hd_status hd_drive_mix(const struct hd_drive *drive, struct hd_drive_mix *mix)
     struct flow flows[HD_DRIVE_CHANNEL_MAX];
     const uint64_t deadline_ns = mix_deadline_of(drive), end = mix->first + mix->count;
     uint64_t random = mix->seed + drive->rank + 1;
-    hd_status status = HD_OK;
 
     assert(drive->channel_count <= HD_DRIVE_CHANNEL_MAX);
     for (uint32_t i = 0; i < drive->channel_count; i++) {
@@ -318,15 +299,15 @@ hd_status hd_drive_mix(const struct hd_drive *drive, struct hd_drive_mix *mix)
     if ((drive->capabilities & HD_TRANSPORT_SERIAL) != 0) {
         return mix_in_order(drive, flows, mix, &random);
     }
-    while (status == HD_OK && !mix_is_done(drive, flows, end)) {
+    while (!mix_is_done(drive, flows, end)) {
         bool moved = false;
-        status = mix_look(drive, flows, mix, &random, &moved);
-        if (status == HD_OK && hd_now_ns() >= deadline_ns) {
-            status = HD_TIMEOUT;
+        HD_TRY(mix_look(drive, flows, mix, &random, &moved));
+        if (hd_now_ns() >= deadline_ns) {
+            return HD_TIMEOUT;
         }
-        if (status == HD_OK && !moved) {
+        if (!moved) {
             sched_yield();
         }
     }
-    return status;
+    return HD_OK;
 }

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/try.h"
 #include "engine/pulse.h"
 #include "run/launched.h"
 
@@ -145,6 +146,7 @@ static void pair_init_setup(struct hd_pair *pair)
         .limit_ms = pair->rank->timeout_ns / HD_MS_NS,
         .device = device != NULL ? &device->lent : NULL,
     };
+    pair->is_serial = (pair->drive.capabilities & HD_TRANSPORT_SERIAL) != 0;
 }
 
 static void pair_init_lanes(struct hd_pair *pair)
@@ -171,18 +173,15 @@ hd_status hd_pair_open(struct hd_pair *pair, const struct hd_drive_rank *rank, u
         pair_init_host(pair, instance, plugin.inner, plugin.inner_options, &pair->inner);
     }
     pair_init_setup(pair);
-    pair->is_serial = (pair->drive.capabilities & HD_TRANSPORT_SERIAL) != 0;
-    hd_status status = pair->drive.ops->open(&pair->setup, &pair->drive.transport);
+    const hd_status status = pair->drive.ops->open(&pair->setup, &pair->drive.transport);
     if (status != HD_OK) {
         return hd_pair_blame(pair, status, problem);
     }
     hd_pair_renew(pair);
-    if (hd_pair_take_stamps(pair) != HD_OK) {
-        return hd_problem_no_memory(problem, 0, "stamps");
-    }
-    status = pair_start_pulse(pair, problem);
+    HD_TRY(hd_pair_take_stamps(pair, problem));
+    HD_TRY(pair_start_pulse(pair, problem));
     pair_init_lanes(pair);
-    return status;
+    return HD_OK;
 }
 
 hd_status hd_pair_close(struct hd_pair *pair, struct hd_problem *problem)
@@ -238,8 +237,8 @@ hd_status hd_pair_fence(struct hd_pair *pair)
 
 hd_status hd_pair_swap(struct hd_pair *pair, const void *mine, void *theirs, uint64_t bytes)
 {
-    const hd_status status = hd_pair_fence(pair);
-    return status == HD_OK ? hd_drive_swap(pair->rank, mine, theirs, bytes) : status;
+    HD_TRY(hd_pair_fence(pair));
+    return hd_drive_swap(pair->rank, mine, theirs, bytes);
 }
 
 hd_status hd_pair_settle(struct hd_pair *pair)
@@ -256,13 +255,10 @@ hd_status hd_pair_reach(struct hd_pair *pair, uint64_t mark, uint64_t *passed_ns
 
 static hd_status pair_reserve_until(struct hd_pair *pair, struct hd_lane *lane, uint64_t end)
 {
-    hd_status status = HD_OK;
-
-    while (status == HD_OK && lane->written_count < end) {
-        status = hd_lane_reserve_by(lane, lane->written_count, pair->deadline_ns);
-        lane->written_count += status == HD_OK;
+    for (; lane->written_count < end; lane->written_count++) {
+        HD_TRY(hd_lane_reserve_by(lane, lane->written_count, pair->deadline_ns));
     }
-    return status;
+    return HD_OK;
 }
 
 hd_status hd_pair_reserve(struct hd_pair *pair, uint64_t end)
@@ -284,13 +280,12 @@ static hd_status pair_wait_to_read(struct hd_pair *pair, struct hd_lane *lane, u
 
 hd_status hd_pair_receive(struct hd_pair *pair)
 {
-    hd_status status = pair->is_serial ? hd_lane_post_free(&pair->in, pair->received + 1) : HD_OK;
-
-    if (status == HD_OK) {
-        status = pair_wait_to_read(pair, &pair->in, pair->received);
+    if (pair->is_serial) {
+        HD_TRY(hd_lane_post_free(&pair->in, pair->received + 1));
     }
-    pair->received += status == HD_OK;
-    return status;
+    HD_TRY(pair_wait_to_read(pair, &pair->in, pair->received));
+    pair->received++;
+    return HD_OK;
 }
 
 /* --- meeting --------------------------------------------------------------------------------- */
@@ -298,13 +293,12 @@ hd_status hd_pair_receive(struct hd_pair *pair)
 static hd_status pair_say_ready(struct hd_pair *pair)
 {
     struct hd_lane *lane = &pair->ready_out;
-    const uint64_t stamp = hd_pair_stamp_of(lane, lane->sent_count);
-    hd_status status = pair_reserve_until(pair, lane, lane->sent_count + 1);
+    const uint64_t sequence = lane->sent_count;
+    const uint64_t stamp = hd_pair_stamp_of(lane, sequence);
 
-    if (status == HD_OK) {
-        status = hd_pair_copy(pair, hd_lane_slot(lane, lane->sent_count), &stamp, sizeof stamp);
-    }
-    return status == HD_OK ? hd_lane_send_next(lane, 0) : status;
+    HD_TRY(pair_reserve_until(pair, lane, sequence + 1));
+    HD_TRY(hd_pair_copy(pair, hd_lane_slot(lane, sequence), &stamp, sizeof stamp));
+    return hd_lane_send_next(lane, 0);
 }
 
 static hd_status pair_await_ready(struct hd_pair *pair)
@@ -312,17 +306,10 @@ static hd_status pair_await_ready(struct hd_pair *pair)
     struct hd_lane *lane = &pair->ready_in;
     const uint64_t sequence = lane->released_count;
     uint64_t stamp = 0;
-    hd_status status = hd_lane_post_until(lane, sequence);
 
-    if (status == HD_OK) {
-        status = pair_wait_to_read(pair, lane, sequence);
-    }
-    if (status == HD_OK) {
-        status = hd_pair_copy(pair, &stamp, hd_lane_slot(lane, sequence), sizeof stamp);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_lane_post_until(lane, sequence));
+    HD_TRY(pair_wait_to_read(pair, lane, sequence));
+    HD_TRY(hd_pair_copy(pair, &stamp, hd_lane_slot(lane, sequence), sizeof stamp));
     pair->checked_count++;
     pair->wrong_count += stamp != hd_pair_stamp_of(lane, sequence);
     return hd_lane_release_next(lane);
@@ -330,17 +317,13 @@ static hd_status pair_await_ready(struct hd_pair *pair)
 
 hd_status hd_pair_meet(struct hd_pair *pair)
 {
-    const bool is_first = pair->rank->rank == 0;
-    hd_status status = HD_OK;
-
     if (!pair->is_serial) {
-        status = hd_lane_post_until(&pair->ready_in, pair->ready_in.released_count);
+        HD_TRY(hd_lane_post_until(&pair->ready_in, pair->ready_in.released_count));
     }
-    if (status == HD_OK) {
-        status = is_first ? pair_say_ready(pair) : pair_await_ready(pair);
+    if (pair->rank->rank == 0) {
+        HD_TRY(pair_say_ready(pair));
+        return pair_await_ready(pair);
     }
-    if (status == HD_OK) {
-        status = is_first ? pair_await_ready(pair) : pair_say_ready(pair);
-    }
-    return status;
+    HD_TRY(pair_await_ready(pair));
+    return pair_say_ready(pair);
 }

@@ -121,7 +121,7 @@ hd_status hd_pair_look(struct hd_pair *pair);
 hd_status hd_pair_is_in_place(struct hd_pair *pair, bool *is_in_place);
 
 /* For pair.c. */
-hd_status hd_pair_take_stamps(struct hd_pair *pair);
+hd_status hd_pair_take_stamps(struct hd_pair *pair, struct hd_problem *problem);
 uint64_t hd_pair_stamp_of(const struct hd_lane *lane, uint64_t sequence);
 hd_status hd_pair_copy(struct hd_pair *pair, void *target, const void *source, uint64_t count);
 
