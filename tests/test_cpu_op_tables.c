@@ -38,7 +38,7 @@ static void give(void *context, void *memory)
 
 static const struct hd_host host = {.size = sizeof host, .alloc = alloc, .free = give};
 
-static void compare_lane(const struct hd_cpu_isa *lane, int with_nan)
+static void compare_isa(const struct hd_cpu_isa *isa, int with_nan)
 {
     char *scratch[2], *memory[2];
     for (unsigned i = 0; i < 2; i++) {
@@ -48,13 +48,13 @@ static void compare_lane(const struct hd_cpu_isa *lane, int with_nan)
     }
     struct hd_op_reference plain = {&host, scratch[1], SCRATCH_BYTES};
     struct hd_ops_device device = {.host = &host,
-                                   .lane = lane,
+                                   .isa = isa,
                                    .cache = hd_cpu_cache_create(&host),
                                    .scratch = {scratch[0], SCRATCH_BYTES}};
-    device.native_bf16 = lane->pack_weights != NULL && hd_cpu_native_bf16();
+    device.native_bf16 = isa->pack_weights != NULL && hd_cpu_native_bf16();
     for (unsigned i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++) {
         const int rounds = i % 2;
-        struct hd_op_run made = {.ops = rounds ? &lane->bf16 : &lane->f32,
+        struct hd_op_run made = {.ops = rounds ? &isa->bf16 : &isa->f32,
                                  .device = &device,
                                  .shape = &shapes[i / 2],
                                  .memory = memory[0]};
@@ -75,9 +75,9 @@ static void compare_all(int with_nan)
 {
     static const char *const names[] = {"plain", "avx512"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const struct hd_cpu_isa *lane = hd_cpu_isa(names[i]);
-        if (lane != NULL) { /* what this processor has */
-            compare_lane(lane, with_nan);
+        const struct hd_cpu_isa *isa = hd_cpu_isa(names[i]);
+        if (isa != NULL) { /* what this processor has */
+            compare_isa(isa, with_nan);
         }
     }
 }

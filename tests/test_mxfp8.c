@@ -46,9 +46,9 @@ static void add_lanes(void)
 {
     static const char *const names[] = {"plain", "avx512"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const struct hd_cpu_isa *lane = hd_cpu_isa(names[i]);
-        if (lane != NULL) { /* what this processor has */
-            add_table(lane->name, &lane->bf16, &lane->f32);
+        const struct hd_cpu_isa *isa = hd_cpu_isa(names[i]);
+        if (isa != NULL) { /* what this processor has */
+            add_table(isa->name, &isa->bf16, &isa->f32);
         }
     }
 }

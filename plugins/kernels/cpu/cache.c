@@ -1,15 +1,13 @@
 /*
- * plugins/kernels/cpu/cache.c - products by oneDNN, each shape made once.
+ * plugins/kernels/cpu/cache.c - products by oneDNN; the primitive of a shape is created once.
  *
- * A primitive is known by everything that shaped it.  The table is small and open; should it ever
- * fill, it is emptied and fills again.  A primitive's scratchpad is ours, one for all, and grows
- * only when a shape is made.
+ * The key of a primitive is all that shapes it.  The table is an open hash table; if it is full it
+ * is emptied.  All primitives share one scratchpad, which grows only when a primitive is created.
  */
 #include "device.h"
 
 #include <assert.h>
 #include <dnnl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +15,7 @@
 #define SLOT_MAX    3072u /* filled before the table is emptied */
 #define OPERAND_MAX 5u    /* source, weights, result, scratchpad, addend */
 
-/* oneDNN's own thread pool, whichever OpenMP it was built with; absent in a sequential build. */
+/* Of the OpenMP that oneDNN was built with; absent in a sequential build. */
 extern void omp_set_num_threads(int count) __attribute__((weak));
 extern int omp_get_max_threads(void) __attribute__((weak));
 
@@ -47,17 +45,8 @@ struct hd_cpu_cache {
     struct slot slots[SLOT_COUNT];
 };
 
-static hd_status cpu_fail(const struct hd_host *host, hd_status status, const char *text)
-{
-    const struct hd_error error = {.size = sizeof error,
-                                   .status = status,
-                                   .rank = UINT32_MAX,
-                                   .channel = UINT32_MAX,
-                                   .text = text};
-    return host->fail != NULL ? host->fail(host->context, &error) : status;
-}
-
-/* The count belongs to the calling thread, and a primitive's blocking depends on it. */
+/* The thread count is a property of the calling thread, and the blocking of a primitive depends on
+   it. */
 static void cpu_keep_to_one_thread(void)
 {
     if (omp_get_max_threads != NULL && omp_set_num_threads != NULL && omp_get_max_threads() != 1) {
@@ -69,7 +58,7 @@ struct hd_cpu_cache *hd_cpu_cache_create(const struct hd_host *host)
 {
     struct hd_cpu_cache *cache = host->alloc(host->context, sizeof *cache, 64, "kernel");
     if (cache == NULL) {
-        cpu_fail(host, HD_NO_MEMORY, "no memory for the table of oneDNN primitives");
+        hd_refuse(host, HD_NO_MEMORY, "cannot allocate the table of oneDNN primitives");
         return NULL;
     }
     cache->host = host;
@@ -77,8 +66,8 @@ struct hd_cpu_cache *hd_cpu_cache_create(const struct hd_host *host)
     if (dnnl_engine_create(&cache->engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&cache->stream, cache->engine, dnnl_stream_default_flags) !=
             dnnl_success) {
-        cpu_fail(host, HD_DEVICE,
-                 "oneDNN gives no CPU engine: check the library that is installed");
+        hd_refuse(host, HD_DEVICE,
+                  "oneDNN cannot create a CPU engine: check the installed library");
         hd_cpu_cache_destroy(cache);
         return NULL;
     }
@@ -161,12 +150,13 @@ static dnnl_data_type_t cpu_type_of(uint32_t dtype)
     return dtype == HD_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* [rows, columns]; `turned`: it lies the other way round. */
+/* [rows, columns]; `is_transposed`: stored as [columns, rows]. */
 static dnnl_memory_desc_t cpu_describe(uint32_t rows, uint32_t columns,
-                                       struct hd_cpu_operand operand, uint32_t turned)
+                                       struct hd_cpu_operand operand, bool is_transposed)
 {
     const dnnl_dims_t shape = {rows, columns};
-    const dnnl_dims_t strides = {turned ? 1 : operand.stride, turned ? operand.stride : 1};
+    const dnnl_dims_t strides = {is_transposed ? 1 : operand.stride,
+                                 is_transposed ? operand.stride : 1};
     dnnl_memory_desc_t desc;
     const dnnl_status_t status =
         dnnl_memory_desc_init_by_strides(&desc, 2, shape, cpu_type_of(operand.dtype), strides);
@@ -184,7 +174,7 @@ static dnnl_memory_desc_t cpu_describe_packed(uint32_t k, uint32_t n)
     return desc;
 }
 
-/* += is a sum post-op, an addend a binary one: both before the result is rounded. */
+/* += is a sum post-op, an addend is a binary post-op: both come before the rounding. */
 static dnnl_status_t cpu_attributes_of(const struct hd_cpu_product *product,
                                        dnnl_primitive_attr_t *out)
 {
@@ -199,7 +189,7 @@ static dnnl_status_t cpu_attributes_of(const struct hd_cpu_product *product,
     if (status == dnnl_success && product->accumulate) {
         status = dnnl_post_ops_append_sum(ops, 1.0f);
     } else if (status == dnnl_success && product->add.data != NULL) {
-        const dnnl_memory_desc_t add = cpu_describe(product->m, product->n, product->add, 0);
+        const dnnl_memory_desc_t add = cpu_describe(product->m, product->n, product->add, false);
         status = dnnl_post_ops_append_binary(ops, dnnl_binary_add, &add);
     }
     if (status == dnnl_success) {
@@ -215,13 +205,14 @@ static dnnl_status_t cpu_make_primitive(struct hd_cpu_cache *cache,
                                         const struct hd_cpu_product *product, struct slot *slot,
                                         dnnl_memory_desc_t descs[OPERAND_MAX])
 {
-    descs[0] = cpu_describe(product->m, product->k, product->a, product->layout & HD_CPU_A);
-    descs[1] = product->layout & HD_CPU_PACKED
-                   ? cpu_describe_packed(product->k, product->n)
-                   : cpu_describe(product->k, product->n, product->b, product->layout & HD_CPU_B);
-    descs[2] = cpu_describe(product->m, product->n, product->c, 0);
-    descs[4] = product->add.data == NULL ? descs[2]
-                                         : cpu_describe(product->m, product->n, product->add, 0);
+    descs[0] = cpu_describe(product->m, product->k, product->a, (product->layout & HD_CPU_A) != 0);
+    descs[1] = product->layout & HD_CPU_PACKED ? cpu_describe_packed(product->k, product->n)
+                                               : cpu_describe(product->k, product->n, product->b,
+                                                              (product->layout & HD_CPU_B) != 0);
+    descs[2] = cpu_describe(product->m, product->n, product->c, false);
+    descs[4] = product->add.data == NULL
+                   ? descs[2]
+                   : cpu_describe(product->m, product->n, product->add, false);
     dnnl_matmul_desc_t matmul;
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_primitive_desc_t desc = NULL;
@@ -245,19 +236,19 @@ static dnnl_status_t cpu_make_primitive(struct hd_cpu_cache *cache,
     return status;
 }
 
-static int cpu_grow_scratchpad(struct hd_cpu_cache *cache, uint64_t bytes)
+static bool cpu_grow_scratchpad(struct hd_cpu_cache *cache, uint64_t bytes)
 {
     if (bytes <= cache->scratchpad_bytes) {
-        return 1;
+        return true;
     }
     void *grown = cache->host->alloc(cache->host->context, bytes, 4096, "kernel");
     if (grown == NULL) {
-        return 0;
+        return false;
     }
     cache->host->free(cache->host->context, cache->scratchpad);
     cache->scratchpad = grown;
     cache->scratchpad_bytes = bytes;
-    return 1;
+    return true;
 }
 
 static dnnl_status_t cpu_fill_slot(struct hd_cpu_cache *cache, const struct hd_cpu_product *product,
@@ -283,26 +274,13 @@ static dnnl_status_t cpu_fill_slot(struct hd_cpu_cache *cache, const struct hd_c
 static hd_status cpu_refuse(const struct hd_cpu_cache *cache, const struct hd_cpu_product *product,
                             dnnl_status_t status)
 {
-    char text[256];
-    snprintf(text, sizeof text,
-             "oneDNN refuses a product of [%u, %u] and [%u, %u] with status %d: use kernels = "
-             "reference, or another oneDNN",
-             product->m, product->k, product->k, product->n, (int)status);
-    return cpu_fail(cache->host, status == dnnl_out_of_memory ? HD_NO_MEMORY : HD_DEVICE, text);
+    return hd_refuse(cache->host, status == dnnl_out_of_memory ? HD_NO_MEMORY : HD_DEVICE,
+                     "oneDNN cannot multiply [%u, %u] by [%u, %u] (status %d): use kernels.name = "
+                     "reference, or another version of oneDNN",
+                     product->m, product->k, product->k, product->n, (int)status);
 }
 
-/* prepare.c should have known this shape: nothing breaks, but a pass took the time (K2). */
-static void cpu_tell_late(const struct hd_cpu_cache *cache, const struct hd_cpu_product *product)
-{
-    char text[128];
-    snprintf(text, sizeof text, "oneDNN: a product of [%u, %u] and [%u, %u] was made in a pass",
-             product->m, product->k, product->k, product->n);
-    if (cache->host->log != NULL) {
-        cache->host->log(cache->host->context, 2, text);
-    }
-}
-
-/* The slot of this shape, made if need be; NULL after `status` was set. */
+/* The slot of this shape, filled if it is new; NULL after `status` was set. */
 static struct slot *cpu_find(struct hd_cpu_cache *cache, const struct hd_cpu_product *product,
                              hd_status *status)
 {
@@ -331,6 +309,11 @@ static struct slot *cpu_find(struct hd_cpu_cache *cache, const struct hd_cpu_pro
     return slot;
 }
 
+uint64_t hd_cpu_made_count(const struct hd_cpu_cache *cache)
+{
+    return cache->made_count;
+}
+
 hd_status hd_cpu_make(struct hd_cpu_cache *cache, const struct hd_cpu_product *product)
 {
     hd_status status = HD_OK;
@@ -349,9 +332,12 @@ hd_status hd_cpu_run(struct hd_cpu_cache *cache, const struct hd_cpu_product *pr
         return status;
     }
     if (cache->made_count != made_before) {
-        cpu_tell_late(cache, product);
+        /* prepare.c has missed this shape, and a pass has spent the time instead (K2). */
+        hd_tell(cache->host, HD_TELL_INFO,
+                "oneDNN: a product of [%u, %u] and [%u, %u] was created within a pass", product->m,
+                product->k, product->k, product->n);
     }
-    const int adds = product->add.data != NULL;
+    const bool adds = product->add.data != NULL;
     dnnl_memory_set_data_handle(slot->memory[0], product->a.data);
     dnnl_memory_set_data_handle(slot->memory[1], product->b.data);
     dnnl_memory_set_data_handle(slot->memory[2], product->c.data);

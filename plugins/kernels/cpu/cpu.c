@@ -2,7 +2,7 @@
  * plugins/kernels/cpu/cpu.c - stages on the processor, with oneDNN.
  *
  *   struct hd_ops ---+--> gemm.c, cache.c   every product, by a oneDNN primitive of its shape
- *                    +--> isa/            all else, for AVX-512 or any processor
+ *                    +--> isa/            all other ops, for AVX-512 or for any processor
  *
  * One thread per rank: the pipeline is the parallelism.  Precision bf16 has BF16 operands and
  * float32 sums; f32 is float32 throughout.
@@ -16,13 +16,13 @@ static const struct hd_option cpu_options[] = {
     {.name = "instructions",
      .initial = "auto",
      .range = "auto | avx512 | plain",
-     .help = "instruction set of our own loops; below avx512 BF16 products run in float32",
+     .help = "instruction set of our own loops; with plain, BF16 products run in float32",
      .type = HD_OPTION_TEXT},
     HD_STAMP_OPTION,
 };
 
-/* The lane that the option asks for; NULL if this processor does not have it. */
-static const struct hd_cpu_isa *cpu_choose_lane(const struct hd_host *host)
+/* The instruction set that the option names; NULL if this processor does not support it. */
+static const struct hd_cpu_isa *cpu_choose_isa(const struct hd_host *host)
 {
     const char *asked = host->option_count > 0 ? host->options[0].text : NULL;
     return hd_cpu_isa(asked != NULL ? asked : "auto");
@@ -30,22 +30,22 @@ static const struct hd_cpu_isa *cpu_choose_lane(const struct hd_host *host)
 
 static const struct hd_ops *cpu_choose_ops(const struct hd_host *host, uint32_t precision)
 {
-    const struct hd_cpu_isa *lane = cpu_choose_lane(host);
-    if (lane == NULL) {
+    const struct hd_cpu_isa *isa = cpu_choose_isa(host);
+    if (isa == NULL) {
         return NULL;
     }
     switch (precision) {
     case HD_PRECISION_BF16:
     case HD_PRECISION_MXFP8:
-        return &lane->bf16;
+        return &isa->bf16;
     case HD_PRECISION_F32:
-        return &lane->f32;
+        return &isa->f32;
     default:
         return NULL;
     }
 }
 
-static const char *cpu_products_of(uint32_t native_bf16)
+static const char *cpu_products_of(bool native_bf16)
 {
 #ifdef __x86_64__
     if (native_bf16 && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
@@ -56,7 +56,7 @@ static const char *cpu_products_of(uint32_t native_bf16)
     return native_bf16 ? "BF16 by AVX-512" : "BF16 as float32";
 }
 
-static void cpu_close_cpu(struct hd_ops_device *device)
+static void cpu_close(struct hd_ops_device *device)
 {
     if (device != NULL) {
         const struct hd_host *host = device->host;
@@ -65,57 +65,34 @@ static void cpu_close_cpu(struct hd_ops_device *device)
     }
 }
 
-static hd_status cpu_cpu_refuse(const struct hd_host *host)
-{
-    char text[160];
-    snprintf(text, sizeof text,
-             "kernel.cpu.instructions = %s: this processor does not have them: use auto",
-             host->options[0].text);
-    const struct hd_error error = {.size = sizeof error,
-                                   .status = HD_UNSUPPORTED,
-                                   .rank = UINT32_MAX,
-                                   .channel = UINT32_MAX,
-                                   .text = text};
-    return host->fail != NULL ? host->fail(host->context, &error) : HD_UNSUPPORTED;
-}
-
-/* `lane` is not NULL. */
-static hd_status cpu_open_lane(const struct hd_host *host, const struct hd_cpu_isa *lane,
-                               struct hd_ops_device **out)
-{
-    struct hd_ops_device *made = host->alloc(host->context, sizeof *made, 64, "kernel");
-    if (made == NULL) {
-        return HD_NO_MEMORY;
-    }
-    made->host = host;
-    made->lane = lane;
-    made->native_bf16 = lane->pack_weights != NULL && hd_cpu_native_bf16();
-    made->cache = hd_cpu_cache_create(host);
-    if (made->cache == NULL) {
-        cpu_close_cpu(made);
-        return HD_DEVICE;
-    }
-    *out = made;
-    return HD_OK;
-}
-
-static hd_status cpu_open_cpu(const struct hd_host *host, uint32_t ordinal,
-                              struct hd_device *device, struct hd_ops_device **out)
+static hd_status cpu_open(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
+                          struct hd_ops_device **out)
 {
     (void)ordinal;
-    const struct hd_cpu_isa *lane = cpu_choose_lane(host);
-    if (lane == NULL) {
-        return cpu_cpu_refuse(host);
+    const struct hd_cpu_isa *isa = cpu_choose_isa(host);
+    if (isa == NULL) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "kernel.cpu.instructions = %s: this processor does not support it: use "
+                         "auto",
+                         host->options[0].text);
     }
-    struct hd_ops_device *made;
-    const hd_status status = cpu_open_lane(host, lane, &made);
-    if (status != HD_OK) {
-        return status;
+    struct hd_ops_device *made = host->alloc(host->context, sizeof *made, 64, "kernel");
+    if (made == NULL) {
+        return hd_refuse(host, HD_NO_MEMORY, "cannot allocate the state of the kernel cpu");
+    }
+    made->host = host;
+    made->isa = isa;
+    made->native_bf16 = isa->pack_weights != NULL && hd_cpu_native_bf16();
+    made->cache = hd_cpu_cache_create(host);
+    if (made->cache == NULL) {
+        cpu_close(made);
+        return HD_DEVICE;
     }
     const dnnl_version_t *version = dnnl_version();
     snprintf(made->effective, sizeof made->effective,
              "cpu oneDNN %d.%d.%d, %s, %s, MXFP8 emulated in BF16", version->major, version->minor,
-             version->patch, cpu_products_of(made->native_bf16), made->lane->name);
+             version->patch, cpu_products_of(made->native_bf16), isa->name);
+    hd_tell(host, HD_TELL_DEBUG, "%s", made->effective);
     device->memory = HD_MEMORY_HOST;
     device->alignment = 64;
     device->effective = made->effective;
@@ -131,8 +108,8 @@ static void cpu_bind_scratch(struct hd_ops_device *device, void *scratch, uint64
 const struct hd_transformer_backend hd_transformer_backend = {
     .ops = cpu_choose_ops,
     .stamp_option = 1,
-    .open = cpu_open_cpu,
-    .close = cpu_close_cpu,
+    .open = cpu_open,
+    .close = cpu_close,
     .prepare = hd_cpu_prepare,
     .bind = cpu_bind_scratch,
     .private_bytes = hd_cpu_private_bytes,

@@ -1,4 +1,4 @@
-/* plugins/kernels/cpu/device.c - which processor this is, and how much scratch its ops want. */
+/* plugins/kernels/cpu/device.c - what this processor supports, and the scratch of the ops. */
 #include "device.h"
 
 #include <assert.h>
@@ -10,7 +10,7 @@ extern const struct hd_cpu_isa hd_cpu_isa_avx512;
 #endif
 extern const struct hd_cpu_isa hd_cpu_isa_plain;
 
-/* From the best down; the last runs anywhere. */
+/* Best first; the last runs on any processor. */
 static uint32_t cpu_list_isas(const struct hd_cpu_isa *isas[2])
 {
     uint32_t count = 0;
@@ -38,13 +38,13 @@ const struct hd_cpu_isa *hd_cpu_isa(const char *name)
     return NULL;
 }
 
-uint32_t hd_cpu_native_bf16(void)
+bool hd_cpu_native_bf16(void)
 {
 #ifdef __x86_64__
     const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 #else
-    return 0;
+    return false;
 #endif
 }
 
@@ -82,7 +82,8 @@ static uint64_t cpu_head_bytes(const struct hd_stage_spec *spec, uint64_t tokens
            3 * cpu_floats(tokens) + hd_cpu_product_bytes(tokens, columns, spec->width);
 }
 
-/* The widest of the block's products: dense over all tokens, an expert's over one piece. */
+/* The widest of the block's products: over all tokens if dense, over one piece of an expert's
+   rows otherwise. */
 static uint64_t cpu_gemm_bytes(const struct hd_stage_spec *spec, uint64_t tokens)
 {
     const uint64_t inner = 2 * (uint64_t)spec->expert_width;

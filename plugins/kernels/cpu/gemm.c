@@ -1,4 +1,4 @@
-/* plugins/kernels/cpu/gemm.c - the two GEMM ops: which part of which matrix is one product. */
+/* plugins/kernels/cpu/gemm.c - the two GEMM ops, as products of parts of matrices. */
 #include "device.h"
 
 #include <assert.h>
@@ -63,10 +63,7 @@ hd_status hd_cpu_expert_gemm(struct hd_ops_device *device, const struct hd_gemm_
             const uint32_t left = end - first;
             const uint32_t count = left < HD_CPU_ROW_PIECE ? left : HD_CPU_ROW_PIECE;
             const struct hd_cpu_product product = cpu_product_of(args, first, count, expert);
-            const hd_status status = hd_cpu_multiply(device, device->scratch, &product);
-            if (status != HD_OK) {
-                return status;
-            }
+            HD_TRY(hd_cpu_multiply(device, device->scratch, &product));
             first += count;
         }
     }

@@ -1,15 +1,15 @@
 /*
- * plugins/kernels/cpu/multiply.c - by which of three ways a product is computed.
+ * plugins/kernels/cpu/multiply.c - three ways to compute a product.
  *
- *   packed    BF16 in hardware: operands laid as oneDNN's product wants them (isa/pack.c), in
- *             pieces that stay in the second-level cache.  Its speed falls to half where rows lie
- *             a multiple of 4 KiB apart, or where it must turn an operand itself.
- *   plain     x W^T, where both lie along k already; sizes that do not pack; float32, where an
- *             addend is added afterwards: oneDNN keeps partial sums in a float32 result, and a
+ *   packed    BF16 in hardware: isa/pack.c stores the operands in the layout that oneDNN is fastest
+ *             with, in pieces that stay in the second-level cache.  oneDNN has half that speed if
+ *             rows are a multiple of 4 KiB apart, or if it must transpose an operand itself.
+ *   plain     x W^T, if both are contiguous along k; sizes that cannot be packed; float32, where
+ *             an addend is added afterwards: oneDNN keeps partial sums in a float32 result, and a
  *             stage's output is written once (K6)
- *   widened   BF16 where it is not in hardware: exact float32 operands, then plain
+ *   widened   BF16 without hardware: operands widened to float32, which is exact, then plain
  *
- * The order of every sum follows from the shape.
+ * The order of every sum depends on the shape alone.
  */
 #include "device.h"
 
@@ -30,7 +30,7 @@ static uint64_t cpu_multiply_size_of(uint32_t dtype)
     return dtype == HD_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Scratch; while products are only made there is none, and any address will do. */
+/* Scratch.  While primitives are only created there is none, and any address will do. */
 static void *cpu_take(const struct hd_ops_device *device, struct hd_cpu_arena *arena,
                       uint64_t bytes)
 {
@@ -43,7 +43,7 @@ static hd_status cpu_run(const struct hd_ops_device *device, const struct hd_cpu
                              : hd_cpu_run(device->cache, product);
 }
 
-/* The part that begins `row` rows down and `column` columns to the right. */
+/* The part that begins at `row` and `column`. */
 static struct hd_cpu_operand cpu_part_of(struct hd_cpu_operand operand, uint64_t row,
                                          uint64_t column)
 {
@@ -56,28 +56,28 @@ static struct hd_cpu_operand cpu_part_of(struct hd_cpu_operand operand, uint64_t
 
 /* --- packed --------------------------------------------------------------------------------- */
 
-/* A packed product under way: its weights lie chunk after chunk of k. */
+/* A packed product: its weights are stored chunk after chunk of k. */
 struct packing {
     struct hd_ops_device *device;
     const struct hd_cpu_product *product;
     uint16_t *weights;
     uint16_t *source; /* one piece */
-    float *sums;      /* NULL: straight into c */
+    float *sums;      /* NULL: directly into c */
     uint32_t chunk;   /* of k */
 };
 
-static int cpu_packs(const struct hd_ops_device *device, const struct hd_cpu_product *product)
+static bool cpu_packs(const struct hd_ops_device *device, const struct hd_cpu_product *product)
 {
-    const int turns = (product->layout & HD_CPU_A) != 0;
-    const int reads_well = product->layout == HD_CPU_B && product->a.stride == product->k &&
-                           product->b.stride == product->k;
+    const bool is_transposed = (product->layout & HD_CPU_A) != 0;
+    const bool is_contiguous = product->layout == HD_CPU_B && product->a.stride == product->k &&
+                               product->b.stride == product->k;
     return product->a.dtype == HD_BF16 && device->native_bf16 &&
-           device->lane->pack_weights != NULL && !reads_well && product->n % 16 == 0 &&
+           device->isa->pack_weights != NULL && !is_contiguous && product->n % 16 == 0 &&
            product->k % 32 == 0 && product->c.stride == product->n &&
-           (!turns || product->m % 16 == 0);
+           (!is_transposed || product->m % 16 == 0);
 }
 
-/* n, as packed weights have it. */
+/* n, padded as in packed weights. */
 static uint64_t cpu_wide(uint64_t n)
 {
     return (n + 63) / 64 * 64;
@@ -86,28 +86,29 @@ static uint64_t cpu_wide(uint64_t n)
 static void cpu_pack_weights(const struct packing *packing)
 {
     const struct hd_cpu_product *product = packing->product;
-    const uint32_t turned = product->layout & HD_CPU_B;
+    const bool is_transposed = (product->layout & HD_CPU_B) != 0;
     for (uint32_t k = 0; k < product->k; k += packing->chunk) {
         const uint32_t count = cpu_lesser(packing->chunk, product->k - k);
-        const struct hd_cpu_operand from = cpu_part_of(product->b, turned ? 0 : k, turned ? k : 0);
-        packing->device->lane->pack_weights(from, count, product->n, turned,
-                                            packing->weights + k * cpu_wide(product->n));
+        const struct hd_cpu_operand from =
+            cpu_part_of(product->b, is_transposed ? 0 : k, is_transposed ? k : 0);
+        packing->device->isa->pack_weights(from, count, product->n, is_transposed,
+                                           packing->weights + k * cpu_wide(product->n));
     }
 }
 
-/* Rows [first ..) and k's [k ..) of A, close together: where they lie, or as a packed piece. */
+/* Rows [first ..) and k's [k ..) of A without gaps: in place, or copied as a packed piece. */
 static struct hd_cpu_operand cpu_source_of(const struct packing *packing, uint32_t first,
                                            uint32_t k, const uint32_t shape[2])
 {
     const struct hd_cpu_product *product = packing->product;
-    const uint32_t turned = product->layout & HD_CPU_A;
+    const bool is_transposed = (product->layout & HD_CPU_A) != 0;
     const struct hd_cpu_operand from =
-        cpu_part_of(product->a, turned ? k : first, turned ? first : k);
-    if (!turned && from.stride == shape[1]) {
+        cpu_part_of(product->a, is_transposed ? k : first, is_transposed ? first : k);
+    if (!is_transposed && from.stride == shape[1]) {
         return from;
     }
     if (!packing->device->only_make) {
-        packing->device->lane->pack_source(from, shape[0], shape[1], turned, packing->source);
+        packing->device->isa->pack_source(from, shape[0], shape[1], is_transposed, packing->source);
     }
     return (struct hd_cpu_operand){.data = packing->source, .dtype = HD_BF16, .stride = shape[1]};
 }
@@ -132,13 +133,10 @@ static hd_status multiply_piece(const struct packing *packing, uint32_t first, u
         part.b = (struct hd_cpu_operand){packing->weights + k * cpu_wide(whole->n), HD_BF16, 0};
         part.k = shape[1];
         part.accumulate = whole->accumulate || k > 0;
-        const hd_status status = cpu_run(packing->device, &part);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(cpu_run(packing->device, &part));
     }
     if (packing->sums != NULL && !packing->device->only_make) {
-        packing->device->lane->finish(&piece, packing->sums);
+        packing->device->isa->finish(&piece, packing->sums);
     }
     return HD_OK;
 }
@@ -151,18 +149,17 @@ static hd_status multiply_packed(struct hd_ops_device *device, struct hd_cpu_are
     packing.chunk = product->k > K_WHOLE ? K_CHUNK : product->k;
     packing.weights = cpu_take(device, &arena, k * cpu_wide(n) * sizeof(uint16_t));
     packing.source = cpu_take(device, &arena, (uint64_t)ROWS * packing.chunk * sizeof(uint16_t));
-    const int adds_later = product->c.dtype == HD_BF16 || product->add.data != NULL;
+    const bool adds_later = product->c.dtype == HD_BF16 || product->add.data != NULL;
     if (packing.chunk < product->k && adds_later) {
         packing.sums = cpu_take(device, &arena, ROWS * n * sizeof(float));
     }
     if (!device->only_make) {
         cpu_pack_weights(&packing);
     }
-    hd_status status = HD_OK;
-    for (uint32_t first = 0; status == HD_OK && first < product->m; first += ROWS) {
-        status = multiply_piece(&packing, first, cpu_lesser(ROWS, product->m - first));
+    for (uint32_t first = 0; first < product->m; first += ROWS) {
+        HD_TRY(multiply_piece(&packing, first, cpu_lesser(ROWS, product->m - first)));
     }
-    return status;
+    return HD_OK;
 }
 
 /* --- widened and plain ---------------------------------------------------------------------- */
@@ -173,7 +170,7 @@ static struct hd_cpu_operand cpu_widen(const struct hd_ops_device *device,
 {
     float *floats = cpu_take(device, arena, (uint64_t)shape[0] * shape[1] * sizeof(float));
     if (!device->only_make) {
-        device->lane->widen(operand, shape[0], shape[1], floats);
+        device->isa->widen(operand, shape[0], shape[1], floats);
     }
     return (struct hd_cpu_operand){.data = floats, .dtype = HD_F32, .stride = shape[1]};
 }
@@ -183,17 +180,17 @@ static void cpu_widen_operands(const struct hd_ops_device *device, struct hd_cpu
                                struct hd_cpu_product *product)
 {
     const uint32_t m = product->m, n = product->n, k = product->k;
-    const uint32_t shapes[2][2] = {{m, k}, {k, n}}, turned[2][2] = {{k, m}, {n, k}};
-    product->a =
-        cpu_widen(device, arena, product->a, product->layout & HD_CPU_A ? turned[0] : shapes[0]);
-    product->b =
-        cpu_widen(device, arena, product->b, product->layout & HD_CPU_B ? turned[1] : shapes[1]);
+    const uint32_t shapes[2][2] = {{m, k}, {k, n}}, transposed[2][2] = {{k, m}, {n, k}};
+    product->a = cpu_widen(device, arena, product->a,
+                           product->layout & HD_CPU_A ? transposed[0] : shapes[0]);
+    product->b = cpu_widen(device, arena, product->b,
+                           product->layout & HD_CPU_B ? transposed[1] : shapes[1]);
 }
 
 static hd_status multiply_plain(struct hd_ops_device *device, struct hd_cpu_arena arena,
                                 const struct hd_cpu_product *product)
 {
-    const int rounds = product->a.dtype == HD_F32 && product->c.dtype == HD_BF16;
+    const bool rounds = product->a.dtype == HD_F32 && product->c.dtype == HD_BF16;
     if (!rounds && (product->a.dtype == HD_BF16 || product->add.data == NULL)) {
         return cpu_run(device, product);
     }
@@ -201,11 +198,11 @@ static hd_status multiply_plain(struct hd_ops_device *device, struct hd_cpu_aren
     float *sums = cpu_take(device, &arena, (uint64_t)product->m * product->n * sizeof(float));
     plain.c = (struct hd_cpu_operand){.data = sums, .dtype = HD_F32, .stride = product->n};
     plain.add.data = NULL;
-    const hd_status status = cpu_run(device, &plain);
-    if (status == HD_OK && !device->only_make) {
-        device->lane->finish(product, sums);
+    HD_TRY(cpu_run(device, &plain));
+    if (!device->only_make) {
+        device->isa->finish(product, sums);
     }
-    return status;
+    return HD_OK;
 }
 
 hd_status hd_cpu_multiply(struct hd_ops_device *device, struct hd_cpu_arena arena,
@@ -230,7 +227,7 @@ hd_status hd_cpu_multiply(struct hd_ops_device *device, struct hd_cpu_arena aren
 uint64_t hd_cpu_product_bytes(uint64_t m, uint64_t n, uint64_t k)
 {
     const uint64_t widened =
-        m * k + k * cpu_wide(n) + m * n; /* floats; packed operands take half */
+        m * k + k * cpu_wide(n) + m * n; /* floats; packed operands need half */
     const uint64_t piece = ROWS * (uint64_t)K_WHOLE / 2 + ROWS * n;
     return (widened + piece) * sizeof(float) + 256;
 }

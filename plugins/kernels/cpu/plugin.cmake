@@ -1,11 +1,12 @@
-# oneDNN multiplies; isa/ is compiled once per instruction set and picked at open.
+# oneDNN multiplies; isa/ is compiled once per instruction set, and open chooses one.
 if(NOT DNNL_LIBRARY OR NOT DNNL_INCLUDE_DIR)
   set(HD_PLUGIN_SKIP "oneDNN is not installed (Debian: libdnnl-dev)")
 else()
-  # The ops as a library of objects: the plugin and its test are made of the same code.
+  # The ops are a library, so that the plugin and its tests link the same objects.
   file(GLOB cpu_isa_sources CONFIGURE_DEPENDS ${folder}/isa/*.c)
   set(cpu_parts ${sources})
   list(REMOVE_ITEM cpu_parts ${folder}/cpu.c)
+  list(APPEND cpu_parts ${root}/transformer/refuse.c)
   set(cpu_objects hd_cpu_base hd_cpu_isa_plain)
   add_library(hd_cpu_base OBJECT ${cpu_parts})
   add_library(hd_cpu_isa_plain OBJECT ${cpu_isa_sources})

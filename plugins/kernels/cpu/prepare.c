@@ -1,8 +1,8 @@
 /*
- * plugins/kernels/cpu/prepare.c - every product of a stage, made before its first pass (K2).
+ * plugins/kernels/cpu/prepare.c - creates the primitives of a stage before its first pass (K2).
  *
- * The stage program is walked by shape: the ops that it calls with a matrix, and the tiles of
- * attention and head, are lowered as in a pass, but with nothing computed.
+ * It lists the shapes of the stage program's products, and of the tiles of attention and head.
+ * They are lowered as in a pass, but nothing is computed.
  */
 #include "device.h"
 
@@ -18,7 +18,7 @@ struct plan {
 
 enum addend { NO_ADDEND, OF_ACTIVATION, OF_SUMS, IN_PLACE };
 
-/* A GEMM over `rows` rows, from `inner` to `outer` columns; addresses are only told apart. */
+/* A GEMM over `rows` rows, from `inner` to `outer` columns; its addresses only differ. */
 struct shape {
     uint32_t form, rows, inner, outer;
     uint32_t result; /* enum hd_dtype */
@@ -139,7 +139,7 @@ static void cpu_make_tiles(struct plan *plan)
     }
 }
 
-/* As isa/head.c, for one width of chunk; `later` chunks add to dx. */
+/* As isa/head.c, for a chunk of `count` columns; `later` chunks add to dx. */
 static void cpu_make_chunk(struct plan *plan, uint32_t count, uint32_t later)
 {
     const uint32_t tokens = plan->tokens, width = plan->spec->width, dtype = plan->activation;
@@ -202,7 +202,7 @@ hd_status hd_cpu_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
                         .activation = ops->activation,
                         .tokens = spec->batch * spec->sequence,
                         .key_width = spec->width / spec->heads * spec->key_value_heads};
-    device->only_make = 1;
+    device->only_make = true;
     cpu_make_attention_gemms(&plan);
     for (uint32_t rows = HD_ROW_BLOCK; spec->experts && rows <= cpu_piece_max(spec);
          rows += HD_ROW_BLOCK) {
@@ -215,7 +215,9 @@ hd_status hd_cpu_prepare(struct hd_ops_device *device, const struct hd_ops *ops,
     if (spec->has_head) {
         cpu_make_head(&plan);
     }
-    device->only_make = 0;
+    device->only_make = false;
+    hd_tell(device->host, HD_TELL_DEBUG, "stage %u: %llu oneDNN primitives are ready", spec->stage,
+            (unsigned long long)hd_cpu_made_count(device->cache));
     return plan.status;
 }
 

@@ -3,11 +3,12 @@
  *
  *            keys 0 .. first + rows - 1
  *   queries  [ scores of one tile, float32 ]   one product
- *   first .. [ probabilities, A            ]   zero behind the diagonal
- *            then times v: one product more
+ *   first .. [ probabilities, A            ]   zero above the diagonal
+ *            then times v: another product
  *
- * A tile of a whole row's scores needs no running maximum; T x T is never there.  The backward
- * makes the probabilities again from lse and adds dk and dv up in float32 over all tiles.
+ * A tile has whole rows of scores, so it needs no running maximum; a T x T matrix never exists.
+ * The backward computes the probabilities again from lse, and sums dk and dv in float32 over all
+ * tiles.
  */
 #include "isa.h"
 
@@ -16,23 +17,23 @@
 /* One head of one batch entry, and the scratch of its tiles. */
 struct tiles {
     const struct hd_attention_args *args;
-    struct hd_cpu_arena arena; /* what is left, for the products */
-    int bf16;
+    struct hd_cpu_arena arena; /* the rest, for the products */
+    bool bf16;
     uint32_t batch, head, key_head;
     uint32_t first, rows, keys; /* of this tile */
     float *scores, *slopes;     /* [HD_CPU_QUERIES, sequence] */
-    void *probability, *dscore; /* A, likewise */
+    void *probability, *dscore; /* A [HD_CPU_QUERIES, sequence] */
     float *sums;                /* [HD_CPU_QUERIES, head_width] */
     float *dk, *dv;             /* [sequence, head_width] */
     float inverse[HD_CPU_QUERIES];
 };
 
-INLINE uint32_t isa_dtype_of(int bf16)
+INLINE uint32_t isa_dtype_of(bool bf16)
 {
     return bf16 ? (uint32_t)HD_BF16 : (uint32_t)HD_F32;
 }
 
-INLINE uint64_t isa_size_of(int bf16)
+INLINE uint64_t isa_size_of(bool bf16)
 {
     return bf16 ? sizeof(uint16_t) : sizeof(float);
 }
@@ -43,31 +44,25 @@ INLINE float isa_scale_of(const struct hd_attention_args *args)
 }
 
 /* Rows [first ..) of this batch entry, of one head of `heads`. */
-INLINE uint64_t isa_place_of(const struct tiles *tiles, uint32_t heads, uint32_t head,
-                             uint32_t first)
+INLINE struct hd_cpu_operand isa_head_of(const struct tiles *tiles, const void *data,
+                                         uint32_t heads, uint32_t head, uint32_t first)
 {
     const uint64_t token = (uint64_t)tiles->batch * tiles->args->sequence + first;
-    return (token * heads + head) * tiles->args->head_width;
+    const uint64_t place = (token * heads + head) * tiles->args->head_width;
+    return (struct hd_cpu_operand){.data =
+                                       (char *)(uintptr_t)data + place * isa_size_of(tiles->bf16),
+                                   .dtype = isa_dtype_of(tiles->bf16),
+                                   .stride = heads * tiles->args->head_width};
 }
 
 INLINE struct hd_cpu_operand isa_queries_of(const struct tiles *tiles, const void *data)
 {
-    const struct hd_attention_args *args = tiles->args;
-    const uint64_t place = isa_place_of(tiles, args->heads, tiles->head, tiles->first);
-    return (struct hd_cpu_operand){.data =
-                                       (char *)(uintptr_t)data + place * isa_size_of(tiles->bf16),
-                                   .dtype = isa_dtype_of(tiles->bf16),
-                                   .stride = args->heads * args->head_width};
+    return isa_head_of(tiles, data, tiles->args->heads, tiles->head, tiles->first);
 }
 
 INLINE struct hd_cpu_operand isa_keys_of(const struct tiles *tiles, const void *data)
 {
-    const struct hd_attention_args *args = tiles->args;
-    const uint64_t place = isa_place_of(tiles, args->key_value_heads, tiles->key_head, 0);
-    return (struct hd_cpu_operand){.data =
-                                       (char *)(uintptr_t)data + place * isa_size_of(tiles->bf16),
-                                   .dtype = isa_dtype_of(tiles->bf16),
-                                   .stride = args->key_value_heads * args->head_width};
+    return isa_head_of(tiles, data, tiles->args->key_value_heads, tiles->key_head, 0);
 }
 
 INLINE struct hd_cpu_operand isa_floats_of(float *data, uint32_t stride)
@@ -132,7 +127,7 @@ INLINE void isa_clear(struct view tile, uint64_t first, uint32_t from, uint32_t 
     }
 }
 
-/* Row `row` of the tile: exp(scale (score - largest)); the sum and the lse of it. */
+/* Row `row` of the tile: exp(scale (score - largest)), its sum and its lse. */
 INLINE void isa_soften(struct tiles *tiles, uint32_t row)
 {
     const struct hd_attention_args *args = tiles->args;
@@ -183,19 +178,14 @@ INLINE void isa_write_rows(const struct tiles *tiles, const float *factor, void 
 INLINE hd_status isa_forward_tile(struct hd_ops_device *device, struct tiles *tiles)
 {
     const struct hd_attention_args *args = tiles->args;
-    hd_status status = isa_score(device, tiles, tiles->scores, isa_queries_of(tiles, args->q),
-                                 isa_keys_of(tiles, args->k));
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(isa_score(device, tiles, tiles->scores, isa_queries_of(tiles, args->q),
+                     isa_keys_of(tiles, args->k)));
     for (uint32_t row = 0; row < tiles->rows; row++) {
         isa_soften(tiles, row);
     }
-    status = isa_mix(device, tiles, tiles->probability, isa_keys_of(tiles, args->v));
-    if (status == HD_OK) {
-        isa_write_rows(tiles, tiles->inverse, args->out);
-    }
-    return status;
+    HD_TRY(isa_mix(device, tiles, tiles->probability, isa_keys_of(tiles, args->v)));
+    isa_write_rows(tiles, tiles->inverse, args->out);
+    return HD_OK;
 }
 
 /* Row `row`: the probabilities again, and dS = P (dP - D) with D = <dout, out>. */
@@ -213,8 +203,8 @@ INLINE void isa_bend(const struct tiles *tiles, uint32_t row)
         const uint64_t place = (uint64_t)row * out_rows.stride + at;
         inner = multiply_add(load(out, place, step), load(dout, place, step), inner);
     }
-    const uint64_t line = ((uint64_t)tiles->batch * args->heads + tiles->head) * args->sequence;
-    const vf shift = splat(((const float *)args->lse)[line + tiles->first + row]);
+    const uint64_t begin = ((uint64_t)tiles->batch * args->heads + tiles->head) * args->sequence;
+    const vf shift = splat(((const float *)args->lse)[begin + tiles->first + row]);
     const vf factor = splat(isa_scale_of(args)), mean = splat(sum_of(inner));
     const struct view probability = view_of(tiles->probability, tiles->bf16);
     const struct view dscore = view_of(tiles->dscore, tiles->bf16);
@@ -229,36 +219,26 @@ INLINE void isa_bend(const struct tiles *tiles, uint32_t row)
     isa_clear(dscore, first, count, tiles->keys);
 }
 
-/* dq is written last: it may lie where q does. */
+/* dq is written last, because it may be the same memory as q. */
 INLINE hd_status isa_backward_tile(struct hd_ops_device *device, struct tiles *tiles)
 {
     const struct hd_attention_args *args = tiles->args;
     const struct hd_cpu_operand q = isa_queries_of(tiles, args->q), k = isa_keys_of(tiles, args->k);
     const struct hd_cpu_operand dout = isa_queries_of(tiles, args->dout);
-    hd_status status = isa_score(device, tiles, tiles->scores, q, k);
-    if (status == HD_OK) {
-        status = isa_score(device, tiles, tiles->slopes, dout, isa_keys_of(tiles, args->v));
-    }
-    for (uint32_t row = 0; status == HD_OK && row < tiles->rows; row++) {
+    HD_TRY(isa_score(device, tiles, tiles->scores, q, k));
+    HD_TRY(isa_score(device, tiles, tiles->slopes, dout, isa_keys_of(tiles, args->v)));
+    for (uint32_t row = 0; row < tiles->rows; row++) {
         isa_bend(tiles, row);
     }
-    if (status == HD_OK) {
-        status = isa_spread(device, tiles, tiles->dv, tiles->probability, dout);
-    }
-    if (status == HD_OK) {
-        status = isa_spread(device, tiles, tiles->dk, tiles->dscore, q);
-    }
-    if (status == HD_OK) {
-        status = isa_mix(device, tiles, tiles->dscore, k);
-    }
-    if (status == HD_OK) {
-        isa_write_rows(tiles, tiles->inverse, args->dq);
-    }
-    return status;
+    HD_TRY(isa_spread(device, tiles, tiles->dv, tiles->probability, dout));
+    HD_TRY(isa_spread(device, tiles, tiles->dk, tiles->dscore, q));
+    HD_TRY(isa_mix(device, tiles, tiles->dscore, k));
+    isa_write_rows(tiles, tiles->inverse, args->dq);
+    return HD_OK;
 }
 
 /* All tiles of one head. */
-INLINE hd_status isa_each_tile(struct hd_ops_device *device, struct tiles *tiles, int backward)
+INLINE hd_status isa_each_tile(struct hd_ops_device *device, struct tiles *tiles, bool is_backward)
 {
     const uint32_t sequence = tiles->args->sequence;
     hd_status status = HD_OK;
@@ -267,13 +247,13 @@ INLINE hd_status isa_each_tile(struct hd_ops_device *device, struct tiles *tiles
         tiles->first = first;
         tiles->rows = left < HD_CPU_QUERIES ? left : HD_CPU_QUERIES;
         tiles->keys = first + tiles->rows;
-        status = backward ? isa_backward_tile(device, tiles) : isa_forward_tile(device, tiles);
+        status = is_backward ? isa_backward_tile(device, tiles) : isa_forward_tile(device, tiles);
     }
     return status;
 }
 
 INLINE struct tiles isa_tiles_of(const struct hd_ops_device *device,
-                                 const struct hd_attention_args *args, int bf16)
+                                 const struct hd_attention_args *args, bool bf16)
 {
     struct tiles tiles = {.args = args, .arena = device->scratch, .bf16 = bf16};
     const uint64_t count = (uint64_t)HD_CPU_QUERIES * args->sequence;
@@ -289,7 +269,7 @@ INLINE struct tiles isa_tiles_of(const struct hd_ops_device *device,
 }
 
 INLINE hd_status isa_attention(struct hd_ops_device *device, const struct hd_attention_args *args,
-                               int bf16)
+                               bool bf16)
 {
     struct tiles tiles = isa_tiles_of(device, args, bf16);
     const uint32_t group = args->heads / args->key_value_heads;
@@ -299,13 +279,13 @@ INLINE hd_status isa_attention(struct hd_ops_device *device, const struct hd_att
             tiles.batch = batch;
             tiles.head = head;
             tiles.key_head = head / group;
-            status = isa_each_tile(device, &tiles, 0);
+            status = isa_each_tile(device, &tiles, false);
         }
     }
     return status;
 }
 
-/* Sums over all queries, rounded to A at the key head's place. */
+/* Writes the sums over all queries, rounded to A, to the key head. */
 INLINE void isa_write_keys(const struct tiles *tiles, const float *sums, void *target, float factor)
 {
     const struct hd_cpu_operand to = isa_keys_of(tiles, target);
@@ -321,7 +301,7 @@ INLINE void isa_write_keys(const struct tiles *tiles, const float *sums, void *t
 }
 
 INLINE hd_status isa_attention_backward(struct hd_ops_device *device,
-                                        const struct hd_attention_args *args, int bf16)
+                                        const struct hd_attention_args *args, bool bf16)
 {
     struct tiles tiles = isa_tiles_of(device, args, bf16);
     const uint32_t group = args->heads / args->key_value_heads;
@@ -337,7 +317,7 @@ INLINE hd_status isa_attention_backward(struct hd_ops_device *device,
         memset(tiles.dv, 0, bytes);
         for (uint32_t member = 0; status == HD_OK && member < group; member++) {
             tiles.head = tiles.key_head * group + member;
-            status = isa_each_tile(device, &tiles, 1);
+            status = isa_each_tile(device, &tiles, true);
         }
         if (status != HD_OK) {
             return status;

@@ -1,8 +1,8 @@
 /*
  * isa/head.c - the loss, over HD_HEAD_CHUNK columns of the vocabulary at a time.
  *
- * The forward keeps, per token, the largest logit so far and the sum of exp(logit - largest);
- * the backward computes each chunk's logits again and turns them into dl at once.
+ * The forward keeps, per token, the largest logit so far and the sum of exp(logit - largest).
+ * The backward computes the logits of each chunk again, and dl from them.
  */
 #include "isa.h"
 
@@ -11,16 +11,16 @@
 struct chunk {
     const struct hd_head_args *args;
     struct hd_cpu_arena arena;
-    int bf16;
-    uint32_t first, count, widest;   /* columns: of this chunk, and of the scratch */
+    bool bf16;
+    uint32_t first, count, widest;   /* columns of this chunk, and of the scratch */
     float *logits;                   /* [T, widest] */
-    void *dlogits;                   /* A, likewise */
+    void *dlogits;                   /* A [T, widest] */
     float *dx;                       /* [T, width] */
     float *largest, *sum, *labelled; /* [T] */
 };
 
 INLINE struct chunk isa_chunk_of(const struct hd_ops_device *device,
-                                 const struct hd_head_args *args, int bf16)
+                                 const struct hd_head_args *args, bool bf16)
 {
     struct chunk chunk = {.args = args, .arena = device->scratch, .bf16 = bf16};
     const uint64_t tokens = args->token_count;
@@ -62,8 +62,8 @@ INLINE hd_status isa_compute_logits(struct hd_ops_device *device, const struct c
     return hd_cpu_multiply(device, chunk->arena, &product);
 }
 
-/* Moves to the next chunk; 0 after the last. */
-INLINE int isa_next_chunk(struct chunk *chunk)
+/* Moves to the next chunk; false after the last. */
+INLINE bool isa_next_chunk(struct chunk *chunk)
 {
     chunk->first += chunk->count;
     const uint32_t left = chunk->args->vocabulary - chunk->first;
@@ -78,8 +78,8 @@ INLINE int64_t isa_label_of(const struct chunk *chunk, uint32_t token)
     return target >= 0 && target < chunk->count ? target : -1;
 }
 
-/* A target past the vocabulary counts as no label at all: K8 keeps indices in range. */
-INLINE int isa_has_label(const struct hd_head_args *args, uint32_t token)
+/* A target outside of the vocabulary counts as no label (K8: an index stays in range). */
+INLINE bool isa_has_label(const struct hd_head_args *args, uint32_t token)
 {
     return args->targets[token] >= 0 && (uint32_t)args->targets[token] < args->vocabulary;
 }
@@ -116,14 +116,11 @@ INLINE void isa_add_up(const struct chunk *chunk, uint32_t token)
 }
 
 INLINE hd_status isa_head_loss(struct hd_ops_device *device, const struct hd_head_args *args,
-                               int bf16)
+                               bool bf16)
 {
     struct chunk chunk = isa_chunk_of(device, args, bf16);
     while (isa_next_chunk(&chunk)) {
-        const hd_status status = isa_compute_logits(device, &chunk);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(isa_compute_logits(device, &chunk));
         for (uint32_t token = 0; token < args->token_count; token++) {
             isa_add_up(&chunk, token);
         }
@@ -161,7 +158,7 @@ INLINE void isa_slope_row(const struct chunk *chunk, uint32_t token)
     }
 }
 
-/* dx += dl W, and dW += dl^T x, for this chunk. */
+/* dx += dl W and dW += dl^T x of this chunk. */
 INLINE hd_status isa_spread_chunk(struct hd_ops_device *device, const struct chunk *chunk)
 {
     const struct hd_head_args *args = chunk->args;
@@ -185,25 +182,20 @@ INLINE hd_status isa_spread_chunk(struct hd_ops_device *device, const struct chu
                                           .k = args->token_count,
                                           .layout = HD_CPU_A,
                                           .accumulate = 1};
-    const hd_status status = hd_cpu_multiply(device, chunk->arena, &input);
-    return status == HD_OK ? hd_cpu_multiply(device, chunk->arena, &weight) : status;
+    HD_TRY(hd_cpu_multiply(device, chunk->arena, &input));
+    return hd_cpu_multiply(device, chunk->arena, &weight);
 }
 
 INLINE hd_status isa_head_loss_backward(struct hd_ops_device *device,
-                                        const struct hd_head_args *args, int bf16)
+                                        const struct hd_head_args *args, bool bf16)
 {
     struct chunk chunk = isa_chunk_of(device, args, bf16);
     while (isa_next_chunk(&chunk)) {
-        hd_status status = isa_compute_logits(device, &chunk);
-        for (uint32_t token = 0; status == HD_OK && token < args->token_count; token++) {
+        HD_TRY(isa_compute_logits(device, &chunk));
+        for (uint32_t token = 0; token < args->token_count; token++) {
             isa_slope_row(&chunk, token);
         }
-        if (status == HD_OK) {
-            status = isa_spread_chunk(device, &chunk);
-        }
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(isa_spread_chunk(device, &chunk));
     }
     const struct view dx = view_of(args->dx, bf16);
     const uint64_t count = (uint64_t)args->token_count * args->width;

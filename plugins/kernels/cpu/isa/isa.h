@@ -24,11 +24,11 @@
 #define ISA_OP(name, args)                                                                  \
     hd_status ISA(name##_bf16)(struct hd_ops_device * device, const struct args *arguments) \
     {                                                                                       \
-        return isa_##name(device, arguments, 1);                                            \
+        return isa_##name(device, arguments, true);                                         \
     }                                                                                       \
     hd_status ISA(name##_f32)(struct hd_ops_device * device, const struct args *arguments)  \
     {                                                                                       \
-        return isa_##name(device, arguments, 0);                                            \
+        return isa_##name(device, arguments, false);                                        \
     }
 
 HD_OPS_EACH(ISA_OP_DECLARE)
@@ -36,9 +36,9 @@ void ISA(widen)(struct hd_cpu_operand from, uint32_t rows, uint32_t columns, flo
 void ISA(finish)(const struct hd_cpu_product *product, const float *sums);
 #ifdef __AVX512F__
 void ISA(pack_weights)(struct hd_cpu_operand from, uint32_t k_count, uint32_t column_count,
-                       uint32_t turned, uint16_t *to);
+                       bool is_transposed, uint16_t *to);
 void ISA(pack_source)(struct hd_cpu_operand from, uint32_t row_count, uint32_t k_count,
-                      uint32_t turned, uint16_t *to);
+                      bool is_transposed, uint16_t *to);
 #endif
 
 #endif /* HEDDLE_CPU_ISA_H */

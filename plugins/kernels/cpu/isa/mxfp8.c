@@ -1,12 +1,12 @@
 /*
  * isa/mxfp8.c - blocks of 32 elements with one scale, and back.
  *
- * All on the bits of a float, so that every lane gives the same bytes: the scale is a matter of the
- * exponent alone (448, the largest element, is 1.75 x 2^8), an element is rounded where its three
- * bits of fraction end.  A columnwise block is one lane of 32 vectors, a rowwise one is two vectors
- * and needs its largest magnitude across them.
+ * It works on the bits of floats, so that every instruction set gives the same bytes.  The scale
+ * follows from the exponent (448, the largest element, is 1.75 x 2^8); an element is rounded to
+ * three bits of fraction.  A columnwise block is one lane of 32 vectors.  A rowwise block is two
+ * vectors, and needs the largest magnitude across them.
  *
- * Source: OCP Microscaling Formats 1.0; the rules stand in ops.h.
+ * Source: OCP Microscaling Formats 1.0; ops.h has the rules.
  */
 #include "isa.h"
 
@@ -32,7 +32,7 @@ INLINE vu isa_choose_bits(vu mask, vu yes, vu no)
     return (yes & mask) | (no & ~mask);
 }
 
-/* Of numbers below 2^31, as all here are: few processors compare without a sign. */
+/* For numbers below 2^31, as all here are: few processors have an unsigned comparison. */
 INLINE vu isa_is_larger(vu one, vu other)
 {
     return (vu)((vi)one > (vi)other);
@@ -160,7 +160,7 @@ INLINE void isa_quantise_column(const struct hd_quantise_args *args, struct view
 }
 
 INLINE hd_status isa_quantise(struct hd_ops_device *device, const struct hd_quantise_args *args,
-                              int bf16)
+                              bool bf16)
 {
     const struct view source = view_of(args->source, bf16);
     (void)device;
@@ -179,9 +179,9 @@ INLINE hd_status isa_quantise(struct hd_ops_device *device, const struct hd_quan
 }
 
 INLINE hd_status isa_dequantise(struct hd_ops_device *device, const struct hd_quantise_args *args,
-                                int bf16)
+                                bool bf16)
 {
-    const int is_rowwise = args->rowwise.data != NULL;
+    const bool is_rowwise = args->rowwise.data != NULL;
     const struct hd_matrix *from = is_rowwise ? &args->rowwise : &args->columnwise;
     const struct view target = view_of(args->target, bf16);
     (void)device;

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* sum of x y (w): four chains, so that the adds do not wait for each other. */
+/* The sum of x y (w), in four independent chains, so that additions overlap. */
 INLINE float isa_row_sum(struct view x, struct view y, const float *weight, uint64_t first,
                          uint32_t width)
 {
@@ -31,7 +31,7 @@ INLINE float isa_row_sum(struct view x, struct view y, const float *weight, uint
 }
 
 INLINE hd_status isa_rms_norm(struct hd_ops_device *device, const struct hd_norm_args *args,
-                              int bf16)
+                              bool bf16)
 {
     (void)device;
     const struct view x = view_of(args->x, bf16), y = view_of(args->y, bf16);
@@ -53,7 +53,7 @@ INLINE hd_status isa_rms_norm(struct hd_ops_device *device, const struct hd_norm
 }
 
 INLINE hd_status isa_rms_norm_backward(struct hd_ops_device *device,
-                                       const struct hd_norm_args *args, int bf16)
+                                       const struct hd_norm_args *args, bool bf16)
 {
     (void)device;
     const struct view x = view_of(args->x, bf16), dy = view_of(args->dy, bf16);
@@ -80,8 +80,8 @@ INLINE hd_status isa_rms_norm_backward(struct hd_ops_device *device,
     return HD_OK;
 }
 
-/* All heads of one token: each pair (i, i + half) turned by its angle. */
-INLINE void isa_rotate(const struct hd_rope_args *args, uint64_t token, int bf16)
+/* All heads of one token: rotates each pair (i, i + half) by its angle. */
+INLINE void isa_rotate(const struct hd_rope_args *args, uint64_t token, bool bf16)
 {
     const struct view x = view_of(args->x, bf16), y = view_of(args->y, bf16);
     const uint32_t half = args->head_width / 2;
@@ -101,7 +101,7 @@ INLINE void isa_rotate(const struct hd_rope_args *args, uint64_t token, int bf16
     }
 }
 
-INLINE hd_status isa_rope(struct hd_ops_device *device, const struct hd_rope_args *args, int bf16)
+INLINE hd_status isa_rope(struct hd_ops_device *device, const struct hd_rope_args *args, bool bf16)
 {
     (void)device;
     const uint64_t token_count = (uint64_t)args->batch * args->sequence;

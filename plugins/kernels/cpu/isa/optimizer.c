@@ -1,4 +1,4 @@
-/* isa/optimizer.c - AdamW on the masters, their rounded copies, the norm, and roundings. */
+/* isa/optimizer.c - AdamW, rounded copies, sums of squares; widening and rounding of products. */
 #include "isa.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ INLINE vf isa_root(vf value)
 }
 
 INLINE hd_status isa_convert(struct hd_ops_device *device, const struct hd_optimizer_args *args,
-                             int bf16)
+                             bool bf16)
 {
     (void)device;
     const struct view copy = view_of(args->copy, bf16);
@@ -29,7 +29,7 @@ INLINE hd_status isa_convert(struct hd_ops_device *device, const struct hd_optim
 }
 
 INLINE hd_status isa_adamw(struct hd_ops_device *device, const struct hd_optimizer_args *args,
-                           int bf16)
+                           bool bf16)
 {
     const struct hd_update *update = args->update;
     const double power1 = pow(update->beta1, update->step);
@@ -57,9 +57,9 @@ INLINE hd_status isa_adamw(struct hd_ops_device *device, const struct hd_optimiz
     return isa_convert(device, args, bf16);
 }
 
-/* Sixteen columns of doubles, then one tree: the order depends on the count alone. */
+/* Sixteen sums of doubles, then one tree: the order depends on the count alone. */
 INLINE hd_status isa_square_sum(struct hd_ops_device *device, const struct hd_optimizer_args *args,
-                                int bf16)
+                                bool bf16)
 {
     (void)device, (void)bf16;
     const float *gradient = args->gradient;

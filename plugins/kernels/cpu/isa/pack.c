@@ -1,17 +1,17 @@
 /*
- * isa/pack.c - BF16 operands laid as oneDNN's fastest product reads them.
+ * isa/pack.c - copies BF16 operands into the layout that oneDNN is fastest with.
  *
  *   weights   pairs of k side by side, 64 columns wide:  [n / 64][k / 32][16][64][2]
- *   source    rows of k, close together; a transposed one is turned on the way
+ *   source    rows of k without gaps; a transposed source is transposed back
  *
- * oneDNN would do this itself, slower, and again for every piece of a large product.
+ * oneDNN can do this itself, but slower, and again for every piece of a large product.
  */
 #include "isa.h"
 
 #ifdef __AVX512F__
 
-/* A 16 x 16 matrix of pairs, turned. */
-INLINE void turn(__m512i row[16])
+/* Transposes a 16 x 16 matrix of pairs. */
+INLINE void pack_transpose(__m512i row[16])
 {
     __m512i part[16];
     for (uint32_t at = 0; at < 16; at += 2) {
@@ -38,21 +38,21 @@ INLINE void turn(__m512i row[16])
 }
 
 /* Sixteen columns of two rows, as pairs. */
-INLINE __m512i pair(const uint16_t *even, const uint16_t *odd)
+INLINE __m512i pack_pair(const uint16_t *even, const uint16_t *odd)
 {
     const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)even));
     const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)odd));
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-/* One block of 32 k by `count` columns, of weights that lie as [k, n] ... */
+/* One block of 32 k by `count` columns, of weights stored as [k, n] ... */
 INLINE void pack_rows(const uint16_t *from, uint32_t stride, uint32_t count, uint16_t *to)
 {
     for (uint32_t k = 0; k < 32; k += 2) {
         const uint16_t *even = from + (uint64_t)k * stride;
         for (uint32_t column = 0; column < count; column += 16) {
             _mm512_storeu_si512(to + k * 64 + column * 2,
-                                pair(even + column, even + stride + column));
+                                pack_pair(even + column, even + stride + column));
         }
     }
 }
@@ -65,7 +65,7 @@ INLINE void pack_columns(const uint16_t *from, uint32_t stride, uint32_t count, 
         for (uint32_t at = 0; at < 16; at++) {
             row[at] = _mm512_loadu_si512(from + (uint64_t)(column + at) * stride);
         }
-        turn(row);
+        pack_transpose(row);
         for (uint32_t at = 0; at < 16; at++) {
             _mm512_storeu_si512(to + at * 128 + column * 2, row[at]);
         }
@@ -73,16 +73,16 @@ INLINE void pack_columns(const uint16_t *from, uint32_t stride, uint32_t count, 
 }
 
 void ISA(pack_weights)(struct hd_cpu_operand from, uint32_t k_count, uint32_t column_count,
-                       uint32_t turned, uint16_t *to)
+                       bool is_transposed, uint16_t *to)
 {
     const uint16_t *data = from.data;
     for (uint32_t column = 0; column < column_count; column += 64) {
         const uint32_t count = column_count - column < 64 ? column_count - column : 64;
         for (uint32_t k = 0; k < k_count; k += 32, to += 32 * 64) {
             if (count < 64) {
-                memset(to, 0, 32 * 64 * sizeof to[0]); /* the block is as wide as the others */
+                memset(to, 0, 32 * 64 * sizeof to[0]); /* the last block is padded */
             }
-            if (turned) {
+            if (is_transposed) {
                 pack_columns(data + (uint64_t)column * from.stride + k, from.stride, count, to);
             } else {
                 pack_rows(data + (uint64_t)k * from.stride + column, from.stride, count, to);
@@ -92,21 +92,21 @@ void ISA(pack_weights)(struct hd_cpu_operand from, uint32_t k_count, uint32_t co
 }
 
 void ISA(pack_source)(struct hd_cpu_operand from, uint32_t row_count, uint32_t k_count,
-                      uint32_t turned, uint16_t *to)
+                      bool is_transposed, uint16_t *to)
 {
     const uint16_t *data = from.data;
-    for (uint32_t row = 0; !turned && row < row_count; row++) {
+    for (uint32_t row = 0; !is_transposed && row < row_count; row++) {
         memcpy(to + (uint64_t)row * k_count, data + (uint64_t)row * from.stride,
                k_count * sizeof(uint16_t));
     }
-    for (uint32_t k = 0; turned && k < k_count; k += 32) {
+    for (uint32_t k = 0; is_transposed && k < k_count; k += 32) {
         for (uint32_t first = 0; first < row_count; first += 16) {
             __m512i row[16];
             for (uint32_t at = 0; at < 16; at++) {
                 const uint16_t *even = data + (uint64_t)(k + 2 * at) * from.stride + first;
-                row[at] = pair(even, even + from.stride);
+                row[at] = pack_pair(even, even + from.stride);
             }
-            turn(row);
+            pack_transpose(row);
             for (uint32_t at = 0; at < 16; at++) {
                 _mm512_storeu_si512(to + (uint64_t)(first + at) * k_count + k, row[at]);
             }

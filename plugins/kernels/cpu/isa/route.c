@@ -1,9 +1,9 @@
-/* isa/route.c - the router: float32 throughout, whatever A is. */
+/* isa/route.c - the router: in float32 for both types of A. */
 #include "isa.h"
 
 #include <math.h>
 
-#define TOGETHER 4u /* experts whose sums run side by side */
+#define TOGETHER 4u /* experts that are summed at a time */
 
 /* logits[first .. first + count) of one token. */
 INLINE void isa_route_score(const struct hd_route_args *args, struct view x, uint32_t first,
@@ -39,7 +39,7 @@ INLINE float isa_route_soften(float *row, uint32_t count)
         const uint32_t step = step_of(at, count);
         const vf value = exp_of(load_f32(row + at, step) - splat(top));
         store_f32(row + at, step, value);
-        sum += load_f32(row + at, step); /* what a partial step lacks counts as zero */
+        sum += load_f32(row + at, step); /* missing elements of a partial step are zero */
     }
     const float total = sum_of(sum);
     for (uint32_t at = 0; at < count; at += LANES) {
@@ -49,7 +49,7 @@ INLINE float isa_route_soften(float *row, uint32_t count)
     return top + logf(total);
 }
 
-/* The largest that is not yet among `chosen`; the lowest index where nothing is larger. */
+/* The index of the largest value that is not in `chosen`; of equal ones the lowest index. */
 INLINE int32_t isa_best_of(const float *row, uint32_t count, const int32_t *chosen, uint32_t taken)
 {
     int32_t best = -1;
@@ -102,7 +102,8 @@ INLINE void isa_write_terms(const struct hd_route_args *args)
     *args->z = args->z_scale * squares / tokens;
 }
 
-INLINE hd_status isa_route(struct hd_ops_device *device, const struct hd_route_args *args, int bf16)
+INLINE hd_status isa_route(struct hd_ops_device *device, const struct hd_route_args *args,
+                           bool bf16)
 {
     (void)device;
     memset(args->counts, 0, args->experts * sizeof args->counts[0]);
@@ -120,7 +121,7 @@ INLINE hd_status isa_route(struct hd_ops_device *device, const struct hd_route_a
     return HD_OK;
 }
 
-/* dl of one token: first dp, then through the softmax. */
+/* dl of one token: dp, then the backward of the softmax. */
 INLINE void isa_slope_of_logits(const struct hd_route_args *args, uint32_t token, float *slope)
 {
     const uint32_t experts = args->experts, picks = args->experts_per_token;
@@ -168,7 +169,7 @@ INLINE void isa_slope_of_input(const struct hd_route_args *args, uint32_t token,
     }
 }
 
-/* dW += dl^T x: TOGETHER experts of one column step over all tokens. */
+/* dW += dl^T x of TOGETHER experts: each step of columns over all tokens. */
 INLINE void isa_slope_of_weight(const struct hd_route_args *args, struct view x,
                                 const float *slopes, uint32_t first)
 {
@@ -193,7 +194,7 @@ INLINE void isa_slope_of_weight(const struct hd_route_args *args, struct view x,
 }
 
 INLINE hd_status isa_route_backward(struct hd_ops_device *device, const struct hd_route_args *args,
-                                    int bf16)
+                                    bool bf16)
 {
     struct hd_cpu_arena arena = device->scratch;
     float *slopes =

@@ -1,15 +1,15 @@
-/* isa/rows.c - rows that move: embedding, and tokens to experts and back. */
+/* isa/rows.c - copies of rows: the embedding, and tokens to experts and back. */
 #include "isa.h"
 
 #include <assert.h>
 
-/* Tokens and routes may come from damaged memory; an index never leaves its table (K8). */
+/* An index from damaged memory stays in range (K8). */
 INLINE uint32_t isa_inside(int32_t index, uint32_t count)
 {
     return (uint32_t)index < count ? (uint32_t)index : 0;
 }
 
-INLINE uint64_t isa_row_bytes(uint32_t width, int bf16)
+INLINE uint64_t isa_row_bytes(uint32_t width, bool bf16)
 {
     return (uint64_t)width * (bf16 ? sizeof(uint16_t) : sizeof(float));
 }
@@ -21,7 +21,8 @@ INLINE uint32_t isa_row_limit(const struct hd_rows_args *args)
            HD_ROW_BLOCK;
 }
 
-INLINE hd_status isa_embed(struct hd_ops_device *device, const struct hd_embed_args *args, int bf16)
+INLINE hd_status isa_embed(struct hd_ops_device *device, const struct hd_embed_args *args,
+                           bool bf16)
 {
     (void)device;
     const uint64_t bytes = isa_row_bytes(args->width, bf16);
@@ -33,7 +34,7 @@ INLINE hd_status isa_embed(struct hd_ops_device *device, const struct hd_embed_a
 }
 
 INLINE hd_status isa_embed_backward(struct hd_ops_device *device, const struct hd_embed_args *args,
-                                    int bf16)
+                                    bool bf16)
 {
     (void)device;
     const struct view dx = view_of(args->dx, bf16);
@@ -49,8 +50,9 @@ INLINE hd_status isa_embed_backward(struct hd_ops_device *device, const struct h
     return HD_OK;
 }
 
-/* Each expert's end serves as its cursor, and is rounded up to the next one's beginning. */
-INLINE hd_status isa_assign(struct hd_ops_device *device, const struct hd_rows_args *args, int bf16)
+/* The end of each expert is its cursor; at last it is rounded up to the begin of the next. */
+INLINE hd_status isa_assign(struct hd_ops_device *device, const struct hd_rows_args *args,
+                            bool bf16)
 {
     (void)device, (void)bf16;
     const uint32_t picks = args->token_count * args->experts_per_token;
@@ -81,7 +83,7 @@ INLINE hd_status isa_assign(struct hd_ops_device *device, const struct hd_rows_a
 }
 
 INLINE hd_status isa_permute(struct hd_ops_device *device, const struct hd_rows_args *args,
-                             int bf16)
+                             bool bf16)
 {
     (void)device;
     const uint64_t bytes = isa_row_bytes(args->width, bf16);
@@ -103,7 +105,7 @@ INLINE hd_status isa_permute(struct hd_ops_device *device, const struct hd_rows_
 
 /* target[t] = base[t] + sum over j of (gates) rows[row_of[t,j]]. */
 INLINE void isa_gather(const struct hd_rows_args *args, struct view base, struct view target,
-                       int weighted, int bf16)
+                       bool weighted, bool bf16)
 {
     const struct view rows = view_of(args->rows.data, bf16);
     const uint32_t picks = args->row_of == NULL ? 1 : args->experts_per_token;
@@ -130,18 +132,18 @@ INLINE void isa_gather(const struct hd_rows_args *args, struct view base, struct
 }
 
 INLINE hd_status isa_permute_backward(struct hd_ops_device *device, const struct hd_rows_args *args,
-                                      int bf16)
+                                      bool bf16)
 {
     (void)device;
-    isa_gather(args, view_of(args->add, 0), view_of(args->dx, bf16), 0, bf16);
+    isa_gather(args, view_of(args->add, false), view_of(args->dx, bf16), false, bf16);
     return HD_OK;
 }
 
 INLINE hd_status isa_combine(struct hd_ops_device *device, const struct hd_rows_args *args,
-                             int bf16)
+                             bool bf16)
 {
     (void)device;
-    isa_gather(args, view_of(args->residual, bf16), view_of(args->out, bf16), 1, bf16);
+    isa_gather(args, view_of(args->residual, bf16), view_of(args->out, bf16), true, bf16);
     return HD_OK;
 }
 

@@ -1,15 +1,16 @@
 /*
  * plugins/kernels/cpu/isa/simd.h - sixteen floats at a time, in the compiler's own vectors.
  *
- * The files of this folder are compiled once per instruction set (plugin.cmake) and picked at
- * open: a vector is always 16 wide, so the tree in which a row is summed is the same on all of
- * them, and on a processor that is no x86 at all.  What has more than 16 elements goes in steps
- * of 16; the last step may be partial: its missing elements load as zero and are not stored.
+ * The files of this folder are compiled once per instruction set (plugin.cmake); open chooses one.
+ * A vector is always 16 wide, so a row is summed in the same tree with every instruction set, and
+ * on processors other than x86.  Longer rows are processed in steps of 16.  The last step may be
+ * partial: its missing elements are loaded as zero and not stored.
  */
 #ifndef HEDDLE_CPU_SIMD_H
 #define HEDDLE_CPU_SIMD_H
 
 #include <float.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -20,7 +21,7 @@
 
 #define LANES 16u
 
-/* Inlined for certain: `bf16` is a constant at every place where it is asked. */
+/* Always inlined, so that `bf16` is a constant wherever it is tested. */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vf __attribute__((vector_size(64)));
@@ -33,10 +34,10 @@ typedef float vhalf __attribute__((vector_size(32))); /* ... the eight floats th
 /* A tensor of dtype A, read and written as float. */
 struct view {
     void *data;
-    int bf16; /* else float32 */
+    bool bf16; /* else float32 */
 };
 
-INLINE struct view view_of(const void *data, int bf16)
+INLINE struct view view_of(const void *data, bool bf16)
 {
     return (struct view){.data = (void *)(uintptr_t)data, .bf16 = bf16};
 }
@@ -186,7 +187,7 @@ INLINE void store(struct view view, uint64_t at, uint32_t count, vf value)
     store_bits((uint16_t *)view.data + at, count, narrow(value));
 }
 
-/* a b + c: fused where the lane has it, else two roundings; one machine keeps to one of them. */
+/* a b + c: fused if the instruction set has that, otherwise with two roundings. */
 INLINE vf multiply_add(vf a, vf b, vf c)
 {
 #ifdef __AVX512F__
@@ -201,7 +202,7 @@ INLINE vf choose(vi mask, vf yes, vf no)
     return (vf)(((vu)yes & (vu)mask) | ((vu)no & ~(vu)mask));
 }
 
-/* The larger; a NaN in `value` is passed over (whoever sums afterwards meets it again). */
+/* The larger; a NaN in `value` is ignored here, and reaches the sum that follows. */
 INLINE vf larger(vf value, vf than)
 {
     return choose(value > than, value, than);

@@ -15,7 +15,7 @@ INLINE vf first_of(vf value, uint32_t count)
     return (vf)((vi)value & (lane < (int32_t)count));
 }
 
-/* Halves added onto halves: one tree for every width. */
+/* Adds halves: the same tree with every instruction set. */
 INLINE float sum_of(vf value)
 {
 #ifdef __AVX512F__
@@ -50,8 +50,8 @@ INLINE float max_of(vf value)
 
 /*
  * exp to within 2 units in the last place: x = k ln 2 + r, |r| <= ln 2 / 2, and the series of
- * e^r to r^7.  Below -87.3 it is 0, above 88.3 infinite; a NaN stays one.  Adding 1.5 x 2^23 rounds
- * to an integer that then stands in the low bits.
+ * e^r to r^7.  Below -87.3 it is 0, above 88.3 infinite; NaN stays NaN.  Adding 1.5 x 2^23 rounds
+ * to an integer, in the low bits.
  */
 INLINE vf exp_of(vf x)
 {

@@ -12,7 +12,7 @@ INLINE uint32_t isa_row_count_of(const struct hd_swiglu_args *args)
 }
 
 INLINE hd_status isa_swiglu(struct hd_ops_device *device, const struct hd_swiglu_args *args,
-                            int bf16)
+                            bool bf16)
 {
     (void)device;
     const struct view gate_up = view_of(args->gate_up, bf16), h = view_of(args->h, bf16);
@@ -30,9 +30,9 @@ INLINE hd_status isa_swiglu(struct hd_ops_device *device, const struct hd_swiglu
     return HD_OK;
 }
 
-/* One row that stands for a token, weighted by `weight`; returns sum of e h. */
+/* One row of a token, weighted by `weight`; returns the sum of e h. */
 INLINE float isa_swiglu_slope_row(const struct hd_swiglu_args *args, uint32_t row, float weight,
-                                  int bf16)
+                                  bool bf16)
 {
     const struct view gate_up = view_of(args->gate_up, bf16), e = view_of(args->e, bf16);
     const struct view dgate_up = view_of(args->dgate_up, bf16);
@@ -57,7 +57,7 @@ INLINE float isa_swiglu_slope_row(const struct hd_swiglu_args *args, uint32_t ro
 }
 
 INLINE hd_status isa_swiglu_backward(struct hd_ops_device *device,
-                                     const struct hd_swiglu_args *args, int bf16)
+                                     const struct hd_swiglu_args *args, bool bf16)
 {
     (void)device;
     const uint64_t bytes = args->expert_width * (bf16 ? sizeof(uint16_t) : sizeof(float));
