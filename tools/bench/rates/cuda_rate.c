@@ -1,37 +1,37 @@
 /*
- * rates/cuda_rate.c - heddle-cuda-rate: the matrix products of a stage by the kernel plugin
- * cuda, beside cuBLASLt alone, and what cuBLASLt makes of large square ones.
+ * rates/cuda_rate.c - heddle-cuda-rate: the rates of a stage's matrix products by the kernel plugin
+ * cuda, beside cuBLASLt alone; and of large square products by cuBLASLt.
  *
  *   heddle-cuda-rate WHAT SECONDS DEVICE key=value...
  *
- * A yardstick of `heddle bench step`, which starts it as a child: nobody outside the plugin can
- * call its products, so this program is made of the plugin's own objects.  WHAT is `products` or
- * `squares`; keys are the plugin's options, and of the model batch, sequence, width, heads,
- * key_value_heads, experts, experts_per_token, expert_width and vocabulary.  It says
+ * `heddle bench step` starts it as a child process.  It is linked with the plugin's objects, because
+ * no program can call a plugin's products.  WHAT is `products` or `squares`; keys are the plugin's
+ * options, and of the model batch, sequence, width, heads, key_value_heads, experts,
+ * experts_per_token, expert_width and vocabulary.  It prints
  *
  *   device cuda:0 sm_90, runtime 13.0, ...         what open reports
  *   count 8                                        devices on this machine
  *   product qo fprop 0 4096 2048 2048 641.2 655.3 31
  *           name, form, experts, rows, columns and depth of C; medians of TFLOP/s: the plugin's
- *           (0: it is not asked), cuBLASLt's; samples
- *   missing SENTENCE                               and exits with 3
+ *           (0: not measured), cuBLASLt's; samples
+ *   missing REASON                                 and exits with 3
  *
- * Rows of experts are as many for each.  Operands are drawn, since a product of zeros costs less
- * power.  Samples of both alternate, each of about two milliseconds between marks of the device.
+ * All experts have the same number of rows.  Operands are random, because a product of zeros uses
+ * less power.  Samples of both alternate; each takes about two milliseconds between marks of the
+ * device.
  */
 #include "cuda_rate.h"
+#include "samples.h"
 
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 extern const struct hd_plugin hd_plugin;
 
-enum { SAMPLE_MAX = 256, SAMPLE_MIN = 3, REPEAT_MAX = 2000, COMPARED_MAX = 65536 };
-enum { EXIT_USAGE = 2, EXIT_MISSING = 3 };
+enum { SAMPLE_MAX = 256, REPEAT_MAX = 2000, COMPARED_MAX = 65536, EXIT_MISSING = 3 };
 
 #define WORKSPACE_BYTES (64u << 20)
 #define SAMPLE_NS       2000000u
@@ -59,16 +59,8 @@ static void cuda_rate_give(void *context, void *memory)
 
 static uint64_t cuda_rate_now_ns(void *context)
 {
-    struct timespec now;
-
     (void)context;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static void cuda_rate_say_nothing(void *context, uint32_t level, const char *text)
-{
-    (void)context, (void)level, (void)text;
+    return samples_now_ns();
 }
 
 static void cuda_rate_account(void *context, int64_t bytes, const char *tag)
@@ -95,10 +87,10 @@ static hd_status cuda_rate_fail(void *context, const struct hd_error *error)
     rate_give_up("%s", error->text);
 }
 
-/* --- what is asked --------------------------------------------------------------------------- */
+/* --- arguments ------------------------------------------------------------------------------- */
 
-static int cuda_rate_read_model(struct rate *rate, const char *key, size_t length,
-                                const char *value)
+static bool cuda_rate_read_model(struct rate *rate, const char *key, size_t length,
+                                 const char *value)
 {
     struct hd_stage_spec *spec = &rate->spec;
     const struct {
@@ -117,10 +109,10 @@ static int cuda_rate_read_model(struct rate *rate, const char *key, size_t lengt
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (strlen(rows[i].key) == length && strncmp(rows[i].key, key, length) == 0) {
             *rows[i].value = (uint32_t)strtoul(value, NULL, 10);
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 static void cuda_rate_set_option(struct rate *rate, uint32_t index, const char *text)
@@ -132,20 +124,20 @@ static void cuda_rate_set_option(struct rate *rate, uint32_t index, const char *
     value->integer = strcmp(text, "on") == 0 ? 1 : strtoll(text, NULL, 10);
 }
 
-static int cuda_rate_read_option(struct rate *rate, const char *key, size_t length,
-                                 const char *value)
+static bool cuda_rate_read_option(struct rate *rate, const char *key, size_t length,
+                                  const char *value)
 {
     for (uint32_t i = 0; i < hd_plugin.option_count; i++) {
         const char *name = hd_plugin.options[i].name;
         if (strlen(name) == length && strncmp(name, key, length) == 0) {
             cuda_rate_set_option(rate, i, value);
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
-static int cuda_rate_read_words(struct rate *rate, int count, char **words)
+static bool cuda_rate_read_words(struct rate *rate, int count, char **words)
 {
     assert(hd_plugin.option_count <= sizeof rate->options / sizeof rate->options[0]);
     for (uint32_t i = 0; i < hd_plugin.option_count; i++) {
@@ -156,20 +148,20 @@ static int cuda_rate_read_words(struct rate *rate, int count, char **words)
         const size_t length = value != NULL ? (size_t)(value - words[i]) : 0;
         if (value == NULL || (!cuda_rate_read_model(rate, words[i], length, value + 1) &&
                               !cuda_rate_read_option(rate, words[i], length, value + 1))) {
-            fprintf(stderr, "heddle-cuda-rate: %s is not known\n", words[i]);
-            return 0;
+            fprintf(stderr, "heddle-cuda-rate: unknown argument %s\n", words[i]);
+            return false;
         }
     }
-    return 1;
+    return true;
 }
 
 /* --- the clock ------------------------------------------------------------------------------- */
 
-/* One way to make a product. */
+/* One way to compute a product. */
 struct way {
-    struct lt_product *lt; /* NULL: the plugin's */
+    struct lt_product *lt; /* NULL: by the plugin */
     uint32_t algorithm;
-    uint32_t repeat; /* a sample */
+    uint32_t repeat; /* products in a sample */
     double samples[SAMPLE_MAX];
 };
 
@@ -186,7 +178,7 @@ static void cuda_rate_run_once(struct rate *rate, const struct rate_product *pro
         status = hd_cuda_gemm(rate->device, &product->args);
     }
     if (status != HD_OK) {
-        rate_give_up("a product (%s) is refused: status %d", product->name, (int)status);
+        rate_give_up("cannot compute the product %s: status %d", product->name, (int)status);
     }
 }
 
@@ -207,12 +199,12 @@ static uint64_t cuda_rate_time_ns(struct rate *rate, const struct rate_product *
         status = remote->reached(rate->device, marks[i], PATIENCE_NS, &passed[i]);
     }
     if (status != HD_OK) {
-        rate_give_up("a product (%s) does not end: status %d", product->name, (int)status);
+        rate_give_up("the product %s does not end: status %d", product->name, (int)status);
     }
     return passed[1] > passed[0] ? passed[1] - passed[0] : 1;
 }
 
-/* So many that a sample lasts long beside a mark; what comes first warms up. */
+/* Chooses `repeat` so that a sample takes much longer than a mark; the first run warms up. */
 static void cuda_rate_prepare(struct rate *rate, const struct rate_product *product,
                               struct way *way)
 {
@@ -238,18 +230,6 @@ static void cuda_rate_choose_algorithm(struct rate *rate, const struct rate_prod
     way->algorithm = best;
 }
 
-static int cuda_rate_by_value(const void *left, const void *right)
-{
-    const double one = *(const double *)left, other = *(const double *)right;
-    return (one > other) - (one < other);
-}
-
-static double cuda_rate_median(double *values, uint32_t count)
-{
-    qsort(values, count, sizeof *values, cuda_rate_by_value);
-    return values[count / 2];
-}
-
 static void cuda_rate_sample(struct rate *rate, const struct rate_product *product, struct way *way,
                              uint32_t index)
 {
@@ -260,7 +240,7 @@ static void cuda_rate_sample(struct rate *rate, const struct rate_product *produ
     way->samples[index] = flops * 1e-3 / (double)cuda_rate_time_ns(rate, product, way, way->repeat);
 }
 
-/* Of two ways to make the same numbers: the head of C by this one, from zero. */
+/* Computes the product into a zeroed C, and fetches the begin of C. */
 static void cuda_rate_fetch(struct rate *rate, struct rate_product *product, const struct way *way,
                             float values[COMPARED_MAX])
 {
@@ -278,7 +258,7 @@ static void cuda_rate_fetch(struct rate *rate, struct rate_product *product, con
     remote->copy(rate->device, is_f32 ? (void *)values : (void *)rounded, c->data,
                  compared * (is_f32 ? sizeof *values : sizeof *rounded), 0);
     if (remote->drain(rate->device) != HD_OK) {
-        rate_give_up("a product (%s) does not end", product->name);
+        rate_give_up("the product %s does not end", product->name);
     }
     for (uint64_t i = 0; !is_f32 && i < compared; i++) {
         const uint32_t bits = (uint32_t)rounded[i] << 16;
@@ -286,7 +266,7 @@ static void cuda_rate_fetch(struct rate *rate, struct rate_product *product, con
     }
 }
 
-/* A yardstick of another product would be none. */
+/* Both ways must compute the same product. */
 static void cuda_rate_compare(struct rate *rate, struct rate_product *product,
                               const struct way *own, const struct way *alone)
 {
@@ -301,7 +281,7 @@ static void cuda_rate_compare(struct rate *rate, struct rate_product *product,
         size += (double)values[1][i] * (double)values[1][i];
     }
     if (!(size > 0 && error <= 1e-4 * size)) { /* a hundredth, of numbers rounded to 1/256 */
-        rate_give_up("the product %s of the plugin and that of cuBLASLt differ: squares %g of %g",
+        rate_give_up("the product %s of the plugin differs from that of cuBLASLt: squares %g of %g",
                      product->name, error, size);
     }
     rate_place(rate, product);
@@ -311,7 +291,7 @@ static void cuda_rate_measure(struct rate *rate, struct rate_product *product)
 {
     static const char *const forms[] = {"fprop", "dgrad", "wgrad"};
     static struct way own, alone;
-    const int is_asked = strcmp(product->name, "square") != 0;
+    const bool is_compared = strcmp(product->name, "square") != 0;
     const char *why = NULL;
     uint32_t count = 0;
 
@@ -319,29 +299,29 @@ static void cuda_rate_measure(struct rate *rate, struct rate_product *product)
     own = (struct way){0};
     alone = (struct way){.lt = lt_product_make(&rate->lt, product, &why)};
     if (alone.lt == NULL) {
-        rate_give_up("cuBLASLt does not make the product %s, %s of %u x %u x %u: %s", product->name,
-                     forms[product->args.form], product->rows, product->columns, product->depth,
-                     why);
+        rate_give_up("cuBLASLt cannot compute the product %s, %s of %u x %u x %u: %s",
+                     product->name, forms[product->args.form], product->rows, product->columns,
+                     product->depth, why);
     }
-    if (is_asked) {
+    if (is_compared) {
         cuda_rate_compare(rate, product, &own, &alone);
     }
     cuda_rate_choose_algorithm(rate, product, &alone);
     cuda_rate_prepare(rate, product, &alone);
-    if (is_asked) {
+    if (is_compared) {
         cuda_rate_prepare(rate, product, &own);
     }
-    const uint64_t until_ns = cuda_rate_now_ns(NULL) + (uint64_t)(rate->seconds * 1e9);
-    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || cuda_rate_now_ns(NULL) < until_ns)) {
-        if (is_asked) {
+    const uint64_t until_ns = samples_now_ns() + (uint64_t)(rate->seconds * 1e9);
+    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || samples_now_ns() < until_ns)) {
+        if (is_compared) {
             cuda_rate_sample(rate, product, &own, count);
         }
         cuda_rate_sample(rate, product, &alone, count++);
     }
     printf("product %s %s %u %u %u %u %.6g %.6g %u\n", product->name, forms[product->args.form],
            product->experts, product->rows, product->columns, product->depth,
-           is_asked ? cuda_rate_median(own.samples, count) : 0,
-           cuda_rate_median(alone.samples, count), count);
+           is_compared ? samples_median(own.samples, count) : 0,
+           samples_median(alone.samples, count), count);
     fflush(stdout);
     lt_product_free(alone.lt);
 }
@@ -359,26 +339,25 @@ static void cuda_rate_open_device(struct rate *rate, uint32_t ordinal)
                                   .alloc = cuda_rate_take,
                                   .free = cuda_rate_give,
                                   .now_ns = cuda_rate_now_ns,
-                                  .log = cuda_rate_say_nothing,
                                   .fail = cuda_rate_fail,
                                   .account = cuda_rate_account};
     if (hd_transformer_backend.open(&rate->host, ordinal, &about, &rate->device) != HD_OK) {
-        rate_give_up("the device cannot be opened");
+        rate_give_up("cannot open the device");
     }
     struct hd_cuda *driver = rate->device->driver;
     printf("device %s\ncount %d\n", about.effective, driver->cuda.device_count);
     if (driver->plans == NULL) {
-        rate_give_up("without cuBLASLt (kernel.cuda.products=own) there is no yardstick");
+        rate_give_up("kernel.cuda.products=own: cuBLASLt is needed for comparison");
     }
     rate->lt = (struct lt_alone){.driver = driver,
                                  .workspace = rate_allocate(rate, WORKSPACE_BYTES),
                                  .workspace_bytes = WORKSPACE_BYTES};
     if (driver->blas.cublasLtCreate(&rate->lt.handle) != CUBLAS_STATUS_SUCCESS) {
-        rate_give_up("cuBLASLt gives no handle");
+        rate_give_up("cuBLASLt cannot create a handle");
     }
 }
 
-/* As stage_create would: the plugin has an algorithm for each dense product. */
+/* As stage_create does: lets the plugin choose an algorithm for each dense product. */
 static void cuda_rate_prepare_stage(struct rate *rate)
 {
     struct hd_stage_spec *spec = &rate->spec;
@@ -388,7 +367,7 @@ static void cuda_rate_prepare_stage(struct rate *rate)
     spec->has_head = 1;
     spec->key_value_heads = spec->key_value_heads > 0 ? spec->key_value_heads : spec->heads;
     if (spec->heads == 0 || spec->width == 0 || spec->batch * spec->sequence == 0) {
-        rate_give_up("a stage without width, heads or tokens has no products");
+        rate_give_up("width, heads, batch and sequence must be at least 1");
     }
     hd_transformer_backend.prepare(rate->device, &hd_cuda_ops, spec);
 }
@@ -396,7 +375,7 @@ static void cuda_rate_prepare_stage(struct rate *rate)
 int main(int count, char **words)
 {
     static struct rate rate;
-    const int is_squares = count > 1 && strcmp(words[1], "squares") == 0;
+    const bool is_squares = count > 1 && strcmp(words[1], "squares") == 0;
 
     rate.seconds = count > 3 ? strtod(words[2], NULL) : 0;
     if (!(rate.seconds > 0 && rate.seconds <= 60) ||

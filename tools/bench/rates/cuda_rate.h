@@ -1,6 +1,6 @@
 /*
- * rates/cuda_rate.h - what the two halves of heddle-cuda-rate share: cuda_rate.c drives the
- * products of the plugin cuda, cuda_rate_lt.c makes the same ones by cuBLASLt alone.
+ * rates/cuda_rate.h - the parts of heddle-cuda-rate: cuda_rate.c measures the products of the plugin
+ * cuda, cuda_rate_lt.c computes the same ones by cuBLASLt alone, cuda_rate_shape.c lists them.
  */
 #ifndef HD_TESTS_BENCH_CUDA_RATE_H
 #define HD_TESTS_BENCH_CUDA_RATE_H
@@ -9,7 +9,7 @@
 
 #include <heddle/kernel.h>
 
-/* One product, as the plugin is asked for it; with experts all of them have as many rows. */
+/* One product, as an argument of the plugin; all experts have the same number of rows. */
 struct rate_product {
     const char *name; /* "q, o", "experts up", "square" */
     struct hd_gemm_args args;
@@ -18,10 +18,10 @@ struct rate_product {
 
 /* --- cuda_rate_lt.c --------------------------------------------------------------------------- */
 
-/* The same by cuBLASLt, with the fastest of the algorithms that it offers. */
+/* The same by cuBLASLt, with the fastest of its algorithms. */
 struct lt_product;
 
-/* What cuBLASLt takes beside the driver's: a handle and a workspace of its own. */
+/* A handle and a workspace beside those of the driver. */
 struct lt_alone {
     struct hd_cuda *driver;
     cublasLtHandle_t handle;
@@ -29,11 +29,12 @@ struct lt_alone {
     uint64_t workspace_bytes;
 };
 
-/* NULL where cuBLASLt has no algorithm, or refuses: *why says so. */
+/* NULL if cuBLASLt has no algorithm or fails; *why is the reason. */
 struct lt_product *lt_product_make(const struct lt_alone *lt, const struct rate_product *product,
                                    const char **why);
-/* How many algorithms there are; and enqueues the product by one of them.  HD_OK or HD_DEVICE. */
+/* The number of algorithms. */
 uint32_t lt_product_count(const struct lt_product *product);
+/* Enqueues the product by one of them.  HD_OK or HD_DEVICE. */
 hd_status lt_product_run(struct lt_product *product, uint32_t algorithm);
 void lt_product_free(struct lt_product *product); /* takes NULL */
 
@@ -55,7 +56,7 @@ struct rate {
     int32_t *offsets;
 };
 
-/* What fails ends the program, with a sentence for whoever started it. */
+/* Prints the reason for the parent process, and ends the program. */
 __attribute__((noreturn, format(printf, 1, 2))) void rate_give_up(const char *format, ...);
 
 /* --- cuda_rate_shape.c ------------------------------------------------------------------------ */
@@ -64,9 +65,9 @@ __attribute__((noreturn, format(printf, 1, 2))) void rate_give_up(const char *fo
 void rate_add_stage(struct rate *rate);
 void rate_add_squares(struct rate *rate);
 
-/* One run of device memory for each operand, as large as the largest product's; drawn values. */
+/* Allocates device memory for each operand of the largest product, filled with random values. */
 void rate_take_operands(struct rate *rate);
-/* The operands of `product`: C is zero, and experts have as many rows each. */
+/* Sets the operands of `product`: C is zero, and all experts have the same number of rows. */
 void rate_place(struct rate *rate, struct rate_product *product);
 void *rate_allocate(struct rate *rate, uint64_t bytes); /* of the device */
 

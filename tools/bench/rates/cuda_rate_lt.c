@@ -1,9 +1,8 @@
 /*
- * rates/cuda_rate_lt.c - a product by cuBLASLt alone: as its heuristic would have it, sums
- * split over the depth as it likes, experts as one batch of equal matrices.
+ * rates/cuda_rate_lt.c - a product by cuBLASLt alone, with any algorithm of its heuristic, even if it
+ * splits sums over the depth; experts are one batch of equal matrices.
  *
- * cuBLASLt has columns where we have rows, so C = A B is asked for as C^T = B^T A^T: see
- * plugins/kernels/cuda/lt.c.
+ * cuBLASLt is column-major, so C = A B is computed as C^T = B^T A^T: see plugins/kernels/cuda/lt.c.
  */
 #include "cuda_rate.h"
 
@@ -11,6 +10,15 @@
 #include <string.h>
 
 enum { ALGORITHM_MAX = 8 };
+
+/* Leaves the function with the first error of cuBLASLt. */
+#define BLAS_TRY(step)                        \
+    do {                                      \
+        const cublasStatus_t tried = (step);  \
+        if (tried != CUBLAS_STATUS_SUCCESS) { \
+            return tried;                     \
+        }                                     \
+    } while (0)
 
 struct lt_product {
     const struct lt_alone *lt;
@@ -21,7 +29,7 @@ struct lt_product {
     int found_count;
 };
 
-/* A matrix of ours, or one of a batch of them. */
+/* One of our matrices, or one of a batch. */
 struct shape {
     uint64_t rows, columns;
     uint32_t dtype;
@@ -33,13 +41,11 @@ static cublasStatus_t cuda_rate_lt_set_batch(const struct cublaslt_library *blas
 {
     const int32_t count = (int32_t)experts;
     const int64_t stride = (int64_t)(shape->rows * shape->columns);
-    cublasStatus_t error = blas->cublasLtMatrixLayoutSetAttribute(
-        layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
 
-    return error == CUBLAS_STATUS_SUCCESS
-               ? blas->cublasLtMatrixLayoutSetAttribute(
-                     layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride)
-               : error;
+    BLAS_TRY(blas->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                    &count, sizeof count));
+    return blas->cublasLtMatrixLayoutSetAttribute(
+        layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
 }
 
 static cublasStatus_t cuda_rate_lt_lay_out(struct lt_product *product,
@@ -54,17 +60,17 @@ static cublasStatus_t cuda_rate_lt_lay_out(struct lt_product *product,
         {is_wgrad ? depth : rows, is_wgrad ? rows : depth, args->a.dtype},
         {rows, columns, args->c.dtype},
     };
-    cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
 
-    for (uint32_t i = 0; error == CUBLAS_STATUS_SUCCESS && i < 3; i++) {
+    for (uint32_t i = 0; i < 3; i++) {
         const cudaDataType_t type = shapes[i].dtype == HD_F32 ? CUDA_R_32F : CUDA_R_16BF;
-        error = blas->cublasLtMatrixLayoutCreate(&product->layouts[i], type, shapes[i].columns,
-                                                 shapes[i].rows, (int64_t)shapes[i].columns);
-        if (error == CUBLAS_STATUS_SUCCESS && wanted->experts > 0) {
-            error = cuda_rate_lt_set_batch(blas, product->layouts[i], wanted->experts, &shapes[i]);
+        BLAS_TRY(blas->cublasLtMatrixLayoutCreate(&product->layouts[i], type, shapes[i].columns,
+                                                  shapes[i].rows, (int64_t)shapes[i].columns));
+        if (wanted->experts > 0) {
+            BLAS_TRY(
+                cuda_rate_lt_set_batch(blas, product->layouts[i], wanted->experts, &shapes[i]));
         }
     }
-    return error;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 static cublasStatus_t cuda_rate_lt_describe(struct lt_product *product)
@@ -73,17 +79,12 @@ static cublasStatus_t cuda_rate_lt_describe(struct lt_product *product)
     const uint32_t form = product->args.form;
     const cublasOperation_t turns[] = {form == HD_FPROP ? CUBLAS_OP_T : CUBLAS_OP_N,
                                        form == HD_WGRAD ? CUBLAS_OP_T : CUBLAS_OP_N};
-    cublasStatus_t error =
-        blas->cublasLtMatmulDescCreate(&product->description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
 
-    if (error == CUBLAS_STATUS_SUCCESS) {
-        error = blas->cublasLtMatmulDescSetAttribute(
-            product->description, CUBLASLT_MATMUL_DESC_TRANSA, &turns[0], sizeof turns[0]);
-    }
-    return error == CUBLAS_STATUS_SUCCESS
-               ? blas->cublasLtMatmulDescSetAttribute(
-                     product->description, CUBLASLT_MATMUL_DESC_TRANSB, &turns[1], sizeof turns[1])
-               : error;
+    BLAS_TRY(blas->cublasLtMatmulDescCreate(&product->description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    BLAS_TRY(blas->cublasLtMatmulDescSetAttribute(product->description, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                  &turns[0], sizeof turns[0]));
+    return blas->cublasLtMatmulDescSetAttribute(product->description, CUBLASLT_MATMUL_DESC_TRANSB,
+                                                &turns[1], sizeof turns[1]);
 }
 
 static cublasStatus_t cuda_rate_lt_ask(struct lt_product *product)
@@ -91,12 +92,9 @@ static cublasStatus_t cuda_rate_lt_ask(struct lt_product *product)
     const struct lt_alone *lt = product->lt;
     const struct cublaslt_library *blas = &lt->driver->blas;
     cublasLtMatmulPreference_t wish;
-    cublasStatus_t error = blas->cublasLtMatmulPreferenceCreate(&wish);
 
-    if (error != CUBLAS_STATUS_SUCCESS) {
-        return error;
-    }
-    error = blas->cublasLtMatmulPreferenceSetAttribute(
+    BLAS_TRY(blas->cublasLtMatmulPreferenceCreate(&wish));
+    cublasStatus_t error = blas->cublasLtMatmulPreferenceSetAttribute(
         wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &lt->workspace_bytes,
         sizeof lt->workspace_bytes);
     if (error == CUBLAS_STATUS_SUCCESS) {
@@ -115,7 +113,7 @@ struct lt_product *lt_product_make(const struct lt_alone *lt, const struct rate_
     struct lt_product *product = calloc(1, sizeof *product);
 
     if (product == NULL) {
-        *why = "no memory";
+        *why = "out of memory";
         return NULL;
     }
     product->lt = lt;

@@ -1,6 +1,4 @@
-/*
- * rates/cuda_rate_shape.c - which products a stage has, and operands for them.
- */
+/* rates/cuda_rate_shape.c - the products of a stage, and operands for them. */
 #include "cuda_rate.h"
 
 #include <assert.h>
@@ -16,7 +14,7 @@ static uint32_t cuda_rate_shape_dtype_of(uint32_t form, uint32_t is_head)
     return form == HD_WGRAD || is_head ? HD_F32 : HD_BF16;
 }
 
-/* C [rows, columns] over `depth`, of each expert; addresses come later. */
+/* C [rows, columns] over `depth`, of each expert; rate_place sets the addresses. */
 static void cuda_rate_shape_add_product(struct rate *rate, const char *name, uint32_t form,
                                         const struct rate_product *shape)
 {
@@ -109,7 +107,7 @@ void *rate_allocate(struct rate *rate, uint64_t bytes)
     return memory;
 }
 
-/* Values of eight bits in [-1, 1), which BF16 holds; the same block again and again. */
+/* Random values of eight bits in [-1, 1), exact in BF16; one block, repeated. */
 static void cuda_rate_shape_draw(struct rate *rate, void *target, uint64_t bytes)
 {
     const struct hd_remote *remote = hd_transformer_backend.remote;
@@ -117,7 +115,7 @@ static void cuda_rate_shape_draw(struct rate *rate, void *target, uint64_t bytes
     uint64_t state = 1;
 
     if (drawn == NULL) {
-        rate_give_up("no memory for operands");
+        rate_give_up("cannot allocate the operands");
     }
     for (uint64_t i = 0; i < DRAWN_BYTES / sizeof *drawn; i++) {
         state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -145,7 +143,6 @@ static uint64_t cuda_rate_shape_greater(uint64_t one, uint64_t other)
     return one > other ? one : other;
 }
 
-/* One run of memory for each operand, as large as the largest product's. */
 void rate_take_operands(struct rate *rate)
 {
     uint64_t a_bytes = 0, b_bytes = 0, c_bytes = 0;
@@ -183,7 +180,7 @@ void rate_place(struct rate *rate, struct rate_product *product)
     }
     offsets = malloc((product->experts + 1) * sizeof *offsets);
     if (offsets == NULL) {
-        rate_give_up("no memory for the rows of experts");
+        rate_give_up("cannot allocate the rows of experts");
     }
     for (uint32_t expert = 0; expert <= product->experts; expert++) {
         offsets[expert] = (int32_t)(expert * share);

@@ -3,25 +3,27 @@
  *
  *   heddle-gemm-rate bf16|f32 SECONDS
  *
- * The yardstick of `heddle bench step`, which starts it as a child (twice at once where ranks share
- * two cores): the core links no oneDNN, and a rate taken through a kernel plugin would be that
- * plugin's.  Square products, from one that lives in the cache of a core to one that does not,
- * each with plain operands and with the right one in the layout that oneDNN likes best; each for
- * SECONDS by the clock on the wall, one thread.  One line a product:
+ * `heddle bench step` starts it as a child process (two at a time if ranks share two cores), because
+ * the core does not link oneDNN, and a kernel plugin would measure its own products.  It multiplies
+ * square matrices on one thread, from sizes that fit in the cache of a core to sizes that do not,
+ * each with plain operands and with the right operand in the layout that oneDNN prefers.  Each
+ * product runs for SECONDS and prints one line:
  *
  *   bf16 plain 512 213.4 220.9 41      type, layout, size, median and best GFLOP/s, samples
  *
- * Exits with 3 where oneDNN has no such product on this processor.
+ * It exits with 3 if oneDNN does not support the product on this processor.
  */
+#include "samples.h"
+
 #include <dnnl.h>
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { SAMPLE_MAX = 4096, SAMPLE_MIN = 3, EXIT_USAGE = 2, EXIT_UNSUPPORTED = 3 };
+enum { EXIT_UNSUPPORTED = 3 };
 
 /* One product, C = A B, with all that running it takes. */
 struct product {
@@ -32,14 +34,7 @@ struct product {
     dnnl_exec_arg_t arguments[3];
 };
 
-static double gemm_rate_now_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static int gemm_rate_is_good(dnnl_status_t status)
+static bool gemm_rate_is_good(dnnl_status_t status)
 {
     return status == dnnl_success;
 }
@@ -55,18 +50,18 @@ static dnnl_memory_desc_t gemm_rate_square(dnnl_data_type_t type, int64_t size,
 }
 
 /* Small values that never become denormal or infinite; both bytes of 0x3c3c are 1.1e-2. */
-static int gemm_rate_fill(dnnl_memory_t memory, size_t bytes)
+static bool gemm_rate_fill(dnnl_memory_t memory, size_t bytes)
 {
     void *data = NULL;
 
     if (!gemm_rate_is_good(dnnl_memory_get_data_handle(memory, &data)) || data == NULL) {
-        return 0;
+        return false;
     }
     memset(data, 0x3c, bytes);
-    return 1;
+    return true;
 }
 
-static int gemm_rate_bind_memory(struct product *product, dnnl_primitive_desc_t desc)
+static bool gemm_rate_bind_memory(struct product *product, dnnl_primitive_desc_t desc)
 {
     static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
                                            dnnl_query_dst_md};
@@ -77,18 +72,18 @@ static int gemm_rate_bind_memory(struct product *product, dnnl_primitive_desc_t 
         if (operand == NULL ||
             !gemm_rate_is_good(dnnl_memory_create(&product->memory[i], operand, product->engine,
                                                   DNNL_MEMORY_ALLOCATE))) {
-            return 0;
+            return false;
         }
         if (!gemm_rate_fill(product->memory[i], dnnl_memory_desc_get_size(operand))) {
-            return 0;
+            return false;
         }
         product->arguments[i] = (dnnl_exec_arg_t){names[i], product->memory[i]};
     }
-    return 1;
+    return true;
 }
 
-static int gemm_rate_make(struct product *product, dnnl_data_type_t type, int64_t size,
-                          int is_packed)
+static bool gemm_rate_make(struct product *product, dnnl_data_type_t type, int64_t size,
+                           bool is_packed)
 {
     const dnnl_memory_desc_t left = gemm_rate_square(type, size, dnnl_ab);
     const dnnl_memory_desc_t right =
@@ -100,10 +95,10 @@ static int gemm_rate_make(struct product *product, dnnl_data_type_t type, int64_
     if (!gemm_rate_is_good(dnnl_matmul_desc_init(&matmul, &left, &right, NULL, &result)) ||
         !gemm_rate_is_good(
             dnnl_primitive_desc_create(&desc, &matmul, NULL, product->engine, NULL))) {
-        return 0;
+        return false;
     }
-    const int is_made = gemm_rate_bind_memory(product, desc) &&
-                        gemm_rate_is_good(dnnl_primitive_create(&product->primitive, desc));
+    const bool is_made = gemm_rate_bind_memory(product, desc) &&
+                         gemm_rate_is_good(dnnl_primitive_create(&product->primitive, desc));
     dnnl_primitive_desc_destroy(desc);
     return is_made;
 }
@@ -122,41 +117,24 @@ static void gemm_rate_unmake(struct product *product)
     }
 }
 
-static void gemm_rate_run(const struct product *product)
+static void gemm_rate_run(const void *context)
 {
+    const struct product *product = context;
     const dnnl_status_t status =
         dnnl_primitive_execute(product->primitive, product->stream, 3, product->arguments);
     assert(status == dnnl_success);
     dnnl_stream_wait(product->stream);
 }
 
-static int gemm_rate_by_value(const void *left, const void *right)
-{
-    const double one = *(const double *)left, other = *(const double *)right;
-    return (one > other) - (one < other);
-}
-
-/* Repeats for `seconds`; small products several to a sample, so that the clock does not count. */
 static void gemm_rate_measure(const struct product *product, int64_t size, double seconds,
                               const char *names)
 {
-    static double rates[SAMPLE_MAX];
     const double flops = 2.0 * (double)size * (double)size * (double)size;
-    const int repeat = size < 1024 ? 8 : 1;
-    int count = 0;
+    const struct samples samples =
+        samples_take(gemm_rate_run, product, seconds, size < 1024 ? 8 : 1, flops);
 
-    gemm_rate_run(product);
-    const double until = gemm_rate_now_seconds() + seconds;
-    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || gemm_rate_now_seconds() < until)) {
-        const double begin = gemm_rate_now_seconds();
-        for (int i = 0; i < repeat; i++) {
-            gemm_rate_run(product);
-        }
-        rates[count++] = flops * repeat / (gemm_rate_now_seconds() - begin) * 1e-9;
-    }
-    qsort(rates, (size_t)count, sizeof rates[0], gemm_rate_by_value);
-    printf("%s %lld %.2f %.2f %d\n", names, (long long)size, rates[count / 2], rates[count - 1],
-           count);
+    printf("%s %lld %.2f %.2f %u\n", names, (long long)size, samples.median, samples.best,
+           samples.count);
     fflush(stdout);
 }
 
@@ -167,8 +145,8 @@ static int gemm_rate_measure_all(struct product *product, const char *type_name,
     char names[32];
 
     for (unsigned i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
-        const int is_packed = i % 2 == 1;
-        const int is_made = gemm_rate_make(product, type, sizes[i / 2], is_packed);
+        const bool is_packed = i % 2 == 1;
+        const bool is_made = gemm_rate_make(product, type, sizes[i / 2], is_packed);
         if (is_made) {
             snprintf(names, sizeof names, "%s %s", type_name, is_packed ? "packed" : "plain");
             gemm_rate_measure(product, sizes[i / 2], seconds, names);
@@ -193,8 +171,8 @@ int main(int argument_count, char **arguments)
     }
     /* Before the library's OpenMP reads it. */
     if (getenv("OMP_NUM_THREADS") == NULL || strcmp(getenv("OMP_NUM_THREADS"), "1") != 0) {
-        fprintf(stderr, "heddle-gemm-rate: OMP_NUM_THREADS is not 1: more threads than one count "
-                        "together\n");
+        fprintf(stderr, "heddle-gemm-rate: OMP_NUM_THREADS is not 1: the rate is that of several "
+                        "threads\n");
     }
     if (!gemm_rate_is_good(dnnl_engine_create(&product.engine, dnnl_cpu, 0)) ||
         !gemm_rate_is_good(

@@ -1,30 +1,31 @@
 /*
- * rates/quantiser_rate.c - heddle-quantiser-rate: how fast the kernel cpu makes MXFP8 of
- * BF16, and back, beside a copy of the same numbers.
+ * rates/quantiser_rate.c - heddle-quantiser-rate: how fast the kernel cpu converts BF16 to MXFP8
+ * and back, beside a copy of the same numbers.
  *
  *   heddle-quantiser-rate SECONDS
  *
- * `heddle bench step --part quantiser` starts it as a child; it is linked with the very objects of
- * the plugin, whose ops no program can call from outside.  The best instruction set that the
- * processor has, one thread.  A slab of 32 rows that stays in a core's cache is what a step
- * quantises at a time; the other source is larger than most caches.  Each for SECONDS by the clock
- * on the wall, one line:
+ * `heddle bench step --part quantiser` starts it as a child process.  It is linked with the objects
+ * of the plugin, because no program can call a plugin's ops.  It uses the best instruction set of
+ * the processor, and one thread.  A step quantises slabs of 32 rows, which stay in a core's cache;
+ * the other source is larger than most caches.  Each operation runs for SECONDS and prints one
+ * line:
  *
- *   rows avx512 131072 2.41 2.55 41    what, lane, KiB of BF16, median and best 1e9 elements/s,
- *                                      samples
+ *   rows avx512 131072 2.41 2.55 41    operation, instruction set, KiB of BF16, median and best
+ *                                      1e9 elements/s, samples
  *
  *   copy     memcpy                    rows     blocks along rows
  *   back     rows, to BF16 again       columns  blocks down columns
  */
+#include "samples.h"
+
 #include "plugins/kernels/cpu/device.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { SAMPLE_MAX = 4096, SAMPLE_MIN = 3, EXIT_USAGE = 2, EXIT_MEMORY = 4, BLOCK = 32 };
+enum { EXIT_MEMORY = 4, BLOCK = 32 };
 enum { COLUMNS = 1024, SMALL_ROWS = 32, LARGE_ROWS = 65536, SMALL_REPEAT = 64 };
 
 struct field {
@@ -34,13 +35,6 @@ struct field {
 };
 
 typedef hd_status operation(const struct hd_ops *ops, const struct field *field);
-
-static double quantiser_rate_now_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static struct hd_quantise_args quantiser_rate_arguments_of(const struct field *field)
 {
@@ -95,7 +89,7 @@ static const struct {
                                  {"back", quantiser_rate_dequantise}};
 
 /* Numbers between 2^-8 and 2^8, of both signs, so that scales and elements of all kinds occur. */
-static int quantiser_rate_make_field(struct field *field, uint32_t rows)
+static bool quantiser_rate_make_field(struct field *field, uint32_t rows)
 {
     const size_t count = (size_t)rows * COLUMNS;
     uint32_t state = 1;
@@ -107,7 +101,7 @@ static int quantiser_rate_make_field(struct field *field, uint32_t rows)
                             .scales = aligned_alloc(64, count / BLOCK)};
     if (field->source == NULL || field->target == NULL || field->elements == NULL ||
         field->scales == NULL) {
-        return 0;
+        return false;
     }
     for (size_t i = 0; i < count; i++) {
         state = state * 1664525u + 1013904223u;
@@ -116,7 +110,7 @@ static int quantiser_rate_make_field(struct field *field, uint32_t rows)
     memset(field->target, 0, count * sizeof(uint16_t));
     memset(field->elements, 0, count);
     memset(field->scales, 0, count / BLOCK);
-    return 1;
+    return true;
 }
 
 static void quantiser_rate_free_field(struct field *field)
@@ -127,47 +121,31 @@ static void quantiser_rate_free_field(struct field *field)
     free(field->scales);
 }
 
-static int quantiser_rate_by_value(const void *left, const void *right)
-{
-    const double one = *(const double *)left, other = *(const double *)right;
-    return (one > other) - (one < other);
-}
+/* One operation of one instruction set. */
+struct measured {
+    const struct hd_cpu_isa *isa;
+    const struct field *field;
+    operation *run;
+};
 
-/* A slab is repeated within a sample, so that the clock does not count. */
-static void quantiser_rate_measure(const struct hd_cpu_isa *lane, const struct field *field,
-                                   unsigned which, double seconds)
+static void quantiser_rate_run(const void *context)
 {
-    static double rates[SAMPLE_MAX];
-    const int repeat = field->rows == SMALL_ROWS ? SMALL_REPEAT : 1;
-    const double elements = (double)field->rows * COLUMNS * repeat;
-    int count = 0;
-    hd_status status = quantiser_rate_operations[which].run(&lane->bf16, field);
-
-    const double until = quantiser_rate_now_seconds() + seconds;
-    while (count < SAMPLE_MAX && (count < SAMPLE_MIN || quantiser_rate_now_seconds() < until)) {
-        const double begin = quantiser_rate_now_seconds();
-        for (int i = 0; i < repeat; i++) {
-            status |= quantiser_rate_operations[which].run(&lane->bf16, field);
-        }
-        rates[count++] = elements / (quantiser_rate_now_seconds() - begin) * 1e-9;
-    }
+    const struct measured *measured = context;
+    const hd_status status = measured->run(&measured->isa->bf16, measured->field);
     assert(status == HD_OK);
-    qsort(rates, (size_t)count, sizeof rates[0], quantiser_rate_by_value);
-    printf("%s %s %u %.4f %.4f %d\n", quantiser_rate_operations[which].name, lane->name,
-           field->rows * 2, rates[count / 2], rates[count - 1], count);
-    fflush(stdout);
 }
 
-static const struct hd_cpu_isa *quantiser_rate_best_lane(void)
+static void quantiser_rate_measure(const struct field *field, unsigned which, double seconds)
 {
-    static const char *const names[] = {"avx512", "plain"};
-    const struct hd_cpu_isa *lane = NULL;
+    const struct measured measured = {
+        .isa = hd_cpu_isa("auto"), .field = field, .run = quantiser_rate_operations[which].run};
+    const int repeat = field->rows == SMALL_ROWS ? SMALL_REPEAT : 1;
+    const struct samples samples =
+        samples_take(quantiser_rate_run, &measured, seconds, repeat, (double)field->rows * COLUMNS);
 
-    for (unsigned i = 0; lane == NULL && i < 3; i++) {
-        lane = hd_cpu_isa(names[i]);
-    }
-    assert(lane != NULL);
-    return lane;
+    printf("%s %s %u %.4f %.4f %u\n", quantiser_rate_operations[which].name, measured.isa->name,
+           field->rows * 2, samples.median, samples.best, samples.count);
+    fflush(stdout);
 }
 
 int main(int argument_count, char **arguments)
@@ -188,7 +166,7 @@ int main(int argument_count, char **arguments)
         for (unsigned which = 0;
              which < sizeof quantiser_rate_operations / sizeof quantiser_rate_operations[0];
              which++) {
-            quantiser_rate_measure(quantiser_rate_best_lane(), &field, which, seconds);
+            quantiser_rate_measure(&field, which, seconds);
         }
         quantiser_rate_free_field(&field);
     }
