@@ -4,9 +4,9 @@
  *
  *   heddle-cuda-rate WHAT SECONDS DEVICE key=value...
  *
- * `heddle bench step` starts it as a child process.  It is linked with the plugin's objects, because
- * no program can call a plugin's products.  WHAT is `products` or `squares`; keys are the plugin's
- * options, and of the model batch, sequence, width, heads, key_value_heads, experts,
+ * `heddle bench step` starts it as a child process.  It is linked with the plugin's objects,
+ * because no program can call a plugin's products.  WHAT is `products` or `squares`; keys are the
+ * plugin's options, and of the model batch, sequence, width, heads, key_value_heads, experts,
  * experts_per_token, expert_width and vocabulary.  It prints
  *
  *   device cuda:0 sm_90, runtime 13.0, ...         what open reports

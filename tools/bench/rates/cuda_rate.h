@@ -1,6 +1,7 @@
 /*
- * rates/cuda_rate.h - the parts of heddle-cuda-rate: cuda_rate.c measures the products of the plugin
- * cuda, cuda_rate_lt.c computes the same ones by cuBLASLt alone, cuda_rate_shape.c lists them.
+ * rates/cuda_rate.h - the parts of heddle-cuda-rate: cuda_rate.c measures the products of the
+ * plugin cuda, cuda_rate_lt.c computes the same ones by cuBLASLt alone, cuda_rate_shape.c lists
+ * them.
  */
 #ifndef HD_TESTS_BENCH_CUDA_RATE_H
 #define HD_TESTS_BENCH_CUDA_RATE_H

@@ -1,6 +1,6 @@
 /*
- * rates/cuda_rate_lt.c - a product by cuBLASLt alone, with any algorithm of its heuristic, even if it
- * splits sums over the depth; experts are one batch of equal matrices.
+ * rates/cuda_rate_lt.c - a product by cuBLASLt alone, with any algorithm of its heuristic, even
+ * if it splits sums over the depth; experts are one batch of equal matrices.
  *
  * cuBLASLt is column-major, so C = A B is computed as C^T = B^T A^T: see plugins/kernels/cuda/lt.c.
  */

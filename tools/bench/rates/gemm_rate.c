@@ -3,11 +3,11 @@
  *
  *   heddle-gemm-rate bf16|f32 SECONDS
  *
- * `heddle bench step` starts it as a child process (two at a time if ranks share two cores), because
- * the core does not link oneDNN, and a kernel plugin would measure its own products.  It multiplies
- * square matrices on one thread, from sizes that fit in the cache of a core to sizes that do not,
- * each with plain operands and with the right operand in the layout that oneDNN prefers.  Each
- * product runs for SECONDS and prints one line:
+ * `heddle bench step` starts it as a child process (two at a time if ranks share two cores),
+ * because the core does not link oneDNN, and a kernel plugin would measure its own products.  It
+ * multiplies square matrices on one thread, from sizes that fit in the cache of a core to sizes
+ * that do not, each with plain operands and with the right operand in the layout that oneDNN
+ * prefers.  Each product runs for SECONDS and prints one line:
  *
  *   bf16 plain 512 213.4 220.9 41      type, layout, size, median and best GFLOP/s, samples
  *
