@@ -10,7 +10,7 @@
  */
 
 /* A product of the rows [begin, end) of a (WGRAD: and of b), with the matrices of one expert. */
-static struct product product_of(const struct hd_gemm_args *args, size_t begin, size_t end)
+static struct product gemm_product_of(const struct hd_gemm_args *args, size_t begin, size_t end)
 {
     const size_t wide = args->a.columns, other = args->b.columns;
     struct product p = {.a = {args->a.data, args->a.dtype, wide, 1},
@@ -37,19 +37,20 @@ static struct product product_of(const struct hd_gemm_args *args, size_t begin, 
     return p;
 }
 
-static hd_status gemm(struct hd_ops_device *device, const struct hd_gemm_args *args)
+static hd_status reference_gemm(struct hd_ops_device *device, const struct hd_gemm_args *args)
 {
-    const struct product p = product_of(args, 0, args->a.rows);
-    multiply(device, &p);
+    const struct product p = gemm_product_of(args, 0, args->a.rows);
+    product_multiply(device, &p);
     return HD_OK;
 }
 
-static const void *advance(const void *data, uint32_t dtype, size_t count)
+static const void *gemm_advance(const void *data, uint32_t dtype, size_t count)
 {
     return (const char *)data + count * (dtype == STAT_DTYPE ? sizeof(stat) : sizeof(act));
 }
 
-static hd_status expert_gemm(struct hd_ops_device *device, const struct hd_gemm_args *args)
+static hd_status reference_expert_gemm(struct hd_ops_device *device,
+                                       const struct hd_gemm_args *args)
 {
     for (uint32_t expert = 0; expert < args->expert_count; expert++) {
         const size_t begin = (size_t)args->offsets[expert];
@@ -57,17 +58,17 @@ static hd_status expert_gemm(struct hd_ops_device *device, const struct hd_gemm_
         if (begin == end) {
             continue; /* rule 3: an idle expert changes nothing */
         }
-        struct product p = product_of(args, begin, end);
-        p.a.data = advance(p.a.data, p.a.dtype, begin * args->a.columns);
+        struct product p = gemm_product_of(args, begin, end);
+        p.a.data = gemm_advance(p.a.data, p.a.dtype, begin * args->a.columns);
         if (args->form == HD_WGRAD) {
-            p.b.data = advance(p.b.data, p.b.dtype, begin * args->b.columns);
+            p.b.data = gemm_advance(p.b.data, p.b.dtype, begin * args->b.columns);
             p.c = (stat *)p.c + expert * p.rows * p.columns;
         } else {
             p.b.data =
-                advance(p.b.data, p.b.dtype, (size_t)expert * args->b.rows * args->b.columns);
-            p.c = (void *)advance(p.c, p.c_dtype, begin * p.columns);
+                gemm_advance(p.b.data, p.b.dtype, (size_t)expert * args->b.rows * args->b.columns);
+            p.c = (void *)gemm_advance(p.c, p.c_dtype, begin * p.columns);
         }
-        multiply(device, &p);
+        product_multiply(device, &p);
     }
     return HD_OK;
 }

@@ -1,12 +1,12 @@
 /*
  * plugins/kernels/reference/body_head.h - the loss over the vocabulary (see body.h).
  *
- * Logits exist for HD_HEAD_CHUNK columns at a time.  The forward carries, per token, the
- * greatest logit so far and the sum of exponentials below it; the backward makes the
- * same logits again.
+ * Logits exist for HD_HEAD_CHUNK columns at a time.  The forward keeps, per token, the
+ * greatest logit so far and the sum of exponentials relative to it; the backward computes
+ * the same logits again.
  */
 
-static size_t chunk_of(size_t vocabulary)
+static size_t head_chunk_of(size_t vocabulary)
 {
     return vocabulary < HD_HEAD_CHUNK ? vocabulary : HD_HEAD_CHUNK;
 }
@@ -14,11 +14,11 @@ static size_t chunk_of(size_t vocabulary)
 /* Forward: logits and three values a token; backward: logits, dl, and dx in `stat`. */
 static uint64_t head_values(uint64_t tokens, uint64_t width, uint64_t vocabulary)
 {
-    const uint64_t chunk = chunk_of(vocabulary);
+    const uint64_t chunk = head_chunk_of(vocabulary);
     return tokens * (2 * chunk + (width > 3 ? width : 3));
 }
 
-/* Some columns of the vocabulary, and what is alive of them. */
+/* Some columns of the vocabulary. */
 struct chunk {
     size_t first, count;
     stat *logits; /* [T, count] */
@@ -26,19 +26,19 @@ struct chunk {
     stat *dx;     /* [T, d], the sum over the chunks so far; backward */
 };
 
-static struct chunk chunk_at(const struct hd_ops_device *device, const struct hd_head_args *args,
-                             size_t first)
+static struct chunk head_chunk_at(const struct hd_ops_device *device,
+                                  const struct hd_head_args *args, size_t first)
 {
-    const size_t most_columns = chunk_of(args->vocabulary), left = args->vocabulary - first;
-    struct chunk chunk = {.first = first, .logits = own_scratch(device)};
+    const size_t most_columns = head_chunk_of(args->vocabulary), left = args->vocabulary - first;
+    struct chunk chunk = {.first = first, .logits = body_own_scratch(device)};
     chunk.count = left < most_columns ? left : most_columns;
     chunk.dx = chunk.logits + args->token_count * most_columns;
     chunk.dl = (act *)(void *)(chunk.dx + (size_t)args->token_count * args->width);
     return chunk;
 }
 
-static void make_logits(const struct hd_ops_device *device, const struct hd_head_args *args,
-                        const struct chunk *chunk)
+static void head_make_logits(const struct hd_ops_device *device, const struct hd_head_args *args,
+                             const struct chunk *chunk)
 {
     const act *weight = (const act *)args->weight + chunk->first * args->width;
     const struct product p = {.a = {args->x, ACT_DTYPE, args->width, 1},
@@ -48,11 +48,11 @@ static void make_logits(const struct hd_ops_device *device, const struct hd_head
                               .depth = args->width,
                               .c = chunk->logits,
                               .c_dtype = STAT_DTYPE};
-    multiply(device, &p);
+    product_multiply(device, &p);
 }
 
 /* Takes a chunk of one token's logits into its running maximum and sum. */
-static void extend_sum(const stat *logits, size_t count, stat *greatest, stat *sum)
+static void head_extend_sum(const stat *logits, size_t count, stat *greatest, stat *sum)
 {
     stat top = *greatest;
     for (size_t v = 0; v < count; v++) {
@@ -71,23 +71,23 @@ struct running {
     stat *greatest, *sum, *wanted; /* [T] */
 };
 
-static void take_chunk(const struct hd_head_args *args, const struct chunk *chunk,
-                       const struct running *running)
+static void head_take_chunk(const struct hd_head_args *args, const struct chunk *chunk,
+                            const struct running *running)
 {
     for (size_t t = 0; t < args->token_count; t++) {
         const stat *logits = chunk->logits + t * chunk->count;
         const int64_t column = args->targets[t] - (int64_t)chunk->first;
-        extend_sum(logits, chunk->count, &running->greatest[t], &running->sum[t]);
+        head_extend_sum(logits, chunk->count, &running->greatest[t], &running->sum[t]);
         if (column >= 0 && column < (int64_t)chunk->count) {
             running->wanted[t] = logits[column];
         }
     }
 }
 
-static hd_status head_loss(struct hd_ops_device *device, const struct hd_head_args *args)
+static hd_status reference_head_loss(struct hd_ops_device *device, const struct hd_head_args *args)
 {
-    const size_t tokens = args->token_count, columns = chunk_of(args->vocabulary);
-    struct running running = {.greatest = own_scratch(device) + tokens * columns};
+    const size_t tokens = args->token_count, columns = head_chunk_of(args->vocabulary);
+    struct running running = {.greatest = body_own_scratch(device) + tokens * columns};
     running.sum = running.greatest + tokens;
     running.wanted = running.sum + tokens;
     stat *lse = args->lse;
@@ -98,9 +98,9 @@ static hd_status head_loss(struct hd_ops_device *device, const struct hd_head_ar
         assert(args->targets[t] < 0 || (uint32_t)args->targets[t] < args->vocabulary);
     }
     for (size_t first = 0; first < args->vocabulary; first += columns) {
-        const struct chunk chunk = chunk_at(device, args, first);
-        make_logits(device, args, &chunk);
-        take_chunk(args, &chunk, &running);
+        const struct chunk chunk = head_chunk_at(device, args, first);
+        head_make_logits(device, args, &chunk);
+        head_take_chunk(args, &chunk, &running);
     }
     for (size_t t = 0; t < tokens; t++) {
         lse[t] = running.greatest[t] + LOG(running.sum[t]);
@@ -110,8 +110,9 @@ static hd_status head_loss(struct hd_ops_device *device, const struct hd_head_ar
     return HD_OK;
 }
 
-/* dl of one token; zero where it has no label. */
-static void make_dlogits(const struct hd_head_args *args, const struct chunk *chunk, size_t token)
+/* dl of one token; zero if it has no label. */
+static void head_make_dlogits(const struct hd_head_args *args, const struct chunk *chunk,
+                              size_t token)
 {
     const stat *logits = chunk->logits + token * chunk->count;
     act *dl = chunk->dl + token * chunk->count;
@@ -128,8 +129,8 @@ static void make_dlogits(const struct hd_head_args *args, const struct chunk *ch
 }
 
 /* dx += dl W and dW += dl^T x of one chunk. */
-static void spread_dlogits(const struct hd_ops_device *device, const struct hd_head_args *args,
-                           const struct chunk *chunk)
+static void head_spread_dlogits(const struct hd_ops_device *device, const struct hd_head_args *args,
+                                const struct chunk *chunk)
 {
     const size_t begin = chunk->first * args->width;
     const struct product input = {
@@ -149,24 +150,25 @@ static void spread_dlogits(const struct hd_ops_device *device, const struct hd_h
                                    .c = (stat *)args->dweight + begin,
                                    .c_dtype = STAT_DTYPE,
                                    .adds_to_c = 1};
-    multiply(device, &input);
-    multiply(device, &weight);
+    product_multiply(device, &input);
+    product_multiply(device, &weight);
 }
 
-static hd_status head_loss_backward(struct hd_ops_device *device, const struct hd_head_args *args)
+static hd_status reference_head_loss_backward(struct hd_ops_device *device,
+                                              const struct hd_head_args *args)
 {
     const size_t tokens = args->token_count, values = tokens * args->width;
-    const size_t columns = chunk_of(args->vocabulary);
-    stat *dx = chunk_at(device, args, 0).dx;
+    const size_t columns = head_chunk_of(args->vocabulary);
+    stat *dx = head_chunk_at(device, args, 0).dx;
     memset(dx, 0, values * sizeof(stat));
     for (size_t first = 0; first < args->vocabulary; first += columns) {
-        const struct chunk chunk = chunk_at(device, args, first);
-        make_logits(device, args, &chunk);
+        const struct chunk chunk = head_chunk_at(device, args, first);
+        head_make_logits(device, args, &chunk);
         for (size_t t = 0; t < tokens; t++) {
-            make_dlogits(args, &chunk, t);
+            head_make_dlogits(args, &chunk, t);
         }
-        spread_dlogits(device, args, &chunk);
+        head_spread_dlogits(device, args, &chunk);
     }
-    store_row(dx, values, args->dx);
+    attention_store_row(dx, values, args->dx);
     return HD_OK;
 }

@@ -5,7 +5,7 @@
  *   dx = add + r (w dy - x r^2 mean(w dy x)),  dw += sum over rows of dy x r
  */
 
-static hd_status embed(struct hd_ops_device *device, const struct hd_embed_args *args)
+static hd_status reference_embed(struct hd_ops_device *device, const struct hd_embed_args *args)
 {
     (void)device;
     for (size_t token = 0; token < args->token_count; token++) {
@@ -17,7 +17,8 @@ static hd_status embed(struct hd_ops_device *device, const struct hd_embed_args 
     return HD_OK;
 }
 
-static hd_status embed_backward(struct hd_ops_device *device, const struct hd_embed_args *args)
+static hd_status reference_embed_backward(struct hd_ops_device *device,
+                                          const struct hd_embed_args *args)
 {
     (void)device;
     for (size_t token = 0; token < args->token_count; token++) {
@@ -32,7 +33,7 @@ static hd_status embed_backward(struct hd_ops_device *device, const struct hd_em
     return HD_OK;
 }
 
-static hd_status rms_norm(struct hd_ops_device *device, const struct hd_norm_args *args)
+static hd_status reference_rms_norm(struct hd_ops_device *device, const struct hd_norm_args *args)
 {
     const size_t width = args->width;
     const stat *weight = args->weight;
@@ -75,9 +76,10 @@ static void norm_row_backward(const struct hd_norm_args *args, size_t row, stat 
     }
 }
 
-static hd_status rms_norm_backward(struct hd_ops_device *device, const struct hd_norm_args *args)
+static hd_status reference_rms_norm_backward(struct hd_ops_device *device,
+                                             const struct hd_norm_args *args)
 {
-    stat *dweight = own_scratch(device);
+    stat *dweight = body_own_scratch(device);
     memset(dweight, 0, args->width * sizeof(stat));
     for (size_t row = 0; row < args->row_count; row++) {
         norm_row_backward(args, row, dweight);
@@ -89,7 +91,7 @@ static hd_status rms_norm_backward(struct hd_ops_device *device, const struct hd
 }
 
 /* The pairs (i, i + c/2) of one head of one token. */
-static void rotate_head(const struct hd_rope_args *args, size_t token, size_t head)
+static void norm_rotate_head(const struct hd_rope_args *args, size_t token, size_t head)
 {
     const size_t pairs = args->head_width / 2, position = token % args->sequence;
     const size_t at = (token * args->heads + head) * args->head_width;
@@ -105,12 +107,12 @@ static void rotate_head(const struct hd_rope_args *args, size_t token, size_t he
     }
 }
 
-static hd_status rope(struct hd_ops_device *device, const struct hd_rope_args *args)
+static hd_status reference_rope(struct hd_ops_device *device, const struct hd_rope_args *args)
 {
     (void)device;
     for (size_t token = 0; token < (size_t)args->batch * args->sequence; token++) {
         for (size_t head = 0; head < args->heads; head++) {
-            rotate_head(args, token, head);
+            norm_rotate_head(args, token, head);
         }
     }
     return HD_OK;

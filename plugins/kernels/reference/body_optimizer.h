@@ -1,17 +1,18 @@
 /*
  * plugins/kernels/reference/body_optimizer.h - AdamW, copies and norms (see body.h).
  *
- * Loshchilov and Hutter 2019: the decay is decoupled, so it does not pass the moments.
+ * Loshchilov and Hutter 2019: the decay is decoupled, it does not enter the moments.
  */
 
-static hd_status convert(struct hd_ops_device *device, const struct hd_optimizer_args *args)
+static hd_status reference_convert(struct hd_ops_device *device,
+                                   const struct hd_optimizer_args *args)
 {
     (void)device;
-    store_row(args->master, args->count, args->copy);
+    attention_store_row(args->master, args->count, args->copy);
     return HD_OK;
 }
 
-static hd_status adamw(struct hd_ops_device *device, const struct hd_optimizer_args *args)
+static hd_status reference_adamw(struct hd_ops_device *device, const struct hd_optimizer_args *args)
 {
     const struct hd_update *u = args->update;
     const stat beta1 = (stat)u->beta1, beta2 = (stat)u->beta2;
@@ -28,10 +29,11 @@ static hd_status adamw(struct hd_ops_device *device, const struct hd_optimizer_a
         moment2[i] = beta2 * moment2[i] + rest2 * g * g;
         master[i] = keep * master[i] - step * moment1[i] / (SQRT(moment2[i]) / root + epsilon);
     }
-    return args->copy != NULL ? convert(device, args) : HD_OK;
+    return args->copy != NULL ? reference_convert(device, args) : HD_OK;
 }
 
-static hd_status square_sum(struct hd_ops_device *device, const struct hd_optimizer_args *args)
+static hd_status reference_square_sum(struct hd_ops_device *device,
+                                      const struct hd_optimizer_args *args)
 {
     const stat *gradient = args->gradient;
     double sum = 0;

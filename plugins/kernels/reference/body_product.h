@@ -1,10 +1,10 @@
 /*
  * plugins/kernels/reference/body_product.h - the one product behind every op (see body.h).
  *
- * C[i,j] = sum over l of A(i,l) B(l,j), where the operands' strides say what is transposed.
+ * C[i,j] = sum over l of A(i,l) B(l,j); the strides of the operands say what is transposed.
  * Panels of 4 rows of A and of 16 columns of B are packed as `stat`, so that the inner
- * loop reads both in order.  It runs over 16 results at once and over l ascending: a
- * result has the same bits wherever its row lies.
+ * loop reads both in order.  It computes 16 results at once, over l ascending, so the bits
+ * of a result do not depend on the position of its row.
  */
 
 enum { ROW_TILE = 4, COLUMN_TILE = 16, TILES_KEPT = 8, COLUMNS_KEPT = COLUMN_TILE * TILES_KEPT };
@@ -25,13 +25,13 @@ struct product {
     uint32_t add_dtype;
 };
 
-static uint64_t panel_bytes(uint64_t depth)
+static uint64_t product_panel_bytes(uint64_t depth)
 {
     return (depth * (COLUMNS_KEPT + ROW_TILE) * sizeof(stat) + 63) / 64 * 64;
 }
 
 /* For the longest sum of any product of such a stage. */
-static uint64_t panel_bytes_of(const struct hd_stage_spec *spec)
+static uint64_t product_panel_bytes_of(const struct hd_stage_spec *spec)
 {
     const uint64_t tokens = (uint64_t)spec->batch * spec->sequence;
     const uint64_t rows = tokens * (spec->experts ? spec->experts_per_token : 1);
@@ -42,17 +42,18 @@ static uint64_t panel_bytes_of(const struct hd_stage_spec *spec)
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         depth = lengths[i] > depth ? lengths[i] : depth;
     }
-    return panel_bytes(depth);
+    return product_panel_bytes(depth);
 }
 
-/* Where an operand is packed: values[depth][tile]. */
+/* A packed operand: values[depth][tile]. */
 struct panel {
     stat *values;
     size_t tile, depth;
 };
 
 /* Packs `count` <= tile free indices from `first`; the rest are zeros already. */
-static void pack_act(const struct operand *from, size_t first, size_t count, struct panel panel)
+static void product_pack_act(const struct operand *from, size_t first, size_t count,
+                             struct panel panel)
 {
     const act *data = (const act *)from->data + first * from->step;
     for (size_t l = 0; l < panel.depth; l++) {
@@ -62,7 +63,8 @@ static void pack_act(const struct operand *from, size_t first, size_t count, str
     }
 }
 
-static void pack_stat(const struct operand *from, size_t first, size_t count, struct panel panel)
+static void product_pack_stat(const struct operand *from, size_t first, size_t count,
+                              struct panel panel)
 {
     const stat *data = (const stat *)from->data + first * from->step;
     for (size_t l = 0; l < panel.depth; l++) {
@@ -72,23 +74,23 @@ static void pack_stat(const struct operand *from, size_t first, size_t count, st
     }
 }
 
-static void pack(const struct operand *from, size_t first, size_t limit, struct panel panel)
+static void product_pack(const struct operand *from, size_t first, size_t limit, struct panel panel)
 {
     const size_t count = limit - first < panel.tile ? limit - first : panel.tile;
     if (count < panel.tile) {
         memset(panel.values, 0, panel.tile * panel.depth * sizeof(stat));
     }
     if (from->dtype == STAT_DTYPE) {
-        pack_stat(from, first, count, panel);
+        product_pack_stat(from, first, count, panel);
     } else {
-        pack_act(from, first, count, panel);
+        product_pack_act(from, first, count, panel);
     }
 }
 
-/* sums[i][j] = sum over l, ascending, of rows[l][i] columns[l][j].  Four sums by name and not one
-   array of four: so the compilers keep them in registers. */
-static void multiply_tile(const stat *restrict rows, const stat *restrict columns, size_t depth,
-                          stat sums[restrict ROW_TILE][COLUMN_TILE])
+/* sums[i][j] = sum over l, ascending, of rows[l][i] columns[l][j].  There are four arrays instead of
+   one, because the compilers keep these in registers. */
+static void product_multiply_tile(const stat *restrict rows, const stat *restrict columns,
+                                  size_t depth, stat sums[restrict ROW_TILE][COLUMN_TILE])
 {
     stat sum0[COLUMN_TILE] = {0}, sum1[COLUMN_TILE] = {0};
     stat sum2[COLUMN_TILE] = {0}, sum3[COLUMN_TILE] = {0};
@@ -109,7 +111,7 @@ static void multiply_tile(const stat *restrict rows, const stat *restrict column
 }
 
 /* sums[j] += add[index + j]. */
-static void add_row(const struct product *p, size_t index, size_t count, stat *sums)
+static void product_add_row(const struct product *p, size_t index, size_t count, stat *sums)
 {
     const stat *as_stat = (const stat *)p->add + index;
     const act *as_act = (const act *)p->add + index;
@@ -125,12 +127,12 @@ static void add_row(const struct product *p, size_t index, size_t count, stat *s
 }
 
 /* `count` results of one row, the first of them at `index` of C. */
-static void put_row(const struct product *p, size_t index, size_t count, stat *sums)
+static void product_put_row(const struct product *p, size_t index, size_t count, stat *sums)
 {
     stat *as_stat = (stat *)p->c + index;
     act *as_act = (act *)p->c + index;
     if (p->add != NULL) {
-        add_row(p, index, count, sums);
+        product_add_row(p, index, count, sums);
     }
     if (p->adds_to_c) {
         for (size_t j = 0; j < count; j++) {
@@ -145,40 +147,40 @@ static void put_row(const struct product *p, size_t index, size_t count, stat *s
     }
 }
 
-static void put_tile(const struct product *p, size_t row, size_t column,
-                     stat sums[ROW_TILE][COLUMN_TILE])
+static void product_put_tile(const struct product *p, size_t row, size_t column,
+                             stat sums[ROW_TILE][COLUMN_TILE])
 {
     const size_t left = p->columns - column, count = left < COLUMN_TILE ? left : COLUMN_TILE;
     for (size_t i = 0; i < ROW_TILE && row + i < p->rows; i++) {
-        put_row(p, (row + i) * p->columns + column, count, sums[i]);
+        product_put_row(p, (row + i) * p->columns + column, count, sums[i]);
     }
 }
 
 /* Packs the columns [begin, end) of B, tile after tile. */
-static void pack_columns(const struct product *p, size_t begin, size_t end, stat *panels)
+static void product_pack_columns(const struct product *p, size_t begin, size_t end, stat *panels)
 {
     for (size_t column = begin; column < end; column += COLUMN_TILE) {
         stat *values = panels + (column - begin) * p->depth;
-        pack(&p->b, column, p->columns, (struct panel){values, COLUMN_TILE, p->depth});
+        product_pack(&p->b, column, p->columns, (struct panel){values, COLUMN_TILE, p->depth});
     }
 }
 
-static void multiply(const struct hd_ops_device *device, const struct product *p)
+static void product_multiply(const struct hd_ops_device *device, const struct product *p)
 {
-    const uint64_t panels = panel_bytes(p->depth);
+    const uint64_t panels = product_panel_bytes(p->depth);
     assert(panels <= device->scratch_bytes);
     stat *row_panel = (stat *)(void *)(device->scratch + (device->scratch_bytes - panels));
     stat *column_panels = row_panel + p->depth * ROW_TILE;
     for (size_t begin = 0; begin < p->columns; begin += COLUMNS_KEPT) {
         const size_t end = begin + COLUMNS_KEPT < p->columns ? begin + COLUMNS_KEPT : p->columns;
-        pack_columns(p, begin, end, column_panels);
+        product_pack_columns(p, begin, end, column_panels);
         for (size_t row = 0; row < p->rows; row += ROW_TILE) {
-            pack(&p->a, row, p->rows, (struct panel){row_panel, ROW_TILE, p->depth});
+            product_pack(&p->a, row, p->rows, (struct panel){row_panel, ROW_TILE, p->depth});
             for (size_t column = begin; column < end; column += COLUMN_TILE) {
                 stat sums[ROW_TILE][COLUMN_TILE];
                 const stat *columns = column_panels + (column - begin) * p->depth;
-                multiply_tile(row_panel, columns, p->depth, sums);
-                put_tile(p, row, column, sums);
+                product_multiply_tile(row_panel, columns, p->depth, sums);
+                product_put_tile(p, row, column, sums);
             }
         }
     }

@@ -4,7 +4,7 @@
  *   p = softmax(x W^T), gates = the k largest p (or their shares), two terms
  */
 
-static void softmax_row(stat *p, size_t count, stat *lse)
+static void route_softmax_row(stat *p, size_t count, stat *lse)
 {
     stat greatest = -(stat)INFINITY, sum = 0;
     for (size_t e = 0; e < count; e++) {
@@ -20,23 +20,23 @@ static void softmax_row(stat *p, size_t count, stat *lse)
     *lse = greatest + LOG(sum);
 }
 
-static int is_taken(const int32_t *selected, size_t count, size_t expert)
+static bool route_is_taken(const int32_t *selected, size_t count, size_t expert)
 {
     for (size_t j = 0; j < count; j++) {
         if ((size_t)selected[j] == expert) {
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
-/* The largest p first; among equals, and where NaN allows no order, the lower index. */
-static void select_experts(const struct hd_route_args *args, const stat *p, int32_t *selected)
+/* The largest p first; the lower index among equal ones, and if a NaN prevents an order. */
+static void route_select_experts(const struct hd_route_args *args, const stat *p, int32_t *selected)
 {
     for (size_t j = 0; j < args->experts_per_token; j++) {
         size_t best = args->experts;
         for (size_t e = 0; e < args->experts; e++) {
-            if (!is_taken(selected, j, e) && (best == args->experts || p[e] > p[best])) {
+            if (!route_is_taken(selected, j, e) && (best == args->experts || p[e] > p[best])) {
                 best = e;
             }
         }
@@ -52,8 +52,8 @@ static void route_token(const struct hd_route_args *args, size_t token)
     stat *gates = (stat *)args->gates + token * chosen;
     int32_t *selected = args->selected + token * chosen;
     stat total = 0;
-    softmax_row(p, args->experts, (stat *)args->lse + token);
-    select_experts(args, p, selected);
+    route_softmax_row(p, args->experts, (stat *)args->lse + token);
+    route_select_experts(args, p, selected);
     for (size_t j = 0; j < chosen; j++) {
         gates[j] = p[selected[j]];
         total += gates[j];
@@ -65,12 +65,12 @@ static void route_token(const struct hd_route_args *args, size_t token)
 }
 
 /* f_e, the share of the chosen places that expert e got. */
-static double load_of(const struct hd_route_args *args, size_t expert)
+static double route_load_of(const struct hd_route_args *args, size_t expert)
 {
     return args->counts[expert] / ((double)args->token_count * args->experts_per_token);
 }
 
-static void add_terms(const struct hd_route_args *args)
+static void route_add_terms(const struct hd_route_args *args)
 {
     const stat *p = args->probability, *lse = args->lse;
     double balance = 0, z = 0;
@@ -79,7 +79,7 @@ static void add_terms(const struct hd_route_args *args)
         for (size_t t = 0; t < args->token_count; t++) {
             mean += (double)p[t * args->experts + e];
         }
-        balance += load_of(args, e) * (mean / args->token_count);
+        balance += route_load_of(args, e) * (mean / args->token_count);
     }
     for (size_t t = 0; t < args->token_count; t++) {
         z += (double)lse[t] * (double)lse[t];
@@ -88,7 +88,7 @@ static void add_terms(const struct hd_route_args *args)
     *args->z = args->z_scale * (z / args->token_count);
 }
 
-static hd_status route(struct hd_ops_device *device, const struct hd_route_args *args)
+static hd_status reference_route(struct hd_ops_device *device, const struct hd_route_args *args)
 {
     const struct product logits = {.a = {args->x, ACT_DTYPE, args->width, 1},
                                    .b = {args->weight, STAT_DTYPE, args->width, 1},
@@ -97,12 +97,12 @@ static hd_status route(struct hd_ops_device *device, const struct hd_route_args 
                                    .depth = args->width,
                                    .c = args->probability,
                                    .c_dtype = STAT_DTYPE};
-    multiply(device, &logits);
+    product_multiply(device, &logits);
     memset(args->counts, 0, args->experts * sizeof args->counts[0]);
     for (size_t token = 0; token < args->token_count; token++) {
         route_token(args, token);
     }
-    add_terms(args);
+    route_add_terms(args);
     return HD_OK;
 }
 
@@ -118,7 +118,7 @@ static void route_token_backward(const struct hd_route_args *args, size_t token,
     const stat z_part = (stat)(2 * args->z_scale / args->token_count) * lse;
     stat total = 0, inner = 0, mean = 0;
     for (size_t e = 0; e < experts; e++) {
-        dl[e] = (stat)(args->balance_scale * experts * load_of(args, e) / args->token_count);
+        dl[e] = (stat)(args->balance_scale * experts * route_load_of(args, e) / args->token_count);
     }
     for (size_t j = 0; j < chosen; j++) {
         total += p[selected[j]];
@@ -135,9 +135,10 @@ static void route_token_backward(const struct hd_route_args *args, size_t token,
     }
 }
 
-static hd_status route_backward(struct hd_ops_device *device, const struct hd_route_args *args)
+static hd_status reference_route_backward(struct hd_ops_device *device,
+                                          const struct hd_route_args *args)
 {
-    stat *dl = own_scratch(device);
+    stat *dl = body_own_scratch(device);
     for (size_t token = 0; token < args->token_count; token++) {
         route_token_backward(args, token, dl + token * args->experts);
     }
@@ -156,7 +157,7 @@ static hd_status route_backward(struct hd_ops_device *device, const struct hd_ro
                                     .c = args->dweight,
                                     .c_dtype = STAT_DTYPE,
                                     .adds_to_c = 1};
-    multiply(device, &dx);
-    multiply(device, &dweight);
+    product_multiply(device, &dx);
+    product_multiply(device, &dweight);
     return HD_OK;
 }

@@ -5,12 +5,12 @@
  *   rows       expert 0: t0 + 31 zeros  expert 1: t1 + 31 zeros  expert 2: t0 t1 + 30
  */
 
-static hd_status assign(struct hd_ops_device *device, const struct hd_rows_args *args)
+static hd_status reference_assign(struct hd_ops_device *device, const struct hd_rows_args *args)
 {
     const size_t places = (size_t)args->token_count * args->experts_per_token;
     const size_t row_max =
         (places + (size_t)(HD_ROW_BLOCK - 1) * args->experts) / HD_ROW_BLOCK * HD_ROW_BLOCK;
-    int32_t *next = (int32_t *)(void *)own_scratch(device), begin = 0;
+    int32_t *next = (int32_t *)(void *)body_own_scratch(device), begin = 0;
     memset(next, 0, args->experts * sizeof next[0]);
     for (size_t place = 0; place < places; place++) {
         next[args->selected[place]]++;
@@ -33,7 +33,7 @@ static hd_status assign(struct hd_ops_device *device, const struct hd_rows_args 
     return HD_OK;
 }
 
-static hd_status permute(struct hd_ops_device *device, const struct hd_rows_args *args)
+static hd_status reference_permute(struct hd_ops_device *device, const struct hd_rows_args *args)
 {
     const size_t width = args->width, row_count = (size_t)args->offsets[args->experts];
     (void)device;
@@ -51,13 +51,14 @@ static hd_status permute(struct hd_ops_device *device, const struct hd_rows_args
 }
 
 /* The row of choice j of a token. */
-static const act *row_at(const struct hd_rows_args *args, size_t token, size_t j)
+static const act *rows_row_at(const struct hd_rows_args *args, size_t token, size_t j)
 {
     const int32_t row = args->row_of[token * args->experts_per_token + j];
     return (const act *)args->rows.data + (size_t)row * args->width;
 }
 
-static hd_status permute_backward(struct hd_ops_device *device, const struct hd_rows_args *args)
+static hd_status reference_permute_backward(struct hd_ops_device *device,
+                                            const struct hd_rows_args *args)
 {
     const size_t width = args->width;
     (void)device;
@@ -67,7 +68,7 @@ static hd_status permute_backward(struct hd_ops_device *device, const struct hd_
         for (size_t i = 0; i < width; i++) {
             stat sum = add[i];
             for (size_t j = 0; j < args->experts_per_token; j++) {
-                sum += load(row_at(args, token, j)[i]);
+                sum += load(rows_row_at(args, token, j)[i]);
             }
             dx[i] = store(sum);
         }
@@ -75,7 +76,7 @@ static hd_status permute_backward(struct hd_ops_device *device, const struct hd_
     return HD_OK;
 }
 
-static hd_status combine(struct hd_ops_device *device, const struct hd_rows_args *args)
+static hd_status reference_combine(struct hd_ops_device *device, const struct hd_rows_args *args)
 {
     const size_t width = args->width;
     (void)device;
@@ -86,7 +87,7 @@ static hd_status combine(struct hd_ops_device *device, const struct hd_rows_args
         for (size_t i = 0; i < width; i++) {
             stat sum = load(residual[i]);
             for (size_t j = 0; j < args->experts_per_token; j++) {
-                sum += gates[j] * load(row_at(args, token, j)[i]);
+                sum += gates[j] * load(rows_row_at(args, token, j)[i]);
             }
             out[i] = store(sum);
         }
@@ -94,33 +95,33 @@ static hd_status combine(struct hd_ops_device *device, const struct hd_rows_args
     return HD_OK;
 }
 
-static size_t swiglu_rows(const struct hd_swiglu_args *args)
+static size_t rows_swiglu_rows(const struct hd_swiglu_args *args)
 {
     return args->offsets != NULL ? (size_t)args->offsets[args->experts] : args->row_count;
 }
 
-static stat sigmoid(stat x)
+static stat rows_sigmoid(stat x)
 {
     return 1 / (1 + EXP(-x));
 }
 
-static hd_status swiglu(struct hd_ops_device *device, const struct hd_swiglu_args *args)
+static hd_status reference_swiglu(struct hd_ops_device *device, const struct hd_swiglu_args *args)
 {
-    const size_t width = args->expert_width, row_count = swiglu_rows(args);
+    const size_t width = args->expert_width, row_count = rows_swiglu_rows(args);
     (void)device;
     for (size_t row = 0; row < row_count; row++) {
         const act *gate = (const act *)args->gate_up + row * 2 * width, *up = gate + width;
         act *h = (act *)args->h + row * width;
         for (size_t i = 0; i < width; i++) {
             const stat g = load(gate[i]);
-            h[i] = store(g * sigmoid(g) * load(up[i]));
+            h[i] = store(g * rows_sigmoid(g) * load(up[i]));
         }
     }
     return HD_OK;
 }
 
 /* One row with its gate; returns the gate's gradient.  dgate_up may be gate_up. */
-static stat swiglu_row_backward(const struct hd_swiglu_args *args, size_t row, stat gate)
+static stat rows_swiglu_row_backward(const struct hd_swiglu_args *args, size_t row, stat gate)
 {
     const size_t width = args->expert_width;
     const act *gates = (const act *)args->gate_up + row * 2 * width, *ups = gates + width;
@@ -130,7 +131,7 @@ static stat swiglu_row_backward(const struct hd_swiglu_args *args, size_t row, s
     stat sum = 0;
     for (size_t i = 0; i < width; i++) {
         const stat g = load(gates[i]), u = load(ups[i]), given = load(e[i]);
-        const stat s = sigmoid(g), h = g * s * u;
+        const stat s = rows_sigmoid(g), h = g * s * u;
         sum += given * h;
         weighted[i] = store(gate * h);
         dgates[i] = store(gate * given * u * s * (1 + g * (1 - s)));
@@ -139,26 +140,27 @@ static stat swiglu_row_backward(const struct hd_swiglu_args *args, size_t row, s
     return sum;
 }
 
-static void clear_row(const struct hd_swiglu_args *args, size_t row)
+static void rows_clear_row(const struct hd_swiglu_args *args, size_t row)
 {
     const size_t width = args->expert_width;
     memset((act *)args->weighted + row * width, 0, width * sizeof(act));
     memset((act *)args->dgate_up + row * 2 * width, 0, 2 * width * sizeof(act));
 }
 
-static hd_status swiglu_backward(struct hd_ops_device *device, const struct hd_swiglu_args *args)
+static hd_status reference_swiglu_backward(struct hd_ops_device *device,
+                                           const struct hd_swiglu_args *args)
 {
-    const size_t row_count = swiglu_rows(args);
+    const size_t row_count = rows_swiglu_rows(args);
     (void)device;
     for (size_t row = 0; row < row_count; row++) {
         if (args->gates == NULL) {
-            swiglu_row_backward(args, row, 1);
+            rows_swiglu_row_backward(args, row, 1);
         } else if (args->source[row] < 0) {
-            clear_row(args, row);
+            rows_clear_row(args, row);
         } else {
             const size_t place = (size_t)args->source[row];
             const stat gate = ((const stat *)args->gates)[place];
-            ((stat *)args->dgates)[place] = swiglu_row_backward(args, row, gate);
+            ((stat *)args->dgates)[place] = rows_swiglu_row_backward(args, row, gate);
         }
     }
     return HD_OK;

@@ -20,7 +20,7 @@ static inline stat load(act bits)
     return value;
 }
 
-/* To nearest even; a NaN stays one. */
+/* To nearest even; NaN stays NaN. */
 static inline act store(stat value)
 {
     uint32_t word;

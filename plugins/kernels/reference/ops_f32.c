@@ -9,15 +9,6 @@ typedef float stat;
 #define EXP        expf
 #define LOG        logf
 #define SQRT       sqrtf
-
-static inline stat load(act value)
-{
-    return value;
-}
-
-static inline act store(stat value)
-{
-    return value;
-}
+#define ACT_IS_STAT
 
 #include "body.h"

@@ -9,15 +9,6 @@ typedef double stat;
 #define EXP        exp
 #define LOG        log
 #define SQRT       sqrt
-
-static inline stat load(act value)
-{
-    return value;
-}
-
-static inline act store(stat value)
-{
-    return value;
-}
+#define ACT_IS_STAT
 
 #include "body.h"

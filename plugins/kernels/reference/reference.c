@@ -1,14 +1,15 @@
 /*
  * plugins/kernels/reference/reference.c - the specification, as a plugin.
  *
- * Plain C in the order that ops.h writes: what another kernel computes is held
- * against it, by residual.  The stage program is shared; this file picks the op table:
+ * Plain C, in the order of ops.h.  Results of other kernels are compared with it, by residual.  The
+ * stage program is shared; this file chooses the op table:
  *
- *   precision bf16 -> bf16 activations, float32 sums; mxfp8 the same, emulated
+ *   precision bf16 -> bf16 activations, float32 sums; mxfp8 is emulated with the same
  *   precision f32  -> float32, or with `float64 = on` float64 throughout
  */
 #include "reference.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 static const struct hd_option reference_options[] = {
@@ -27,7 +28,7 @@ static const struct hd_ops *reference_choose_ops(const struct hd_host *host, uin
     if (precision != HD_PRECISION_F32) {
         return NULL;
     }
-    const int is_double = host->option_count > 0 && host->options[0].integer != 0;
+    const bool is_double = host->option_count > 0 && host->options[0].integer != 0;
     return is_double ? &reference_ops_f64 : &reference_ops_f32;
 }
 
@@ -37,12 +38,7 @@ static hd_status reference_open_device(const struct hd_host *host, uint32_t ordi
     struct hd_ops_device *opened = host->alloc(host->context, sizeof *opened, 64, "reference");
     (void)ordinal;
     if (opened == NULL) {
-        const struct hd_error error = {.size = sizeof error,
-                                       .status = HD_NO_MEMORY,
-                                       .rank = UINT32_MAX,
-                                       .channel = UINT32_MAX,
-                                       .text = "no memory to open the reference kernel"};
-        return host->fail(host->context, &error);
+        return hd_refuse(host, HD_NO_MEMORY, "cannot allocate the state of the kernel reference");
     }
     opened->host = host;
     device->memory = HD_MEMORY_HOST;

@@ -1,10 +1,10 @@
 /*
- * plugins/kernels/reference/reference.h - what the typed op tables share.
+ * plugins/kernels/reference/reference.h - the op tables, by type.
  *
- * Each op is written once, in the body_*.h headers, over two types: `act`, what
- * activations and weight copies are stored in, and `stat`, what is computed,
- * summed and kept for statistics, masters and gradients.  A file ops_*.c names the
- * two, includes body.h and so compiles one table:
+ * Each op is written once, in the body_*.h headers, over two types: `act` stores
+ * activations and weight copies; `stat` is the type of all computation, and of
+ * statistics, masters and gradients.  A file ops_*.c defines the two types and
+ * includes body.h, which defines one table:
  *
  *   ops_bf16.c   act bf16 (its bits)   stat float
  *   ops_f32.c    act float             stat float
@@ -18,8 +18,8 @@
 
 #include <transformer.h>
 
-/* The ops keep no state but the scratch of the pass: theirs at its start, at its end the panels of
-   the product that runs. */
+/* The only state is the scratch of the pass: that of an op at its start, the panels of the running
+   product at its end. */
 struct hd_ops_device {
     const struct hd_host *host;
     char *scratch;
