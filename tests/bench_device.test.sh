@@ -117,7 +117,7 @@ if [ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ]; then
     bench 0 skew $(of cuda_ipc) $tiny $stages $model transport.progress_thread=off --json
     has "the kernel cuda" out '"device": "cuda:0 (a stand-in, no GPU) sm_90'
     bench 3 skew $(of cuda_ipc) $tiny $stages kernel.cuda.cublaslt=./absent.so
-    has "without cuBLASLt" err "./absent.so"
+    has "cuBLASLt is needed for comparison" err "./absent.so"
 
     # --- step: the part model on a device, and the products of a stage -----------------------------
     small="$model model.layers=2 model.key_value_heads=1 pipeline.microbatches=2 bench.iterations=1 bench.warmup=1"
@@ -154,9 +154,9 @@ if [ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ]; then
     bench 3 step $stages $small kernel.cuda.cuda_runtime=./absent.so --part products
     has "no runtime for the products" err "cuda: the CUDA runtime is not here (./absent.so"
     bench 3 step $stages $small kernel.cuda.products=own --part products
-    has "no yardstick" err "without cuBLASLt"
+    has "no yardstick" err "cuBLASLt is needed for comparison"
     STANDIN_CUBLASLT=algorithms=none bench 3 step $stages $small --part products
-    has "no algorithm" err "cuBLASLt does not make the product q,o"
+    has "no algorithm" err "cuBLASLt cannot compute the product q,o"
 fi
 
 # shellcheck disable=SC2046,SC2086

@@ -87,8 +87,8 @@ static void product_pack(const struct operand *from, size_t first, size_t limit,
     }
 }
 
-/* sums[i][j] = sum over l, ascending, of rows[l][i] columns[l][j].  There are four arrays instead of
-   one, because the compilers keep these in registers. */
+/* sums[i][j] = sum over l, ascending, of rows[l][i] columns[l][j].  There are four arrays instead
+   of one, because the compilers keep these in registers. */
 static void product_multiply_tile(const stat *restrict rows, const stat *restrict columns,
                                   size_t depth, stat sums[restrict ROW_TILE][COLUMN_TILE])
 {

@@ -1,14 +1,14 @@
 /*
  * plugins/kernels/synthetic/device.c - the same passes, in a stream, on device memory.
  *
- * There is no kernel of ours on the device.  What a pass reads is copied to pinned memory of the
- * host, the pass itself is a host function in the stream, and what it wrote is copied back:
+ * The device runs no kernel.  The inputs of a pass are copied to pinned host memory, the pass
+ * itself is a host function in the stream, and its outputs are copied back:
  *
  *   stream   copy input, payload, gradient | host function | copy output, payload | mark
  *   host     ............................. | checks, sleeps, writes | ...
  *
- * All of a stage's passes share one such buffer, which the order of the stream allows.  A mark is
- * a host function too: it notes the time, and whether a pass before it has failed.
+ * All passes of a stage share one buffer, because they run in the order of the stream.  A mark is a
+ * host function too: it records the time, and whether an earlier pass has failed.
  */
 #ifdef SYNTHETIC_HAS_CUDA
 
@@ -27,17 +27,6 @@ static uint64_t synthetic_now_of(const struct synthetic_device *device)
     return device->host->now_ns(device->host->context);
 }
 
-hd_status synthetic_report(const struct hd_host *host, hd_status status, const char *text)
-{
-    const struct hd_error error = {.size = sizeof error,
-                                   .status = status,
-                                   .rank = UINT32_MAX,
-                                   .channel = UINT32_MAX,
-                                   .text = text};
-    return host->fail(host->context, &error);
-}
-
-/* HD_OK, or a sentence about the call. */
 hd_status synthetic_settle(const struct synthetic_device *device, const char *call,
                            cudaError_t error)
 {
@@ -46,9 +35,9 @@ hd_status synthetic_settle(const struct synthetic_device *device, const char *ca
     if (error == cudaSuccess) {
         return HD_OK;
     }
-    cuda_explain(&device->cuda, call, error, text);
     return synthetic_report(device->host,
-                            error == cudaErrorMemoryAllocation ? HD_NO_MEMORY : HD_DEVICE, text);
+                            error == cudaErrorMemoryAllocation ? HD_NO_MEMORY : HD_DEVICE, "%s",
+                            cuda_explain(&device->cuda, call, error, text));
 }
 
 void synthetic_account(const struct synthetic_device *device, int64_t bytes, const char *tag)
@@ -75,11 +64,11 @@ hd_status synthetic_device_open(struct hd_kernel *kernel, uint32_t ordinal, stru
     struct synthetic_device *device = host->alloc(host->context, sizeof *device, 64, "synthetic");
 
     if (device == NULL) {
-        return synthetic_report(host, HD_NO_MEMORY, "no memory for the device's marks");
+        return synthetic_report(host, HD_NO_MEMORY, "cannot allocate the marks of the device");
     }
     device->host = host;
     if (cuda_load(&device->cuda, host->options[OPTION_CUDA_RUNTIME].text) != HD_OK) {
-        const hd_status refused = synthetic_report(host, HD_UNSUPPORTED, device->cuda.reason);
+        const hd_status refused = synthetic_report(host, HD_UNSUPPORTED, "%s", device->cuda.reason);
         host->free(host->context, device);
         return refused;
     }
@@ -130,7 +119,7 @@ void synthetic_close(struct hd_kernel *kernel)
     struct synthetic_device *device = kernel->device;
 
     if (device != NULL && atomic_load(&device->is_aborted)) {
-        return; /* what the stream may still touch stays */
+        return; /* the stream may still use the memory */
     }
     if (device != NULL) {
         device->cuda.cudaStreamSynchronize(device->stream);
@@ -168,22 +157,21 @@ static hd_status synthetic_take_memory(struct hd_kernel *kernel, struct syntheti
         region->memory = host->alloc(host->context, region->bytes, DEVICE_ALIGNMENT, region->tag);
         return region->memory != NULL
                    ? HD_OK
-                   : synthetic_report(host, HD_NO_MEMORY, "no memory for a region");
+                   : synthetic_report(host, HD_NO_MEMORY, "cannot allocate a region of %llu bytes",
+                                      (unsigned long long)region->bytes);
     }
-    hd_status status =
-        synthetic_settle(device, "cudaSetDevice", device->cuda.cudaSetDevice(device->index));
-    if (status == HD_OK && device->is_pinned) {
-        status = synthetic_settle(
+    SYNTHETIC_TRY(
+        synthetic_settle(device, "cudaSetDevice", device->cuda.cudaSetDevice(device->index)));
+    if (device->is_pinned) {
+        SYNTHETIC_TRY(synthetic_settle(
             device, "cudaHostAlloc",
-            device->cuda.cudaHostAlloc(&region->memory, region->bytes, cudaHostAllocDefault));
-    } else if (status == HD_OK) {
-        status = synthetic_settle(device, "cudaMalloc",
-                                  device->cuda.cudaMalloc(&region->memory, region->bytes));
+            device->cuda.cudaHostAlloc(&region->memory, region->bytes, cudaHostAllocDefault)));
+    } else {
+        SYNTHETIC_TRY(synthetic_settle(device, "cudaMalloc",
+                                       device->cuda.cudaMalloc(&region->memory, region->bytes)));
     }
-    if (status == HD_OK) {
-        synthetic_account(device, (int64_t)region->bytes, region->tag);
-    }
-    return status;
+    synthetic_account(device, (int64_t)region->bytes, region->tag);
+    return HD_OK;
 }
 
 hd_status synthetic_allocate(struct hd_kernel *kernel, uint64_t bytes, const char *tag, void **out)
@@ -192,7 +180,7 @@ hd_status synthetic_allocate(struct hd_kernel *kernel, uint64_t bytes, const cha
     struct synthetic_region *region = host->alloc(host->context, sizeof *region, 64, "synthetic");
 
     if (region == NULL) {
-        return synthetic_report(host, HD_NO_MEMORY, "no memory for the list of regions");
+        return synthetic_report(host, HD_NO_MEMORY, "cannot allocate the record of a region");
     }
     region->bytes = bytes;
     region->tag = tag;
@@ -212,7 +200,7 @@ hd_status synthetic_copy(struct hd_kernel *kernel, void *target, const void *sou
 {
     struct synthetic_device *device = kernel->device;
 
-    if (device == NULL) { /* at once, as its passes are */
+    if (device == NULL) {
         if (source != NULL) {
             memcpy(target, source, bytes);
         } else {
@@ -253,21 +241,18 @@ hd_status synthetic_mark(struct hd_kernel *kernel, uint64_t *mark)
         return HD_OK;
     }
     pthread_mutex_lock(&device->lock);
-    const uint32_t is_full = device->mark_count - device->passed_count >= HD_MARK_MAX;
+    const bool is_full = device->mark_count - device->passed_count >= HD_MARK_MAX;
     pthread_mutex_unlock(&device->lock);
     if (is_full) {
         return HD_BUSY;
     }
-    const hd_status status = synthetic_settle(
+    SYNTHETIC_TRY(synthetic_settle(
         device, "cudaLaunchHostFunc",
-        device->cuda.cudaLaunchHostFunc(device->stream, synthetic_pass_mark, device));
-    if (status == HD_OK) {
-        *mark = ++device->mark_count;
-    }
-    return status;
+        device->cuda.cudaLaunchHostFunc(device->stream, synthetic_pass_mark, device)));
+    *mark = ++device->mark_count;
+    return HD_OK;
 }
 
-/* A stream that has failed runs no host function any more, and passes no mark. */
 hd_status synthetic_check_stream(const struct synthetic_device *device)
 {
     const cudaError_t error = device->cuda.cudaStreamQuery(device->stream);
@@ -275,7 +260,7 @@ hd_status synthetic_check_stream(const struct synthetic_device *device)
                                       : synthetic_settle(device, "the compute stream", error);
 }
 
-/* Until the mark is passed, or `until_ns`; for one slice at most. */
+/* Waits until the mark has passed, until `until_ns`, or for one slice. */
 static hd_status synthetic_look(struct synthetic_device *device, uint64_t mark, uint64_t until_ns,
                                 uint64_t *passed_ns)
 {
@@ -324,7 +309,7 @@ hd_status synthetic_reached(struct hd_kernel *kernel, uint64_t mark, uint64_t ti
 
 #else
 
-/* A C file holds at least one declaration. */
+/* A C file needs at least one declaration. */
 typedef int synthetic_without_cuda;
 
 #endif

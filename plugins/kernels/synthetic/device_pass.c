@@ -1,6 +1,6 @@
 /*
- * plugins/kernels/synthetic/device_pass.c - a pass in the stream: copies to the host's side, the
- * host function, copies back.  See device.c.
+ * plugins/kernels/synthetic/device_pass.c - a pass in the stream: copies to the host, the host
+ * function, copies back.  See device.c.
  */
 #ifdef SYNTHETIC_HAS_CUDA
 
@@ -11,7 +11,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-/* What a stage's passes have on the host's side; one pinned block. */
+/* Host memory of the passes of a stage: one pinned block. */
 struct synthetic_bounce {
     void *block;
     uint64_t block_bytes, boundary_bytes, token_bytes, target_bytes, tensor_bytes, square_bytes;
@@ -20,11 +20,11 @@ struct synthetic_bounce {
     struct synthetic_memory images;
 };
 
-/* One range that crosses: from the device before the host function, to it behind, or both. */
+/* One range that is copied: from the device before the host function, to it afterwards, or both. */
 struct crossing {
-    void *host, *device; /* either NULL: it does not cross */
+    void *host, *device; /* either NULL: not copied */
     uint64_t bytes;
-    uint32_t goes_in, goes_out;
+    bool goes_in, goes_out;
 };
 
 enum { CROSSING_MAX = 10 };
@@ -37,9 +37,9 @@ static void *synthetic_carve(uintptr_t *at, uint64_t bytes)
     return (void *)here; /* an offset, until there is a block */
 }
 
-/* Lays everything out from block on, and says how large it is. */
+/* Places everything from `block` on, and computes the size. */
 static void synthetic_lay_out(const struct hd_stage_spec *spec, uint64_t boundary_bytes,
-                              uint32_t has_model, struct synthetic_bounce *bounce)
+                              bool has_model, struct synthetic_bounce *bounce)
 {
     const uint64_t count_bytes = (uint64_t)spec->batch * spec->sequence * sizeof(int32_t);
     const uint64_t blocks = has_model ? spec->block_count : 0;
@@ -67,7 +67,7 @@ static void synthetic_lay_out(const struct hd_stage_spec *spec, uint64_t boundar
 }
 
 uint64_t synthetic_device_stage_bytes(const struct hd_stage_spec *spec, uint64_t boundary_bytes,
-                                      uint32_t has_model)
+                                      bool has_model)
 {
     struct synthetic_bounce bounce = {0};
 
@@ -83,7 +83,7 @@ hd_status synthetic_device_stage_create(struct hd_stage *stage)
     struct synthetic_bounce *bounce = host->alloc(host->context, sizeof *bounce, 64, "synthetic");
 
     if (bounce == NULL) {
-        return synthetic_report(host, HD_NO_MEMORY, "no memory for a stage");
+        return synthetic_report(host, HD_NO_MEMORY, "cannot allocate the buffer of a stage");
     }
     synthetic_lay_out(&stage->spec, boundary_bytes, stage->has_model, bounce);
     const hd_status status = synthetic_settle(
@@ -101,21 +101,21 @@ hd_status synthetic_device_stage_create(struct hd_stage *stage)
     return HD_OK;
 }
 
-uint32_t synthetic_device_stage_destroy(struct hd_stage *stage)
+bool synthetic_device_stage_destroy(struct hd_stage *stage)
 {
     struct synthetic_device *device = stage->kernel->device;
 
     if (device == NULL || stage->bounce == NULL) {
-        return 1;
+        return true;
     }
     if (atomic_load(&device->is_aborted)) {
-        return 0;
+        return false;
     }
     device->cuda.cudaStreamSynchronize(device->stream);
     device->cuda.cudaFreeHost(stage->bounce->block);
     synthetic_account(device, -(int64_t)stage->bounce->block_bytes, "synthetic");
     stage->host->free(stage->host->context, stage->bounce);
-    return 1;
+    return true;
 }
 
 /* --- in the stream ---------------------------------------------------------------------------- */
@@ -139,8 +139,8 @@ static void CUDART_CB synthetic_run_order(void *argument)
     struct order *order = argument;
     int none = HD_OK;
 
-    /* The default slack of 50 us would be part of every stage; whose thread this is, nobody
-       says. */
+    /* The default slack of 50 us would lengthen every stage.  CUDA does not say which thread runs
+       host functions. */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     const hd_status status = synthetic_perform(order);
     if (status < 0) {
@@ -149,63 +149,56 @@ static void CUDART_CB synthetic_run_order(void *argument)
     atomic_fetch_add(&order->device->done_count, 1);
 }
 
-/* The core is never so far ahead; whoever is waits here for the oldest to be over. */
+/* Waits for the oldest order if the ring is full.  The core is never so far ahead. */
 static hd_status synthetic_await_room(struct synthetic_device *device)
 {
-    const struct timespec nap = {0, 100000};
+    const struct timespec pause = {0, 100000};
     hd_status status = HD_OK;
 
     while (status == HD_OK && device->order_count - atomic_load(&device->done_count) >= ORDER_MAX) {
         status = atomic_load(&device->is_aborted) ? HD_ABORTED : synthetic_check_stream(device);
-        nanosleep(&nap, NULL);
+        nanosleep(&pause, NULL);
     }
     return status;
 }
 
 static hd_status synthetic_cross(struct synthetic_device *device, const struct crossing *rows,
-                                 uint32_t out)
+                                 bool out)
 {
-    hd_status status = HD_OK;
-
-    for (uint32_t i = 0; i < CROSSING_MAX && status == HD_OK; i++) {
+    for (uint32_t i = 0; i < CROSSING_MAX; i++) {
         const struct crossing *row = &rows[i];
         if ((out ? row->goes_out : row->goes_in) && row->host != NULL && row->device != NULL &&
             row->bytes > 0) {
-            status = synthetic_settle(device, "cudaMemcpyAsync",
-                                      device->cuda.cudaMemcpyAsync(out ? row->device : row->host,
-                                                                   out ? row->host : row->device,
-                                                                   row->bytes, cudaMemcpyDefault,
-                                                                   device->stream));
+            SYNTHETIC_TRY(synthetic_settle(
+                device, "cudaMemcpyAsync",
+                device->cuda.cudaMemcpyAsync(out ? row->device : row->host,
+                                             out ? row->host : row->device, row->bytes,
+                                             cudaMemcpyDefault, device->stream)));
         }
     }
-    return status;
+    return HD_OK;
 }
 
 static hd_status synthetic_enqueue(const struct order *order, const struct crossing *rows)
 {
     struct synthetic_device *device = order->device;
 
-    hd_status status = synthetic_await_room(device);
-    if (status == HD_OK) {
-        status = synthetic_cross(device, rows, 0);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    SYNTHETIC_TRY(synthetic_await_room(device));
+    SYNTHETIC_TRY(synthetic_cross(device, rows, false));
     struct order *row = &device->orders[device->order_count % ORDER_MAX];
     *row = *order;
-    status =
-        synthetic_settle(device, "cudaLaunchHostFunc",
-                         device->cuda.cudaLaunchHostFunc(device->stream, synthetic_run_order, row));
-    device->order_count += status == HD_OK;
-    return status == HD_OK ? synthetic_cross(device, rows, 1) : status;
+    SYNTHETIC_TRY(synthetic_settle(
+        device, "cudaLaunchHostFunc",
+        device->cuda.cudaLaunchHostFunc(device->stream, synthetic_run_order, row)));
+    device->order_count++;
+    return synthetic_cross(device, rows, true);
 }
 
-/* --- what crosses ----------------------------------------------------------------------------- */
+/* --- what is copied --------------------------------------------------------------------------- */
 
 static void *synthetic_writable(const void *address)
 {
-    return (void *)(uintptr_t)address; /* it goes in only */
+    return (void *)(uintptr_t)address; /* it is only read */
 }
 
 /* The pass as the host function sees it. */
@@ -234,22 +227,24 @@ static struct hd_pass synthetic_bounced(const struct synthetic_bounce *bounce,
 hd_status synthetic_device_pass(struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
 {
     const struct synthetic_bounce *b = stage->bounce;
-    const uint32_t is_forward = kind == HD_FORWARD, has_model = stage->has_model;
-    const uint32_t adds = has_model && (kind == HD_BACKWARD || kind == HD_BACKWARD_WEIGHT);
-    const uint32_t writes_payload = kind != HD_BACKWARD_WEIGHT;
+    const bool is_forward = kind == HD_FORWARD, has_model = stage->has_model;
+    const bool adds = has_model && (kind == HD_BACKWARD || kind == HD_BACKWARD_WEIGHT);
+    const bool writes_payload = kind != HD_BACKWARD_WEIGHT;
     const uint64_t seen = stage->is_checked ? b->boundary_bytes : sizeof(uint64_t);
     const struct crossing rows[CROSSING_MAX] = {
-        {b->input, synthetic_writable(pass->input), seen, 1, 0},
-        {b->output_gradient, synthetic_writable(pass->output_gradient), seen, 1, 0},
-        {b->tokens, synthetic_writable(pass->tokens), b->token_bytes, 1, 0},
-        {b->targets, synthetic_writable(pass->targets), b->target_bytes, 1, 0},
+        {b->input, synthetic_writable(pass->input), seen, true, false},
+        {b->output_gradient, synthetic_writable(pass->output_gradient), seen, true, false},
+        {b->tokens, synthetic_writable(pass->tokens), b->token_bytes, true, false},
+        {b->targets, synthetic_writable(pass->targets), b->target_bytes, true, false},
         {b->payload[0], pass->payload[0], sizeof(struct synthetic_payload), !is_forward,
          writes_payload},
         {b->payload[1], pass->payload[1], sizeof(struct synthetic_payload), !is_forward,
          writes_payload},
-        {b->output, is_forward ? pass->output : pass->input_gradient, seen, 0, stage->is_checked},
-        {b->term, pass->terms, sizeof *b->term, 0, has_model && is_forward && stage->spec.has_head},
-        {b->images.parameters, stage->memory.parameters, b->tensor_bytes, has_model, 0},
+        {b->output, is_forward ? pass->output : pass->input_gradient, seen, false,
+         stage->is_checked},
+        {b->term, pass->terms, sizeof *b->term, false,
+         has_model && is_forward && stage->spec.has_head},
+        {b->images.parameters, stage->memory.parameters, b->tensor_bytes, has_model, false},
         {b->images.gradients, stage->memory.gradients, b->tensor_bytes, adds, adds},
     };
     const struct order order = {.device = stage->kernel->device,
@@ -264,8 +259,8 @@ hd_status synthetic_device_norms(struct hd_stage *stage, double *squared)
 {
     const struct synthetic_bounce *b = stage->bounce;
     const struct crossing rows[CROSSING_MAX] = {
-        {b->images.gradients, stage->memory.gradients, b->tensor_bytes, 1, 0},
-        {b->squares, squared, b->square_bytes, 0, 1},
+        {b->images.gradients, stage->memory.gradients, b->tensor_bytes, true, false},
+        {b->squares, squared, b->square_bytes, false, true},
     };
     const struct order order = {
         .device = stage->kernel->device, .stage = stage, .kind = ORDER_NORMS};
@@ -277,9 +272,9 @@ hd_status synthetic_device_update(struct hd_stage *stage, const struct hd_update
 {
     const struct synthetic_bounce *b = stage->bounce;
     const struct crossing rows[CROSSING_MAX] = {
-        {b->images.gradients, stage->memory.gradients, b->tensor_bytes, 1, 0},
-        {b->images.moments, stage->memory.moments, 2 * b->tensor_bytes, 1, 1},
-        {b->images.parameters, stage->memory.parameters, b->tensor_bytes, 1, 1},
+        {b->images.gradients, stage->memory.gradients, b->tensor_bytes, true, false},
+        {b->images.moments, stage->memory.moments, 2 * b->tensor_bytes, true, true},
+        {b->images.parameters, stage->memory.parameters, b->tensor_bytes, true, true},
     };
     const struct order order = {
         .device = stage->kernel->device, .stage = stage, .kind = ORDER_UPDATE, .update = *update};
@@ -287,23 +282,22 @@ hd_status synthetic_device_update(struct hd_stage *stage, const struct hd_update
     return synthetic_enqueue(&order, rows);
 }
 
-hd_status synthetic_device_values(struct hd_stage *stage, float *values, void *host, uint32_t into)
+hd_status synthetic_device_values(struct hd_stage *stage, float *values, void *host, bool into)
 {
     struct synthetic_device *device = stage->kernel->device;
 
-    const hd_status status = synthetic_settle(
+    SYNTHETIC_TRY(synthetic_settle(
         device, "cudaMemcpyAsync",
         device->cuda.cudaMemcpyAsync(into ? (void *)values : host, into ? host : (void *)values,
                                      SYNTHETIC_TENSOR_VALUES * sizeof(float), cudaMemcpyDefault,
-                                     device->stream));
-    return status != HD_OK ? status
-                           : synthetic_settle(device, "cudaStreamSynchronize",
-                                              device->cuda.cudaStreamSynchronize(device->stream));
+                                     device->stream)));
+    return synthetic_settle(device, "cudaStreamSynchronize",
+                            device->cuda.cudaStreamSynchronize(device->stream));
 }
 
 #else
 
-/* A C file holds at least one declaration. */
+/* A C file needs at least one declaration. */
 typedef int synthetic_without_passes;
 
 #endif

@@ -1,15 +1,15 @@
 /*
- * plugins/kernels/synthetic/model.c - option model: numbers to hold one run against another.
+ * plugins/kernels/synthetic/model.c - option model: numbers to compare two runs by.
  *
- * A pattern that is whole says that a message was right, and not that two runs did the same.  So a
- * block may have a tensor of a few values, which goes into the word that passes through it; what
- * comes back adds to the tensor's gradient, and the last stage makes a loss of the last word:
+ * A correct pattern shows that a message is correct, but not that two runs did the same.  So a
+ * block may have a tensor of a few values, which is mixed into the word that passes through it.
+ * The word of the backward adds to the tensor's gradient, and the last stage computes a loss:
  *
  *   forward    w -> mix(block, w, tensor) -> ..             loss: the last word, and the targets
  *   backward   g -> mix(block, g, w) -> ..                  gradient of the tensor += f(g, w)
  *
- * There is nothing to learn (no gradient is a slope of that loss), and every order and every cut
- * gives the same bits, as of a real model (K3 to K5).
+ * The gradient is not the slope of that loss, so nothing is learnt.  As with a real model, every
+ * order and every cut gives the same bits (K3 to K5).
  */
 #include "synthetic.h"
 
@@ -77,7 +77,7 @@ uint64_t synthetic_model_backward(const struct hd_stage *stage, uint64_t input_w
         const uint64_t word = synthetic_model_forward(stage, input_word, block);
         gradient = synthetic_mix(synthetic_mix(stage->spec.first_block + block, gradient), word);
         for (uint32_t i = 0; gradients != NULL && i < VALUES; i++) {
-            /* A tensor that is not finite must show (K8), and patterns alone would hide it. */
+            /* A tensor that is not finite must show (K8); the pattern alone would hide it. */
             gradients[block * VALUES + i] +=
                 (float)(synthetic_unit_of(synthetic_mix(gradient, i)) - 0.5) +
                 0 * stage->touch.parameters[block * VALUES + i];
@@ -115,8 +115,7 @@ void synthetic_model_update(const struct hd_stage *stage, const struct hd_update
     }
 }
 
-hd_status synthetic_model_tensor(const struct hd_stage *stage, uint32_t index,
-                                 struct hd_tensor *out)
+hd_status synthetic_model_tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
 {
     struct hd_tensor own = {
         .size = sizeof own,
@@ -138,7 +137,7 @@ hd_status synthetic_model_tensor(const struct hd_stage *stage, uint32_t index,
     return HD_OK;
 }
 
-/* The values of one copy, in the memory of the stage's passes. */
+/* The values of one copy, in `memory`. */
 float *synthetic_model_copy(const struct synthetic_memory *memory, uint32_t block_count,
                             uint32_t index, uint32_t copy)
 {

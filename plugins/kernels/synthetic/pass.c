@@ -1,15 +1,14 @@
-/* plugins/kernels/synthetic/pass.c - one pass: how long it lasts, what it checks and writes. */
+/* plugins/kernels/synthetic/pass.c - one pass: its checks, its outputs, its sleep. */
 #include "synthetic.h"
 
 #include <heddle/schedule.h>
 
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #define STAMP_MAGIC     0x7274737468747973ull
-#define DURATION_NS_MAX 1000000000000000000u /* 30 years: a longer pass lasts no longer */
+#define DURATION_NS_MAX 1000000000000000000u /* 30 years: the limit of a pass */
 #define SLICE_NS        500000u
 
 static uint64_t synthetic_derived(uint64_t first, uint64_t index)
@@ -22,11 +21,9 @@ static uint64_t synthetic_now_ns(const struct hd_stage *stage)
     return stage->host->now_ns(stage->host->context);
 }
 
-/*
- * Sleeps until the pass has lasted `duration_us` since it began; what it did meanwhile counts.  On
- * a device an abort must end it: it then looks each half of a millisecond.
- */
-static void synthetic_last(const struct hd_stage *stage, uint64_t begin_ns, double duration_us)
+/* Sleeps until `duration_us` after the begin of the pass.  On a device an abort must end the sleep,
+   so it is checked every half millisecond. */
+static void synthetic_sleep(const struct hd_stage *stage, uint64_t begin_ns, double duration_us)
 {
     const double duration_ns = duration_us * 1e3;
     const uint64_t end_ns =
@@ -46,18 +43,8 @@ static void synthetic_last(const struct hd_stage *stage, uint64_t begin_ns, doub
 static hd_status synthetic_complain(const struct hd_stage *stage, uint32_t microbatch,
                                     const char *what, uint64_t index)
 {
-    char text[192];
-    const struct hd_error error = {
-        .size = sizeof error,
-        .status = HD_PROTOCOL,
-        .rank = UINT32_MAX,
-        .channel = UINT32_MAX,
-        .text = text,
-    };
-
-    snprintf(text, sizeof text, "stage %u, microbatch %u: %s (word %llu)", stage->spec.stage,
-             microbatch, what, (unsigned long long)index);
-    return stage->host->fail(stage->host->context, &error);
+    return synthetic_report(stage->host, HD_PROTOCOL, "stage %u, microbatch %u: %s (word %llu)",
+                            stage->spec.stage, microbatch, what, (unsigned long long)index);
 }
 
 static void synthetic_write_words(const struct hd_stage *stage, void *target, uint64_t first)
@@ -82,7 +69,7 @@ static hd_status synthetic_check_words(const struct hd_stage *stage, const struc
     return HD_OK;
 }
 
-/* Word 0 of what the stage reads: the boundary's, or one made of the tokens. */
+/* Word 0 of the input: of the boundary, or a hash of the tokens. */
 static uint64_t synthetic_input_word(const struct hd_stage *stage, const struct hd_pass *pass)
 {
     uint64_t word = 0;
@@ -117,17 +104,17 @@ static hd_status synthetic_forward(const struct hd_stage *stage, const struct hd
     const uint64_t word = synthetic_input_word(stage, pass);
 
     const hd_status status =
-        synthetic_check_words(stage, pass, pass->input, "the activation is not whole");
+        synthetic_check_words(stage, pass, pass->input, "the activation is torn or stale");
     for (uint32_t half = 0; half < HD_ACQUISITION_MAX && pass->payload[half] != NULL; half++) {
         struct synthetic_payload *payload = pass->payload[half];
         *payload = (struct synthetic_payload){STAMP_MAGIC, pass->generation, word, 0};
     }
     synthetic_write_words(stage, pass->output, synthetic_output_word(stage, pass, word));
-    synthetic_last(stage, begin_ns, stage->spec.forward_us);
+    synthetic_sleep(stage, begin_ns, stage->spec.forward_us);
     return status;
 }
 
-/* The stamp of this lease, and an input that is still what the forward read. */
+/* Checks the stamp of this lease, and that the input is unchanged since the forward. */
 static hd_status synthetic_check_half(const struct hd_stage *stage, const struct hd_pass *pass,
                                       const struct synthetic_payload *payload)
 {
@@ -144,11 +131,8 @@ static hd_status synthetic_check_half(const struct hd_stage *stage, const struct
 
 static hd_status synthetic_check_payload(const struct hd_stage *stage, const struct hd_pass *pass)
 {
-    hd_status status = synthetic_check_half(stage, pass, pass->payload[0]);
-    if (status == HD_OK && pass->payload[1] != NULL) {
-        status = synthetic_check_half(stage, pass, pass->payload[1]);
-    }
-    return status;
+    SYNTHETIC_TRY(synthetic_check_half(stage, pass, pass->payload[0]));
+    return pass->payload[1] != NULL ? synthetic_check_half(stage, pass, pass->payload[1]) : HD_OK;
 }
 
 static uint64_t synthetic_gradient_word(const struct hd_stage *stage,
@@ -161,7 +145,7 @@ static uint64_t synthetic_gradient_word(const struct hd_stage *stage,
     return synthetic_model_backward(stage, payload->input_word, payload->gradient_word, NULL);
 }
 
-/* What W adds, from what I left in the payload. */
+/* The sums of W, from the words that I saved in the payload. */
 static void synthetic_add_gradients(const struct hd_stage *stage, const struct hd_pass *pass)
 {
     const struct synthetic_payload *payload = pass->payload[0];
@@ -180,8 +164,8 @@ static hd_status synthetic_backward_input(const struct hd_stage *stage, const st
 
     hd_status status = synthetic_check_payload(stage, pass);
     if (status == HD_OK) {
-        status =
-            synthetic_check_words(stage, pass, pass->output_gradient, "the gradient is not whole");
+        status = synthetic_check_words(stage, pass, pass->output_gradient,
+                                       "the gradient is torn or stale");
     }
     if (pass->output_gradient != NULL) {
         memcpy(&gradient, pass->output_gradient, sizeof gradient);
@@ -191,7 +175,7 @@ static hd_status synthetic_backward_input(const struct hd_stage *stage, const st
     }
     payload->gradient_word = gradient;
     synthetic_write_words(stage, pass->input_gradient, synthetic_gradient_word(stage, payload));
-    synthetic_last(stage, begin_ns, stage->spec.input_gradient_us);
+    synthetic_sleep(stage, begin_ns, stage->spec.input_gradient_us);
     return status;
 }
 
@@ -203,7 +187,7 @@ static hd_status synthetic_backward_weight(const struct hd_stage *stage, const s
     if (status == HD_OK) {
         synthetic_add_gradients(stage, pass);
     }
-    synthetic_last(stage, begin_ns, stage->spec.weight_gradient_us);
+    synthetic_sleep(stage, begin_ns, stage->spec.weight_gradient_us);
     return status;
 }
 
@@ -217,7 +201,7 @@ static hd_status synthetic_backward(const struct hd_stage *stage, const struct h
     if (status == HD_OK) {
         synthetic_add_gradients(stage, pass);
     }
-    synthetic_last(stage, begin_ns, stage->spec.backward_us);
+    synthetic_sleep(stage, begin_ns, stage->spec.backward_us);
     return status;
 }
 

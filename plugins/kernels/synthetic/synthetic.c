@@ -1,10 +1,9 @@
 /*
- * plugins/kernels/synthetic/synthetic.c - computes nothing, lasts as long as it is told, and can be
- * checked.
+ * plugins/kernels/synthetic/synthetic.c - stages that sleep, and send patterns that can be checked.
  *
- * A stage sleeps until its cost of [cost] is over, so that dozens of ranks fit on two cores, and
- * a schedule or a transport is measured without a model in the way.  What crosses a boundary is a
- * pattern, and every pass looks at what it is given:
+ * A stage sleeps for its time in [cost], so that dozens of ranks fit on two cores, and a schedule
+ * or a transport is measured without a model.  Boundaries carry a pattern, and every pass checks
+ * its inputs:
  *
  *   forward    input  w0 d1 d2 ...   are d1, d2, ... derived from w0?
  *              output v0 d1 d2 ...   v0 mixes the stage with w0; the payload keeps w0
@@ -12,13 +11,14 @@
  *              output_gradient       g0 and what derives from it
  *              input_gradient        mixes the stage, g0 and the payload's w0
  *
- * So a message that is torn, stale, of another microbatch's slot or overwritten under its lease is
- * an error, not a wrong number.  No tensors, no terms, but for model = on (model.c).  With check =
- * off only the time is kept: the null transport fills its slots with a pattern of its own.
+ * So a message that is torn, stale, from another microbatch's slot or overwritten under its lease
+ * is an error, not a wrong number.  There are no tensors and no terms, except with model = on
+ * (model.c).  With check = off it only sleeps: the null transport fills its slots with its own
+ * pattern.
  *
- * With memory = cuda all of this happens in a stream of CUDA's, on slots in device memory: the
- * core's way of running a device, and a transport between devices, are measured and checked
- * without a model, and without a GPU's arithmetic (device.c).
+ * With memory = cuda all of this happens in a CUDA stream, on slots in device memory.  This
+ * measures and checks how the core runs a device, and transports between devices, without a model
+ * (device.c).
  *
  * tests/test_engine.c and heddle bench step use it.
  */
@@ -30,9 +30,27 @@
 
 #include <heddle/schedule.h>
 
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+
+hd_status synthetic_report(const struct hd_host *host, hd_status status, const char *format, ...)
+{
+    char text[512];
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = status,
+                                   .rank = UINT32_MAX,
+                                   .channel = UINT32_MAX,
+                                   .text = text};
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return host->fail(host->context, &error);
+}
 
 static hd_status synthetic_run(struct hd_stage *stage, uint32_t kind, const struct hd_pass *pass)
 {
@@ -44,31 +62,29 @@ static hd_status synthetic_run(struct hd_stage *stage, uint32_t kind, const stru
     return synthetic_pass(stage, kind, pass);
 }
 
-static hd_status synthetic_synthetic_forward(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_run_forward(struct hd_stage *stage, const struct hd_pass *pass)
 {
     return synthetic_run(stage, HD_FORWARD, pass);
 }
 
-static hd_status synthetic_synthetic_backward(struct hd_stage *stage, const struct hd_pass *pass)
+static hd_status synthetic_run_backward(struct hd_stage *stage, const struct hd_pass *pass)
 {
     return synthetic_run(stage, HD_BACKWARD, pass);
 }
 
-static hd_status synthetic_synthetic_backward_input(struct hd_stage *stage,
-                                                    const struct hd_pass *pass)
+static hd_status synthetic_run_backward_input(struct hd_stage *stage, const struct hd_pass *pass)
 {
     return synthetic_run(stage, HD_BACKWARD_INPUT, pass);
 }
 
-static hd_status synthetic_synthetic_backward_weight(struct hd_stage *stage,
-                                                     const struct hd_pass *pass)
+static hd_status synthetic_run_backward_weight(struct hd_stage *stage, const struct hd_pass *pass)
 {
     return synthetic_run(stage, HD_BACKWARD_WEIGHT, pass);
 }
 
 enum { TENSOR_BYTES = SYNTHETIC_TENSOR_VALUES * sizeof(float) };
 
-static uint32_t synthetic_has_model(const struct hd_host *host)
+static bool synthetic_has_model(const struct hd_host *host)
 {
     return host->option_count > OPTION_MODEL && host->options[OPTION_MODEL].integer != 0;
 }
@@ -133,7 +149,7 @@ static hd_status synthetic_stage_create(struct hd_kernel *kernel, const struct h
     struct hd_stage *stage = host->alloc(host->context, sizeof *stage, 64, "synthetic");
 
     if (stage == NULL) {
-        return HD_NO_MEMORY;
+        return synthetic_report(host, HD_NO_MEMORY, "cannot allocate the state of a stage");
     }
     memcpy(&stage->spec, spec, spec->size < sizeof *spec ? spec->size : sizeof *spec);
     stage->host = host;
@@ -157,7 +173,7 @@ static hd_status synthetic_stage_create(struct hd_kernel *kernel, const struct h
 
 static void synthetic_stage_destroy(struct hd_stage *stage)
 {
-    uint32_t may_free = stage != NULL;
+    bool may_free = stage != NULL;
 
 #ifdef SYNTHETIC_HAS_CUDA
     may_free = may_free && synthetic_device_stage_destroy(stage);
@@ -165,11 +181,6 @@ static void synthetic_stage_destroy(struct hd_stage *stage)
     if (may_free) {
         stage->host->free(stage->host->context, stage);
     }
-}
-
-static hd_status synthetic_tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
-{
-    return synthetic_model_tensor(stage, index, out);
 }
 
 static hd_status synthetic_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy,
@@ -184,7 +195,7 @@ static hd_status synthetic_tensor_copy(struct hd_stage *stage, uint32_t index, u
     }
 #ifdef SYNTHETIC_HAS_CUDA
     if (stage->kernel->device != NULL) {
-        return synthetic_device_values(stage, values, host, into);
+        return synthetic_device_values(stage, values, host, into != 0);
     }
 #endif
     memcpy(into ? values : host, into ? host : values, TENSOR_BYTES);
@@ -232,13 +243,14 @@ static hd_status synthetic_open_kernel(const struct hd_host *host, uint32_t ordi
 
     (void)ordinal;
     if (kernel == NULL) {
-        return HD_NO_MEMORY;
+        return synthetic_report(host, HD_NO_MEMORY,
+                                "cannot allocate the state of the kernel synthetic");
     }
     kernel->host = host;
 #ifdef SYNTHETIC_HAS_CUDA
     own.memory = synthetic_memory_of(host);
 #endif
-    /* The default slack of 50 us would be part of every stage. */
+    /* The default slack of 50 us would lengthen every stage. */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 #ifdef SYNTHETIC_HAS_CUDA
     const hd_status status = synthetic_memory_of(host) != HD_MEMORY_HOST
@@ -278,27 +290,28 @@ static const struct hd_kernel_ops synthetic_ops = {
     .stage_needs = synthetic_stage_needs,
     .stage_create = synthetic_stage_create,
     .stage_destroy = synthetic_stage_destroy,
-    .tensor = synthetic_tensor,
+    .tensor = synthetic_model_tensor,
     .tensor_copy = synthetic_tensor_copy,
-    .forward = synthetic_synthetic_forward,
-    .backward = synthetic_synthetic_backward,
-    .backward_input = synthetic_synthetic_backward_input,
-    .backward_weight = synthetic_synthetic_backward_weight,
+    .forward = synthetic_run_forward,
+    .backward = synthetic_run_backward,
+    .backward_input = synthetic_run_backward_input,
+    .backward_weight = synthetic_run_backward_weight,
     .norms = synthetic_norms,
     .update = synthetic_update,
 };
 
 static const struct hd_option synthetic_options[] = {
-    {"check", "on", NULL, "check every message's pattern and every payload's stamp", HD_OPTION_FLAG,
-     0},
-    {"boundary_bytes", "0", "0..1073741824", "bytes of a message; 0: as the model would send",
-     HD_OPTION_BYTES, 0},
+    {"check", "on", NULL, "check the pattern of every message and the stamp of every payload",
+     HD_OPTION_FLAG, 0},
+    {"boundary_bytes", "0", "0..1073741824",
+     "bytes of a message; 0: as many as the model would send", HD_OPTION_BYTES, 0},
     {"model", "off", NULL,
-     "a tensor a block and a loss, made of the patterns: runs can be compared", HD_OPTION_FLAG, 0},
+     "a tensor for each block and a loss, computed from the patterns, to compare runs",
+     HD_OPTION_FLAG, 0},
 #ifdef SYNTHETIC_HAS_CUDA
     {"memory", "host", "host | cuda | pinned",
-     "where its passes read and write: here, on a GPU, or here in a stream of CUDA's",
-     HD_OPTION_TEXT, 0},
+     "memory of the passes: of the host, of a GPU, or of the host in a CUDA stream", HD_OPTION_TEXT,
+     0},
     CUDA_RUNTIME_OPTION,
 #endif
 };
