@@ -105,45 +105,61 @@ static hd_status rank_main_agree(struct hd_rank *rank, struct hd_problem *proble
     return status;
 }
 
-static hd_status rank_main_draw_stage(struct hd_rank *rank, uint32_t local,
-                                      struct hd_problem *problem)
+/* One tensor of this rank, with room for its values. */
+struct tensor_visit {
+    struct hd_tensor_place place;
+    const struct hd_tensor *tensor;
+    void *values;
+    uint8_t *digest; /* [HD_HASH_BYTES] */
+};
+
+/* Visits the tensors of this rank.  The visitor gets, in turn, the digests of `digests`, which are
+   in the order of hd_session_digest_offset; NULL: it needs none. */
+static hd_status rank_main_each_tensor(struct hd_rank *rank,
+                                       hd_status (*visit)(struct hd_rank *rank,
+                                                          const struct tensor_visit *visit,
+                                                          struct hd_problem *problem),
+                                       uint8_t (*digests)[HD_HASH_BYTES],
+                                       struct hd_problem *problem)
 {
-    const struct hd_config *config = hd_rank_config(rank);
-    const uint32_t stage = hd_engine_stage(rank->engine, local);
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < rank->session->job->needs[stage].tensor_count;
-         i++) {
-        const struct hd_tensor_place place = {local, i, HD_MASTER};
-        struct hd_tensor tensor;
-        status = hd_engine_tensor(rank->engine, place, &tensor, problem);
-        if (status != HD_OK) {
-            return status;
+    for (uint32_t local = 0; local < hd_engine_stage_count(rank->engine); local++) {
+        const uint32_t stage = hd_engine_stage(rank->engine, local);
+        const uint32_t first = hd_session_digest_offset(rank->session, stage);
+        const uint32_t count = rank->session->job->needs[stage].tensor_count;
+        for (uint32_t i = 0; status == HD_OK && i < count; i++) {
+            struct hd_tensor tensor;
+            struct tensor_visit one = {.place = {local, i, HD_MASTER}, .tensor = &tensor};
+            status = hd_engine_tensor(rank->engine, one.place, &tensor, problem);
+            if (status != HD_OK) {
+                return status;
+            }
+            one.digest = digests != NULL ? digests[first + i] : NULL;
+            one.values = hd_memory_take(hd_tensor_count(&tensor) * sizeof(double), 64, "tensor");
+            status =
+                one.values != NULL ? visit(rank, &one, problem) : hd_rank_no_memory(rank, problem);
+            hd_memory_give(one.values);
         }
-        void *values = hd_memory_take(hd_tensor_count(&tensor) * sizeof(double), 64, "initial");
-        if (values == NULL) {
-            return hd_rank_no_memory(rank, problem);
-        }
-        hd_initial_fill(&tensor, config->train.seed, config->model.initial_deviation, values);
-        status = hd_engine_write(rank->engine, place, values, problem);
-        hd_memory_give(values);
     }
     return status;
 }
 
-/* The initial values, or those of a checkpoint. */
+static hd_status rank_main_draw(struct hd_rank *rank, const struct tensor_visit *visit,
+                                struct hd_problem *problem)
+{
+    const struct hd_config *config = hd_rank_config(rank);
+
+    hd_initial_fill(visit->tensor, config->train.seed, config->model.initial_deviation,
+                    visit->values);
+    return hd_engine_write(rank->engine, visit->place, visit->values, problem);
+}
+
 static hd_status rank_main_set_parameters(struct hd_rank *rank, struct hd_problem *problem)
 {
-    hd_status status = HD_OK;
-
-    if (rank->session->request.resume != NULL) {
-        return hd_rank_load(rank, problem);
-    }
-    for (uint32_t local = 0; status == HD_OK && local < hd_engine_stage_count(rank->engine);
-         local++) {
-        status = rank_main_draw_stage(rank, local, problem);
-    }
-    return status;
+    return rank->session->request.resume != NULL
+               ? hd_rank_load(rank, problem)
+               : rank_main_each_tensor(rank, rank_main_draw, NULL, problem);
 }
 
 /* For what this rank's stages read of the corpus, and for the exchange. */
@@ -172,39 +188,21 @@ static hd_status rank_main_take_buffers(struct hd_rank *rank, struct hd_problem 
     return HD_OK;
 }
 
-/* One digest a tensor, then one of all digests in global order (stage, then index). */
-static hd_status rank_main_digest_stage(struct hd_rank *rank, uint32_t local,
-                                        uint8_t (*digests)[HD_HASH_BYTES],
-                                        struct hd_problem *problem)
+static hd_status rank_main_digest(struct hd_rank *rank, const struct tensor_visit *visit,
+                                  struct hd_problem *problem)
 {
-    const uint32_t stage = hd_engine_stage(rank->engine, local);
-    hd_status status = HD_OK;
+    const uint64_t item_bytes = visit->tensor->dtype == HD_F64 ? sizeof(double) : sizeof(float);
+    struct hd_hash hash;
 
-    for (uint32_t i = 0; status == HD_OK && i < rank->session->job->needs[stage].tensor_count;
-         i++) {
-        const struct hd_tensor_place place = {local, i, HD_MASTER};
-        struct hd_tensor tensor;
-        struct hd_hash hash;
-        status = hd_engine_tensor(rank->engine, place, &tensor, problem);
-        if (status != HD_OK) {
-            return status;
-        }
-        const uint64_t item_bytes = tensor.dtype == HD_F64 ? sizeof(double) : sizeof(float);
-        const uint64_t bytes = hd_tensor_count(&tensor) * item_bytes;
-        void *values = hd_memory_take(bytes, 64, "hash");
-        if (values == NULL) {
-            return hd_rank_no_memory(rank, problem);
-        }
-        status = hd_engine_read(rank->engine, place, values, problem);
-        hd_hash_begin(&hash);
-        hd_hash_add_text(&hash, tensor.name);
-        hd_hash_add(&hash, values, bytes);
-        hd_hash_end(&hash, digests[i]);
-        hd_memory_give(values);
-    }
+    const hd_status status = hd_engine_read(rank->engine, visit->place, visit->values, problem);
+    hd_hash_begin(&hash);
+    hd_hash_add_text(&hash, visit->tensor->name);
+    hd_hash_add(&hash, visit->values, hd_tensor_count(visit->tensor) * item_bytes);
+    hd_hash_end(&hash, visit->digest);
     return status;
 }
 
+/* The digest of all digests, in global order (stage, then index). */
 static void rank_main_join_digests(struct hd_rank *rank, const uint8_t (*all)[HD_HASH_BYTES],
                                    uint64_t row_count)
 {
@@ -236,11 +234,8 @@ static hd_status rank_main_hash_parameters(struct hd_rank *rank, struct hd_probl
                                        all};
     hd_status status = mine != NULL && all != NULL ? HD_OK : hd_rank_no_memory(rank, problem);
 
-    for (uint32_t local = 0; status == HD_OK && local < hd_engine_stage_count(rank->engine);
-         local++) {
-        const uint32_t offset =
-            hd_session_digest_offset(session, hd_engine_stage(rank->engine, local));
-        status = rank_main_digest_stage(rank, local, mine + offset, problem);
+    if (status == HD_OK) {
+        status = rank_main_each_tensor(rank, rank_main_digest, mine, problem);
     }
     if (status == HD_OK) {
         hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);

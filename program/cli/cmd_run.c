@@ -1,5 +1,4 @@
 /* cli/cmd_run.c - heddle run: plans, starts the ranks, trains, reports. */
-#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/join.h"
 #include "cli/plan.h"
@@ -44,13 +43,6 @@ static void cmd_run_keep_summary(struct summary *summary, const struct hd_sessio
             summary->launch_seconds += result->launch_seconds / result->counted_steps;
         }
     }
-}
-
-static hd_status cmd_run_on_begin(void *context, const struct hd_session *session,
-                                  struct hd_problem *problem)
-{
-    (void)context;
-    return hd_output_begin(session, problem);
 }
 
 static hd_status cmd_run_on_end(void *context, const struct hd_session *session, int32_t exit_code,
@@ -208,51 +200,19 @@ static void cmd_run_add_json(struct cJSON *json, const struct hd_session *sessio
                  summary->results.has_hash ? summary->results.parameters_hash : NULL);
 }
 
-/* config.ini is complete: `heddle run DIR/config.ini` repeats the run. */
-static hd_status cmd_run_write_config(const struct hd_session *session, struct hd_problem *problem)
-{
-    const struct hd_plugin *list[HD_PLUGINS_MAX];
-    const uint32_t count = hd_plugins_list(&session->job->plugins, list);
-    FILE *stream = NULL;
-
-    const hd_status status = hd_rundir_open(&session->rundir, "config.ini", &stream, problem);
-    if (status != HD_OK) {
-        return status;
-    }
-    hd_config_write(session->job->config, stream, 0, count, list);
-    return hd_rundir_commit(&session->rundir, "config.ini", stream, problem);
-}
-
-static void run_session(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume,
-                        struct hd_link *link)
+static void run_session(struct hd_cli *cli, struct hd_job *job,
+                        const struct hd_session_request *request)
 {
     struct summary summary = {.last_loss = NAN, .median_seconds = NAN};
     struct hd_session session;
-    const struct hd_session_request request = {
-        .overwrite = hd_cli_option(cli, "--overwrite", 0) != NULL,
-        .is_quiet = cli->is_quiet || cli->is_json,
-        .is_terminal = isatty(STDERR_FILENO) != 0,
-        .has_files = 1,
-        .resume = resume,
-        .link = link,
-        .argument_count = cli->argument_count,
-        .arguments = cli->arguments,
-    };
 
-    if (hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
+    if (hd_session_create(&session, job, request, &cli->problem) != HD_OK) {
         return;
     }
-    session.listener = (struct hd_session_listener){&summary, cmd_run_on_begin, cmd_run_on_end};
+    session.listener = (struct hd_session_listener){&summary, hd_output_begin, cmd_run_on_end};
     cmd_run_print_header(cli, &session);
-    const uint32_t is_member = hd_launched_is_member(&session.launched);
-    hd_status status = is_member ? HD_OK : cmd_run_write_config(&session, &cli->problem);
-    if (status == HD_OK) {
-        status = hd_supervise(&session, &cli->problem);
-    }
-    if (session.report != NULL) {
-        cli->report = strdup(session.report);
-    }
-    if (is_member) {
+    const hd_status status = hd_cli_supervise(cli, &session);
+    if (hd_launched_is_member(&session.launched)) {
         hd_session_finish(&session);
         return;
     }
@@ -286,7 +246,6 @@ static void run_job(struct hd_cli *cli, struct hd_config *config, struct hd_plug
     struct hd_job job;
 
     plugins->is_forward_only = hd_cli_option(cli, "--evaluate", 0) != NULL;
-
     if (hd_job_create(&job, config, plugins, &cli->problem) != HD_OK) {
         return;
     }
@@ -298,10 +257,21 @@ static void run_job(struct hd_cli *cli, struct hd_config *config, struct hd_plug
     };
     struct hd_link *link = NULL;
     if (hd_cli_join(cli, &world, &link, NULL) == HD_OK) {
-        if (plugins->is_forward_only) {
-            hd_cli_evaluate(cli, &job, resume, link);
+        struct hd_session_request request = {
+            .overwrite = hd_cli_option(cli, "--overwrite", 0) != NULL,
+            .is_quiet = cli->is_quiet || cli->is_json,
+            .is_terminal = isatty(STDERR_FILENO) != 0,
+            .has_files = !plugins->is_forward_only,
+            .is_evaluation = plugins->is_forward_only,
+            .resume = resume,
+            .link = link,
+            .argument_count = cli->argument_count,
+            .arguments = cli->arguments,
+        };
+        if (request.is_evaluation) {
+            hd_cli_evaluate(cli, &job, &request);
         } else {
-            run_session(cli, &job, resume, link);
+            run_session(cli, &job, &request);
         }
         cli->is_silent = link != NULL && hd_link_verdict(link) != NULL;
         hd_link_close(link, &cli->problem);

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NATS_PER_BIT 0.69314718055994530942
 
@@ -20,9 +19,9 @@ static hd_status run_evaluate_keep_results(void *context, const struct hd_sessio
     return HD_OK;
 }
 
-static void run_evaluate_print_header(const struct hd_cli *cli, const struct hd_session *session,
-                                      const struct hd_resume *resume)
+static void run_evaluate_print_header(const struct hd_cli *cli, const struct hd_session *session)
 {
+    const struct hd_resume *resume = session->request.resume;
     const struct hd_pipeline *pipeline = session->job->pipeline;
     struct hd_evaluation_extent extent;
 
@@ -101,47 +100,42 @@ static bool run_evaluate_refuse(struct hd_cli *cli, const struct hd_job *job)
 }
 
 /* --steps N; leaves *steps if it is not given. */
-static int run_evaluate_read_steps(struct hd_cli *cli, uint64_t *steps)
+static int run_evaluate_read_steps(struct hd_cli *cli, uint32_t *steps)
 {
     const char *const text = hd_cli_option(cli, "--steps", 0);
+    uint64_t number = 0;
 
     if (text != NULL &&
-        (!hd_text_to_unsigned(text, steps) || *steps == 0 || *steps >= UINT32_MAX)) {
+        (!hd_text_to_unsigned(text, &number) || number == 0 || number >= UINT32_MAX)) {
         return hd_cli_refuse(cli, "--steps must be a whole number, at least 1, not %.60s", text);
     }
+    *steps = (uint32_t)number;
     return 0;
 }
 
-void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume,
-                     struct hd_link *link)
+hd_status hd_cli_supervise(struct hd_cli *cli, struct hd_session *session)
+{
+    const hd_status status = hd_supervise(session, &cli->problem);
+
+    cli->report = session->report;
+    session->report = NULL;
+    return status;
+}
+
+void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_session_request *request)
 {
     struct hd_results results = {0};
     struct hd_session session;
-    uint64_t steps = 0;
 
-    if (run_evaluate_read_steps(cli, &steps) != 0) {
-        return;
-    }
-    const struct hd_session_request request = {
-        .is_quiet = cli->is_quiet || cli->is_json,
-        .is_terminal = isatty(STDERR_FILENO) != 0,
-        .is_evaluation = 1,
-        .evaluation_steps = (uint32_t)steps,
-        .resume = resume,
-        .link = link,
-    };
-
-    if (hd_job_check(job, &cli->problem) != HD_OK || run_evaluate_refuse(cli, job) ||
-        hd_session_create(&session, job, &request, &cli->problem) != HD_OK) {
+    if (run_evaluate_read_steps(cli, &request->evaluation_steps) != 0 ||
+        hd_job_check(job, &cli->problem) != HD_OK || run_evaluate_refuse(cli, job) ||
+        hd_session_create(&session, job, request, &cli->problem) != HD_OK) {
         return;
     }
     session.listener =
         (struct hd_session_listener){.context = &results, .on_end = run_evaluate_keep_results};
-    run_evaluate_print_header(cli, &session, resume);
-    const hd_status status = hd_supervise(&session, &cli->problem);
-    if (session.report != NULL) {
-        cli->report = strdup(session.report);
-    }
+    run_evaluate_print_header(cli, &session);
+    const hd_status status = hd_cli_supervise(cli, &session);
     const bool prints = status == HD_OK && !hd_launched_is_member(&session.launched);
     if (prints && cli->is_json) {
         run_evaluate_add_json(cli->json, &session, &results);

@@ -5,9 +5,11 @@
 #include "cli/cli.h"
 #include "run/session.h"
 
+/* Runs the session; its report becomes the command's. */
+hd_status hd_cli_supervise(struct hd_cli *cli, struct hd_session *session);
+
 /* Runs `job`, which is planned forward only, and prints loss and bits per byte; fills cli->problem.
-   `resume` NULL: the initial values; `link` NULL: no launcher. */
-void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_resume *resume,
-                     struct hd_link *link);
+   Reads --steps into the request. */
+void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_session_request *request);
 
 #endif /* HEDDLE_CLI_RUN_EVALUATE_H */

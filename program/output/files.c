@@ -297,17 +297,32 @@ static hd_status files_write_hang(const struct hd_session *session, struct hd_pr
     return hd_rundir_commit(&session->rundir, "hang.json", stream, problem);
 }
 
-hd_status hd_output_begin(const struct hd_session *session, struct hd_problem *problem)
+/* A complete configuration: `heddle run DIR/config.ini` repeats the run. */
+static hd_status files_write_config(const struct hd_session *session, struct hd_problem *problem)
 {
-    return session->request.has_files ? files_write_run(session, -1, problem) : HD_OK;
+    const struct hd_plugin *list[HD_PLUGINS_MAX];
+    const uint32_t count = hd_plugins_list(&session->job->plugins, list);
+    FILE *stream = NULL;
+
+    const hd_status status = hd_rundir_open(&session->rundir, "config.ini", &stream, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    hd_config_write(session->job->config, stream, 0, count, list);
+    return hd_rundir_commit(&session->rundir, "config.ini", stream, problem);
+}
+
+hd_status hd_output_begin(void *context, const struct hd_session *session,
+                          struct hd_problem *problem)
+{
+    (void)context;
+    const hd_status status = files_write_config(session, problem);
+    return status == HD_OK ? files_write_run(session, -1, problem) : status;
 }
 
 hd_status hd_output_end(const struct hd_session *session, int32_t exit_code,
                         struct hd_problem *problem)
 {
-    if (!session->request.has_files) {
-        return HD_OK;
-    }
     hd_status status = files_write_run(session, exit_code, problem);
     if (status == HD_OK && session->job->config->output.trace) {
         status = hd_output_write_trace(session, problem);

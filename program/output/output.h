@@ -1,18 +1,19 @@
 /*
  * output/output.h - what a run leaves in its directory, written by the parent process.
  *
- *   begin   run.json with "exit": null
+ *   begin   config.ini, and run.json with "exit": null
  *   end     run.json, trace.json, report.html, and hang.json after a hang
  *
- * Both do nothing where the session has no directory.  They are what a session's listener
- * (run/session.h) calls.
+ * A session's listener (run/session.h) calls both; the session must have a directory.
  */
 #ifndef HEDDLE_OUTPUT_OUTPUT_H
 #define HEDDLE_OUTPUT_OUTPUT_H
 
 #include "run/session.h"
 
-hd_status hd_output_begin(const struct hd_session *session, struct hd_problem *problem);
+/* For hd_session_listener.on_begin, whatever its context. */
+hd_status hd_output_begin(void *context, const struct hd_session *session,
+                          struct hd_problem *problem);
 /* HD_EXIT_OUTPUT, HD_EXIT_FAILED. */
 hd_status hd_output_end(const struct hd_session *session, int32_t exit_code,
                         struct hd_problem *problem);
