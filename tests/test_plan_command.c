@@ -269,9 +269,10 @@ static void test_transfers(void)
 
 static const struct row refusal_rows[] = {
     {"a schedule's own refusal", "pipeline.stages_per_rank=2", 4,
-     "error.code=4 error.key=pipeline.schedule error.message~not_8_on_4;_use_interleaved"},
+     "error.code=4 error.key=pipeline.schedule "
+     "error.message~not_8_stages_on_4_ranks;_use_interleaved"},
     {"an option of a schedule", FOLDED "schedule.1f1b_v.pull_ahead=1,0", 4,
-     "error.message~names_2_ranks"},
+     "error.message~has_2_numbers,_but_the_pipeline_has_4_ranks"},
     {"a timeline that is none", "--timeline soon", 2, "error.message~asap,_drawn_or_costed"},
     {"costs of a wrong length", "cost.forward=1,2 --timeline costed", 2,
      "error.key=cost.forward error.message~2_numbers"},

@@ -1,4 +1,5 @@
 #include "run/job.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "run/job_plan.h"
 
@@ -83,6 +84,11 @@ static void job_digest(struct hd_job *job)
 
     hd_hash_begin(&hash);
     hd_pipeline_hash(job->pipeline, &hash);
+    if (job->plugins.kernel == NULL) { /* only planned: there are no sizes to agree on */
+        hd_hash_end(&hash, bytes);
+        hd_hash_text(bytes, job->hash);
+        return;
+    }
     job_add_plugin(&hash, job->plugins.schedule, job->plugins.schedule_options);
     job_add_plugin(&hash, job->plugins.transport, job->plugins.transport_options);
     job_add_plugin(&hash, job->plugins.inner, job->plugins.inner_options);
@@ -125,27 +131,48 @@ static hd_status job_check_inner(const struct hd_job *job, struct hd_problem *pr
                           is_hook ? "a hook, and has no transport to wrap" : "not a hook");
 }
 
+/* An error of the schedule, or of a law, belongs to the key that names the plan. */
+static void job_blame_schedule(const struct hd_config *config, struct hd_problem *problem)
+{
+    if (problem->exit_code == HD_EXIT_PLAN && problem->place[0] == '\0') {
+        hd_problem_place(problem, "%s", hd_config_place(config, "pipeline", "schedule"));
+        if (problem->key[0] == '\0') {
+            hd_problem_key(problem, "pipeline.schedule");
+        }
+    }
+}
+
+static hd_status job_fit_model(struct hd_job *job, struct hd_problem *problem)
+{
+    const hd_status status = hd_model_create(job->config, job->pipeline, &job->model, problem);
+
+    /* A kernel cannot be asked about stages that it cannot run; they can still be planned. */
+    return status != HD_OK || job->model.is_short || hd_job_lacks_halves(job)
+               ? status
+               : job_size_stages(job, problem);
+}
+
 hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
                         const struct hd_plugins *plugins, struct hd_problem *problem)
 {
+    const uint64_t begin_ns = hd_now_ns();
+
     *job = (struct hd_job){.config = config, .plugins = *plugins};
     hd_status status = job_check_inner(job, problem);
     if (status == HD_OK) {
         status = hd_job_plan(config, plugins, &job->pipeline, problem);
     }
-    if (status == HD_OK) {
-        status = hd_model_create(config, job->pipeline, &job->model, problem);
+    if (status == HD_OK && plugins->kernel != NULL) {
+        status = job_fit_model(job, problem);
     }
-    /* A kernel cannot be asked about stages that it cannot run; they can still be planned. */
-    if (status == HD_OK && !job->model.is_short && !hd_job_lacks_halves(job)) {
-        status = job_size_stages(job, problem);
-    }
-    if (status == HD_OK) {
-        job_digest(job);
-    } else {
+    if (status != HD_OK) {
+        job_blame_schedule(config, problem);
         hd_job_finish(job);
+        return status;
     }
-    return status;
+    job_digest(job);
+    job->seconds = (double)(hd_now_ns() - begin_ns) * 1e-9;
+    return HD_OK;
 }
 
 void hd_job_finish(struct hd_job *job)

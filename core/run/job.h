@@ -26,10 +26,12 @@ struct hd_job {
     struct hd_stage_needs *needs;    /* [stage_count]; NULL: hd_job_check refuses the job */
     struct hd_footprint *footprints; /* [rank_count]; NULL when `needs` is NULL */
     char hash[HD_HASH_TEXT_BYTES];   /* what all ranks must agree on */
+    double seconds;                  /* that it took to create the job */
 };
 
-/* Makes all of it.  `config` and `plugins` are borrowed until finish; a CSV sets the config's
-   ranks, stages_per_rank and microbatches.  On failure the job is finished already. */
+/* Makes all of it; without a kernel the pipeline alone, and the hash is the pipeline's.  `config`
+   and `plugins` are borrowed until finish; a CSV sets the config's ranks, stages_per_rank and
+   microbatches.  On failure the job is finished already. */
 hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
                         const struct hd_plugins *plugins, struct hd_problem *problem);
 void hd_job_finish(struct hd_job *job);

@@ -80,11 +80,16 @@ hd_status hd_cli_plan(struct hd_cli *cli, uint32_t override_count, const char *c
     if (status != HD_OK) {
         goto finish_config;
     }
-    request.plugins = plan->plugins;
-    status = hd_planning_create(&plan->planning, &plan->config, &request, &cli->problem);
+    status = hd_job_create(&plan->job, &plan->config, &plan->plugins, &cli->problem);
+    if (status != HD_OK) {
+        goto finish_plugins;
+    }
+    status = hd_planning_create(&plan->planning, &plan->job, &request, &cli->problem);
     if (status == HD_OK) {
         return HD_OK;
     }
+    hd_job_finish(&plan->job);
+finish_plugins:
     hd_plugins_finish(&plan->plugins);
 finish_config:
     hd_config_finish(&plan->config);
@@ -94,6 +99,7 @@ finish_config:
 void hd_cli_plan_finish(struct hd_cli_plan *plan)
 {
     hd_planning_finish(&plan->planning);
+    hd_job_finish(&plan->job);
     hd_plugins_finish(&plan->plugins);
     hd_config_finish(&plan->config);
 }

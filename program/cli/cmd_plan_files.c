@@ -72,7 +72,7 @@ static char *cmd_plan_files_config_text(const struct hd_cli_plan *plan)
 hd_status hd_cli_plan_item(struct hd_cli *cli, const struct hd_cli_plan *plan, const char *name,
                            char **item)
 {
-    const struct hd_pipeline *pipeline = plan->planning.job.pipeline;
+    const struct hd_pipeline *pipeline = plan->job.pipeline;
     char *config = cmd_plan_files_config_text(plan);
     char usual[2 * HD_CONFIG_TEXT_MAX];
     const char *slash = strrchr(pipeline->schedule, '/');
@@ -127,7 +127,7 @@ hd_status hd_cli_plan_files(struct hd_cli *cli, const struct hd_cli_plan *plan)
     hd_status status = HD_OK;
 
     if (csv != NULL) {
-        status = cmd_plan_files_write_csv(cli, plan->planning.job.pipeline, csv);
+        status = cmd_plan_files_write_csv(cli, plan->job.pipeline, csv);
     }
     if (status == HD_OK && svg != NULL) {
         status = cmd_plan_files_write_svg(cli, &plan->planning.facts, svg);

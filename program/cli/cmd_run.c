@@ -232,7 +232,7 @@ static int cmd_run_dry_run(struct hd_cli *cli)
     if (hd_cli_plan(cli, cli->override_count, cli->overrides, &plan) != HD_OK) {
         return cli->problem.exit_code;
     }
-    const struct hd_job *job = &plan.planning.job;
+    const struct hd_job *job = &plan.job;
     if (job->needs == NULL || hd_model_check(&job->model, &plan.config, &cli->problem) == HD_OK) {
         hd_cli_plan_show(cli, &plan.planning.facts);
     }

@@ -9,10 +9,11 @@
 #include "report/plan_text.h"
 #include "output/planning.h"
 
-/* One plan of this command line: its configuration, plugins and results. */
+/* One plan of this command line. */
 struct hd_cli_plan {
     struct hd_config config;
     struct hd_plugins plugins;
+    struct hd_job job;
     struct hd_planning planning;
     char missing[HD_PLANNING_TEXT_BYTES]; /* why a default plugin could not be loaded */
 };

@@ -84,7 +84,6 @@ static hd_status page_write_page(const struct hd_rundir *rundir, char *item,
 hd_status hd_output_write_page(const struct hd_session *session, struct hd_problem *problem)
 {
     const struct hd_planning_request request = {
-        .plugins = session->job->plugins,
         .missing_reason = "",
         .timeline = HD_TIMELINE_ASAP,
     };
@@ -98,7 +97,7 @@ hd_status hd_output_write_page(const struct hd_session *session, struct hd_probl
     struct hd_planning planning;
     char *item = NULL;
 
-    hd_status status = hd_planning_create(&planning, session->job->config, &request, problem);
+    hd_status status = hd_planning_create(&planning, session->job, &request, problem);
     if (status != HD_OK) {
         return status;
     }
