@@ -113,7 +113,7 @@ static void check_held(void)
     const pid_t holder = hold("late", &told);
 
     CU_ASSERT_EQUAL(command_run(&command, "run --resume late --quiet train.steps=6"), 2);
-    CU_ASSERT(command_says(command.err, "output.directory: another run is going on there"));
+    CU_ASSERT(command_says(command.err, "output.directory: another run uses it"));
     CU_ASSERT_FATAL(rename("late/checkpoint", "late/checkpoint.old") == 0);
     CU_ASSERT_EQUAL(command_run(&command, "run --resume late --quiet train.steps=6"), 2);
     CU_ASSERT_FATAL(rename("late/checkpoint.old", "late/checkpoint") == 0);

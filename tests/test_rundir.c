@@ -142,7 +142,7 @@ static void a_run_is_refused(void)
 
     CU_ASSERT(hd_rundir_write(&rundir, "run.json", "{}", 2, &problem) == HD_OK);
     CU_ASSERT(hd_rundir_create(&rundir, "full/", "demo", 0, &problem) < 0);
-    check_problem(&problem, HD_EXIT_USAGE, "full: output.directory: holds a run already");
+    check_problem(&problem, HD_EXIT_USAGE, "full: output.directory: already holds a run");
     CU_ASSERT(strstr(problem.remedy, "--overwrite") != NULL);
     CU_ASSERT_STRING_EQUAL(get("full/run.json"), "{}");
 }
@@ -272,7 +272,7 @@ static void one_run_at_a_time(void)
     for (unsigned i = 0; i < HD_CHECK_COUNT(modes); i++) {
         struct hd_problem problem = {0};
         CU_ASSERT(hd_rundir_create(&rundir, "busy", "demo", modes[i], &problem) < 0);
-        check_problem(&problem, HD_EXIT_USAGE, "busy: output.directory: another run is going on");
+        check_problem(&problem, HD_EXIT_USAGE, "busy: output.directory: another run uses it");
         CU_ASSERT_STRING_EQUAL(get("busy/run.json"), "{}");
     }
     kill(holder, SIGKILL);

@@ -51,21 +51,21 @@ struct hostile_row {
 };
 
 static const struct hostile_row hostile_rows[] = {
-    {"no object", "[]", 0, "", "a { must stand here"},
-    {"nothing", "", 0, "", "the header ends where a { must stand"},
-    {"text behind it", "{} x", 0, "", "the end must stand here, not x"},
-    {"a list for a tensor", "{\"a\":[]}", 0, "a", "a { must stand"},
+    {"no object", "[]", 0, "", "must be a {"},
+    {"nothing", "", 0, "", "the header ends, but needs a {"},
+    {"text behind it", "{} x", 0, "", "must be the end, not x"},
+    {"a list for a tensor", "{\"a\":[]}", 0, "a", "must be a {"},
     {"deep nesting in a tensor", "{\"a\":{\"dtype\":[[[[[[[[[[", 0, "a", "the name of a type"},
     {"deep nesting in a shape", "{\"a\":{\"shape\":[[[[[[[[[[", 0, "a", "a whole number"},
     {"deep nesting in metadata", "{\"__metadata__\":{\"a\":{\"b\":{\"c\":", 0, "__metadata__",
      "a text of the metadata"},
     {"an unknown type", "{\"a\":{\"dtype\":\"F31\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "a",
-     "dtype F31 is not known"},
+     "dtype F31 is unknown"},
     {"an unknown member", "{\"a\":{\"dtype\":\"F32\",\"strides\":[2]}}", 8, "a",
      "no member strides"},
     {"no shape", "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 8, "a", "shape is missing"},
     {"a member twice", "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 8, "a",
-     "dtype stands twice"},
+     "dtype is given twice"},
     {"a negative offset", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8,
      "a", "a whole number without sign"},
     {"a shape with a point", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}",
@@ -73,40 +73,40 @@ static const struct hostile_row hostile_rows[] = {
     {"a shape with an exponent", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2e0]}}", 8, "a", "not e"},
     {"a leading zero", "{\"a\":{\"dtype\":\"F32\",\"shape\":[02]}}", 8, "a", "leading zero"},
     {"a number above 64 bits", "{\"a\":{\"shape\":[18446744073709551616]}}", 8, "a",
-     "a number above 64 bits"},
+     "the number does not fit in 64 bits"},
     {"a shape whose bytes wrap to 8",
      "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387905,2],\"data_offsets\":[0,8]}}", 8, "a",
      "more than 2^64 bytes"},
     {"nine dimensions", "{\"a\":{\"shape\":[1,1,1,1,1,1,1,1,1]}}", 8, "a", "the end of the list"},
     {"bytes that are not the shape's",
      "{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, "a",
-     "take 12 bytes, data_offsets give 8"},
+     "need 12 bytes, but data_offsets give 8"},
     {"an end before its begin", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}",
-     8, "a", "an end behind it"},
+     8, "a", "an end after it"},
     {"three offsets", "{\"a\":{\"data_offsets\":[0,4,8]}}", 8, "a", "the end of the list"},
-    {"a tensor past the file", "{\"a\":" PAIR "}", 7, "a", "of which the file has 7: it was cut"},
-    {"data that nobody owns", "{\"a\":" PAIR "}", 9, "", "of which tensors cover 8"},
-    {"data without a tensor", "{}", 4, "", "has 4 bytes, of which tensors cover 0"},
+    {"a tensor past the file", "{\"a\":" PAIR "}", 7, "a", "but the file has 7: it is cut off"},
+    {"data that nobody owns", "{\"a\":" PAIR "}", 9, "", "but the tensors cover 8"},
+    {"data without a tensor", "{}", 4, "", "has 4 bytes, but the tensors cover 0"},
     {"two tensors in one place", "{\"a\":" PAIR ",\"b\":" PAIR "}", 8, "b",
      "begins at byte 0 of the data, inside"},
     {"a gap", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}", 4, "a",
      "leaving a gap"},
     {"one name twice",
      "{\"a\":" PAIR ",\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[8,9]}}", 9, "a",
-     "stands twice"},
+     "is given twice"},
     {"one name twice, once by an escape",
      "{\"a\":" PAIR ",\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[8,9]}}", 9, "a",
-     "stands twice"},
+     "is given twice"},
     {"metadata twice", "{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__",
-     "stands twice"},
+     "is given twice"},
     {"one key of the metadata twice", "{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}}", 0,
-     "__metadata__", "k stands twice"},
+     "__metadata__", "k is given twice"},
     {"a number in the metadata", "{\"__metadata__\":{\"k\":1}}", 0, "__metadata__",
      "a text of the metadata"},
     {"a name that is not UTF-8", "{\"\xff\":" PAIR "}", 8, "", "byte 2 of the header is not UTF-8"},
     {"a name with an overlong letter", "{\"\xc0\xaf\":" PAIR "}", 8, "", "is not UTF-8"},
-    {"a newline in a name", "{\"a\nb\":" PAIR "}", 8, "", "a printable letter"},
-    {"a zero in a name", "{\"a\\u0000\":" PAIR "}", 8, "", "not 0000"},
+    {"a newline in a name", "{\"a\nb\":" PAIR "}", 8, "", "a printable character"},
+    {"a zero in a name", "{\"a\\u0000\":" PAIR "}", 8, "", "other than 0000"},
     {"half a surrogate pair", "{\"\\ud800x\":" PAIR "}", 8, "", "the other half"},
     {"an unknown escape", "{\"\\x\":" PAIR "}", 8, "", "one of"},
     {"a string without its end", "{\"a", 0, "", "the end of a string"},
@@ -156,11 +156,11 @@ static void check_lengths(void)
 
     for (unsigned i = 0; i < HD_CHECK_COUNT(rows); i++) {
         put_file(rows[i].length, "{}", rows[i].header_bytes, 0);
-        refuses(rows[i].name, "", "is said to have a header of");
+        refuses(rows[i].name, "", "claims a header of");
     }
     FILE *const stream = fopen(work_path(), "wb");
     CU_ASSERT_FATAL(stream != NULL && fputs("heddle!", stream) >= 0 && fclose(stream) == 0);
-    refuses("seven bytes", "", "has 7 bytes, and its length alone takes 8");
+    refuses("seven bytes", "", "has 7 bytes, but the length of its header alone takes 8");
 }
 
 /* --- what is sound ---------------------------------------------------------------------------- */
@@ -242,7 +242,7 @@ static void check_types(void)
     CU_ASSERT(singles[0] == (float)third);
     CU_ASSERT(hd_safetensors_read(&file, hd_safetensors_find(&file, "i"), target, &problem) < 0);
     CU_ASSERT_STRING_EQUAL(problem.key, "i");
-    CU_ASSERT(strstr(problem.message, "of type I32") != NULL);
+    CU_ASSERT(strstr(problem.message, "has type I32") != NULL);
     hd_safetensors_close(&file);
 }
 
@@ -326,7 +326,7 @@ static void check_flipped(void)
         CU_ASSERT_FATAL(fclose(stream) == 0);
         CU_ASSERT(hd_safetensors_read(&file, first, target, &problem) < 0);
         CU_ASSERT_STRING_EQUAL(problem.key, "w.\"1\"");
-        CU_ASSERT(strstr(problem.message, "it was damaged") != NULL);
+        CU_ASSERT(strstr(problem.message, "the file was damaged") != NULL);
         hd_safetensors_close(&file);
     }
 }

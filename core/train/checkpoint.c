@@ -1,11 +1,10 @@
-/* train/checkpoint.c - directories and files of a checkpoint. */
 #include "train/checkpoint.h"
 #include "base/log.h"
-#include "train/checkpoint_state.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +12,6 @@
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
-
-const char *const hd_checkpoint_files[HD_CHECKPOINT_FILE_COUNT] = {"model.safetensors",
-                                                                   "optimizer.safetensors"};
 
 static hd_status checkpoint_fail(struct hd_problem *problem, const char *path, const char *verb,
                                  int error)
@@ -28,26 +24,26 @@ static hd_status checkpoint_fail(struct hd_problem *problem, const char *path, c
                           strerror(error));
 }
 
-/* RUN/DIRECTORY/FILE, or RUN/DIRECTORY with an empty file; 0 if that is too long. */
+/* Writes RUN/DIRECTORY/FILE, or RUN/DIRECTORY if the file is empty.  0, or ENAMETOOLONG. */
 static int checkpoint_join(char path[PATH_BYTES], const char *run, const char *directory,
                            const char *file)
 {
     const int length =
         snprintf(path, PATH_BYTES, "%s/%s%s%s", run, directory, file[0] != '\0' ? "/" : "", file);
-    return length > 0 && length < PATH_BYTES;
+    return length > 0 && length < PATH_BYTES ? 0 : ENAMETOOLONG;
 }
 
 hd_status hd_checkpoint_path(const char *run, const char *file, char path[4096],
                              struct hd_problem *problem)
 {
-    if (checkpoint_join(path, run, "checkpoint", file)) {
+    if (checkpoint_join(path, run, "checkpoint", file) == 0) {
         return HD_OK;
     }
     hd_problem_place(problem, "%.500s", run);
-    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is a path that is too long");
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "the path is too long");
 }
 
-/* What is in such a directory goes, and the directory; it may be absent.  0, or errno. */
+/* Removes the files and the directory, which may be absent.  0, or errno. */
 static int checkpoint_remove_whole(const char *run, const char *directory)
 {
     const char *const files[] = {hd_checkpoint_files[0], hd_checkpoint_files[1],
@@ -55,7 +51,7 @@ static int checkpoint_remove_whole(const char *run, const char *directory)
     char path[PATH_BYTES];
 
     for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++) {
-        if (!checkpoint_join(path, run, directory, files[i])) {
+        if (checkpoint_join(path, run, directory, files[i]) != 0) {
             return ENAMETOOLONG;
         }
         const int failed = files[i][0] != '\0' ? unlink(path) : rmdir(path);
@@ -66,7 +62,7 @@ static int checkpoint_remove_whole(const char *run, const char *directory)
     return 0;
 }
 
-/* A name is on disk only once its directory is. */
+/* A new name is on disk only once its directory is synced. */
 static int checkpoint_sync_path(const char *path)
 {
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
@@ -79,12 +75,12 @@ static int checkpoint_sync_path(const char *path)
     return error;
 }
 
-static int checkpoint_exists(const char *run, const char *directory)
+static bool checkpoint_exists(const char *run, const char *directory)
 {
     char path[PATH_BYTES];
     struct stat facts;
 
-    return checkpoint_join(path, run, directory, "") && lstat(path, &facts) == 0;
+    return checkpoint_join(path, run, directory, "") == 0 && lstat(path, &facts) == 0;
 }
 
 hd_status hd_checkpoint_recover(const char *run, struct hd_problem *problem)
@@ -94,15 +90,45 @@ hd_status hd_checkpoint_recover(const char *run, struct hd_problem *problem)
     if (checkpoint_exists(run, "checkpoint") || !checkpoint_exists(run, "checkpoint.old")) {
         return HD_OK;
     }
-    if (!checkpoint_join(old, run, "checkpoint.old", "") ||
-        !checkpoint_join(path, run, "checkpoint", "")) {
+    if (checkpoint_join(old, run, "checkpoint.old", "") != 0 ||
+        checkpoint_join(path, run, "checkpoint", "") != 0) {
         return checkpoint_fail(problem, run, "read", ENAMETOOLONG);
     }
     if (rename(old, path) != 0) {
         return checkpoint_fail(problem, old, "renamed", errno);
     }
-    hd_log(HD_LOG_WARN, "%s was put back: the run was killed while it replaced it", path);
+    hd_log(HD_LOG_WARN, "renamed %s back: the run was killed while it replaced this checkpoint",
+           path);
     return HD_OK;
+}
+
+hd_status hd_checkpoint_read_state(const char *run, struct hd_checkpoint_state *state,
+                                   struct hd_problem *problem)
+{
+    char path[PATH_BYTES];
+    FILE *stream = NULL;
+
+    *state = (struct hd_checkpoint_state){0};
+    hd_status status = hd_checkpoint_path(run, HD_CHECKPOINT_STATE_FILE, path, problem);
+    if (status != HD_OK) {
+        return status;
+    }
+    hd_problem_place(problem, "%.500s", path);
+    char *const text = malloc(HD_CHECKPOINT_STATE_BYTES_MAX + 1);
+    stream = text != NULL ? fopen(path, "re") : NULL;
+    if (stream == NULL) {
+        hd_problem_remedy(problem, "name the directory of a run that wrote a checkpoint, a "
+                                   "directory with model.safetensors, or a .safetensors file");
+        status = hd_problem_set(problem, HD_SYSTEM, HD_EXIT_USAGE,
+                                "there is no checkpoint to resume from: %s", strerror(errno));
+    } else {
+        const uint64_t bytes = fread(text, 1, HD_CHECKPOINT_STATE_BYTES_MAX, stream);
+        text[bytes] = '\0';
+        fclose(stream);
+        status = hd_checkpoint_state_parse(text, bytes, state, problem);
+    }
+    free(text);
+    return status;
 }
 
 void hd_checkpoint_discard(const char *run)
@@ -110,7 +136,7 @@ void hd_checkpoint_discard(const char *run)
     const int error = checkpoint_remove_whole(run, "checkpoint.tmp");
 
     if (error != 0) {
-        hd_log(HD_LOG_WARN, "%s/checkpoint.tmp was not removed: %s", run, strerror(error));
+        hd_log(HD_LOG_WARN, "cannot remove %s/checkpoint.tmp: %s", run, strerror(error));
     }
 }
 
@@ -119,17 +145,13 @@ hd_status hd_checkpoint_begin(const char *run, const uint64_t bytes[HD_CHECKPOIN
 {
     char path[PATH_BYTES];
 
-    int error = checkpoint_remove_whole(run, "checkpoint.tmp");
-    if (!checkpoint_join(path, run, "checkpoint.tmp", "")) {
-        error = ENAMETOOLONG;
-    }
+    int error = checkpoint_join(path, run, "checkpoint.tmp", "");
+    error = error == 0 ? checkpoint_remove_whole(run, "checkpoint.tmp") : error;
     if (error == 0 && mkdir(path, 0777) != 0) {
         error = errno;
     }
     for (uint32_t file = 0; error == 0 && file < HD_CHECKPOINT_FILE_COUNT; file++) {
-        error = checkpoint_join(path, run, "checkpoint.tmp", hd_checkpoint_files[file])
-                    ? 0
-                    : ENAMETOOLONG;
+        error = checkpoint_join(path, run, "checkpoint.tmp", hd_checkpoint_files[file]);
         const int descriptor =
             error == 0 ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
         if (error == 0 && (descriptor < 0 || ftruncate(descriptor, (off_t)bytes[file]) != 0)) {
@@ -148,7 +170,7 @@ hd_status hd_checkpoint_open(const char *run, uint32_t file, int *descriptor,
     char path[PATH_BYTES];
 
     assert(file < HD_CHECKPOINT_FILE_COUNT);
-    if (!checkpoint_join(path, run, "checkpoint.tmp", hd_checkpoint_files[file])) {
+    if (checkpoint_join(path, run, "checkpoint.tmp", hd_checkpoint_files[file]) != 0) {
         return checkpoint_fail(problem, run, "written", ENAMETOOLONG);
     }
     const int opened = open(path, O_WRONLY | O_CLOEXEC);
@@ -159,7 +181,7 @@ hd_status hd_checkpoint_open(const char *run, uint32_t file, int *descriptor,
     return HD_OK;
 }
 
-/* The path is what the descriptor was opened by: the kernel still knows it. */
+/* The kernel knows the path of the descriptor. */
 static hd_status checkpoint_fail_put(struct hd_problem *problem, int descriptor, int error)
 {
     char link[64], path[PATH_BYTES];
@@ -191,13 +213,13 @@ hd_status hd_checkpoint_put(int descriptor, const void *bytes, uint64_t count, u
     return HD_OK;
 }
 
-/* The new one takes the name; the old one, if any, is then checkpoint.tmp or checkpoint.old. */
+/* Renames the new one; the old one, if any, becomes checkpoint.tmp or checkpoint.old. */
 static int checkpoint_give_name(const char *run, const char *beside, const char *path)
 {
     char old[PATH_BYTES];
 
     if (rename(beside, path) == 0) {
-        return 0; /* there was none */
+        return 0; /* there was no checkpoint */
     }
     if (renameat2(AT_FDCWD, beside, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
         return 0;
@@ -205,10 +227,8 @@ static int checkpoint_give_name(const char *run, const char *beside, const char 
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
         return errno;
     }
-    if (!checkpoint_join(old, run, "checkpoint.old", "")) {
-        return ENAMETOOLONG;
-    }
-    int error = checkpoint_remove_whole(run, "checkpoint.old");
+    int error = checkpoint_join(old, run, "checkpoint.old", "");
+    error = error == 0 ? checkpoint_remove_whole(run, "checkpoint.old") : error;
     if (error == 0 && rename(path, old) != 0) {
         error = errno;
     }
@@ -240,23 +260,20 @@ hd_status hd_checkpoint_commit(const char *run, const struct hd_checkpoint_state
     int error = 0;
 
     for (uint32_t file = 0; error == 0 && file < HD_CHECKPOINT_FILE_COUNT; file++) {
-        error = checkpoint_join(path, run, "checkpoint.tmp", hd_checkpoint_files[file])
-                    ? checkpoint_sync_path(path)
-                    : ENAMETOOLONG;
+        error = checkpoint_join(path, run, "checkpoint.tmp", hd_checkpoint_files[file]);
+        error = error == 0 ? checkpoint_sync_path(path) : error;
     }
     if (error == 0) {
-        error = checkpoint_join(path, run, "checkpoint.tmp", HD_CHECKPOINT_STATE_FILE)
-                    ? checkpoint_write_state(path, state)
-                    : ENAMETOOLONG;
+        error = checkpoint_join(path, run, "checkpoint.tmp", HD_CHECKPOINT_STATE_FILE);
+        error = error == 0 ? checkpoint_write_state(path, state) : error;
     }
     if (error == 0) {
-        error = checkpoint_join(beside, run, "checkpoint.tmp", "") ? checkpoint_sync_path(beside)
-                                                                   : ENAMETOOLONG;
+        error = checkpoint_join(beside, run, "checkpoint.tmp", "");
+        error = error == 0 ? checkpoint_sync_path(beside) : error;
     }
     if (error == 0) {
-        error = checkpoint_join(path, run, "checkpoint", "")
-                    ? checkpoint_give_name(run, beside, path)
-                    : ENAMETOOLONG;
+        error = checkpoint_join(path, run, "checkpoint", "");
+        error = error == 0 ? checkpoint_give_name(run, beside, path) : error;
     }
     if (error == 0) {
         error = checkpoint_sync_path(run);
@@ -264,10 +281,11 @@ hd_status hd_checkpoint_commit(const char *run, const struct hd_checkpoint_state
     if (error != 0) {
         return checkpoint_fail(problem, path, "written", error);
     }
+    hd_log(HD_LOG_DEBUG, "checkpoint: %s is that of step %u", path, state->step);
     error = checkpoint_remove_whole(run, "checkpoint.tmp");
     error = error != 0 ? error : checkpoint_remove_whole(run, "checkpoint.old");
     if (error != 0) {
-        hd_log(HD_LOG_WARN, "%s: the checkpoint before this one was not removed: %s", run,
+        hd_log(HD_LOG_WARN, "%s: cannot remove the checkpoint before this one: %s", run,
                strerror(error));
     }
     return HD_OK;

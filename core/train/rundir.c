@@ -15,49 +15,45 @@ enum { PATH_BYTES = sizeof((struct hd_rundir *)0)->path, TAKEN_MAX = 10000 };
 static hd_status rundir_fail(struct hd_problem *problem, const char *path, const char *verb,
                              int error)
 {
-    const hd_status status =
-        hd_problem_set(problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be %s: %s", verb,
-                       error != 0 ? strerror(error) : "a write to it has failed");
     hd_problem_place(problem, "%s", path);
     hd_problem_key(problem, "output.directory");
     hd_problem_remedy(problem, "free space there, or set output.directory to where this user may "
                                "write");
-    return status;
+    return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be %s: %s", verb,
+                          error != 0 ? strerror(error) : "a write to it has failed");
 }
 
 static hd_status rundir_refuse(struct hd_problem *problem, const char *path, const char *reason,
                                const char *remedy)
 {
-    const hd_status status = hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
     hd_problem_place(problem, "%s", path);
     hd_problem_key(problem, "output.directory");
     hd_problem_remedy(problem, "%s", remedy);
-    return status;
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
 }
 
-/* PATH/NAME followed by `end`; 0 if that is too long. */
+/* Writes PATH/NAME followed by `end`.  0, or ENAMETOOLONG. */
 static int rundir_join(char out[PATH_BYTES], const char *path, const char *name, const char *end)
 {
     const int length = snprintf(out, PATH_BYTES, "%s/%s%s", path, name, end);
-    return length > 0 && length < PATH_BYTES;
+    return length > 0 && length < PATH_BYTES ? 0 : ENAMETOOLONG;
 }
 
 /* --- one run at a time ------------------------------------------------------------------------ */
 
-/* Who holds it, as far as the kernel knows. */
+/* Names the process that holds the lock, if the kernel knows it. */
 static hd_status rundir_refuse_second(int descriptor, const struct hd_rundir *rundir,
                                       struct hd_problem *problem)
 {
     struct flock other = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char reason[128];
 
-    snprintf(reason, sizeof reason, "another run is going on there");
+    snprintf(reason, sizeof reason, "another run uses it");
     if (fcntl(descriptor, F_GETLK, &other) == 0 && other.l_type != F_UNLCK && other.l_pid > 0) {
-        snprintf(reason, sizeof reason, "another run is going on there (pid %ld)",
-                 (long)other.l_pid);
+        snprintf(reason, sizeof reason, "another run uses it (pid %ld)", (long)other.l_pid);
     }
     return rundir_refuse(problem, rundir->path, reason,
-                         "wait for its end, or set another output.directory");
+                         "wait until that run ends, or set another output.directory");
 }
 
 static hd_status rundir_lock(struct hd_rundir *rundir, struct hd_problem *problem)
@@ -65,7 +61,7 @@ static hd_status rundir_lock(struct hd_rundir *rundir, struct hd_problem *proble
     const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char path[PATH_BYTES];
 
-    if (!rundir_join(path, rundir->path, ".lock", "")) {
+    if (rundir_join(path, rundir->path, ".lock", "") != 0) {
         return rundir_fail(problem, rundir->path, "made", ENAMETOOLONG);
     }
     const int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -74,7 +70,7 @@ static hd_status rundir_lock(struct hd_rundir *rundir, struct hd_problem *proble
     }
     if (fcntl(descriptor, F_SETLK, &whole) == 0) {
         rundir->lock = descriptor;
-        rundir->is_locked = 1;
+        rundir->is_locked = true;
         return HD_OK;
     }
     const int error = errno;
@@ -83,23 +79,24 @@ static hd_status rundir_lock(struct hd_rundir *rundir, struct hd_problem *proble
                                  : HD_OK;
     close(descriptor);
     if (status == HD_OK) {
-        hd_log(HD_LOG_WARN, "%s: %s: a second run here would not be refused", path,
+        hd_log(HD_LOG_WARN,
+               "cannot lock %s: %s: a second run in this directory would not be refused", path,
                strerror(error));
     }
     return status;
 }
 
-uint32_t hd_rundir_is_busy(const char *path)
+bool hd_rundir_is_busy(const char *path)
 {
     struct flock other = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char file[PATH_BYTES];
     const int descriptor =
-        rundir_join(file, path, ".lock", "") ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+        rundir_join(file, path, ".lock", "") == 0 ? open(file, O_RDONLY | O_CLOEXEC) : -1;
 
     if (descriptor < 0) {
-        return 0;
+        return false;
     }
-    const uint32_t is_busy = fcntl(descriptor, F_GETLK, &other) == 0 && other.l_type != F_UNLCK;
+    const bool is_busy = fcntl(descriptor, F_GETLK, &other) == 0 && other.l_type != F_UNLCK;
     close(descriptor);
     return is_busy;
 }
@@ -108,7 +105,7 @@ static void rundir_unlock(struct hd_rundir *rundir)
 {
     if (rundir->is_locked) {
         close(rundir->lock);
-        rundir->is_locked = 0;
+        rundir->is_locked = false;
     }
 }
 
@@ -127,7 +124,7 @@ static int rundir_make_directory(const char *path)
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
 }
 
-/* All directories above `path`.  0, or errno. */
+/* Makes all directories above `path`.  0, or errno. */
 static int rundir_make_parents(const char *path)
 {
     char part[PATH_BYTES];
@@ -142,7 +139,7 @@ static int rundir_make_parents(const char *path)
     return 0;
 }
 
-/* runs/NAME-YYYYMMDD-HHMMSS, the first that nobody has. */
+/* Makes runs/NAME-YYYYMMDD-HHMMSS, or the first of -2, -3 .. that does not exist. */
 static hd_status rundir_make_dated(struct hd_rundir *rundir, const char *name,
                                    struct hd_problem *problem)
 {
@@ -177,7 +174,7 @@ static int rundir_remove_file(const char *path)
     return unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR ? 0 : errno;
 }
 
-/* A directory that still holds something else is somebody's: it stays. */
+/* A directory that still holds other files stays. */
 static int rundir_remove_directory(const char *path)
 {
     return rmdir(path) == 0 || errno == ENOENT || errno == ENOTDIR || errno == ENOTEMPTY ||
@@ -187,13 +184,13 @@ static int rundir_remove_directory(const char *path)
 }
 
 /* rank-NNNN.log, any number of digits. */
-static int rundir_is_log(const char *name)
+static bool rundir_is_log(const char *name)
 {
     static const char head[] = "rank-";
     const size_t head_length = sizeof head - 1;
 
     if (strncmp(name, head, head_length) != 0) {
-        return 0;
+        return false;
     }
     const size_t digits = strspn(name + head_length, "0123456789");
     return digits > 0 && strcmp(name + head_length + digits, ".log") == 0;
@@ -217,7 +214,7 @@ static int rundir_remove_logs(const char *path)
     return error != 0 ? error : rundir_remove_directory(path);
 }
 
-/* A checkpoint, and what a kill left of another one, go with their directories. */
+/* Removes the checkpoint, and what a kill left of another one, with their directories. */
 static int rundir_remove_checkpoints(const char *path)
 {
     static const char *const directories[] = {"checkpoint.tmp", "checkpoint.old", "checkpoint"};
@@ -226,10 +223,10 @@ static int rundir_remove_checkpoints(const char *path)
     int error = 0;
 
     for (unsigned i = 0; error == 0 && i < sizeof directories / sizeof directories[0]; i++) {
-        error = rundir_join(directory, path, directories[i], "") ? 0 : ENAMETOOLONG;
+        error = rundir_join(directory, path, directories[i], "");
         for (unsigned j = 0; error == 0 && j < sizeof files / sizeof files[0]; j++) {
-            error = rundir_join(part, directory, files[j], "") ? rundir_remove_file(part)
-                                                               : ENAMETOOLONG;
+            error = rundir_join(part, directory, files[j], "");
+            error = error == 0 ? rundir_remove_file(part) : error;
         }
         error = error == 0 ? rundir_remove_directory(directory) : error;
     }
@@ -238,16 +235,18 @@ static int rundir_remove_checkpoints(const char *path)
 
 static int rundir_remove_left(const char *path)
 {
-    /* run.json goes last: what is half removed is still known as a run. */
+    /* run.json is the last: until then the directory still counts as a run. */
     static const char *const files[] = {"config.ini",  "metrics.jsonl", "trace.json",
                                         "report.html", "hang.json",     "run.json"};
     char part[PATH_BYTES];
-    int error = rundir_join(part, path, "log", "") ? rundir_remove_logs(part) : ENAMETOOLONG;
+    int error = rundir_join(part, path, "log", "");
+    error = error == 0 ? rundir_remove_logs(part) : error;
     error = error == 0 ? rundir_remove_checkpoints(path) : error;
 
     for (unsigned i = 0; i < sizeof files / sizeof files[0] && error == 0; i++) {
-        error = rundir_join(part, path, files[i], ".tmp") ? rundir_remove_file(part) : ENAMETOOLONG;
-        if (error == 0 && rundir_join(part, path, files[i], "")) {
+        error = rundir_join(part, path, files[i], ".tmp");
+        error = error == 0 ? rundir_remove_file(part) : error;
+        if (error == 0 && rundir_join(part, path, files[i], "") == 0) {
             error = rundir_remove_file(part);
         }
     }
@@ -265,7 +264,7 @@ static hd_status rundir_make_named(struct hd_rundir *rundir, uint32_t mode,
     if (error != 0) {
         return rundir_fail(problem, rundir->path, "made", error);
     }
-    if (!rundir_join(run, rundir->path, "run.json", "")) {
+    if (rundir_join(run, rundir->path, "run.json", "") != 0) {
         return rundir_fail(problem, rundir->path, "made", ENAMETOOLONG);
     }
     const hd_status locked = rundir_lock(rundir, problem);
@@ -276,9 +275,10 @@ static hd_status rundir_make_named(struct hd_rundir *rundir, uint32_t mode,
         return HD_OK;
     }
     if (mode == HD_RUNDIR_NEW) {
-        return rundir_refuse(problem, rundir->path, "holds a run already (run.json)",
-                             "give --resume to go on with it, --overwrite to remove it, or another "
-                             "output.directory");
+        return rundir_refuse(
+            problem, rundir->path, "already holds a run (run.json)",
+            "give --resume to continue it, --overwrite to remove it, or set another "
+            "output.directory");
     }
     error = rundir_remove_left(rundir->path);
     return error != 0 ? rundir_fail(problem, rundir->path, "emptied for --overwrite", error)
@@ -287,7 +287,8 @@ static hd_status rundir_make_named(struct hd_rundir *rundir, uint32_t mode,
 
 /* --- latest ----------------------------------------------------------------------------------- */
 
-/* A link that is made beside and renamed is never absent; failing here ends no run. */
+/* Makes the link under another name and renames it, so that `latest` always exists.  An error is
+   only logged. */
 static void rundir_point_latest(const char *path)
 {
     const char *const slash = strrchr(path, '/');
@@ -301,18 +302,19 @@ static void rundir_point_latest(const char *path)
     snprintf(parent, sizeof parent, "%.*s", parent_length, slash == NULL ? "." : path);
     char name[64];
     snprintf(name, sizeof name, ".latest-%ld", (long)getpid());
-    if (!rundir_join(link_path, parent, "latest", "") || !rundir_join(beside, parent, name, "")) {
+    if (rundir_join(link_path, parent, "latest", "") != 0 ||
+        rundir_join(beside, parent, name, "") != 0) {
         return;
     }
-    unlink(beside); /* of a process of this number that died here */
+    unlink(beside); /* an earlier process with this pid may have left it */
     if (symlink(base, beside) != 0 || rename(beside, link_path) != 0) {
-        hd_log(HD_LOG_WARN, "%s does not point to this run: %s", link_path, strerror(errno));
+        hd_log(HD_LOG_WARN, "cannot point %s to this run: %s", link_path, strerror(errno));
         unlink(beside);
     }
 }
 
-/* The directory as given, without slashes at its end. */
-static int rundir_set_path(struct hd_rundir *rundir, const char *directory)
+/* Copies `directory` without slashes at its end; false if it is too long. */
+static bool rundir_set_path(struct hd_rundir *rundir, const char *directory)
 {
     size_t length = strlen(directory);
 
@@ -320,11 +322,11 @@ static int rundir_set_path(struct hd_rundir *rundir, const char *directory)
         length--;
     }
     if (length >= sizeof rundir->path) {
-        return 0;
+        return false;
     }
     memcpy(rundir->path, directory, length);
     rundir->path[length] = '\0';
-    return 1;
+    return true;
 }
 
 hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, const char *name,
@@ -339,12 +341,12 @@ hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, cons
     } else if (rundir_set_path(rundir, directory)) {
         status = rundir_make_named(rundir, mode, problem);
     } else {
-        status = rundir_refuse(problem, "output.directory", "is a path of 4096 bytes or more",
-                               "name a shorter one");
+        status = rundir_refuse(problem, "output.directory", "the path has 4096 bytes or more",
+                               "give a shorter one");
     }
     if (status == HD_OK) {
-        const int error =
-            rundir_join(log, rundir->path, "log", "") ? rundir_make_directory(log) : ENAMETOOLONG;
+        int error = rundir_join(log, rundir->path, "log", "");
+        error = error == 0 ? rundir_make_directory(log) : error;
         status = error != 0 ? rundir_fail(problem, log, "made", error) : HD_OK;
     }
     if (status == HD_OK) {
@@ -362,7 +364,7 @@ hd_status hd_rundir_open(const struct hd_rundir *rundir, const char *name, FILE 
 {
     char beside[PATH_BYTES];
 
-    if (!rundir_join(beside, rundir->path, name, ".tmp")) {
+    if (rundir_join(beside, rundir->path, name, ".tmp") != 0) {
         return rundir_fail(problem, rundir->path, "written", ENAMETOOLONG);
     }
     FILE *const opened = fopen(beside, "we");
@@ -373,22 +375,22 @@ hd_status hd_rundir_open(const struct hd_rundir *rundir, const char *name, FILE 
     return HD_OK;
 }
 
-/* Closes the stream, which has failed with `error` or 0, and gives the file its name, or none. */
+/* Closes the stream, and renames the file unless a write has failed; `error` is its errno, or 0. */
 static hd_status rundir_settle(const struct hd_rundir *rundir, const char *name, FILE *stream,
                                int error, struct hd_problem *problem)
 {
     char beside[PATH_BYTES], path[PATH_BYTES];
-    const int fits = rundir_join(beside, rundir->path, name, ".tmp") &&
-                     rundir_join(path, rundir->path, name, "");
-    int failed = ferror(stream);
+    const bool fits = rundir_join(beside, rundir->path, name, ".tmp") == 0 &&
+                      rundir_join(path, rundir->path, name, "") == 0;
+    bool failed = ferror(stream) != 0;
 
     assert(fits); /* hd_rundir_open has joined the longer one */
     if (!failed && (fflush(stream) != 0 || fsync(fileno(stream)) != 0)) {
-        failed = 1;
+        failed = true;
         error = errno;
     }
     if (fclose(stream) != 0 && !failed) {
-        failed = 1;
+        failed = true;
         error = errno;
     }
     if (!failed && rename(beside, path) == 0) {
@@ -435,7 +437,7 @@ hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *m
     struct stat before;
     ssize_t written;
 
-    if (!rundir_join(path, rundir->path, "metrics.jsonl", "")) {
+    if (rundir_join(path, rundir->path, "metrics.jsonl", "") != 0) {
         return rundir_fail(problem, rundir->path, "written", ENAMETOOLONG);
     }
     if (rundir->metrics < 0 && rundir_open_metrics(rundir, path, problem) != HD_OK) {
@@ -453,7 +455,7 @@ hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *m
     }
     const int error = written < 0 ? errno : ENOSPC;
     if (written > 0 && ftruncate(rundir->metrics, before.st_size) != 0) {
-        hd_log(HD_LOG_WARN, "%s ends in half a line: %s", path, strerror(errno));
+        hd_log(HD_LOG_WARN, "%s ends with an incomplete line: %s", path, strerror(errno));
     }
     return rundir_fail(problem, path, "written", error);
 }

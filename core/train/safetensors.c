@@ -2,12 +2,14 @@
 #include "base/bf16.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/number.h"
 
 #include <heddle/plugin.h>
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,7 @@ static hd_status safetensors_refuse_file(const char *path, const char *verb, int
                           error != 0 ? strerror(error) : "it ends too early");
 }
 
-/* 0, an errno, or -1 where the file ends. */
+/* 0, an errno, or -1 if the file ends. */
 static int safetensors_read_all(int descriptor, void *values, uint64_t bytes, uint64_t offset)
 {
     unsigned char *out = values;
@@ -64,7 +66,7 @@ static hd_status safetensors_read_header(struct hd_safetensors *file, struct hd_
     if (file->file_bytes < sizeof length) {
         hd_problem_place(problem, "%.500s", file->path);
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                              "has %llu bytes, and its length alone takes 8",
+                              "has %llu bytes, but the length of its header alone takes 8",
                               (unsigned long long)file->file_bytes);
     }
     int error = safetensors_read_all(file->descriptor, length, sizeof length, 0);
@@ -124,49 +126,6 @@ void hd_safetensors_close(struct hd_safetensors *file)
     free(file->notes);
     free(file->text);
     *file = (struct hd_safetensors){.descriptor = -1};
-}
-
-const struct hd_safetensors_tensor *hd_safetensors_find(const struct hd_safetensors *file,
-                                                        const char *name)
-{
-    uint32_t first = 0, end = file->tensor_count;
-
-    while (first < end) {
-        const uint32_t middle = first + (end - first) / 2;
-        const int order = strcmp(file->tensors[middle].name, name);
-        if (order == 0) {
-            return &file->tensors[middle];
-        }
-        first = order < 0 ? middle + 1 : first;
-        end = order < 0 ? end : middle;
-    }
-    return NULL;
-}
-
-const char *hd_safetensors_note(const struct hd_safetensors *file, const char *key)
-{
-    uint32_t first = 0, end = file->note_count;
-
-    while (first < end) {
-        const uint32_t middle = first + (end - first) / 2;
-        const int order = strcmp(file->notes[middle].key, key);
-        if (order == 0) {
-            return file->notes[middle].value;
-        }
-        first = order < 0 ? middle + 1 : first;
-        end = order < 0 ? end : middle;
-    }
-    return NULL;
-}
-
-uint64_t hd_safetensors_count(const struct hd_safetensors_tensor *tensor)
-{
-    uint64_t count = 1;
-
-    for (uint32_t i = 0; i < tensor->dimension_count; i++) {
-        count *= tensor->shape[i];
-    }
-    return count;
 }
 
 /* --- values ----------------------------------------------------------------------------------- */
@@ -241,7 +200,7 @@ static hd_status safetensors_check_digest(const struct hd_safetensors_tensor *te
         return HD_OK;
     }
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                          "its bytes have SHA-256 %.12s.., the file was written with %.12s..: it "
+                          "its bytes have SHA-256 %.12s.., but were written with %.12s..: the file "
                           "was damaged",
                           text, tensor->sha256);
 }
@@ -252,8 +211,8 @@ hd_status hd_safetensors_read(const struct hd_safetensors *file,
 {
     static const char *const floats[] = {"F32", "F64", "BF16", "F16"};
     const char *same = target.dtype == HD_F64 ? "F64" : "F32";
-    const int is_same = strcmp(tensor->type, same) == 0;
-    int is_float = 0;
+    const bool is_same = strcmp(tensor->type, same) == 0;
+    bool is_float = false;
 
     assert(target.dtype == HD_F32 || target.dtype == HD_F64);
     for (unsigned i = 0; i < sizeof floats / sizeof floats[0]; i++) {
@@ -263,12 +222,12 @@ hd_status hd_safetensors_read(const struct hd_safetensors *file,
     hd_problem_key(problem, "%.120s", tensor->name);
     if (!is_float) {
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                              "is of type %s, and parameters are F32, F64, BF16 or F16",
+                              "has type %s, but parameters must be F32, F64, BF16 or F16",
                               tensor->type);
     }
     void *const raw = is_same ? target.values : hd_memory_take(tensor->bytes, 64, "checkpoint");
     if (raw == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for it");
+        return hd_problem_no_memory(problem, tensor->bytes, "the tensor");
     }
     const int error = safetensors_read_all(file->descriptor, raw, tensor->bytes, tensor->offset);
     hd_status status = HD_OK;
@@ -300,7 +259,7 @@ static char *safetensors_json_of(const struct hd_safetensors_tensor *tensors, ui
     FILE *const stream = open_memstream(&text, &bytes);
 
     assert(stream != NULL);
-    hd_json_text(notes, "format", "pt"); /* transformers asks for it */
+    hd_json_text(notes, "format", "pt"); /* transformers requires it */
     for (uint32_t i = 0; i < tensor_count; i++) {
         snprintf(key, sizeof key, "sha256:%s", tensors[i].name);
         hd_json_hash(notes, key, digests != NULL ? digests[i] : zeroes);
@@ -324,11 +283,10 @@ static char *safetensors_json_of(const struct hd_safetensors_tensor *tensors, ui
     return text;
 }
 
-/* Of the whole text, its length before it included, so that the data begins at a round place. */
+/* Bytes of length and header, such that the data is aligned. */
 static uint64_t safetensors_padded_bytes(uint64_t text_bytes)
 {
-    return (HD_SAFETENSORS_LENGTH_BYTES + text_bytes + BLANKS_TO_BYTES - 1) / BLANKS_TO_BYTES *
-           BLANKS_TO_BYTES;
+    return hd_round_up(HD_SAFETENSORS_LENGTH_BYTES + text_bytes, BLANKS_TO_BYTES);
 }
 
 uint64_t hd_safetensors_lay_out(struct hd_safetensors_tensor *tensors, uint32_t tensor_count)
@@ -336,7 +294,7 @@ uint64_t hd_safetensors_lay_out(struct hd_safetensors_tensor *tensors, uint32_t 
     uint64_t end = 0;
 
     for (uint32_t i = 0; i < tensor_count; i++) {
-        const int is_double = strcmp(tensors[i].type, "F64") == 0;
+        const bool is_double = strcmp(tensors[i].type, "F64") == 0;
         assert(is_double || strcmp(tensors[i].type, "F32") == 0);
         tensors[i].bytes =
             hd_safetensors_count(&tensors[i]) * (is_double ? sizeof(double) : sizeof(float));
@@ -355,13 +313,11 @@ uint64_t hd_safetensors_lay_out(struct hd_safetensors_tensor *tensors, uint32_t 
 char *hd_safetensors_header(const struct hd_safetensors_tensor *tensors, uint32_t tensor_count,
                             const uint8_t (*digests)[HD_HASH_BYTES], uint64_t *bytes)
 {
-    uint64_t data_offset = 0;
-    uint64_t first = UINT64_MAX;
+    uint64_t data_offset = tensor_count > 0 ? tensors[0].offset : 0;
 
-    for (uint32_t i = 0; i < tensor_count; i++) {
-        first = tensors[i].offset < first ? tensors[i].offset : first;
+    for (uint32_t i = 1; i < tensor_count; i++) {
+        data_offset = hd_min_u64(data_offset, tensors[i].offset);
     }
-    data_offset = tensor_count > 0 ? first : 0;
     char *const json = safetensors_json_of(tensors, tensor_count, data_offset, digests);
     const uint64_t json_bytes = strlen(json) - 1; /* without its newline */
     const uint64_t whole = safetensors_padded_bytes(json_bytes + 1);

@@ -1,5 +1,6 @@
 #include "train/safetensors_text.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 hd_status hd_walk_refuse(struct hd_walk *walk, const char *expected)
@@ -9,12 +10,12 @@ hd_status hd_walk_refuse(struct hd_walk *walk, const char *expected)
 
     if (at >= walk->length) {
         return hd_problem_set(walk->problem, HD_INVALID, HD_EXIT_USAGE,
-                              "the header ends where %s must stand", expected);
+                              "the header ends, but needs %s", expected);
     }
     return hd_problem_set(walk->problem, HD_INVALID, HD_EXIT_USAGE,
                           letter > ' ' && letter < 0x7f
-                              ? "byte %llu of the header: %s must stand here, not %c"
-                              : "byte %llu of the header: %s must stand here, not byte 0x%02x",
+                              ? "byte %llu of the header must be %s, not %c"
+                              : "byte %llu of the header must be %s, not byte 0x%02x",
                           (unsigned long long)at, expected, letter);
 }
 
@@ -26,7 +27,6 @@ static void safetensors_text_skip_blanks(struct hd_walk *walk)
     }
 }
 
-/* The next letter that counts, without taking it; 0 at the end. */
 char hd_walk_peek(struct hd_walk *walk)
 {
     safetensors_text_skip_blanks(walk);
@@ -42,8 +42,8 @@ hd_status hd_walk_take(struct hd_walk *walk, char letter, const char *name)
     return HD_OK;
 }
 
-/* After one member: 1 another follows, 0 the closing letter was taken, negative neither. */
-int32_t hd_walk_more(struct hd_walk *walk, char closing, const char *name)
+/* After a member: takes a comma (1: another follows) or the closing letter (0), or refuses. */
+static int32_t safetensors_text_more(struct hd_walk *walk, char closing, const char *name)
 {
     const char letter = hd_walk_peek(walk);
 
@@ -54,9 +54,26 @@ int32_t hd_walk_more(struct hd_walk *walk, char closing, const char *name)
     return hd_walk_refuse(walk, name);
 }
 
+hd_status hd_walk_object(struct hd_walk *walk,
+                         hd_status (*member)(struct hd_walk *walk, void *context), void *context)
+{
+    hd_status status = hd_walk_take(walk, '{', "a {");
+    int32_t has_more = 1;
+
+    if (status == HD_OK && hd_walk_peek(walk) == '}') {
+        walk->at++;
+        return HD_OK;
+    }
+    while (status == HD_OK && has_more == 1) {
+        status = member(walk, context);
+        has_more = status == HD_OK ? safetensors_text_more(walk, '}', "a comma or a }") : 0;
+    }
+    return has_more < 0 ? HD_INVALID : status;
+}
+
 /* --- strings ---------------------------------------------------------------------------------- */
 
-/* Four hex digits at `at`; UINT32_MAX if they are not there. */
+/* The value of four hex digits at `at`; UINT32_MAX if there are none. */
 static uint32_t safetensors_text_hex_at(const struct hd_walk *walk, uint64_t at)
 {
     uint32_t value = 0;
@@ -100,13 +117,13 @@ static uint32_t safetensors_text_put_utf8(char *out, uint32_t code)
     return 4;
 }
 
-/* \uXXXX, or two of them for what lies beyond 16 bits; the walk stands behind the u. */
+/* \uXXXX, or two of them for a code above 16 bits; the walk is after the u. */
 static hd_status safetensors_text_take_code(struct hd_walk *walk, char *out, uint32_t *length)
 {
     uint32_t code = safetensors_text_hex_at(walk, walk->at);
 
     if (code == UINT32_MAX || code == 0) {
-        return hd_walk_refuse(walk, "four hex digits that are not 0000");
+        return hd_walk_refuse(walk, "four hex digits other than 0000");
     }
     walk->at += 4;
     if (code >= 0xd800 && code < 0xe000) {
@@ -144,8 +161,7 @@ static hd_status safetensors_text_take_escape(struct hd_walk *walk, char *out, u
     return HD_OK;
 }
 
-/* Decodes in place: the text begins where the opening quote stood, so there is room for its
-   zero. */
+/* Decodes in place, from the opening quote on, so that there is room for the final zero. */
 hd_status hd_walk_string(struct hd_walk *walk, const char *name, const char **string)
 {
     hd_status status = hd_walk_take(walk, '"', name);
@@ -159,7 +175,7 @@ hd_status hd_walk_string(struct hd_walk *walk, const char *name, const char **st
         const char letter = walk->text[walk->at];
         uint32_t length = 1;
         if ((unsigned char)letter < ' ') {
-            return hd_walk_refuse(walk, "a printable letter of a string");
+            return hd_walk_refuse(walk, "a printable character of a string");
         }
         walk->at++;
         *out = letter;
@@ -193,13 +209,13 @@ static hd_status safetensors_text_take_number(struct hd_walk *walk, uint64_t *nu
         const uint64_t digit = (uint64_t)(walk->text[walk->at] - '0');
         if (value > (UINT64_MAX - digit) / 10) {
             return hd_problem_set(walk->problem, HD_INVALID, HD_EXIT_USAGE,
-                                  "byte %llu of the header: a number above 64 bits",
+                                  "byte %llu of the header: the number does not fit in 64 bits",
                                   (unsigned long long)begin);
         }
         value = value * 10 + digit;
         walk->at++;
     }
-    const int is_padded = walk->at > begin + 1 && walk->text[begin] == '0';
+    const bool is_padded = walk->at > begin + 1 && walk->text[begin] == '0';
     const char after = walk->at < walk->length ? walk->text[walk->at] : '\0';
     if (walk->at == begin || is_padded || after == '.' || after == 'e' || after == 'E') {
         return hd_walk_refuse(walk, name);
@@ -208,7 +224,6 @@ static hd_status safetensors_text_take_number(struct hd_walk *walk, uint64_t *nu
     return HD_OK;
 }
 
-/* [1, 2, 3]: at most `capacity` numbers. */
 hd_status hd_walk_numbers(struct hd_walk *walk, uint32_t capacity, uint64_t *numbers,
                           uint32_t *count)
 {
@@ -226,7 +241,7 @@ hd_status hd_walk_numbers(struct hd_walk *walk, uint32_t capacity, uint64_t *num
         }
         status = safetensors_text_take_number(walk, &numbers[(*count)++]);
         if (status == HD_OK) {
-            has_more = hd_walk_more(walk, ']', "a comma or a ]");
+            has_more = safetensors_text_more(walk, ']', "a comma or a ]");
         }
     }
     return status != HD_OK ? status : (has_more < 0 ? HD_INVALID : HD_OK);
