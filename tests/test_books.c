@@ -12,24 +12,24 @@ static void books_say_what_the_setup_says(void)
     struct hd_transport *instance = create(&world);
     const struct book *book = &instance->book;
 
-    CU_ASSERT_EQUAL(book->lane_count, 3);
-    CU_ASSERT_PTR_NULL(book->lane_of[3]);
-    const struct book_lane *comes = book->lane_of[0], *goes = book->lane_of[1];
+    CU_ASSERT_EQUAL(book->own_count, 3);
+    CU_ASSERT_PTR_NULL(book->channel_of[3]);
+    const struct book_channel *comes = book->channel_of[0], *goes = book->channel_of[1];
     CU_ASSERT(!comes->is_source && comes->peer_rank == 0 && comes->slot_count == 4);
     CU_ASSERT(goes->is_source && goes->peer_rank == 2 && goes->slot_count == 3);
-    CU_ASSERT(goes == &((struct lane *)book->lanes)[1].book && goes->number == 1);
+    CU_ASSERT(goes == &((struct null_channel *)book->own_channels)[1].book && goes->number == 1);
     const struct peer *peers = book->peers;
     CU_ASSERT(peers[2].book.rank == 2 && peers[2].book.pidfd == -1);
     book_destroy(instance);
     CU_ASSERT_EQUAL(world.stage.block_count, 0);
 
     const struct book_sizes in_place = {.instance_bytes = sizeof(struct hd_transport),
-                                        .lane_bytes = sizeof(struct lane),
+                                        .channel_bytes = sizeof(struct null_channel),
                                         .is_in_place = 1};
     begin(&world);
     instance = book_create(&world.setup, "trial", &in_place);
     CU_ASSERT_PTR_NOT_NULL_FATAL(instance);
-    CU_ASSERT_EQUAL(instance->book.lane_of[1]->slot_count, 4);
+    CU_ASSERT_EQUAL(instance->book.channel_of[1]->slot_count, 4);
     book_destroy(instance);
     book_destroy(NULL);
     CU_ASSERT_EQUAL(world.stage.block_count, 0);
@@ -97,22 +97,22 @@ static const struct book_row book_rows[] = {
 
 static hd_status call(struct book *book, enum call which, const struct hd_message *message)
 {
-    struct book_lane *lane = NULL;
+    struct book_channel *channel = NULL;
 
     switch (which) {
     case RESERVE:
-        return book_to_reserve(book, message, &lane);
+        return book_to_reserve(book, message, &channel);
     case POST_SEND:
-        return book_to_post(book, message, TURN_SOURCE, &lane);
+        return book_to_post(book, message, BOOK_SOURCE, &channel);
     case POST_RECV:
-        return book_to_post(book, message, TURN_TARGET, &lane);
+        return book_to_post(book, message, BOOK_TARGET, &channel);
     case ASK:
-        return book_to_ask(book, message, TURN_EITHER, &lane);
+        return book_to_ask(book, message, BOOK_EITHER, &channel);
     case ASK_TARGET:
-        return book_to_ask(book, message, TURN_TARGET, &lane);
+        return book_to_ask(book, message, BOOK_TARGET, &channel);
     case RELEASE:
     default:
-        return book_to_release(book, message, &lane);
+        return book_to_release(book, message, &channel);
     }
 }
 
@@ -121,14 +121,15 @@ static int keeps_turn(const struct book_row *row)
     const struct hd_message message = {.sequence = row->sequence, .channel = row->channel};
     struct world world;
     struct hd_transport *instance = create(&world);
-    struct book_lane *lane = row->channel < 3 ? instance->book.lane_of[row->channel] : NULL;
+    struct book_channel *channel =
+        row->channel < 3 ? instance->book.channel_of[row->channel] : NULL;
     const struct stage *stage = &world.stage;
 
-    if (lane != NULL) {
-        lane->reserved_count = row->reserved_count;
-        lane->posted_count = row->posted_count;
-        lane->readable_count = row->readable_count;
-        lane->released_count = row->released_count;
+    if (channel != NULL) {
+        channel->reserved_count = row->reserved_count;
+        channel->posted_count = row->posted_count;
+        channel->readable_count = row->readable_count;
+        channel->released_count = row->released_count;
     }
     const hd_status status = call(&instance->book, row->call, &message);
     int is_right = row->says == NULL ? status == HD_OK && stage->report_count == 0
@@ -160,16 +161,16 @@ static void a_reserve_is_counted_once_it_is_free(void)
 {
     struct world world;
     struct hd_transport *instance = create(&world);
-    struct book_lane *lane = instance->book.lane_of[1];
+    struct book_channel *channel = instance->book.channel_of[1];
 
-    CU_ASSERT_EQUAL(book_reserved(lane, HD_IN_PROGRESS), HD_BUSY);
+    CU_ASSERT_EQUAL(book_reserved(channel, HD_IN_PROGRESS), HD_BUSY);
     CU_ASSERT_EQUAL(book_reserved(NULL, HD_INVALID), HD_INVALID);
-    CU_ASSERT_EQUAL(lane->reserved_count, 0);
-    CU_ASSERT_EQUAL(book_reserved(lane, HD_OK), HD_OK);
-    CU_ASSERT_EQUAL(lane->reserved_count, 1);
+    CU_ASSERT_EQUAL(channel->reserved_count, 0);
+    CU_ASSERT_EQUAL(book_reserved(channel, HD_OK), HD_OK);
+    CU_ASSERT_EQUAL(channel->reserved_count, 1);
     struct hd_channel_stats stats = {.size = sizeof stats};
-    snprintf(lane->carrier, sizeof lane->carrier, "string");
-    book_stats(lane, 5, &stats);
+    snprintf(channel->carrier, sizeof channel->carrier, "string");
+    book_stats(channel, 5, &stats);
     CU_ASSERT(stats.busy_count == 1 && stats.finished_count == 5 && stats.size == sizeof stats);
     CU_ASSERT_STRING_EQUAL(stats.lane, "string");
     book_stats(NULL, 5, &stats);
@@ -205,11 +206,12 @@ static void done_messages_answer(void)
         const struct answer_row *row = &answer_rows[i];
         struct world world;
         struct hd_transport *instance = create(&world);
-        struct book_lane *lane = instance->book.lane_of[row->channel];
-        lane->posted_count = row->posted_count;
-        lane->readable_count = row->readable_count;
-        const hd_status status = book_answer(lane, row->sequence, row->done_count);
-        const int is_right = status == row->wanted && lane->readable_count == row->readable_after;
+        struct book_channel *channel = instance->book.channel_of[row->channel];
+        channel->posted_count = row->posted_count;
+        channel->readable_count = row->readable_count;
+        const hd_status status = book_answer(channel, row->sequence, row->done_count);
+        const int is_right =
+            status == row->wanted && channel->readable_count == row->readable_after;
         CU_ASSERT(is_right);
         if (!is_right) {
             printf("%s\n", row->name);
@@ -223,7 +225,7 @@ static void a_peer_cannot_have_counted_more(void)
     static const uint64_t wrong[] = {2, 8};
     struct world world;
     struct hd_transport *instance = create(&world);
-    struct book_lane *comes = instance->book.lane_of[0], *goes = instance->book.lane_of[1];
+    struct book_channel *comes = instance->book.channel_of[0], *goes = instance->book.channel_of[1];
 
     comes->released_count = 3;
     goes->posted_count = 5;
@@ -234,7 +236,7 @@ static void a_peer_cannot_have_counted_more(void)
     book_destroy(instance);
     for (uint32_t i = 0; i < HD_CHECK_COUNT(wrong); i++) {
         instance = create(&world);
-        comes = instance->book.lane_of[0];
+        comes = instance->book.channel_of[0];
         CU_ASSERT(book_check_news(&instance->book, comes, wrong[i], range) == HD_PROTOCOL);
         CU_ASSERT(world.stage.report.rank == 0 && world.stage.report.channel == 0);
         CU_ASSERT_PTR_NOT_NULL(strstr(world.stage.text, "which can only be 3 to 7"));
@@ -246,11 +248,12 @@ static void the_first_failure_stays(void)
 {
     struct world world;
     struct hd_transport *instance = create(&world);
-    const struct book_fault late = book_peer_fault(instance->book.lane_of[1], HD_TIMEOUT, 6);
+    const struct book_fault late = book_peer_fault(instance->book.channel_of[1], HD_TIMEOUT, 6);
     const struct book_fault lost = book_own_fault(HD_DEVICE);
 
-    snprintf(instance->book.lane_of[1]->carrier, sizeof late, "string");
-    CU_ASSERT(book_report_wait(&instance->book, instance->book.lane_of[1], &late, 3) == HD_TIMEOUT);
+    snprintf(instance->book.channel_of[1]->carrier, sizeof late, "string");
+    CU_ASSERT(book_report_wait(&instance->book, instance->book.channel_of[1], &late, 3) ==
+              HD_TIMEOUT);
     CU_ASSERT_STRING_EQUAL(world.stage.text,
                            "channel 1 (forward over boundary 1, by string): rank 2 has not "
                            "answered by the deadline: message 6 waits for a free slot, and 3 have "

@@ -201,7 +201,7 @@ static const struct open_row open_rows[] = {
 static hd_status host_put(void *context, const char *key, const void *value, uint64_t bytes)
 {
     struct stage *stage = context;
-    char wanted[TURN_KEY_BYTES];
+    char wanted[BOOK_KEY_BYTES];
 
     note(stage, "put");
     snprintf(wanted, sizeof wanted, "trial.rank.%u.%u", RANK, stage->put_count);
@@ -285,7 +285,7 @@ static hd_status warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 
     (void)deadline_ns;
     note(instance->stage, "warm");
-    return book_report_warm_up(&instance->book, instance->book.lane_of[1], status);
+    return book_report_warm_up(&instance->book, instance->book.channel_of[1], status);
 }
 
 static void reset(struct hd_transport *instance)
@@ -397,18 +397,18 @@ static void the_pattern_is_checked_to_its_last_byte(void)
 {
     struct world world;
     struct hd_transport *instance = create(&world);
-    struct book_lane *lane = instance->book.lane_of[2]; /* of 20 bytes */
+    struct book_channel *channel = instance->book.channel_of[2]; /* of 20 bytes */
     unsigned char message[32];
     uint64_t word = 0;
 
     memset(message, 0x55, sizeof message);
-    book_fill_pattern(lane, message);
+    book_fill_pattern(channel, message);
     memcpy(&word, message + 8, sizeof word);
     CU_ASSERT_EQUAL(word, hd_pattern_word(2, UINT64_MAX, 1));
     CU_ASSERT_EQUAL(message[20], 0x55);
-    CU_ASSERT_EQUAL(book_check_pattern(&instance->book, lane, message), HD_OK);
+    CU_ASSERT_EQUAL(book_check_pattern(&instance->book, channel, message), HD_OK);
     message[19] ^= 1;
-    CU_ASSERT_EQUAL(book_check_pattern(&instance->book, lane, message), HD_PROTOCOL);
+    CU_ASSERT_EQUAL(book_check_pattern(&instance->book, channel, message), HD_PROTOCOL);
     CU_ASSERT_PTR_NOT_NULL(strstr(world.stage.text, "of rank 0 differs at byte 16"));
     book_destroy(instance);
 }

@@ -21,70 +21,70 @@ static int is_broken(const char *how)
     return wanted != NULL && strcmp(wanted, how) == 0;
 }
 
-hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
-                           void *stream)
+hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_channel *channel,
+                           uint64_t sequence, void *stream)
 {
     const struct cuda_library *cuda = &instance->cuda;
-    const uint64_t depth = lane->book.channel->depth;
+    const uint64_t depth = channel->book.shape->depth;
 
     if (is_broken("stream_credit") && sequence >= depth) {
         (void)cuda->cuStreamWaitValue64(stream,
-                                        ipc_gpu_word(lane, offsetof(struct ipc_words, credit)),
+                                        ipc_gpu_word(channel, offsetof(struct ipc_words, credit)),
                                         sequence - depth + 1, CU_STREAM_WAIT_VALUE_GEQ);
     }
     return ipc_runtime(
-        instance, lane, "cudaEventRecord",
-        cuda->cudaEventRecord(lane->sends[sequence % lane->book.slot_count].written, stream));
+        instance, channel, "cudaEventRecord",
+        cuda->cudaEventRecord(channel->sends[sequence % channel->book.slot_count].written, stream));
 }
 
-hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+hd_status ipc_copy(struct hd_transport *instance, struct ipc_channel *channel, uint64_t sequence,
                    uint64_t signal)
 {
     const struct cuda_library *cuda = &instance->cuda;
-    const struct hd_channel *channel = lane->book.channel;
-    struct ipc_send *send = &lane->sends[sequence % channel->send_depth];
-    const int is_early = is_broken("signal_first") && sequence != TURN_WARM_UP;
+    const struct hd_channel *shape = channel->book.shape;
+    struct ipc_send *send = &channel->sends[sequence % shape->send_depth];
+    const int is_early = is_broken("signal_first") && sequence != BOOK_WARM_UP;
 
     if (is_early) {
-        atomic_store(&lane->words->arrived, signal);
+        atomic_store(&channel->words->arrived, signal);
     }
     if (send->is_ordered) {
-        (void)cuda->cudaStreamWaitEvent(lane->stream, send->written, 0);
+        (void)cuda->cudaStreamWaitEvent(channel->stream, send->written, 0);
     }
-    (void)cuda->cudaMemcpyAsync(lane->peer_slots + sequence % channel->depth * lane->stride_bytes,
-                                lane->own_slots +
-                                    sequence % channel->send_depth * lane->stride_bytes,
-                                channel->bytes, cudaMemcpyDeviceToDevice, lane->stream);
+    (void)cuda->cudaMemcpyAsync(
+        channel->peer_slots + sequence % shape->depth * channel->stride_bytes,
+        channel->own_slots + sequence % shape->send_depth * channel->stride_bytes, shape->bytes,
+        cudaMemcpyDeviceToDevice, channel->stream);
     if (!is_early) {
-        (void)cuda->cuStreamWriteValue64(lane->stream,
-                                         ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
+        (void)cuda->cuStreamWriteValue64(channel->stream,
+                                         ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)),
                                          signal, CU_STREAM_WRITE_VALUE_DEFAULT);
     }
-    return ipc_runtime(instance, lane, "cudaEventRecord",
-                       cuda->cudaEventRecord(send->sent, lane->stream));
+    return ipc_runtime(instance, channel, "cudaEventRecord",
+                       cuda->cudaEventRecord(send->sent, channel->stream));
 }
 
-hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
-                           void *stream)
+hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_channel *channel,
+                           uint64_t sequence, void *stream)
 {
-    return ipc_driver(instance, lane, "cuStreamWaitValue64",
+    return ipc_driver(instance, channel, "cuStreamWaitValue64",
                       instance->cuda.cuStreamWaitValue64(
-                          stream, ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
+                          stream, ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)),
                           is_broken("early_wait") ? sequence : sequence + 1,
                           CU_STREAM_WAIT_VALUE_GEQ));
 }
 
-hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream)
+hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_channel *channel, void *stream)
 {
-    const int has_next = lane->book.readable_count > lane->book.released_count;
-    const uint64_t credit = lane->book.released_count + (is_broken("early_credit") && has_next);
+    const int has_next = channel->book.readable_count > channel->book.released_count;
+    const uint64_t credit = channel->book.released_count + (is_broken("early_credit") && has_next);
 
     if (stream == NULL) {
-        atomic_store(&lane->words->credit, credit);
+        atomic_store(&channel->words->credit, credit);
         return HD_OK;
     }
-    return ipc_driver(instance, lane, "cuStreamWriteValue64",
+    return ipc_driver(instance, channel, "cuStreamWriteValue64",
                       instance->cuda.cuStreamWriteValue64(
-                          stream, ipc_gpu_word(lane, offsetof(struct ipc_words, credit)), credit,
+                          stream, ipc_gpu_word(channel, offsetof(struct ipc_words, credit)), credit,
                           CU_STREAM_WRITE_VALUE_DEFAULT));
 }

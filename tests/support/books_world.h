@@ -30,8 +30,8 @@ struct stage {
     unsigned char card[256];
 };
 
-struct lane {
-    struct book_lane book;
+struct null_channel {
+    struct book_channel book;
     int own;
 };
 
@@ -139,7 +139,7 @@ static inline void begin(struct world *world)
 }
 
 static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
-                                        .lane_bytes = sizeof(struct lane),
+                                        .channel_bytes = sizeof(struct null_channel),
                                         .peer_bytes = sizeof(struct peer)};
 
 static inline struct hd_transport *create(struct world *world)

@@ -1,4 +1,4 @@
-/* turn/books.c - the first failure, the sentences that all share, and what the core is told. */
+/* books/books.c - the first failure, the sentences that all share, and what the core is told. */
 #include "books.h"
 
 #include <inttypes.h>
@@ -12,12 +12,13 @@ enum { TEXT_BYTES = 768 };
 
 struct book_fault book_own_fault(hd_status status)
 {
-    return (struct book_fault){status, TURN_NONE, TURN_NONE, 0};
+    return (struct book_fault){status, BOOK_NONE, BOOK_NONE, 0};
 }
 
-struct book_fault book_peer_fault(const struct book_lane *lane, hd_status status, uint64_t sequence)
+struct book_fault book_peer_fault(const struct book_channel *channel, hd_status status,
+                                  uint64_t sequence)
 {
-    return (struct book_fault){status, lane->peer_rank, lane->number, sequence};
+    return (struct book_fault){status, channel->peer_rank, channel->number, sequence};
 }
 
 hd_status book_fail(struct book *book, const struct book_fault *fault, const char *format, ...)
@@ -54,7 +55,7 @@ void book_abort(struct book *book)
 
 static struct book_fault books_invalid(const struct hd_message *message)
 {
-    return (struct book_fault){HD_INVALID, TURN_NONE, message->channel, message->sequence};
+    return (struct book_fault){HD_INVALID, BOOK_NONE, message->channel, message->sequence};
 }
 
 hd_status book_refuse_side(struct book *book, const struct hd_message *message)
@@ -65,8 +66,8 @@ hd_status book_refuse_side(struct book *book, const struct hd_message *message)
                      message->channel);
 }
 
-hd_status book_refuse_turn(struct book *book, const struct hd_message *message, const char *call,
-                           uint64_t next)
+hd_status book_refuse_order(struct book *book, const struct hd_message *message, const char *call,
+                            uint64_t next)
 {
     const struct book_fault fault = books_invalid(message);
 
@@ -84,44 +85,45 @@ hd_status book_refuse_stream(struct book *book, const struct hd_message *message
                      message->channel, book->name);
 }
 
-hd_status book_report_wait(struct book *book, const struct book_lane *lane,
+hd_status book_report_wait(struct book *book, const struct book_channel *channel,
                            const struct book_fault *fault, uint64_t done_count)
 {
-    const struct hd_channel *channel = lane->channel;
+    const struct hd_channel *shape = channel->shape;
     const char *end =
         fault->status == HD_PEER_LOST ? "has ended" : "has not answered by the deadline";
 
     return book_fail(book, fault,
                      "channel %u (%s over boundary %u, by %s): rank %u %s: message %" PRIu64
                      " %s, and %" PRIu64 " have%s",
-                     lane->number, channel->direction == HD_FORWARD ? "forward" : "backward",
-                     channel->boundary, lane->carrier, lane->peer_rank, end, fault->sequence,
-                     lane->is_source ? "waits for a free slot" : "has not arrived", done_count,
-                     lane->is_source ? " left theirs" : "");
+                     channel->number, shape->direction == HD_FORWARD ? "forward" : "backward",
+                     shape->boundary, channel->carrier, channel->peer_rank, end, fault->sequence,
+                     channel->is_source ? "waits for a free slot" : "has not arrived", done_count,
+                     channel->is_source ? " left theirs" : "");
 }
 
-hd_status book_refuse_news(struct book *book, const struct book_lane *lane, uint64_t news,
+hd_status book_refuse_news(struct book *book, const struct book_channel *channel, uint64_t news,
                            struct book_range range)
 {
-    const struct book_fault fault = book_peer_fault(lane, HD_PROTOCOL, news);
+    const struct book_fault fault = book_peer_fault(channel, HD_PROTOCOL, news);
 
     return book_fail(book, &fault,
                      "channel %u: rank %u has %s %" PRIu64 " messages, which can only be %" PRIu64
                      " to %" PRIu64,
-                     lane->number, lane->peer_rank, lane->is_source ? "released" : "sent", news,
-                     range.least_count, range.most_count);
+                     channel->number, channel->peer_rank, channel->is_source ? "released" : "sent",
+                     news, range.least_count, range.most_count);
 }
 
 /* --- what the core is told --------------------------------------------------------------- */
 
-void book_stats(const struct book_lane *lane, uint64_t finished_count, struct hd_channel_stats *out)
+void book_stats(const struct book_channel *channel, uint64_t finished_count,
+                struct hd_channel_stats *out)
 {
     struct hd_channel_stats all = {.size = out->size};
 
-    if (lane != NULL) {
-        memcpy(all.lane, lane->carrier, sizeof all.lane);
+    if (channel != NULL) {
+        memcpy(all.lane, channel->carrier, sizeof all.lane);
         all.finished_count = finished_count;
-        all.busy_count = atomic_load_explicit(&lane->busy_count, memory_order_relaxed);
+        all.busy_count = atomic_load_explicit(&channel->busy_count, memory_order_relaxed);
     }
     memcpy(out, &all, out->size < sizeof all ? out->size : sizeof all);
 }

@@ -1,4 +1,4 @@
-/* turn/books_host.c - what /proc and pidfds say. */
+/* books/books_host.c - what /proc and pidfds say. */
 #include "books_host.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ int book_is_in_reach(const struct book_place *place, const struct book_place *ot
            place->pid_space == other->pid_space;
 }
 
-_Static_assert(sizeof(cpu_set_t) <= TURN_CORE_BYTES, "a card holds glibc's whole set");
+_Static_assert(sizeof(cpu_set_t) <= BOOK_CORE_BYTES, "a card holds glibc's whole set");
 
 struct book_cores book_find_cores(void)
 {
@@ -66,7 +66,7 @@ uint32_t book_core_count(const struct book_cores *cores)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < TURN_CORE_BYTES; i++) {
+    for (uint32_t i = 0; i < BOOK_CORE_BYTES; i++) {
         count += (uint32_t)__builtin_popcount(cores->set[i]);
     }
     return count;
@@ -76,7 +76,7 @@ int book_share_core(const struct book_cores *cores, const struct book_cores *oth
 {
     unsigned common = 0;
 
-    for (uint32_t i = 0; i < TURN_CORE_BYTES; i++) {
+    for (uint32_t i = 0; i < BOOK_CORE_BYTES; i++) {
         common |= (unsigned)(cores->set[i] & other->set[i]);
     }
     return common != 0;

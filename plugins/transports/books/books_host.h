@@ -1,12 +1,12 @@
 /*
- * turn/books_host.h - this host and the processes on it: who is here, who has ended, what memory is
+ * books/books_host.h - this host and the processes on it: who is here, who has ended, what memory is
  * left.
  *
  * A pidfd becomes readable when its process ends, whoever its parent is, and never means another
  * process that was given the same number later.  A stopped process has not ended.
  */
-#ifndef TURN_HOST_H
-#define TURN_HOST_H
+#ifndef BOOK_HOST_H
+#define BOOK_HOST_H
 
 #include "books.h"
 
@@ -25,9 +25,9 @@ int book_is_on_host(const struct book_place *place, const struct book_place *oth
 int book_is_in_reach(const struct book_place *place, const struct book_place *other);
 
 /* The cores that a process may run on, by number; part of a card.  All zero: not known. */
-#define TURN_CORE_BYTES 128u /* glibc's whole set, of 1024 */
+#define BOOK_CORE_BYTES 128u /* glibc's whole set, of 1024 */
 struct book_cores {
-    unsigned char set[TURN_CORE_BYTES];
+    unsigned char set[BOOK_CORE_BYTES];
 };
 
 struct book_cores book_find_cores(void);
@@ -51,4 +51,4 @@ uint64_t book_available_bytes(void);
 /* Tells the core of memory taken beside alloc, or given back. [any-thread] */
 void book_account(const struct book *book, int64_t bytes, const char *tag);
 
-#endif /* TURN_HOST_H */
+#endif /* BOOK_HOST_H */

@@ -1,5 +1,5 @@
 /*
- * turn/books_open.h - open, as transport.h asks for it: the order of its steps, cards, the warm-up.
+ * books/books_open.h - open, as transport.h asks for it: the order of its steps, cards, the warm-up.
  *
  *   every rank     make    memory, devices; its card says so, or why not
  *                  put its card                                               fence
@@ -12,12 +12,12 @@
  * keeps a fast source's message 0 from being taken for the warm-up, or from being wiped out with
  * it. Whatever fails is said once: by the step, or here, where the bootstrap ended it.
  */
-#ifndef TURN_OPEN_H
-#define TURN_OPEN_H
+#ifndef BOOK_OPEN_H
+#define BOOK_OPEN_H
 
 #include "books_host.h"
 
-#define TURN_WARM_UP UINT64_MAX /* the sequence of the warm-up message */
+#define BOOK_WARM_UP UINT64_MAX /* the sequence of the warm-up message */
 
 /* The first member of every card. */
 struct book_card {
@@ -29,8 +29,8 @@ struct book_card {
 
 /* The memory of an instance: the transport's structs, each with ours at its begin. */
 struct book_sizes {
-    uint64_t instance_bytes; /* struct turn first */
-    uint64_t lane_bytes;     /* struct book_lane first */
+    uint64_t instance_bytes; /* struct book first */
+    uint64_t channel_bytes;  /* struct book_channel first */
     uint64_t peer_bytes;     /* struct book_peer first; 0: it keeps none */
     int is_in_place;         /* slots lie at the target only */
 };
@@ -54,7 +54,7 @@ struct book_steps {
     void (*close)(struct hd_transport *instance, uint64_t deadline_ns);
 };
 
-/* Books, zero but for what the setup says of the lanes and peers; reports HD_NO_MEMORY, NULL. */
+/* Books, zero but for what the setup says of the channels and peers; reports HD_NO_MEMORY, NULL. */
 struct hd_transport *book_create(const struct hd_transport_setup *setup, const char *name,
                                  const struct book_sizes *sizes);
 /* Closes the pidfds of all peers: also where memory must stay, since a late write may reach it. */
@@ -68,14 +68,15 @@ hd_status book_open(struct hd_transport *instance, const struct hd_transport_set
 /* HD_INVALID, HD_UNSUPPORTED: channels and alignment must be what transport.h says. */
 hd_status book_check(struct book *book);
 /* "NAME.WHAT.NUMBER.GENERATION": a key of the bootstrap, of this instance. */
-enum { TURN_KEY_BYTES = 64 };
-void book_key(const struct book *book, const char *what, uint32_t number, char key[TURN_KEY_BYTES]);
+enum { BOOK_KEY_BYTES = 64 };
+void book_key(const struct book *book, const char *what, uint32_t number, char key[BOOK_KEY_BYTES]);
 
 /* The message of the warm-up: at the source; and at the target, HD_PROTOCOL if it is not that. */
-void book_fill_pattern(const struct book_lane *lane, unsigned char *message);
-hd_status book_check_pattern(struct book *book, const struct book_lane *lane,
+void book_fill_pattern(const struct book_channel *channel, unsigned char *message);
+hd_status book_check_pattern(struct book *book, const struct book_channel *channel,
                              const unsigned char *message);
 /* HD_TIMEOUT or HD_PEER_LOST of a wait in the warm-up, said; anything else as it is. */
-hd_status book_report_warm_up(struct book *book, const struct book_lane *lane, hd_status status);
+hd_status book_report_warm_up(struct book *book, const struct book_channel *channel,
+                              hd_status status);
 
-#endif /* TURN_OPEN_H */
+#endif /* BOOK_OPEN_H */

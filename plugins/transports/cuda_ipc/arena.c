@@ -29,28 +29,29 @@ static uint64_t cuda_ipc_round_up(uint64_t bytes, uint64_t alignment_bytes)
 /* Every rank reckons where each channel lies, also those between others. */
 static hd_status cuda_ipc_measure(struct hd_transport *instance, uint32_t number)
 {
-    const struct hd_channel *channel = instance->book.channels[number];
-    struct ipc_lane *lane = (struct ipc_lane *)instance->book.lane_of[number];
-    struct ipc_peer *target = &instance->peers[channel->target];
+    const struct hd_channel *shape = instance->book.shapes[number];
+    struct ipc_channel *channel = (struct ipc_channel *)instance->book.channel_of[number];
+    struct ipc_peer *target = &instance->peers[shape->target];
     const uint64_t bytes_max = (uint64_t)1 << 46;
     uint64_t stride_bytes = 0;
 
-    if (channel->bytes <= bytes_max) {
-        stride_bytes = cuda_ipc_round_up(channel->bytes, instance->book.alignment_bytes);
+    if (shape->bytes <= bytes_max) {
+        stride_bytes = cuda_ipc_round_up(shape->bytes, instance->book.alignment_bytes);
     }
-    if (stride_bytes == 0 || channel->depth > bytes_max / stride_bytes ||
+    if (stride_bytes == 0 || shape->depth > bytes_max / stride_bytes ||
         target->arena_bytes > bytes_max) {
-        const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, number, 0};
+        const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, number, 0};
         return book_fail(&instance->book, &fault,
                          "channel %u: %u slots of %" PRIu64 " bytes are more than a GPU has",
-                         number, channel->depth, channel->bytes);
+                         number, shape->depth, shape->bytes);
     }
-    if (lane != NULL) {
-        lane->stride_bytes = stride_bytes;
-        lane->offset_bytes = target->arena_bytes;
-        instance->sends_bytes += lane->book.is_source ? lane->book.slot_count * stride_bytes : 0;
+    if (channel != NULL) {
+        channel->stride_bytes = stride_bytes;
+        channel->offset_bytes = target->arena_bytes;
+        instance->sends_bytes +=
+            channel->book.is_source ? channel->book.slot_count * stride_bytes : 0;
     }
-    target->arena_bytes += channel->depth * stride_bytes;
+    target->arena_bytes += shape->depth * stride_bytes;
     return HD_OK;
 }
 
@@ -72,7 +73,7 @@ hd_status ipc_arena_measure(struct hd_transport *instance)
 static hd_status cuda_ipc_refuse_words(struct hd_transport *instance, uint32_t rank,
                                        hd_status status, const char *reason)
 {
-    const struct book_fault fault = {status, rank, TURN_NONE, 0};
+    const struct book_fault fault = {status, rank, BOOK_NONE, 0};
 
     return book_fail(&instance->book, &fault, "the words of rank %u: %s", rank, reason);
 }
@@ -181,11 +182,11 @@ static hd_status cuda_ipc_allocate(struct hd_transport *instance, uint64_t bytes
 
 static void cuda_ipc_place_sends(struct hd_transport *instance, unsigned char *slots)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->book.is_source) {
-            lane->own_slots = slots;
-            slots += lane->book.slot_count * lane->stride_bytes;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ipc_channel *channel = &instance->channels[i];
+        if (channel->book.is_source) {
+            channel->own_slots = slots;
+            slots += channel->book.slot_count * channel->stride_bytes;
         }
     }
 }
@@ -215,7 +216,7 @@ hd_status ipc_arena_make(struct hd_transport *instance)
 hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
                           const struct ipc_card *card)
 {
-    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, TURN_NONE, 0};
+    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, BOOK_NONE, 0};
     char bus_id[sizeof card->bus_id] = "";
     int other = 0;
     int can = 0;
@@ -250,7 +251,7 @@ hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
 static hd_status cuda_ipc_open_arena(struct hd_transport *instance, struct ipc_peer *peer,
                                      const struct ipc_card *card)
 {
-    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, TURN_NONE, 0};
+    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, BOOK_NONE, 0};
     char text[CUDA_REASON_BYTES];
 
     const cudaError_t error = instance->cuda.cudaIpcOpenMemHandle(&peer->import, card->handle,

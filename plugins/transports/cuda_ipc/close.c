@@ -14,10 +14,10 @@
 /* Lets this rank's streams go; the arrived words of its incoming channels are its own memory. */
 void ipc_poison(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && !lane->book.is_source) {
-            atomic_store(&lane->words->arrived, IPC_POISON);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ipc_channel *channel = &instance->channels[i];
+        if (channel->words != NULL && !channel->book.is_source) {
+            atomic_store(&channel->words->arrived, IPC_POISON);
         }
     }
 }
@@ -25,38 +25,39 @@ void ipc_poison(struct hd_transport *instance)
 /* This rank writes no more on the channels where it is at that end. */
 static void cuda_ipc_tell_peers(struct hd_transport *instance, int is_source)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && lane->book.is_source == is_source) {
-            atomic_store(is_source ? &lane->words->source_stopped : &lane->words->target_stopped,
-                         1);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ipc_channel *channel = &instance->channels[i];
+        if (channel->words != NULL && channel->book.is_source == is_source) {
+            atomic_store(
+                is_source ? &channel->words->source_stopped : &channel->words->target_stopped, 1);
         }
     }
 }
 
 /* Can the source of this incoming channel copy no more? */
-static int cuda_ipc_has_stopped(const struct ipc_lane *lane)
+static int cuda_ipc_has_stopped(const struct ipc_channel *channel)
 {
-    return atomic_load(&lane->words->source_stopped) != 0 || book_has_ended(&lane->peer->book);
+    return atomic_load(&channel->words->source_stopped) != 0 ||
+           book_has_ended(&channel->peer->book);
 }
 
-static int cuda_ipc_has_closed(const struct ipc_lane *lane)
+static int cuda_ipc_has_closed(const struct ipc_channel *channel)
 {
-    return atomic_load(&lane->words->source_closed) != 0 || book_has_ended(&lane->peer->book);
+    return atomic_load(&channel->words->source_closed) != 0 || book_has_ended(&channel->peer->book);
 }
 
 /* Until `is_so` of all incoming channels; the first of which it is not, or NULL. */
-static const struct ipc_lane *cuda_ipc_await_all(struct hd_transport *instance,
-                                                 int (*is_so)(const struct ipc_lane *lane),
-                                                 uint64_t deadline_ns)
+static const struct ipc_channel *cuda_ipc_await_all(struct hd_transport *instance,
+                                                    int (*is_so)(const struct ipc_channel *channel),
+                                                    uint64_t deadline_ns)
 {
     uint64_t pause_ns = 0;
 
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        const struct ipc_lane *lane = &instance->lanes[i];
-        while (lane->words != NULL && !lane->book.is_source && !is_so(lane)) {
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const struct ipc_channel *channel = &instance->channels[i];
+        while (channel->words != NULL && !channel->book.is_source && !is_so(channel)) {
             if (book_now_ns(&instance->book) >= deadline_ns) {
-                return lane;
+                return channel;
             }
             ipc_nap(&pause_ns);
         }
@@ -69,12 +70,12 @@ static int cuda_ipc_has_copies_left(struct hd_transport *instance)
 {
     int has = 0;
 
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->book.is_source && lane->started_count < lane->book.posted_count) {
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ipc_channel *channel = &instance->channels[i];
+        if (channel->book.is_source && channel->started_count < channel->book.posted_count) {
             /* What the target gave before it stopped still counts: so first that, then a move. */
-            const int is_hopeless =
-                atomic_load(&lane->words->target_stopped) != 0 || book_has_ended(&lane->peer->book);
+            const int is_hopeless = atomic_load(&channel->words->target_stopped) != 0 ||
+                                    book_has_ended(&channel->peer->book);
             int moved = 0;
             const hd_status status = ipc_move(instance, &moved);
             has = has || (status == HD_OK && (moved || !is_hopeless));
@@ -111,12 +112,13 @@ hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
         return HD_TIMEOUT;
     }
     cuda_ipc_tell_peers(instance, 1);
-    const struct ipc_lane *lane = cuda_ipc_await_all(instance, cuda_ipc_has_stopped, deadline_ns);
-    if (lane == NULL) {
+    const struct ipc_channel *channel =
+        cuda_ipc_await_all(instance, cuda_ipc_has_stopped, deadline_ns);
+    if (channel == NULL) {
         instance->is_at_rest = 1;
         return HD_OK;
     }
-    const struct book_fault fault = book_peer_fault(&lane->book, HD_TIMEOUT, ipc_news(lane));
+    const struct book_fault fault = book_peer_fault(&channel->book, HD_TIMEOUT, ipc_news(channel));
     (void)book_fail(&instance->book, &fault,
                     "channel %u: rank %u did not come to rest by the deadline: its receive slots "
                     "are leaked",
@@ -130,10 +132,10 @@ static void cuda_ipc_leave_peers(struct hd_transport *instance)
     for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         ipc_arena_close(instance, &instance->peers[rank]);
     }
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && lane->book.is_source) {
-            atomic_store(&lane->words->source_closed, 1);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ipc_channel *channel = &instance->channels[i];
+        if (channel->words != NULL && channel->book.is_source) {
+            atomic_store(&channel->words->source_closed, 1);
         }
     }
 }

@@ -33,19 +33,20 @@ static hd_status cuda_ipc_use_device(struct hd_transport *instance)
                        instance->cuda.cudaSetDevice(instance->device));
 }
 
-static hd_status cuda_ipc_read_news(struct hd_transport *instance, struct ipc_lane *lane)
+static hd_status cuda_ipc_read_news(struct hd_transport *instance, struct ipc_channel *channel)
 {
-    const uint64_t news = ipc_news(lane);
-    const uint64_t most_count = lane->book.is_source ? lane->started_count : book_most(&lane->book);
+    const uint64_t news = ipc_news(channel);
+    const uint64_t most_count =
+        channel->book.is_source ? channel->started_count : book_most(&channel->book);
     const hd_status failed = book_failed(&instance->book);
 
     if (failed < 0) {
         return failed; /* it may have been poison */
     }
-    const hd_status status = book_check_news(&instance->book, &lane->book, news,
-                                             (struct book_range){lane->known_count, most_count});
+    const hd_status status = book_check_news(&instance->book, &channel->book, news,
+                                             (struct book_range){channel->known_count, most_count});
     if (status == HD_OK) {
-        lane->known_count = news;
+        channel->known_count = news;
     }
     return status;
 }
@@ -54,12 +55,12 @@ hd_status ipc_move(struct hd_transport *instance, int *moved)
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->book.is_source && lane->started_count < lane->book.posted_count) {
-            status = cuda_ipc_read_news(instance, lane);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        struct ipc_channel *channel = &instance->channels[i];
+        if (channel->book.is_source && channel->started_count < channel->book.posted_count) {
+            status = cuda_ipc_read_news(instance, channel);
             if (status == HD_OK) {
-                status = ipc_start_copies(instance, lane, moved);
+                status = ipc_start_copies(instance, channel, moved);
             }
         }
     }
@@ -68,32 +69,32 @@ hd_status ipc_move(struct hd_transport *instance, int *moved)
 
 /* Source: is the send slot unread by any copy, of this message or of an older?  Target: is it
    here? */
-static hd_status cuda_ipc_look(struct hd_transport *instance, struct ipc_lane *lane,
+static hd_status cuda_ipc_look(struct hd_transport *instance, struct ipc_channel *channel,
                                uint64_t sequence)
 {
-    const uint64_t goal = book_goal(&lane->book, sequence);
+    const uint64_t goal = book_goal(&channel->book, sequence);
     hd_status status = HD_OK;
 
-    if (lane->book.is_source) {
-        return goal == 0 ? HD_OK : ipc_look_sent(instance, lane, goal - 1);
+    if (channel->book.is_source) {
+        return goal == 0 ? HD_OK : ipc_look_sent(instance, channel, goal - 1);
     }
-    if (lane->known_count < goal) {
-        status = cuda_ipc_read_news(instance, lane);
+    if (channel->known_count < goal) {
+        status = cuda_ipc_read_news(instance, channel);
     }
-    return status == HD_OK ? book_answer(&lane->book, sequence, lane->known_count) : status;
+    return status == HD_OK ? book_answer(&channel->book, sequence, channel->known_count) : status;
 }
 
-static hd_status cuda_ipc_look_and_move(struct hd_transport *instance, struct ipc_lane *lane,
+static hd_status cuda_ipc_look_and_move(struct hd_transport *instance, struct ipc_channel *channel,
                                         uint64_t sequence)
 {
     int moved = 0;
     hd_status status = ipc_move(instance, &moved);
 
     if (status == HD_OK) {
-        status = cuda_ipc_look(instance, lane, sequence);
+        status = cuda_ipc_look(instance, channel, sequence);
     }
     if (status == HD_IN_PROGRESS) {
-        status = ipc_look_for_deaths(instance, lane);
+        status = ipc_look_for_deaths(instance, channel);
         status = status == HD_OK ? HD_IN_PROGRESS : status;
     }
     return status;
@@ -101,38 +102,39 @@ static hd_status cuda_ipc_look_and_move(struct hd_transport *instance, struct ip
 
 /* --- the contract: source ---------------------------------------------------------------- */
 
-static struct ipc_lane *cuda_ipc_lane_of(const struct hd_transport *instance, uint32_t channel)
+static struct ipc_channel *cuda_ipc_channel_of(const struct hd_transport *instance, uint32_t number)
 {
-    return (struct ipc_lane *)instance->book.lane_of[channel];
+    return (struct ipc_channel *)instance->book.channel_of[number];
 }
 
 static void *cuda_ipc_slot(struct hd_transport *instance, const struct hd_message *message)
 {
-    const struct ipc_lane *lane = cuda_ipc_lane_of(instance, message->channel);
+    const struct ipc_channel *channel = cuda_ipc_channel_of(instance, message->channel);
 
-    return lane->own_slots + message->sequence % lane->book.slot_count * lane->stride_bytes;
+    return channel->own_slots +
+           message->sequence % channel->book.slot_count * channel->stride_bytes;
 }
 
 static hd_status cuda_ipc_reserve(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct book_lane *lane = NULL;
-    hd_status status = book_to_reserve(&instance->book, message, &lane);
+    struct book_channel *channel = NULL;
+    hd_status status = book_to_reserve(&instance->book, message, &channel);
 
     if (status == HD_OK) {
         status = cuda_ipc_use_device(instance);
     }
     if (status == HD_OK) {
-        status = cuda_ipc_look_and_move(instance, (struct ipc_lane *)lane, message->sequence);
+        status = cuda_ipc_look_and_move(instance, (struct ipc_channel *)channel, message->sequence);
     }
-    return book_reserved(lane, status);
+    return book_reserved(channel, status);
 }
 
 static hd_status cuda_ipc_post_send(struct hd_transport *instance, const struct hd_message *message,
                                     void *stream)
 {
-    struct book_lane *book = NULL;
+    struct book_channel *book = NULL;
     int moved = 0;
-    hd_status status = book_to_post(&instance->book, message, TURN_SOURCE, &book);
+    hd_status status = book_to_post(&instance->book, message, BOOK_SOURCE, &book);
 
     if (status == HD_OK) {
         status = cuda_ipc_use_device(instance);
@@ -140,10 +142,10 @@ static hd_status cuda_ipc_post_send(struct hd_transport *instance, const struct 
     if (status != HD_OK) {
         return status;
     }
-    struct ipc_lane *lane = (struct ipc_lane *)book;
-    lane->sends[message->sequence % book->slot_count].is_ordered = stream != NULL;
+    struct ipc_channel *channel = (struct ipc_channel *)book;
+    channel->sends[message->sequence % book->slot_count].is_ordered = stream != NULL;
     if (stream != NULL) {
-        status = ipc_mark_written(instance, lane, message->sequence, stream);
+        status = ipc_mark_written(instance, channel, message->sequence, stream);
     }
     if (status == HD_OK) {
         book->posted_count++;
@@ -156,11 +158,11 @@ static hd_status cuda_ipc_post_send(struct hd_transport *instance, const struct 
 
 static hd_status cuda_ipc_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct book_lane *lane = NULL;
-    const hd_status status = book_to_post(&instance->book, message, TURN_TARGET, &lane);
+    struct book_channel *channel = NULL;
+    const hd_status status = book_to_post(&instance->book, message, BOOK_TARGET, &channel);
 
     if (status == HD_OK) {
-        lane->posted_count++;
+        channel->posted_count++;
     }
     return status;
 }
@@ -168,15 +170,15 @@ static hd_status cuda_ipc_post_recv(struct hd_transport *instance, const struct 
 static hd_status cuda_ipc_release(struct hd_transport *instance, const struct hd_message *message,
                                   void *stream)
 {
-    struct book_lane *lane = NULL;
-    hd_status status = book_to_release(&instance->book, message, &lane);
+    struct book_channel *channel = NULL;
+    hd_status status = book_to_release(&instance->book, message, &channel);
 
     if (status == HD_OK) {
         status = cuda_ipc_use_device(instance);
     }
     if (status == HD_OK) {
-        lane->released_count++;
-        status = ipc_give_credit(instance, (struct ipc_lane *)lane, stream);
+        channel->released_count++;
+        status = ipc_give_credit(instance, (struct ipc_channel *)channel, stream);
     }
     return status;
 }
@@ -184,35 +186,35 @@ static hd_status cuda_ipc_release(struct hd_transport *instance, const struct hd
 /* --- the contract: either end ------------------------------------------------------------ */
 
 static hd_status cuda_ipc_ask(struct hd_transport *instance, const struct hd_message *message,
-                              enum book_side side, struct ipc_lane **lane)
+                              enum book_side side, struct ipc_channel **channel)
 {
-    struct book_lane *book = NULL;
+    struct book_channel *book = NULL;
     const hd_status status = book_to_ask(&instance->book, message, side, &book);
 
-    *lane = (struct ipc_lane *)book;
+    *channel = (struct ipc_channel *)book;
     return status == HD_OK ? cuda_ipc_use_device(instance) : status;
 }
 
 static hd_status cuda_ipc_test(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct ipc_lane *lane = NULL;
-    const hd_status status = cuda_ipc_ask(instance, message, TURN_EITHER, &lane);
+    struct ipc_channel *channel = NULL;
+    const hd_status status = cuda_ipc_ask(instance, message, BOOK_EITHER, &channel);
 
-    return status == HD_OK ? cuda_ipc_look_and_move(instance, lane, message->sequence) : status;
+    return status == HD_OK ? cuda_ipc_look_and_move(instance, channel, message->sequence) : status;
 }
 
 /* Nothing is said of the host. */
 static hd_status cuda_ipc_wait_in_stream(struct hd_transport *instance,
                                          const struct hd_message *message, void *stream)
 {
-    struct ipc_lane *lane = NULL;
-    hd_status status = cuda_ipc_ask(instance, message, TURN_TARGET, &lane);
+    struct ipc_channel *channel = NULL;
+    hd_status status = cuda_ipc_ask(instance, message, BOOK_TARGET, &channel);
 
     if (status == HD_OK) {
-        status = ipc_await_signal(instance, lane, message->sequence, stream);
+        status = ipc_await_signal(instance, channel, message->sequence, stream);
     }
     if (status == HD_OK) {
-        book_readable(&lane->book, message->sequence);
+        book_readable(&channel->book, message->sequence);
     }
     return status;
 }
@@ -220,25 +222,25 @@ static hd_status cuda_ipc_wait_in_stream(struct hd_transport *instance,
 static hd_status cuda_ipc_wait(struct hd_transport *instance, const struct hd_message *message,
                                void *stream, uint64_t deadline_ns)
 {
-    struct ipc_lane *lane = NULL;
+    struct ipc_channel *channel = NULL;
     uint64_t pause_ns = 0;
 
     if (stream != NULL) {
         return cuda_ipc_wait_in_stream(instance, message, stream);
     }
-    hd_status status = cuda_ipc_ask(instance, message, TURN_EITHER, &lane);
+    hd_status status = cuda_ipc_ask(instance, message, BOOK_EITHER, &channel);
     if (status == HD_OK) {
-        status = cuda_ipc_look_and_move(instance, lane, message->sequence);
+        status = cuda_ipc_look_and_move(instance, channel, message->sequence);
     }
     while (status == HD_IN_PROGRESS) { /* ends at the deadline */
         if (book_now_ns(&instance->book) >= deadline_ns) {
             const struct book_fault fault =
-                book_peer_fault(&lane->book, HD_TIMEOUT, message->sequence);
-            return book_report_wait(&instance->book, &lane->book, &fault, ipc_news(lane));
+                book_peer_fault(&channel->book, HD_TIMEOUT, message->sequence);
+            return book_report_wait(&instance->book, &channel->book, &fault, ipc_news(channel));
         }
         ipc_nap(&pause_ns);
         status = book_failed(&instance->book);
-        status = status < 0 ? status : cuda_ipc_look_and_move(instance, lane, message->sequence);
+        status = status < 0 ? status : cuda_ipc_look_and_move(instance, channel, message->sequence);
     }
     return status;
 }
@@ -267,13 +269,13 @@ static void cuda_ipc_abort_waits(struct hd_transport *instance, const char *reas
     ipc_poison(instance);
 }
 
-static void cuda_ipc_stats(struct hd_transport *instance, uint32_t channel,
+static void cuda_ipc_stats(struct hd_transport *instance, uint32_t number,
                            struct hd_channel_stats *out)
 {
-    const struct ipc_lane *lane = cuda_ipc_lane_of(instance, channel);
-    const uint64_t news = lane != NULL ? ipc_news(lane) : 0;
+    const struct ipc_channel *channel = cuda_ipc_channel_of(instance, number);
+    const uint64_t news = channel != NULL ? ipc_news(channel) : 0;
 
-    book_stats(lane != NULL ? &lane->book : NULL, news < IPC_POISON ? news : 0, out);
+    book_stats(channel != NULL ? &channel->book : NULL, news < IPC_POISON ? news : 0, out);
 }
 
 static const struct hd_transport_ops cuda_ipc_ops = {

@@ -63,9 +63,9 @@ struct ipc_send {
     int is_ordered;      /* `written` holds: the message was posted with a stream */
 };
 
-/* This rank's end of a channel; turn.readable_count: a stream may wait for the last of them. */
-struct ipc_lane {
-    struct book_lane book;
+/* This rank's end of a channel; book.readable_count: a stream may wait for the last of them. */
+struct ipc_channel {
+    struct book_channel book;
     struct ipc_words *words; /* NULL before the peer is known */
     CUdeviceptr words_gpu;
     struct ipc_peer *peer;
@@ -83,8 +83,8 @@ struct ipc_lane {
 
 struct hd_transport {
     struct book book;
-    struct ipc_peer *peers; /* [rank_count] */
-    struct ipc_lane *lanes; /* [turn.lane_count] */
+    struct ipc_peer *peers;       /* [rank_count] */
+    struct ipc_channel *channels; /* [book.own_count] */
     struct cuda_library cuda;
     uint64_t nonce;
     int device;
@@ -103,10 +103,10 @@ struct hd_transport {
 };
 
 /* HD_OK, or the failure of a call of CUDA: HD_DEVICE. */
-hd_status ipc_runtime(struct hd_transport *instance, const struct ipc_lane *lane, const char *call,
-                      cudaError_t error);
-hd_status ipc_driver(struct hd_transport *instance, const struct ipc_lane *lane, const char *call,
-                     CUresult error);
+hd_status ipc_runtime(struct hd_transport *instance, const struct ipc_channel *channel,
+                      const char *call, cudaError_t error);
+hd_status ipc_driver(struct hd_transport *instance, const struct ipc_channel *channel,
+                     const char *call, CUresult error);
 
 /* --- arena.c [setup] --- */
 
@@ -130,34 +130,35 @@ void ipc_arena_free(struct hd_transport *instance, int frees_device);
 hd_status ipc_streams_make(struct hd_transport *instance);
 void ipc_streams_free(struct hd_transport *instance);
 /* Starts what has its credit; *moved is set if anything was. [data] */
-hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_lane *lane, int *moved);
+hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_channel *channel, int *moved);
 /* Has the send slot of `sequence` been read?  HD_OK, HD_IN_PROGRESS. */
-hd_status ipc_look_sent(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence);
+hd_status ipc_look_sent(struct hd_transport *instance, struct ipc_channel *channel,
+                        uint64_t sequence);
 /* 1 once all streams of this rank are idle, or CUDA has failed. */
 int ipc_is_idle(struct hd_transport *instance);
 
 /* --- signal.c --- */
 
 /* All that a post puts into the caller's stream: a mark behind what has written the slot. */
-hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
-                           void *stream);
+hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_channel *channel,
+                           uint64_t sequence, void *stream);
 /* Puts the copy of `sequence` into its stream, the signal and the mark of its end behind it. */
-hd_status ipc_copy(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
+hd_status ipc_copy(struct hd_transport *instance, struct ipc_channel *channel, uint64_t sequence,
                    uint64_t signal);
 /* The caller's stream waits until `sequence` has arrived. */
-hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence,
-                           void *stream);
+hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_channel *channel,
+                           uint64_t sequence, void *stream);
 /* Gives the credit of all messages before released_count, once `stream` gets here. */
-hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_lane *lane, void *stream);
+hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_channel *channel, void *stream);
 
 /* --- peer.c --- */
 
 /* Takes hold of the process of the peer's card.  HD_PEER_LOST, HD_UNSUPPORTED. [setup] */
 hd_status ipc_peer_hold(struct hd_transport *instance, struct ipc_peer *peer,
                         const struct ipc_card *cards);
-/* Fails the instance if the peer of a lane has ended on which a stream or a copy waits, or the
+/* Fails the instance if the peer of a channel has ended on which a stream or a copy waits, or the
    caller does (`asked`, or NULL).  Looks every few milliseconds. [data] */
-hd_status ipc_look_for_deaths(struct hd_transport *instance, const struct ipc_lane *asked);
+hd_status ipc_look_for_deaths(struct hd_transport *instance, const struct ipc_channel *asked);
 /* One sleep of a host that waits: longer each time. */
 void ipc_nap(uint64_t *pause_ns);
 
@@ -172,14 +173,15 @@ void ipc_close_all(struct hd_transport *instance, uint64_t deadline_ns);
 hd_status ipc_open_all(const struct hd_transport_setup *setup, struct hd_transport **out);
 
 /* The word that this rank reads: what has arrived here, or what the target has released. */
-static inline uint64_t ipc_news(const struct ipc_lane *lane)
+static inline uint64_t ipc_news(const struct ipc_channel *channel)
 {
-    return atomic_load(lane->book.is_source ? &lane->words->credit : &lane->words->arrived);
+    return atomic_load(channel->book.is_source ? &channel->words->credit
+                                               : &channel->words->arrived);
 }
 
-static inline CUdeviceptr ipc_gpu_word(const struct ipc_lane *lane, size_t offset)
+static inline CUdeviceptr ipc_gpu_word(const struct ipc_channel *channel, size_t offset)
 {
-    return lane->words_gpu + offset;
+    return channel->words_gpu + offset;
 }
 
 #endif /* CUDA_IPC_H */

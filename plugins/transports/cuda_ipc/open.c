@@ -11,39 +11,40 @@
 #include <stdio.h>
 
 /* An error of CUDA's, where it was noticed; it may be of work that was enqueued before. */
-static hd_status cuda_ipc_fail_device(struct hd_transport *instance, const struct ipc_lane *lane,
-                                      const char *text)
+static hd_status cuda_ipc_fail_device(struct hd_transport *instance,
+                                      const struct ipc_channel *channel, const char *text)
 {
-    const struct book_fault fault = {HD_DEVICE, TURN_NONE,
-                                     lane != NULL ? lane->book.number : TURN_NONE, 0};
+    const struct book_fault fault = {HD_DEVICE, BOOK_NONE,
+                                     channel != NULL ? channel->book.number : BOOK_NONE, 0};
 
-    if (lane == NULL) {
+    if (channel == NULL) {
         return book_fail(&instance->book, &fault, "GPU %d: %s", instance->device, text);
     }
     return book_fail(&instance->book, &fault, "channel %u on GPU %d: %s", fault.channel,
                      instance->device, text);
 }
 
-hd_status ipc_runtime(struct hd_transport *instance, const struct ipc_lane *lane, const char *call,
-                      cudaError_t error)
+hd_status ipc_runtime(struct hd_transport *instance, const struct ipc_channel *channel,
+                      const char *call, cudaError_t error)
 {
     char text[CUDA_REASON_BYTES];
 
     if (error == cudaSuccess) {
         return HD_OK;
     }
-    return cuda_ipc_fail_device(instance, lane, cuda_explain(&instance->cuda, call, error, text));
+    return cuda_ipc_fail_device(instance, channel,
+                                cuda_explain(&instance->cuda, call, error, text));
 }
 
-hd_status ipc_driver(struct hd_transport *instance, const struct ipc_lane *lane, const char *call,
-                     CUresult error)
+hd_status ipc_driver(struct hd_transport *instance, const struct ipc_channel *channel,
+                     const char *call, CUresult error)
 {
     char text[CUDA_REASON_BYTES];
 
     if (error == CUDA_SUCCESS) {
         return HD_OK;
     }
-    return cuda_ipc_fail_device(instance, lane,
+    return cuda_ipc_fail_device(instance, channel,
                                 cuda_explain_driver(&instance->cuda, call, error, text));
 }
 
@@ -147,54 +148,54 @@ static hd_status cuda_ipc_make(struct hd_transport *instance,
 
 /* --- the other ends ---------------------------------------------------------------------- */
 
-static void cuda_ipc_place_lane(struct hd_transport *instance, struct ipc_lane *lane)
+static void cuda_ipc_place_channel(struct hd_transport *instance, struct ipc_channel *channel)
 {
     struct ipc_peer *self = &instance->peers[instance->book.host->rank];
-    struct ipc_peer *target = &instance->peers[lane->book.channel->target];
+    struct ipc_peer *target = &instance->peers[channel->book.shape->target];
     const uint64_t offset_bytes =
-        4096 + lane->book.number * sizeof(struct ipc_words); /* behind the nonce's page */
+        4096 + channel->book.number * sizeof(struct ipc_words); /* behind the nonce's page */
 
-    lane->words = (struct ipc_words *)(void *)(target->words + offset_bytes);
-    lane->words_gpu = (CUdeviceptr)(uintptr_t)(target->words_gpu + offset_bytes);
-    if (lane->book.is_source) {
-        lane->peer_slots = target->arena + lane->offset_bytes;
+    channel->words = (struct ipc_words *)(void *)(target->words + offset_bytes);
+    channel->words_gpu = (CUdeviceptr)(uintptr_t)(target->words_gpu + offset_bytes);
+    if (channel->book.is_source) {
+        channel->peer_slots = target->arena + channel->offset_bytes;
     } else {
-        lane->own_slots = self->arena + lane->offset_bytes;
+        channel->own_slots = self->arena + channel->offset_bytes;
     }
 }
 
 /* "cuda_ipc/dev0", or "cuda_ipc/dev0-dev1" where two GPUs have part in it. */
-static void cuda_ipc_name_lane(const struct hd_transport *instance, struct ipc_lane *lane)
+static void cuda_ipc_name_channel(const struct hd_transport *instance, struct ipc_channel *channel)
 {
-    const int source = lane->book.is_source ? instance->device : lane->peer->device;
-    const int target = lane->book.is_source ? lane->peer->device : instance->device;
-    const size_t bytes = sizeof lane->book.carrier;
+    const int source = channel->book.is_source ? instance->device : channel->peer->device;
+    const int target = channel->book.is_source ? channel->peer->device : instance->device;
+    const size_t bytes = sizeof channel->book.carrier;
 
     if (source == target) {
-        snprintf(lane->book.carrier, bytes, "cuda_ipc/dev%d", source);
+        snprintf(channel->book.carrier, bytes, "cuda_ipc/dev%d", source);
     } else {
-        snprintf(lane->book.carrier, bytes, "cuda_ipc/dev%d-dev%d", source, target);
+        snprintf(channel->book.carrier, bytes, "cuda_ipc/dev%d-dev%d", source, target);
     }
 }
 
-static hd_status cuda_ipc_connect_lane(struct hd_transport *instance, struct ipc_lane *lane,
-                                       const struct ipc_card *cards)
+static hd_status cuda_ipc_connect_channel(struct hd_transport *instance,
+                                          struct ipc_channel *channel, const struct ipc_card *cards)
 {
-    struct ipc_peer *peer = &instance->peers[lane->book.peer_rank];
-    const struct ipc_card *card = &cards[lane->book.peer_rank];
+    struct ipc_peer *peer = &instance->peers[channel->book.peer_rank];
+    const struct ipc_card *card = &cards[channel->book.peer_rank];
     hd_status status = HD_OK;
 
-    lane->peer = peer;
+    channel->peer = peer;
     if (peer->book.pidfd < 0) {
         status = ipc_arena_reach(instance, peer, card);
         status = status == HD_OK ? ipc_peer_hold(instance, peer, cards) : status;
     }
-    if (status == HD_OK && lane->book.is_source && peer->words == NULL) {
+    if (status == HD_OK && channel->book.is_source && peer->words == NULL) {
         status = ipc_arena_open(instance, peer, card);
     }
     if (status == HD_OK) {
-        cuda_ipc_place_lane(instance, lane);
-        cuda_ipc_name_lane(instance, lane);
+        cuda_ipc_place_channel(instance, channel);
+        cuda_ipc_name_channel(instance, channel);
     }
     return status;
 }
@@ -205,17 +206,18 @@ static hd_status cuda_ipc_connect_all(struct hd_transport *instance, const void 
     hd_status status = HD_OK;
 
     (void)deadline_ns;
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        status = cuda_ipc_connect_lane(instance, &instance->lanes[i], cards);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        status = cuda_ipc_connect_channel(instance, &instance->channels[i], cards);
     }
     return status;
 }
 
 static void cuda_ipc_reset_words(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &instance->lanes[i];
-        atomic_store(lane->book.is_source ? &lane->words->arrived : &lane->words->credit, 0);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ipc_channel *channel = &instance->channels[i];
+        atomic_store(channel->book.is_source ? &channel->words->arrived : &channel->words->credit,
+                     0);
     }
 }
 
@@ -231,7 +233,7 @@ static void cuda_ipc_close_failed(struct hd_transport *instance, uint64_t deadli
 hd_status ipc_open_all(const struct hd_transport_setup *setup, struct hd_transport **out)
 {
     static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
-                                            .lane_bytes = sizeof(struct ipc_lane),
+                                            .channel_bytes = sizeof(struct ipc_channel),
                                             .peer_bytes = sizeof(struct ipc_peer)};
     static const struct book_steps steps = {.magic = IPC_MAGIC,
                                             .card_bytes = sizeof(struct ipc_card),
@@ -245,7 +247,7 @@ hd_status ipc_open_all(const struct hd_transport_setup *setup, struct hd_transpo
     if (instance == NULL) {
         return HD_NO_MEMORY;
     }
-    instance->lanes = instance->book.lanes;
+    instance->channels = instance->book.own_channels;
     instance->peers = instance->book.peers;
     instance->descriptor = -1;
     return book_open(instance, setup, &steps, out);

@@ -24,7 +24,7 @@ hd_status ipc_peer_hold(struct hd_transport *instance, struct ipc_peer *peer,
     const int is_in_reach = book_is_in_reach(own, &cards[rank].place);
     const int error = is_in_reach ? book_hold(&peer->book, cards[rank].place.pid) : ENOTSUP;
     const struct book_fault fault = {error == ESRCH ? HD_PEER_LOST : HD_UNSUPPORTED, rank,
-                                     TURN_NONE, 0};
+                                     BOOK_NONE, 0};
 
     if (error == 0) {
         return HD_OK;
@@ -41,25 +41,25 @@ hd_status ipc_peer_hold(struct hd_transport *instance, struct ipc_peer *peer,
 }
 
 /* Does a stream of this rank, or the caller, wait for what has not come? */
-static int cuda_ipc_is_waiting(const struct ipc_lane *lane, const struct ipc_lane *asked)
+static int cuda_ipc_is_waiting(const struct ipc_channel *channel, const struct ipc_channel *asked)
 {
-    if (lane->words == NULL) {
+    if (channel->words == NULL) {
         return 0;
     }
-    return lane->book.is_source
-               ? ipc_news(lane) + lane->book.channel->depth < lane->book.posted_count
-               : ipc_news(lane) < lane->book.readable_count + (lane == asked);
+    return channel->book.is_source
+               ? ipc_news(channel) + channel->book.shape->depth < channel->book.posted_count
+               : ipc_news(channel) < channel->book.readable_count + (channel == asked);
 }
 
 /* Ended, or stopped while this rank was still to hear of it. */
-static int cuda_ipc_is_gone(const struct ipc_lane *lane)
+static int cuda_ipc_is_gone(const struct ipc_channel *channel)
 {
-    return atomic_load(lane->book.is_source ? &lane->words->target_stopped
-                                            : &lane->words->source_stopped) != 0 ||
-           book_has_ended(&lane->peer->book);
+    return atomic_load(channel->book.is_source ? &channel->words->target_stopped
+                                               : &channel->words->source_stopped) != 0 ||
+           book_has_ended(&channel->peer->book);
 }
 
-hd_status ipc_look_for_deaths(struct hd_transport *instance, const struct ipc_lane *asked)
+hd_status ipc_look_for_deaths(struct hd_transport *instance, const struct ipc_channel *asked)
 {
     const uint64_t now_ns = book_now_ns(&instance->book);
 
@@ -67,21 +67,22 @@ hd_status ipc_look_for_deaths(struct hd_transport *instance, const struct ipc_la
         return HD_OK;
     }
     instance->looked_ns = now_ns;
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        const struct ipc_lane *lane = &instance->lanes[i];
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const struct ipc_channel *channel = &instance->channels[i];
         /* Its last word may have come before its end: so first the end, then the word again. */
-        if (cuda_ipc_is_waiting(lane, asked) && cuda_ipc_is_gone(lane) &&
-            cuda_ipc_is_waiting(lane, asked)) {
-            const struct book_fault fault = {HD_PEER_LOST, lane->book.peer_rank, i,
-                                             lane->book.is_source ? lane->book.reserved_count
-                                                                  : lane->book.readable_count};
+        if (cuda_ipc_is_waiting(channel, asked) && cuda_ipc_is_gone(channel) &&
+            cuda_ipc_is_waiting(channel, asked)) {
+            const struct book_fault fault = {HD_PEER_LOST, channel->book.peer_rank, i,
+                                             channel->book.is_source
+                                                 ? channel->book.reserved_count
+                                                 : channel->book.readable_count};
             return book_fail(&instance->book, &fault,
                              "channel %u (%s over boundary %u): rank %u has ended, and this rank "
                              "still waits for its %s",
                              i,
-                             lane->book.channel->direction == HD_FORWARD ? "forward" : "backward",
-                             lane->book.channel->boundary, fault.rank,
-                             lane->book.is_source ? "releases" : "messages");
+                             channel->book.shape->direction == HD_FORWARD ? "forward" : "backward",
+                             channel->book.shape->boundary, fault.rank,
+                             channel->book.is_source ? "releases" : "messages");
         }
     }
     return HD_OK;

@@ -39,22 +39,22 @@ static hd_status cuda_ipc_check_queues(struct hd_transport *instance)
                      instance->queue_count, FOREIGN_STREAM_COUNT + 1);
 }
 
-static hd_status cuda_ipc_make_events(struct hd_transport *instance, struct ipc_lane *lane)
+static hd_status cuda_ipc_make_events(struct hd_transport *instance, struct ipc_channel *channel)
 {
     const struct hd_host *host = instance->book.host;
-    const uint32_t count = lane->book.channel->send_depth;
-    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
+    const uint32_t count = channel->book.shape->send_depth;
+    const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->book.number, 0};
     hd_status status = HD_OK;
 
-    lane->sends = host->alloc(host->context, count * sizeof *lane->sends, 64, "cuda_ipc");
-    if (lane->sends == NULL) {
+    channel->sends = host->alloc(host->context, count * sizeof *channel->sends, 64, "cuda_ipc");
+    if (channel->sends == NULL) {
         return book_fail(&instance->book, &fault, "no memory for the books of %u send slots",
                          count);
     }
     for (uint32_t i = 0; status == HD_OK && i < 2 * count; i++) {
-        struct ipc_send *send = &lane->sends[i / 2];
+        struct ipc_send *send = &channel->sends[i / 2];
         status =
-            ipc_runtime(instance, lane, "cudaEventCreateWithFlags",
+            ipc_runtime(instance, channel, "cudaEventCreateWithFlags",
                         instance->cuda.cudaEventCreateWithFlags(
                             i % 2 == 0 ? &send->written : &send->sent, cudaEventDisableTiming));
     }
@@ -89,18 +89,18 @@ hd_status ipc_streams_make(struct hd_transport *instance)
     if (status != HD_OK) {
         return status;
     }
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        source_count += instance->lanes[i].book.is_source != 0;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        source_count += instance->channels[i].book.is_source != 0;
     }
     const uint32_t room_count = instance->queue_count - FOREIGN_STREAM_COUNT;
     instance->is_paced = source_count > room_count;
     instance->stream_count = source_count > room_count ? room_count : source_count;
     status = cuda_ipc_make_streams(instance);
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &instance->lanes[i];
-        if (lane->book.is_source) {
-            lane->stream = instance->streams[next++ % instance->stream_count];
-            status = cuda_ipc_make_events(instance, lane);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        struct ipc_channel *channel = &instance->channels[i];
+        if (channel->book.is_source) {
+            channel->stream = instance->streams[next++ % instance->stream_count];
+            status = cuda_ipc_make_events(instance, channel);
         }
     }
     return status;
@@ -111,19 +111,19 @@ void ipc_streams_free(struct hd_transport *instance)
     const struct cuda_library *cuda = &instance->cuda;
     const struct hd_host *host = instance->book.host;
 
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &instance->lanes[i];
-        for (uint32_t slot = 0; lane->sends != NULL && slot < lane->book.channel->send_depth;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ipc_channel *channel = &instance->channels[i];
+        for (uint32_t slot = 0; channel->sends != NULL && slot < channel->book.shape->send_depth;
              slot++) {
-            if (lane->sends[slot].written != NULL) {
-                (void)cuda->cudaEventDestroy(lane->sends[slot].written);
+            if (channel->sends[slot].written != NULL) {
+                (void)cuda->cudaEventDestroy(channel->sends[slot].written);
             }
-            if (lane->sends[slot].sent != NULL) {
-                (void)cuda->cudaEventDestroy(lane->sends[slot].sent);
+            if (channel->sends[slot].sent != NULL) {
+                (void)cuda->cudaEventDestroy(channel->sends[slot].sent);
             }
         }
-        host->free(host->context, lane->sends);
-        lane->sends = NULL;
+        host->free(host->context, channel->sends);
+        channel->sends = NULL;
     }
     for (uint32_t i = 0; instance->streams != NULL && i <= instance->stream_count; i++) {
         if (instance->streams[i] != NULL) {
@@ -137,59 +137,60 @@ void ipc_streams_free(struct hd_transport *instance)
 /* --- copies ------------------------------------------------------------------------------ */
 
 /* Whether a copy may go into its stream without waiting there, if it must not. */
-static hd_status cuda_ipc_look_written(struct hd_transport *instance, const struct ipc_lane *lane,
-                                       uint64_t sequence)
+static hd_status cuda_ipc_look_written(struct hd_transport *instance,
+                                       const struct ipc_channel *channel, uint64_t sequence)
 {
-    const struct ipc_send *send = &lane->sends[sequence % lane->book.channel->send_depth];
+    const struct ipc_send *send = &channel->sends[sequence % channel->book.shape->send_depth];
 
     if (!instance->is_paced || !send->is_ordered) {
         return HD_OK;
     }
     const cudaError_t error = instance->cuda.cudaEventQuery(send->written);
     return error == cudaErrorNotReady ? HD_IN_PROGRESS
-                                      : ipc_runtime(instance, lane, "cudaEventQuery", error);
+                                      : ipc_runtime(instance, channel, "cudaEventQuery", error);
 }
 
-hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_lane *lane, int *moved)
+hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_channel *channel, int *moved)
 {
-    while (lane->started_count < lane->book.posted_count) { /* at most send_depth */
-        const uint64_t sequence = lane->started_count;
-        if (sequence >= lane->book.channel->depth &&
-            ipc_news(lane) <= sequence - lane->book.channel->depth) {
+    while (channel->started_count < channel->book.posted_count) { /* at most send_depth */
+        const uint64_t sequence = channel->started_count;
+        if (sequence >= channel->book.shape->depth &&
+            ipc_news(channel) <= sequence - channel->book.shape->depth) {
             return HD_OK; /* no credit yet */
         }
-        hd_status status = cuda_ipc_look_written(instance, lane, sequence);
+        hd_status status = cuda_ipc_look_written(instance, channel, sequence);
         if (status == HD_IN_PROGRESS) {
             return HD_OK;
         }
         if (status == HD_OK) {
-            status = ipc_copy(instance, lane, sequence, sequence + 1);
+            status = ipc_copy(instance, channel, sequence, sequence + 1);
         }
         if (status != HD_OK) {
             return status;
         }
-        lane->started_count++;
+        channel->started_count++;
         *moved = 1;
     }
     return HD_OK;
 }
 
-hd_status ipc_look_sent(struct hd_transport *instance, struct ipc_lane *lane, uint64_t sequence)
+hd_status ipc_look_sent(struct hd_transport *instance, struct ipc_channel *channel,
+                        uint64_t sequence)
 {
-    while (lane->sent_count <= sequence) {
-        if (lane->sent_count >= lane->started_count) {
+    while (channel->sent_count <= sequence) {
+        if (channel->sent_count >= channel->started_count) {
             return HD_IN_PROGRESS;
         }
         const cudaError_t error = instance->cuda.cudaEventQuery(
-            lane->sends[lane->sent_count % lane->book.channel->send_depth].sent);
+            channel->sends[channel->sent_count % channel->book.shape->send_depth].sent);
         if (error == cudaErrorNotReady) {
             return HD_IN_PROGRESS;
         }
-        const hd_status status = ipc_runtime(instance, lane, "cudaEventQuery", error);
+        const hd_status status = ipc_runtime(instance, channel, "cudaEventQuery", error);
         if (status != HD_OK) {
             return status;
         }
-        lane->sent_count++;
+        channel->sent_count++;
     }
     return HD_OK;
 }

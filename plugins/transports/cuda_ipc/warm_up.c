@@ -16,108 +16,109 @@ struct trial {
 };
 
 /* HD_IN_PROGRESS until the deadline, or the end of the peer. */
-static hd_status cuda_ipc_look_at_peer(const struct trial *trial, const struct ipc_lane *lane)
+static hd_status cuda_ipc_look_at_peer(const struct trial *trial, const struct ipc_channel *channel)
 {
-    if (book_has_ended(&lane->peer->book)) {
+    if (book_has_ended(&channel->peer->book)) {
         return HD_PEER_LOST;
     }
     return book_now_ns(&trial->instance->book) < trial->deadline_ns ? HD_IN_PROGRESS : HD_TIMEOUT;
 }
 
 /* The host waits for a stream of this instance. */
-static hd_status cuda_ipc_drain(const struct trial *trial, const struct ipc_lane *lane,
+static hd_status cuda_ipc_drain(const struct trial *trial, const struct ipc_channel *channel,
                                 cudaStream_t stream)
 {
     uint64_t pause_ns = 0;
     cudaError_t error = trial->instance->cuda.cudaStreamQuery(stream);
 
     while (error == cudaErrorNotReady) {
-        const hd_status status = cuda_ipc_look_at_peer(trial, lane);
+        const hd_status status = cuda_ipc_look_at_peer(trial, channel);
         if (status != HD_IN_PROGRESS) {
-            return book_report_warm_up(&trial->instance->book, &lane->book, status);
+            return book_report_warm_up(&trial->instance->book, &channel->book, status);
         }
         ipc_nap(&pause_ns);
         error = trial->instance->cuda.cudaStreamQuery(stream);
     }
-    return ipc_runtime(trial->instance, lane, "a stream of the warm-up", error);
+    return ipc_runtime(trial->instance, channel, "a stream of the warm-up", error);
 }
 
-static hd_status cuda_ipc_send(const struct trial *trial, struct ipc_lane *lane)
+static hd_status cuda_ipc_send(const struct trial *trial, struct ipc_channel *channel)
 {
     struct hd_transport *instance = trial->instance;
-    const uint64_t send_slot = TURN_WARM_UP % lane->book.channel->send_depth;
+    const uint64_t send_slot = BOOK_WARM_UP % channel->book.shape->send_depth;
 
-    book_fill_pattern(&lane->book, trial->staging);
+    book_fill_pattern(&channel->book, trial->staging);
     hd_status status =
-        ipc_runtime(instance, lane, "cudaMemcpyAsync",
-                    instance->cuda.cudaMemcpyAsync(lane->own_slots + send_slot * lane->stride_bytes,
-                                                   trial->staging, lane->book.channel->bytes,
-                                                   cudaMemcpyHostToDevice, lane->stream));
+        ipc_runtime(instance, channel, "cudaMemcpyAsync",
+                    instance->cuda.cudaMemcpyAsync(
+                        channel->own_slots + send_slot * channel->stride_bytes, trial->staging,
+                        channel->book.shape->bytes, cudaMemcpyHostToDevice, channel->stream));
     if (status == HD_OK) {
-        status = ipc_copy(instance, lane, TURN_WARM_UP, 1);
+        status = ipc_copy(instance, channel, BOOK_WARM_UP, 1);
     }
     /* The staging is the next channel's. */
-    return status == HD_OK ? cuda_ipc_drain(trial, lane, lane->stream) : status;
+    return status == HD_OK ? cuda_ipc_drain(trial, channel, channel->stream) : status;
 }
 
 /* As a consumer does it: a stream waits for the signal, reads, and gives the credit. */
-static hd_status cuda_ipc_receive(const struct trial *trial, struct ipc_lane *lane)
+static hd_status cuda_ipc_receive(const struct trial *trial, struct ipc_channel *channel)
 {
     struct hd_transport *instance = trial->instance;
     const struct cuda_library *cuda = &instance->cuda;
     cudaStream_t stream = instance->streams[instance->stream_count];
-    const uint64_t receive_slot = TURN_WARM_UP % lane->book.channel->depth;
+    const uint64_t receive_slot = BOOK_WARM_UP % channel->book.shape->depth;
 
-    hd_status status = ipc_driver(
-        instance, lane, "cuStreamWaitValue64",
-        cuda->cuStreamWaitValue64(stream, ipc_gpu_word(lane, offsetof(struct ipc_words, arrived)),
-                                  1, CU_STREAM_WAIT_VALUE_GEQ));
+    hd_status status =
+        ipc_driver(instance, channel, "cuStreamWaitValue64",
+                   cuda->cuStreamWaitValue64(
+                       stream, ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)), 1,
+                       CU_STREAM_WAIT_VALUE_GEQ));
     if (status == HD_OK) {
-        status =
-            ipc_runtime(instance, lane, "cudaMemcpyAsync",
-                        cuda->cudaMemcpyAsync(
-                            trial->staging, lane->own_slots + receive_slot * lane->stride_bytes,
-                            lane->book.channel->bytes, cudaMemcpyDeviceToHost, stream));
+        status = ipc_runtime(
+            instance, channel, "cudaMemcpyAsync",
+            cuda->cudaMemcpyAsync(trial->staging,
+                                  channel->own_slots + receive_slot * channel->stride_bytes,
+                                  channel->book.shape->bytes, cudaMemcpyDeviceToHost, stream));
     }
     if (status == HD_OK) {
-        status = ipc_driver(instance, lane, "cuStreamWriteValue64",
+        status = ipc_driver(instance, channel, "cuStreamWriteValue64",
                             cuda->cuStreamWriteValue64(
-                                stream, ipc_gpu_word(lane, offsetof(struct ipc_words, credit)), 1,
-                                CU_STREAM_WRITE_VALUE_DEFAULT));
+                                stream, ipc_gpu_word(channel, offsetof(struct ipc_words, credit)),
+                                1, CU_STREAM_WRITE_VALUE_DEFAULT));
     }
     if (status == HD_OK) {
-        status = cuda_ipc_drain(trial, lane, stream);
+        status = cuda_ipc_drain(trial, channel, stream);
     }
-    return status == HD_OK ? book_check_pattern(&instance->book, &lane->book, trial->staging)
+    return status == HD_OK ? book_check_pattern(&instance->book, &channel->book, trial->staging)
                            : status;
 }
 
-static hd_status cuda_ipc_await_credit(const struct trial *trial, struct ipc_lane *lane)
+static hd_status cuda_ipc_await_credit(const struct trial *trial, struct ipc_channel *channel)
 {
     hd_status status = HD_IN_PROGRESS;
     uint64_t pause_ns = 0;
 
-    while (status == HD_IN_PROGRESS && ipc_news(lane) < 1) {
+    while (status == HD_IN_PROGRESS && ipc_news(channel) < 1) {
         ipc_nap(&pause_ns);
-        status = cuda_ipc_look_at_peer(trial, lane);
+        status = cuda_ipc_look_at_peer(trial, channel);
     }
-    if (ipc_news(lane) >= 1) { /* it may have come before its end */
+    if (ipc_news(channel) >= 1) { /* it may have come before its end */
         return HD_OK;
     }
-    return book_report_warm_up(&trial->instance->book, &lane->book, status);
+    return book_report_warm_up(&trial->instance->book, &channel->book, status);
 }
 
 /* One part of it, on every channel that has this rank at that end. */
 static hd_status cuda_ipc_on_all(const struct trial *trial, int is_source,
                                  hd_status (*part)(const struct trial *trial,
-                                                   struct ipc_lane *lane))
+                                                   struct ipc_channel *channel))
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < trial->instance->book.lane_count; i++) {
-        struct ipc_lane *lane = &trial->instance->lanes[i];
-        if (lane->words != NULL && lane->book.is_source == is_source) {
-            status = part(trial, lane);
+    for (uint32_t i = 0; status == HD_OK && i < trial->instance->book.own_count; i++) {
+        struct ipc_channel *channel = &trial->instance->channels[i];
+        if (channel->words != NULL && channel->book.is_source == is_source) {
+            status = part(trial, channel);
         }
     }
     return status;
@@ -127,8 +128,8 @@ static uint64_t cuda_ipc_largest_message(const struct hd_transport *instance)
 {
     uint64_t bytes = 8;
 
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        const uint64_t own = instance->lanes[i].book.channel->bytes;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const uint64_t own = instance->channels[i].book.shape->bytes;
         bytes = own > bytes ? own : bytes;
     }
     return bytes;

@@ -27,11 +27,11 @@ struct held {
 };
 
 /* This rank's sending end of one channel. */
-struct lane {
+struct hook_channel {
     uint64_t posted_count; /* by the core */
     uint64_t passed_count; /* to inner */
     struct held *held;     /* [depth], by sequence mod depth; NULL: not of this rank */
-    uint64_t line_free_ns; /* the limited line has sent everything by then */
+    uint64_t wire_free_ns; /* the limited line has sent everything by then */
     unsigned char *copy;   /* of the message that is sent twice; NULL */
     uint64_t asked_count;  /* reserves, for their chance of HD_BUSY */
     uint64_t yields_to;    /* waits until so many messages of all channels have gone */
@@ -49,15 +49,14 @@ struct hd_transport {
     pthread_cond_t news;  /* a message is held, or the line is to rest */
     pthread_t thread;     /* the line */
     int has_thread, is_resting;
-    uint64_t passed_count; /* of all channels */
-    int32_t *pids;         /* [rank_count] */
-    struct lane lanes[];   /* [channel_count] */
+    uint64_t passed_count;          /* of all channels */
+    int32_t *pids;                  /* [rank_count] */
+    struct hook_channel channels[]; /* [channel_count] */
 };
 
-static inline const struct hd_channel *hook_channel(const struct hd_transport *hook,
-                                                    uint32_t channel)
+static inline const struct hd_channel *hook_shape(const struct hd_transport *hook, uint32_t number)
 {
-    return hook->setup.channels[channel];
+    return hook->setup.channels[number];
 }
 
 static inline uint64_t hook_now_ns(const struct hd_transport *hook)
@@ -68,9 +67,9 @@ static inline uint64_t hook_now_ns(const struct hd_transport *hook)
 /* --- strike.c --- */
 
 /* A number of the seed, the channel, `number` and the purpose (0..3); of nothing else. */
-uint64_t hook_draw(const struct hd_transport *hook, uint32_t channel, uint64_t number,
+uint64_t hook_draw(const struct hd_transport *hook, uint32_t number, uint64_t count,
                    uint32_t purpose);
-int hook_is_chosen(const struct hd_transport *hook, uint32_t channel, uint64_t sequence);
+int hook_is_chosen(const struct hd_transport *hook, uint32_t number, uint64_t sequence);
 /* What is to die or stop when `message` is posted. */
 void hook_signal(const struct hd_transport *hook, const struct hd_message *message);
 /* What is to be broken in `message` when it goes. */
@@ -83,11 +82,11 @@ hd_status hook_pass_due(struct hd_transport *hook, int forced);
 /* When the next message is due; UINT64_MAX: none is held that will go by itself. */
 uint64_t hook_next_due_ns(const struct hd_transport *hook);
 
-/* --- line.c --- */
+/* --- wire.c --- */
 
 /* Lock and thread; 0, or an errno, with the lock there all the same. */
-int hook_start_line(struct hd_transport *hook);
-void hook_stop_line(struct hd_transport *hook);
+int hook_start_wire(struct hd_transport *hook);
+void hook_stop_wire(struct hd_transport *hook);
 
 /* --- open.c --- */
 

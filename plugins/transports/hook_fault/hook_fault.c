@@ -59,10 +59,10 @@ static int hook_fault_has_chance(const struct hd_transport *hook, const struct h
 /* From when on is the message on its way that has just been posted, and when may it go? */
 static struct held hook_fault_held_for(struct hd_transport *hook, const struct hd_message *message)
 {
-    struct lane *lane = &hook->lanes[message->channel];
+    struct hook_channel *channel = &hook->channels[message->channel];
     const uint64_t delay_us = (uint64_t)hook->values[DELAY_US];
     const uint64_t bandwidth_mb = (uint64_t)hook->values[BANDWIDTH_MB];
-    const uint64_t bytes = hook_channel(hook, message->channel)->bytes;
+    const uint64_t bytes = hook_shape(hook, message->channel)->bytes;
     const uint64_t now_ns = hook_now_ns(hook);
     struct held held = {now_ns, now_ns};
 
@@ -77,28 +77,28 @@ static struct held hook_fault_held_for(struct hd_transport *hook, const struct h
             hook_draw(hook, message->channel, message->sequence, 0) % (2 * delay_us * 1000 + 1);
     }
     if (bandwidth_mb > 0) {
-        held.begin_ns = held.due_ns > lane->line_free_ns ? held.due_ns : lane->line_free_ns;
-        lane->line_free_ns = held.begin_ns + bytes * 1000 / bandwidth_mb;
-        held.due_ns = lane->line_free_ns;
+        held.begin_ns = held.due_ns > channel->wire_free_ns ? held.due_ns : channel->wire_free_ns;
+        channel->wire_free_ns = held.begin_ns + bytes * 1000 / bandwidth_mb;
+        held.due_ns = channel->wire_free_ns;
     }
     if (hook->values[REORDER_PERCENT] > 0 &&
         hook_fault_has_chance(hook, message, REORDER_PERCENT)) {
-        lane->yields_to = hook->passed_count + 1;
+        channel->yields_to = hook->passed_count + 1;
         held.due_ns += OVERTAKE_NS;
     }
     return held;
 }
 
-static int hook_fault_is_held(const struct lane *lane)
+static int hook_fault_is_held(const struct hook_channel *channel)
 {
-    return lane->passed_count < lane->posted_count;
+    return channel->passed_count < channel->posted_count;
 }
 
-/* Of the message that goes next; the lane holds one. */
-static const struct held *hook_fault_next_of(const struct hd_transport *hook, uint32_t channel)
+/* Of the message that goes next; the channel holds one. */
+static const struct held *hook_fault_next_of(const struct hd_transport *hook, uint32_t number)
 {
-    const struct lane *lane = &hook->lanes[channel];
-    return &lane->held[lane->passed_count % hook_channel(hook, channel)->depth];
+    const struct hook_channel *channel = &hook->channels[number];
+    return &channel->held[channel->passed_count % hook_shape(hook, number)->depth];
 }
 
 /* The way over the slow line is part of the transfer; where it ends, inner says. */
@@ -113,24 +113,24 @@ static void hook_fault_report(const struct hd_transport *hook, const struct hd_m
     hook->host->trace_transfer(hook->host->context, &transfer);
 }
 
-/* HD_OK if a message of the lane went to inner, else HD_IN_PROGRESS. */
-static hd_status hook_fault_pass_one(struct hd_transport *hook, uint32_t channel, int forced)
+/* HD_OK if a message of the channel went to inner, else HD_IN_PROGRESS. */
+static hd_status hook_fault_pass_one(struct hd_transport *hook, uint32_t number, int forced)
 {
-    struct lane *lane = &hook->lanes[channel];
-    const struct hd_message message = {.sequence = lane->passed_count, .channel = channel};
+    struct hook_channel *channel = &hook->channels[number];
+    const struct hd_message message = {.sequence = channel->passed_count, .channel = number};
     const uint64_t due_ns =
-        hook_fault_is_held(lane) ? hook_fault_next_of(hook, channel)->due_ns : 0;
-    const int was_overtaken = lane->yields_to > 0 && hook->passed_count >= lane->yields_to;
+        hook_fault_is_held(channel) ? hook_fault_next_of(hook, number)->due_ns : 0;
+    const int was_overtaken = channel->yields_to > 0 && hook->passed_count >= channel->yields_to;
 
-    if (!hook_fault_is_held(lane) || due_ns == UINT64_MAX ||
+    if (!hook_fault_is_held(channel) || due_ns == UINT64_MAX ||
         (!forced && !was_overtaken && due_ns > hook_now_ns(hook))) {
         return HD_IN_PROGRESS;
     }
-    lane->yields_to = 0;
+    channel->yields_to = 0;
     hook_damage(hook, &message);
     hook_fault_report(hook, &message);
     const hd_status status = hook->inner_ops->post_send(hook->inner, &message, NULL);
-    lane->passed_count++;
+    channel->passed_count++;
     hook->passed_count++;
     return status;
 }
@@ -141,7 +141,7 @@ hd_status hook_pass_due(struct hd_transport *hook, int forced)
 
     for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
         hd_status status = HD_OK;
-        while (hook->lanes[i].held != NULL && status == HD_OK) {
+        while (hook->channels[i].held != NULL && status == HD_OK) {
             status = hook_fault_pass_one(hook, i, forced);
             if (status < 0) {
                 return status;
@@ -157,8 +157,8 @@ uint64_t hook_next_due_ns(const struct hd_transport *hook)
     uint64_t next_ns = UINT64_MAX;
 
     for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
-        const struct lane *lane = &hook->lanes[i];
-        if (lane->held != NULL && hook_fault_is_held(lane) &&
+        const struct hook_channel *channel = &hook->channels[i];
+        if (channel->held != NULL && hook_fault_is_held(channel) &&
             hook_fault_next_of(hook, i)->due_ns < next_ns) {
             next_ns = hook_fault_next_of(hook, i)->due_ns;
         }
@@ -182,7 +182,7 @@ static void *hook_fault_slot(struct hd_transport *hook, const struct hd_message 
 static int hook_fault_is_own(const struct hd_transport *hook, const struct hd_message *message)
 {
     return message->channel < hook->setup.channel_count &&
-           hook->lanes[message->channel].held != NULL;
+           hook->channels[message->channel].held != NULL;
 }
 
 static hd_status hook_fault_reserve_locked(struct hd_transport *hook,
@@ -193,14 +193,14 @@ static hd_status hook_fault_reserve_locked(struct hd_transport *hook,
     if (passed < 0 || !hook_fault_is_own(hook, message)) {
         return passed < 0 ? passed : hook->inner_ops->reserve(hook->inner, message);
     }
-    struct lane *lane = &hook->lanes[message->channel];
-    const uint64_t held_count = lane->posted_count - lane->passed_count;
+    struct hook_channel *channel = &hook->channels[message->channel];
+    const uint64_t held_count = channel->posted_count - channel->passed_count;
     const uint64_t percent = (uint64_t)hook->values[BUSY_PERCENT];
-    const int is_stormy = percent > 0 &&
-                          hook_is_chosen(hook, message->channel, message->sequence) &&
-                          hook_draw(hook, message->channel, lane->asked_count++, 1) % 100 < percent;
-    if (is_stormy || held_count >= hook_channel(hook, message->channel)->depth) {
-        atomic_fetch_add_explicit(&lane->busy_count, 1, memory_order_relaxed);
+    const int is_stormy =
+        percent > 0 && hook_is_chosen(hook, message->channel, message->sequence) &&
+        hook_draw(hook, message->channel, channel->asked_count++, 1) % 100 < percent;
+    if (is_stormy || held_count >= hook_shape(hook, message->channel)->depth) {
+        atomic_fetch_add_explicit(&channel->busy_count, 1, memory_order_relaxed);
         return HD_BUSY;
     }
     return hook->inner_ops->reserve(hook->inner, message);
@@ -211,16 +211,16 @@ static hd_status hook_fault_post_send_locked(struct hd_transport *hook,
 {
     const int is_mine = hook_fault_is_own(hook, message) && stream == NULL;
 
-    if (!is_mine || message->sequence != hook->lanes[message->channel].posted_count) {
+    if (!is_mine || message->sequence != hook->channels[message->channel].posted_count) {
         const hd_status passed =
             hook_pass_due(hook, 1); /* what is out of turn is inner's to refuse */
         return passed < 0 ? passed : hook->inner_ops->post_send(hook->inner, message, stream);
     }
-    struct lane *lane = &hook->lanes[message->channel];
+    struct hook_channel *channel = &hook->channels[message->channel];
     hook_signal(hook, message);
-    lane->held[message->sequence % hook_channel(hook, message->channel)->depth] =
+    channel->held[message->sequence % hook_shape(hook, message->channel)->depth] =
         hook_fault_held_for(hook, message);
-    lane->posted_count++;
+    channel->posted_count++;
     pthread_cond_signal(&hook->news);
     const hd_status passed = hook_pass_due(hook, 0);
     return passed < 0 ? passed : HD_OK;
@@ -241,8 +241,8 @@ static hd_status hook_fault_test_locked(struct hd_transport *hook, const struct 
         return passed;
     }
     if (hook_fault_is_own(hook, message) &&
-        message->sequence >= hook->lanes[message->channel].passed_count &&
-        message->sequence < hook->lanes[message->channel].posted_count) {
+        message->sequence >= hook->channels[message->channel].passed_count &&
+        message->sequence < hook->channels[message->channel].posted_count) {
         return HD_IN_PROGRESS; /* held: inner does not know it yet */
     }
     return hook->inner_ops->test(hook->inner, message);
@@ -334,22 +334,23 @@ static hd_status hook_fault_quiesce_locked(struct hd_transport *hook, uint64_t d
 static void hook_fault_close_both(struct hd_transport *hook, uint64_t deadline_ns)
 {
     if (hook != NULL) {
-        hook_stop_line(hook);
+        hook_stop_wire(hook);
         hook->inner_ops->close(hook->inner, deadline_ns);
         hook_free(hook);
     }
 }
 
-static void hook_fault_stats(struct hd_transport *hook, uint32_t channel,
+static void hook_fault_stats(struct hd_transport *hook, uint32_t number,
                              struct hd_channel_stats *out)
 {
     const uint32_t size = out->size;
     struct hd_channel_stats all = {.size = sizeof all};
 
     if (hook->inner_ops->stats != NULL) {
-        hook->inner_ops->stats(hook->inner, channel, &all);
+        hook->inner_ops->stats(hook->inner, number, &all);
     }
-    all.busy_count += atomic_load_explicit(&hook->lanes[channel].busy_count, memory_order_relaxed);
+    all.busy_count +=
+        atomic_load_explicit(&hook->channels[number].busy_count, memory_order_relaxed);
     all.size = size;
     memcpy(out, &all, size < sizeof all ? size : sizeof all);
 }

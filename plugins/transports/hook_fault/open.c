@@ -13,8 +13,8 @@ void hook_free(struct hd_transport *hook)
     const struct hd_host *host = hook->host;
 
     for (uint32_t i = 0; i < hook->setup.channel_count; i++) {
-        host->free(host->context, hook->lanes[i].held);
-        host->free(host->context, hook->lanes[i].copy);
+        host->free(host->context, hook->channels[i].held);
+        host->free(host->context, hook->channels[i].copy);
     }
     host->free(host->context, hook->pids);
     host->free(host->context, hook);
@@ -53,22 +53,22 @@ static hd_status hook_fault_exchange_pids(struct hd_transport *hook, uint64_t de
                : hook_fault_refuse(host, status, "the process numbers of all ranks did not come");
 }
 
-static hd_status hook_fault_take_lane(struct hd_transport *hook, uint32_t channel)
+static hd_status hook_fault_take_channel(struct hd_transport *hook, uint32_t number)
 {
     const struct hd_host *host = hook->host;
-    const struct hd_channel *shape = hook_channel(hook, channel);
-    struct lane *lane = &hook->lanes[channel];
-    const uint64_t bytes = shape->depth * sizeof *lane->held;
+    const struct hd_channel *shape = hook_shape(hook, number);
+    struct hook_channel *channel = &hook->channels[number];
+    const uint64_t bytes = shape->depth * sizeof *channel->held;
 
     if (shape->source != host->rank) {
         return HD_OK;
     }
-    lane->held = host->alloc(host->context, bytes, 64, "hook_fault");
+    channel->held = host->alloc(host->context, bytes, 64, "hook_fault");
     if (strcmp(hook->fault, "duplicate") == 0) {
-        lane->copy = host->alloc(host->context, shape->bytes + HD_SEAL_BYTES, 64, "hook_fault");
+        channel->copy = host->alloc(host->context, shape->bytes + HD_SEAL_BYTES, 64, "hook_fault");
     }
     const int has_all =
-        lane->held != NULL && (lane->copy != NULL) == (strcmp(hook->fault, "duplicate") == 0);
+        channel->held != NULL && (channel->copy != NULL) == (strcmp(hook->fault, "duplicate") == 0);
     return has_all ? HD_OK
                    : hook_fault_refuse(host, HD_NO_MEMORY, "no memory for the held messages");
 }
@@ -108,7 +108,7 @@ static hd_status open_inner(struct hd_transport *hook, const struct hd_transport
             : HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < setup->channel_count; i++) {
-        status = hook_fault_take_lane(hook, i);
+        status = hook_fault_take_channel(hook, i);
     }
     if (status == HD_OK) {
         status = hook_fault_exchange_pids(hook, setup->deadline_ns);
@@ -116,9 +116,9 @@ static hd_status open_inner(struct hd_transport *hook, const struct hd_transport
     if (status == HD_OK) {
         status = hook->inner_ops->open(&hook->setup, &hook->inner);
     }
-    if (status == HD_OK && hook_start_line(hook) != 0) {
+    if (status == HD_OK && hook_start_wire(hook) != 0) {
         status = hook_fault_refuse(hook->host, HD_SYSTEM, "there is no thread for the slow line");
-        hook_stop_line(hook);
+        hook_stop_wire(hook);
         hook->inner_ops->close(hook->inner, setup->deadline_ns);
     }
     return status;
@@ -133,7 +133,8 @@ hd_status hook_open(const struct hd_transport_setup *setup, struct hd_transport 
                                  "hook_fault wraps a transport of host memory");
     }
     struct hd_transport *hook = host->alloc(
-        host->context, sizeof *hook + setup->channel_count * sizeof(struct lane), 64, "hook_fault");
+        host->context, sizeof *hook + setup->channel_count * sizeof(struct hook_channel), 64,
+        "hook_fault");
     int32_t *pids = host->alloc(host->context, host->rank_count * sizeof *pids, 64, "hook_fault");
     if (hook == NULL || pids == NULL) {
         host->free(host->context, hook);

@@ -7,23 +7,23 @@
 
 /* --- chance, and who is struck ----------------------------------------------------------- */
 
-uint64_t hook_draw(const struct hd_transport *hook, uint32_t channel, uint64_t number,
+uint64_t hook_draw(const struct hd_transport *hook, uint32_t number, uint64_t count,
                    uint32_t purpose)
 {
-    uint64_t word = (uint64_t)hook->values[SEED] * 0x9e3779b97f4a7c15ull + channel;
+    uint64_t word = (uint64_t)hook->values[SEED] * 0x9e3779b97f4a7c15ull + number;
 
-    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull + number * 4 + purpose;
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull + count * 4 + purpose;
     word = (word ^ (word >> 27)) * 0x94d049bb133111ebull;
     word = (word ^ (word >> 31)) * 0xbf58476d1ce4e5b9ull;
     return word ^ (word >> 29);
 }
 
-int hook_is_chosen(const struct hd_transport *hook, uint32_t channel, uint64_t sequence)
+int hook_is_chosen(const struct hd_transport *hook, uint32_t number, uint64_t sequence)
 {
     const int64_t wanted = hook->values[CHANNEL];
-    const int64_t number = hook->values[SEQUENCE];
-    return (wanted < 0 || (uint64_t)wanted == channel) &&
-           (number < 0 || (uint64_t)number == sequence);
+    const int64_t sequence_wanted = hook->values[SEQUENCE];
+    return (wanted < 0 || (uint64_t)wanted == number) &&
+           (sequence_wanted < 0 || (uint64_t)sequence_wanted == sequence);
 }
 
 static int hook_fault_is_struck(const struct hd_transport *hook, const struct hd_message *message,
@@ -43,7 +43,7 @@ static unsigned char *hook_fault_slot_of(struct hd_transport *hook,
 
 void hook_signal(const struct hd_transport *hook, const struct hd_message *message)
 {
-    const int32_t peer = hook->pids[hook_channel(hook, message->channel)->target];
+    const int32_t peer = hook->pids[hook_shape(hook, message->channel)->target];
 
     if (hook_fault_is_struck(hook, message, "kill_self")) {
         kill(getpid(), SIGKILL);
@@ -59,27 +59,27 @@ void hook_signal(const struct hd_transport *hook, const struct hd_message *messa
 /* The message after the chosen one gets the content of the chosen one. */
 static void hook_fault_duplicate(struct hd_transport *hook, const struct hd_message *message)
 {
-    struct lane *lane = &hook->lanes[message->channel];
-    const uint64_t bytes = hook_channel(hook, message->channel)->bytes + HD_SEAL_BYTES;
+    struct hook_channel *channel = &hook->channels[message->channel];
+    const uint64_t bytes = hook_shape(hook, message->channel)->bytes + HD_SEAL_BYTES;
     unsigned char *first = hook_fault_slot_of(hook, message) - HD_SEAL_BYTES;
 
-    if (lane->copy == NULL) {
+    if (channel->copy == NULL) {
         return;
     }
     if (hook_fault_is_struck(hook, message, "duplicate")) {
-        memcpy(lane->copy, first, bytes);
+        memcpy(channel->copy, first, bytes);
     } else if (message->sequence > 0) {
         const struct hd_message before = {.sequence = message->sequence - 1,
                                           .channel = message->channel};
         if (hook_fault_is_struck(hook, &before, "duplicate")) {
-            memcpy(first, lane->copy, bytes);
+            memcpy(first, channel->copy, bytes);
         }
     }
 }
 
 void hook_damage(struct hd_transport *hook, const struct hd_message *message)
 {
-    const uint64_t bytes = hook_channel(hook, message->channel)->bytes;
+    const uint64_t bytes = hook_shape(hook, message->channel)->bytes;
     const uint64_t chance = hook_draw(hook, message->channel, message->sequence, 3);
     unsigned char *slot = hook_fault_slot_of(hook, message);
 

@@ -20,91 +20,93 @@ static hd_status nccl_nccl_check(struct hd_transport *instance, char reason[NCCL
     return HD_OK;
 }
 
-static uint64_t nccl_arena_bytes(const struct nccl_lane *lane)
+static uint64_t nccl_arena_bytes(const struct nccl_channel *channel)
 {
-    return lane->book.slot_count * lane->stride_bytes;
+    return channel->book.slot_count * channel->stride_bytes;
 }
 
-static hd_status nccl_prepare(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_prepare(struct hd_transport *instance, struct nccl_channel *channel)
 {
-    const hd_status status = nccl_cuda(
-        instance, lane, instance->cuda.cudaMalloc((void **)&lane->slots, nccl_arena_bytes(lane)),
-        "cudaMalloc");
+    const hd_status status =
+        nccl_cuda(instance, channel,
+                  instance->cuda.cudaMalloc((void **)&channel->slots, nccl_arena_bytes(channel)),
+                  "cudaMalloc");
 
     if (status == HD_OK) {
-        book_account(&instance->book, (int64_t)nccl_arena_bytes(lane), "transfer");
+        book_account(&instance->book, (int64_t)nccl_arena_bytes(channel), "transfer");
     }
     return status;
 }
 
-static void nccl_finish(struct hd_transport *instance, struct nccl_lane *lane)
+static void nccl_finish(struct hd_transport *instance, struct nccl_channel *channel)
 {
-    instance->cuda.cudaFree(lane->slots);
-    book_account(&instance->book, -(int64_t)nccl_arena_bytes(lane), "transfer");
-    lane->slots = NULL;
+    instance->cuda.cudaFree(channel->slots);
+    book_account(&instance->book, -(int64_t)nccl_arena_bytes(channel), "transfer");
+    channel->slots = NULL;
 }
 
-static void *nccl_slot_of(const struct nccl_lane *lane, uint64_t sequence)
+static void *nccl_slot_of(const struct nccl_channel *channel, uint64_t sequence)
 {
-    return lane->slots + sequence % lane->book.slot_count * lane->stride_bytes;
+    return channel->slots + sequence % channel->book.slot_count * channel->stride_bytes;
 }
 
-static hd_status nccl_send_one(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_send_one(struct hd_transport *instance, struct nccl_channel *channel,
                                uint64_t sequence)
 {
-    return nccl_begun(instance, lane,
-                      instance->nccl.ncclSend(nccl_slot_of(lane, sequence),
-                                              lane->book.channel->bytes, ncclUint8, NCCL_TARGET,
-                                              lane->comm, lane->stream),
+    return nccl_begun(instance, channel,
+                      instance->nccl.ncclSend(nccl_slot_of(channel, sequence),
+                                              channel->book.shape->bytes, ncclUint8, NCCL_TARGET,
+                                              channel->comm, channel->stream),
                       "ncclSend");
 }
 
-static hd_status nccl_receive_one(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_receive_one(struct hd_transport *instance, struct nccl_channel *channel,
                                   uint64_t sequence)
 {
-    const uint64_t slot = sequence % lane->book.slot_count;
+    const uint64_t slot = sequence % channel->book.slot_count;
     hd_status status = HD_OK;
 
-    if (sequence >= lane->book.slot_count && lane->is_freed[slot]) {
-        status = nccl_cuda(instance, lane,
-                           instance->cuda.cudaStreamWaitEvent(lane->stream, lane->freed[slot], 0),
-                           "cudaStreamWaitEvent");
+    if (sequence >= channel->book.slot_count && channel->is_freed[slot]) {
+        status =
+            nccl_cuda(instance, channel,
+                      instance->cuda.cudaStreamWaitEvent(channel->stream, channel->freed[slot], 0),
+                      "cudaStreamWaitEvent");
     }
     if (status != HD_OK) {
         return status;
     }
-    return nccl_begun(instance, lane,
-                      instance->nccl.ncclRecv(nccl_slot_of(lane, sequence),
-                                              lane->book.channel->bytes, ncclUint8, NCCL_SOURCE,
-                                              lane->comm, lane->stream),
+    return nccl_begun(instance, channel,
+                      instance->nccl.ncclRecv(nccl_slot_of(channel, sequence),
+                                              channel->book.shape->bytes, ncclUint8, NCCL_SOURCE,
+                                              channel->comm, channel->stream),
                       "ncclRecv");
 }
 
 /* The event stands behind the receive since that was posted. */
-static hd_status nccl_await(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_await(struct hd_transport *instance, struct nccl_channel *channel,
                             uint64_t sequence, cudaStream_t stream)
 {
     (void)instance;
-    (void)lane;
+    (void)channel;
     (void)sequence;
     (void)stream;
     return HD_OK;
 }
 
-static hd_status nccl_release_one(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_release_one(struct hd_transport *instance, struct nccl_channel *channel,
                                   uint64_t sequence)
 {
     (void)instance;
-    (void)lane;
+    (void)channel;
     (void)sequence;
     return HD_OK;
 }
 
 /* A send that is over has met its receive: nothing more crosses. */
-static hd_status nccl_await_credit(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_await_credit(struct hd_transport *instance, struct nccl_channel *channel)
 {
     (void)instance;
-    (void)lane;
+    (void)channel;
     return HD_OK;
 }
 

@@ -19,9 +19,9 @@ static hd_status nccl_link_refuse(struct hd_transport *instance, hd_status statu
 static hd_status nccl_link_check_sizes(struct hd_transport *instance)
 {
     for (uint32_t i = 0; i < instance->book.channel_count; i++) {
-        const struct hd_channel *channel = instance->book.channels[i];
-        if (channel->bytes > BYTES_MAX || channel->depth > BYTES_MAX / channel->bytes) {
-            const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, i, 0};
+        const struct hd_channel *shape = instance->book.shapes[i];
+        if (shape->bytes > BYTES_MAX || shape->depth > BYTES_MAX / shape->bytes) {
+            const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, i, 0};
             return book_fail(&instance->book, &fault,
                              "%s: no device has so much memory: plan fewer slots or smaller "
                              "microbatches",
@@ -103,7 +103,7 @@ static hd_status nccl_link_check_queues(const struct hd_transport *instance,
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     const long queues = text != NULL ? strtol(text, NULL, 10) : CONNECTIONS;
-    const uint32_t needed = instance->book.lane_count + OTHER_STREAMS;
+    const uint32_t needed = instance->book.own_count + OTHER_STREAMS;
 
     if (queues >= (long)needed) {
         return HD_OK;
@@ -113,7 +113,7 @@ static hd_status nccl_link_check_queues(const struct hd_transport *instance,
              "are needed: one for each of its %u channels, one to compute and one to copy; set it "
              "to %u or more, 32 at most",
              instance->book.host->rank, queues, text != NULL ? "as set" : "CUDA's default", needed,
-             instance->book.lane_count, needed);
+             instance->book.own_count, needed);
     return HD_UNSUPPORTED;
 }
 
@@ -159,7 +159,7 @@ hd_status nccl_meet(struct hd_transport *instance, const struct nccl_card *cards
 {
     const struct nccl_card *own = &cards[instance->book.host->rank];
     const struct nccl_card *card = &cards[rank];
-    const struct book_fault unsupported = {HD_UNSUPPORTED, rank, TURN_NONE, 0};
+    const struct book_fault unsupported = {HD_UNSUPPORTED, rank, BOOK_NONE, 0};
     const int is_here = book_is_on_host(&own->place, &card->place);
     char version[16], other[16];
 

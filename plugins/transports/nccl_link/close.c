@@ -38,17 +38,17 @@ static void nccl_link_tear_down(struct hd_transport *instance)
         return;
     }
     instance->cuda.cudaSetDevice((int)instance->device);
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct nccl_lane *lane = &instance->lanes[i];
-        if (lane->comm != NULL && instance->nccl.revoke != NULL) {
-            (void)instance->nccl.revoke(lane->comm, 0);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct nccl_channel *channel = &instance->channels[i];
+        if (channel->comm != NULL && instance->nccl.revoke != NULL) {
+            (void)instance->nccl.revoke(channel->comm, 0);
         }
     }
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct nccl_lane *lane = &instance->lanes[i];
-        if (lane->comm != NULL) {
-            (void)instance->nccl.ncclCommAbort(lane->comm);
-            lane->comm = NULL;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct nccl_channel *channel = &instance->channels[i];
+        if (channel->comm != NULL) {
+            (void)instance->nccl.ncclCommAbort(channel->comm);
+            channel->comm = NULL;
         }
     }
     atomic_store(&instance->is_torn_down, 1);
@@ -111,32 +111,34 @@ static void nccl_link_end_helper(struct hd_transport *instance)
 /* --- rest -------------------------------------------------------------------------------- */
 
 static hd_status nccl_link_report_restless(struct hd_transport *instance,
-                                           const struct nccl_lane *lane)
+                                           const struct nccl_channel *channel)
 {
-    const struct book_fault fault = book_peer_fault(&lane->book, HD_TIMEOUT, lane->done_count);
+    const struct book_fault fault =
+        book_peer_fault(&channel->book, HD_TIMEOUT, channel->done_count);
 
     book_fail(&instance->book, &fault,
               "channel %u to rank %u did not come to rest by the deadline: this rank's memory is "
               "leaked",
-              lane->book.number, lane->book.peer_rank);
+              channel->book.number, channel->book.peer_rank);
     return HD_TIMEOUT;
 }
 
-/* Until all that the lane's streams hold is over. */
-static hd_status nccl_link_rest_lane(struct hd_transport *instance, struct nccl_lane *lane,
-                                     uint64_t deadline_ns)
+/* Until all that the channel's streams hold is over. */
+static hd_status nccl_link_rest_channel(struct hd_transport *instance, struct nccl_channel *channel,
+                                        uint64_t deadline_ns)
 {
-    cudaStream_t streams[] = {lane->stream, lane->arrivals};
+    cudaStream_t streams[] = {channel->stream, channel->arrivals};
     hd_status status = HD_OK;
 
     for (unsigned i = 0; status == HD_OK && i < 2; i++) {
         if (streams[i] == NULL) {
             continue;
         }
-        status = nccl_cuda(instance, lane, instance->cuda.cudaEventRecord(lane->ready, streams[i]),
-                           "cudaEventRecord");
+        status =
+            nccl_cuda(instance, channel, instance->cuda.cudaEventRecord(channel->ready, streams[i]),
+                      "cudaEventRecord");
         if (status == HD_OK) {
-            status = nccl_await_event(instance, lane, lane->ready, deadline_ns);
+            status = nccl_await_event(instance, channel, channel->ready, deadline_ns);
         }
     }
     return status;
@@ -146,10 +148,10 @@ hd_status nccl_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = nccl_use_device(instance);
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        status = nccl_link_rest_lane(instance, &instance->lanes[i], deadline_ns);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        status = nccl_link_rest_channel(instance, &instance->channels[i], deadline_ns);
         if (status == HD_TIMEOUT) {
-            return nccl_link_report_restless(instance, &instance->lanes[i]);
+            return nccl_link_report_restless(instance, &instance->channels[i]);
         }
     }
     if (status == HD_OK) {
@@ -168,42 +170,42 @@ static void nccl_link_end_communicators(struct hd_transport *instance, uint64_t 
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        struct nccl_lane *lane = &instance->lanes[i];
-        if (lane->comm == NULL) {
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        struct nccl_channel *channel = &instance->channels[i];
+        if (channel->comm == NULL) {
             continue;
         }
-        instance->mode->finish(instance, lane);
-        status = nccl_settle(instance, lane, instance->nccl.ncclCommFinalize(lane->comm),
+        instance->mode->finish(instance, channel);
+        status = nccl_settle(instance, channel, instance->nccl.ncclCommFinalize(channel->comm),
                              "ncclCommFinalize", deadline_ns);
         if (status == HD_OK) {
-            (void)instance->nccl.ncclCommDestroy(lane->comm);
-            lane->comm = NULL;
+            (void)instance->nccl.ncclCommDestroy(channel->comm);
+            channel->comm = NULL;
         }
     }
 }
 
-static void nccl_link_free_lane(struct hd_transport *instance, struct nccl_lane *lane)
+static void nccl_link_free_channel(struct hd_transport *instance, struct nccl_channel *channel)
 {
     const struct hd_host *host = instance->book.host;
     const struct cuda_library *cuda = &instance->cuda;
 
-    for (uint32_t i = 0; lane->moved != NULL && i < 2 * lane->book.slot_count; i++) {
-        if (lane->moved[i] != NULL) {
-            cuda->cudaEventDestroy(lane->moved[i]);
+    for (uint32_t i = 0; channel->moved != NULL && i < 2 * channel->book.slot_count; i++) {
+        if (channel->moved[i] != NULL) {
+            cuda->cudaEventDestroy(channel->moved[i]);
         }
     }
-    if (lane->ready != NULL) {
-        cuda->cudaEventDestroy(lane->ready);
+    if (channel->ready != NULL) {
+        cuda->cudaEventDestroy(channel->ready);
     }
-    if (lane->stream != NULL) {
-        cuda->cudaStreamDestroy(lane->stream);
+    if (channel->stream != NULL) {
+        cuda->cudaStreamDestroy(channel->stream);
     }
-    if (lane->arrivals != NULL) {
-        cuda->cudaStreamDestroy(lane->arrivals);
+    if (channel->arrivals != NULL) {
+        cuda->cudaStreamDestroy(channel->arrivals);
     }
-    host->free(host->context, lane->moved);
-    host->free(host->context, lane->is_freed);
+    host->free(host->context, channel->moved);
+    host->free(host->context, channel->is_freed);
 }
 
 void nccl_close(struct hd_transport *instance, uint64_t deadline_ns)
@@ -219,8 +221,8 @@ void nccl_close(struct hd_transport *instance, uint64_t deadline_ns)
         nccl_link_end_communicators(instance, deadline_ns);
     }
     nccl_link_end_helper(instance);
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        nccl_link_free_lane(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        nccl_link_free_channel(instance, &instance->channels[i]);
     }
     if (instance->base != NULL) {
         instance->cuda.cudaEventDestroy(instance->base);

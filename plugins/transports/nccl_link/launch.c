@@ -16,10 +16,10 @@ enum { NAP_NS = 20000, SPIN_COUNT = 200 };
    fails. */
 #define LAUNCH_NS UINT64_C(60000000000)
 
-static struct book_fault nccl_link_fault_of(const struct nccl_lane *lane, hd_status status)
+static struct book_fault nccl_link_fault_of(const struct nccl_channel *channel, hd_status status)
 {
-    return lane == NULL ? book_own_fault(status)
-                        : book_peer_fault(&lane->book, status, lane->done_count);
+    return channel == NULL ? book_own_fault(status)
+                           : book_peer_fault(&channel->book, status, channel->done_count);
 }
 
 void nccl_nap(void)
@@ -28,10 +28,10 @@ void nccl_nap(void)
     nanosleep(&nap, NULL);
 }
 
-hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_lane *lane, cudaError_t error,
-                    const char *call)
+hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_channel *channel,
+                    cudaError_t error, const char *call)
 {
-    const struct book_fault fault = nccl_link_fault_of(lane, HD_DEVICE);
+    const struct book_fault fault = nccl_link_fault_of(channel, HD_DEVICE);
     char text[CUDA_REASON_BYTES];
 
     if (error == cudaSuccess) {
@@ -67,22 +67,23 @@ static hd_status nccl_link_status_of(ncclResult_t result)
     }
 }
 
-static hd_status nccl_link_explain(struct hd_transport *instance, const struct nccl_lane *lane,
-                                   ncclResult_t result, const char *call)
+static hd_status nccl_link_explain(struct hd_transport *instance,
+                                   const struct nccl_channel *channel, ncclResult_t result,
+                                   const char *call)
 {
-    const struct book_fault fault = nccl_link_fault_of(lane, nccl_link_status_of(result));
-    const char *last = instance->nccl.ncclGetLastError(lane != NULL ? lane->comm : NULL);
+    const struct book_fault fault = nccl_link_fault_of(channel, nccl_link_status_of(result));
+    const char *last = instance->nccl.ncclGetLastError(channel != NULL ? channel->comm : NULL);
 
     return book_fail(&instance->book, &fault, "%s: %s with rank %u: %s%s%s", instance->book.name,
-                     call, lane != NULL ? lane->book.peer_rank : instance->book.host->rank,
+                     call, channel != NULL ? channel->book.peer_rank : instance->book.host->rank,
                      instance->nccl.ncclGetErrorString(result),
                      last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
 }
 
-hd_status nccl_settle(struct hd_transport *instance, const struct nccl_lane *lane,
+hd_status nccl_settle(struct hd_transport *instance, const struct nccl_channel *channel,
                       ncclResult_t result, const char *call, uint64_t deadline_ns)
 {
-    const struct book_fault late = nccl_link_fault_of(lane, HD_TIMEOUT);
+    const struct book_fault late = nccl_link_fault_of(channel, HD_TIMEOUT);
 
     for (uint32_t book = 0; result == ncclInProgress; book++) {
         const hd_status failed = book_failed(&instance->book);
@@ -92,29 +93,30 @@ hd_status nccl_settle(struct hd_transport *instance, const struct nccl_lane *lan
         if (book_now_ns(&instance->book) > deadline_ns) {
             return book_fail(&instance->book, &late,
                              "%s: %s with rank %u was not over by the deadline",
-                             instance->book.name, call, lane->book.peer_rank);
+                             instance->book.name, call, channel->book.peer_rank);
         }
         if (book >= SPIN_COUNT) {
             nccl_nap();
         }
-        const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
+        const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(channel->comm, &result);
         if (asked != ncclSuccess) {
             result = asked;
         }
     }
-    return result == ncclSuccess ? HD_OK : nccl_link_explain(instance, lane, result, call);
+    return result == ncclSuccess ? HD_OK : nccl_link_explain(instance, channel, result, call);
 }
 
-hd_status nccl_begun(struct hd_transport *instance, const struct nccl_lane *lane,
+hd_status nccl_begun(struct hd_transport *instance, const struct nccl_channel *channel,
                      ncclResult_t result, const char *call)
 {
     if (result == ncclSuccess || result == ncclInProgress) {
         return HD_OK;
     }
-    return nccl_link_explain(instance, lane, result, call);
+    return nccl_link_explain(instance, channel, result, call);
 }
 
-hd_status nccl_query(struct hd_transport *instance, const struct nccl_lane *lane, cudaEvent_t event)
+hd_status nccl_query(struct hd_transport *instance, const struct nccl_channel *channel,
+                     cudaEvent_t event)
 {
     const cudaError_t error = instance->cuda.cudaEventQuery(event);
 
@@ -122,29 +124,29 @@ hd_status nccl_query(struct hd_transport *instance, const struct nccl_lane *lane
         (void)instance->cuda.cudaGetLastError(); /* no error, but the runtime keeps it as one */
         return HD_IN_PROGRESS;
     }
-    return nccl_cuda(instance, lane, error, "cudaEventQuery");
+    return nccl_cuda(instance, channel, error, "cudaEventQuery");
 }
 
-hd_status nccl_follow(struct hd_transport *instance, struct nccl_lane *lane, cudaEvent_t event,
-                      void *stream)
+hd_status nccl_follow(struct hd_transport *instance, struct nccl_channel *channel,
+                      cudaEvent_t event, void *stream)
 {
     if (stream == NULL) {
         return HD_OK;
     }
-    hd_status status =
-        nccl_cuda(instance, lane, instance->cuda.cudaEventRecord(event, stream), "cudaEventRecord");
+    hd_status status = nccl_cuda(instance, channel, instance->cuda.cudaEventRecord(event, stream),
+                                 "cudaEventRecord");
     if (status == HD_OK) {
-        status =
-            nccl_cuda(instance, lane, instance->cuda.cudaStreamWaitEvent(lane->stream, event, 0),
-                      "cudaStreamWaitEvent");
+        status = nccl_cuda(instance, channel,
+                           instance->cuda.cudaStreamWaitEvent(channel->stream, event, 0),
+                           "cudaStreamWaitEvent");
     }
     return status;
 }
 
-hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_lane *lane,
+hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_channel *channel,
                            cudaEvent_t event, uint64_t deadline_ns)
 {
-    hd_status status = nccl_query(instance, lane, event);
+    hd_status status = nccl_query(instance, channel, event);
 
     while (status == HD_IN_PROGRESS) {
         const hd_status failed = book_failed(&instance->book);
@@ -155,20 +157,20 @@ hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_lane
             return HD_TIMEOUT;
         }
         nccl_nap();
-        status = nccl_query(instance, lane, event);
+        status = nccl_query(instance, channel, event);
     }
     return status;
 }
 
 /* --- groups ------------------------------------------------------------------------------ */
 
-static hd_status nccl_link_record_moved(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_link_record_moved(struct hd_transport *instance, struct nccl_channel *channel,
                                         uint64_t sequence)
 {
-    return nccl_cuda(
-        instance, lane,
-        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->book.slot_count], lane->stream),
-        "cudaEventRecord");
+    return nccl_cuda(instance, channel,
+                     instance->cuda.cudaEventRecord(
+                         channel->moved[sequence % channel->book.slot_count], channel->stream),
+                     "cudaEventRecord");
 }
 
 /* The last of its group has been enqueued: all begin, and an event stands behind each. */
@@ -184,23 +186,24 @@ static hd_status nccl_link_end_group(struct hd_transport *instance, uint64_t dea
         }
     }
     for (uint32_t i = 0; status == HD_OK && i < instance->group_count; i++) {
-        struct nccl_lane *lane = instance->group[i];
+        struct nccl_channel *channel = instance->group[i];
         ncclResult_t result = ncclSuccess;
-        const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
+        const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(channel->comm, &result);
         result = asked != ncclSuccess ? asked : result;
-        status = nccl_settle(instance, lane, result, "a group of transfers", deadline_ns);
+        status = nccl_settle(instance, channel, result, "a group of transfers", deadline_ns);
         if (status == HD_OK && !instance->mode->is_one_sided) {
-            status = nccl_link_record_moved(instance, lane, instance->group_sequence[i]);
+            status = nccl_link_record_moved(instance, channel, instance->group_sequence[i]);
         }
     }
     instance->group_count = 0;
     return status;
 }
 
-static hd_status nccl_link_open_group(struct hd_transport *instance, const struct nccl_lane *lane,
+static hd_status nccl_link_open_group(struct hd_transport *instance,
+                                      const struct nccl_channel *channel,
                                       const struct hd_message *message)
 {
-    const struct book_fault fault = {HD_UNSUPPORTED, TURN_NONE, lane->book.number,
+    const struct book_fault fault = {HD_UNSUPPORTED, BOOK_NONE, channel->book.number,
                                      message->sequence};
 
     if (instance->group_count == NCCL_GROUP_MAX) {
@@ -213,22 +216,22 @@ static hd_status nccl_link_open_group(struct hd_transport *instance, const struc
     const ncclResult_t result = instance->nccl.ncclGroupStart();
     instance->is_group_open = result == ncclSuccess;
     return result == ncclSuccess ? HD_OK
-                                 : nccl_link_explain(instance, lane, result, "ncclGroupStart");
+                                 : nccl_link_explain(instance, channel, result, "ncclGroupStart");
 }
 
-hd_status nccl_launch(struct hd_transport *instance, struct nccl_lane *lane,
+hd_status nccl_launch(struct hd_transport *instance, struct nccl_channel *channel,
                       const struct hd_message *message,
-                      hd_status (*enqueue)(struct hd_transport *, struct nccl_lane *, uint64_t))
+                      hd_status (*enqueue)(struct hd_transport *, struct nccl_channel *, uint64_t))
 {
     const uint64_t deadline_ns = book_now_ns(&instance->book) + LAUNCH_NS;
 
     pthread_mutex_lock(&instance->lock);
-    hd_status status = nccl_link_open_group(instance, lane, message);
+    hd_status status = nccl_link_open_group(instance, channel, message);
     if (status == HD_OK) {
-        status = enqueue(instance, lane, message->sequence);
+        status = enqueue(instance, channel, message->sequence);
     }
     if (status == HD_OK) {
-        instance->group[instance->group_count] = lane;
+        instance->group[instance->group_count] = channel;
         instance->group_sequence[instance->group_count] = message->sequence;
         instance->group_count++;
         if (message->group_left == 0) {

@@ -2,7 +2,7 @@
  * nccl_link/nccl_link.h - what nccl and nccl_rma share: communicators, turns, events, the end.
  *
  *   nccl.c, nccl_rma.c   how a message crosses: struct nccl_mode
- *   lane.c               the calls of the contract: whose turn it is, what is free, what arrived
+ *   channel.c               the calls of the contract: whose turn it is, what is free, what arrived
  *   launch.c             calls of NCCL: one at a time, not blocking, in groups where law 7 says so
  *   check.c              what this machine and these ranks must have
  *   open.c               cards, communicators, warm-up
@@ -36,8 +36,8 @@
 enum { NCCL_SOURCE = 0, NCCL_TARGET = 1 }; /* ranks of every communicator */
 
 /* This rank's end of one channel. */
-struct nccl_lane {
-    struct book_lane book;
+struct nccl_channel {
+    struct book_channel book;
     uint64_t stride_bytes;
     unsigned char *slots; /* on the device */
     ncclComm_t comm;
@@ -59,18 +59,21 @@ struct nccl_mode {
     int is_one_sided;
     /* What must hold on this machine for this mode; a sentence in `reason` if it does not. */
     hd_status (*check)(struct hd_transport *instance, char reason[NCCL_REASON_BYTES]);
-    /* The lane's slots, and what the library must know of them; collective for its two ranks. */
-    hd_status (*prepare)(struct hd_transport *instance, struct nccl_lane *lane);
-    void (*finish)(struct hd_transport *instance, struct nccl_lane *lane);
-    /* Enqueues message `sequence`, behind lane->ready if `is_behind`. */
-    hd_status (*send)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence);
-    hd_status (*receive)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence);
-    /* Target: once `moved` of the message is recorded, on `stream` or on one of the lane's. */
-    hd_status (*await)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence,
-                       cudaStream_t stream);
-    hd_status (*release)(struct hd_transport *instance, struct nccl_lane *lane, uint64_t sequence);
+    /* The channel's slots, and what the library must know of them; collective for its two ranks. */
+    hd_status (*prepare)(struct hd_transport *instance, struct nccl_channel *channel);
+    void (*finish)(struct hd_transport *instance, struct nccl_channel *channel);
+    /* Enqueues message `sequence`, behind channel->ready if `is_behind`. */
+    hd_status (*send)(struct hd_transport *instance, struct nccl_channel *channel,
+                      uint64_t sequence);
+    hd_status (*receive)(struct hd_transport *instance, struct nccl_channel *channel,
+                         uint64_t sequence);
+    /* Target: once `moved` of the message is recorded, on `stream` or on one of the channel's. */
+    hd_status (*await)(struct hd_transport *instance, struct nccl_channel *channel,
+                       uint64_t sequence, cudaStream_t stream);
+    hd_status (*release)(struct hd_transport *instance, struct nccl_channel *channel,
+                         uint64_t sequence);
     /* Source, in the warm-up: enqueues the wait for the credit of the first message. */
-    hd_status (*await_credit)(struct hd_transport *instance, struct nccl_lane *lane);
+    hd_status (*await_credit)(struct hd_transport *instance, struct nccl_channel *channel);
 };
 
 enum { NCCL_GROUP_MAX = 64 };
@@ -78,7 +81,7 @@ enum { NCCL_GROUP_MAX = 64 };
 struct hd_transport {
     struct book book;
     const struct nccl_mode *mode;
-    struct nccl_lane *lanes; /* [turn.lane_count] */
+    struct nccl_channel *channels; /* [book.own_count] */
     uint32_t device;
     uint32_t max_ctas;
     struct cuda_library cuda;
@@ -88,7 +91,7 @@ struct hd_transport {
     uint64_t base_ns;
 
     /* Posts of a law-7 group, until the last of them. */
-    struct nccl_lane *group[NCCL_GROUP_MAX];
+    struct nccl_channel *group[NCCL_GROUP_MAX];
     uint64_t group_sequence[NCCL_GROUP_MAX];
     uint32_t group_count;
     int is_group_open;
@@ -103,30 +106,30 @@ struct hd_transport {
 
 /* --- launch.c: HD_OK, or a failure that is reported; `call` names it --------------------- */
 
-/* Of CUDA, for this lane (NULL: none). */
-hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_lane *lane, cudaError_t error,
-                    const char *call);
+/* Of CUDA, for this channel (NULL: none). */
+hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_channel *channel,
+                    cudaError_t error, const char *call);
 /* Makes the instance's device that of the calling thread: any thread may call. */
 hd_status nccl_use_device(struct hd_transport *instance);
 /* Of NCCL: waits, with the lock held, for work of the library's own on this host, never for a peer;
    until `deadline_ns`, or an abort. */
-hd_status nccl_settle(struct hd_transport *instance, const struct nccl_lane *lane,
+hd_status nccl_settle(struct hd_transport *instance, const struct nccl_channel *channel,
                       ncclResult_t result, const char *call, uint64_t deadline_ns);
 /* Of a call of NCCL that may still be in progress: nccl_launch settles it. */
-hd_status nccl_begun(struct hd_transport *instance, const struct nccl_lane *lane,
+hd_status nccl_begun(struct hd_transport *instance, const struct nccl_channel *channel,
                      ncclResult_t result, const char *call);
 /* Joins, opens or ends the group that `message` belongs to; records `moved` once it has begun. */
-hd_status nccl_launch(struct hd_transport *instance, struct nccl_lane *lane,
+hd_status nccl_launch(struct hd_transport *instance, struct nccl_channel *channel,
                       const struct hd_message *message,
-                      hd_status (*enqueue)(struct hd_transport *, struct nccl_lane *, uint64_t));
+                      hd_status (*enqueue)(struct hd_transport *, struct nccl_channel *, uint64_t));
 /* Has the device passed the event?  HD_OK, HD_IN_PROGRESS, or a failure. */
-hd_status nccl_query(struct hd_transport *instance, const struct nccl_lane *lane,
+hd_status nccl_query(struct hd_transport *instance, const struct nccl_channel *channel,
                      cudaEvent_t event);
-/* Makes lane->stream wait for what `stream` holds so far; NULL: nothing. */
-hd_status nccl_follow(struct hd_transport *instance, struct nccl_lane *lane, cudaEvent_t event,
-                      void *stream);
+/* Makes channel->stream wait for what `stream` holds so far; NULL: nothing. */
+hd_status nccl_follow(struct hd_transport *instance, struct nccl_channel *channel,
+                      cudaEvent_t event, void *stream);
 /* Until `event` is passed: naps between looks.  HD_TIMEOUT is not reported. */
-hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_lane *lane,
+hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_channel *channel,
                            cudaEvent_t event, uint64_t deadline_ns);
 void nccl_nap(void);
 
@@ -145,7 +148,7 @@ hd_status nccl_check(struct hd_transport *instance, const struct hd_transport_se
 /* Does the card of `rank` go with this rank's? */
 hd_status nccl_meet(struct hd_transport *instance, const struct nccl_card *cards, uint32_t rank);
 
-/* --- lane.c: the calls of the contract --------------------------------------------------- */
+/* --- channel.c: the calls of the contract --------------------------------------------------- */
 
 void *nccl_slot(struct hd_transport *instance, const struct hd_message *message);
 hd_status nccl_reserve(struct hd_transport *instance, const struct hd_message *message);
@@ -158,9 +161,9 @@ hd_status nccl_wait(struct hd_transport *instance, const struct hd_message *mess
 hd_status nccl_release(struct hd_transport *instance, const struct hd_message *message,
                        void *stream);
 hd_status nccl_progress(struct hd_transport *instance);
-void nccl_stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out);
+void nccl_stats(struct hd_transport *instance, uint32_t number, struct hd_channel_stats *out);
 /* Counts what the device has passed.  HD_OK if anything, else HD_IN_PROGRESS. */
-hd_status nccl_advance(struct hd_transport *instance, struct nccl_lane *lane);
+hd_status nccl_advance(struct hd_transport *instance, struct nccl_channel *channel);
 
 /* --- open.c, close.c --------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /*
- * nccl_link/open.c - from channels to connected, proven lanes.
+ * nccl_link/open.c - from channels to connected, proven channels.
  *
  *   every rank     libraries, device; one card, and the id of each channel that it is
  *                  the source of                                         fence
@@ -9,7 +9,7 @@
  *
  * The order of the channels is the same on all ranks, and each is finished before the next, so no
  * two pairs can wait for each other however lazily NCCL connects.  The warm-up is message 0 of each
- * lane, by the same calls of the mode; then every count goes back to 0.
+ * channel, by the same calls of the mode; then every count goes back to 0.
  */
 #include "nccl_link.h"
 
@@ -23,15 +23,15 @@ static hd_status nccl_link_put_ids(struct hd_transport *instance)
     const struct hd_host *host = instance->book.host;
     hd_status status = HD_OK;
     ncclUniqueId id;
-    char key[TURN_KEY_BYTES];
+    char key[BOOK_KEY_BYTES];
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        const struct nccl_lane *lane = &instance->lanes[i];
-        if (lane->book.is_source) {
-            status =
-                nccl_begun(instance, lane, instance->nccl.ncclGetUniqueId(&id), "ncclGetUniqueId");
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        const struct nccl_channel *channel = &instance->channels[i];
+        if (channel->book.is_source) {
+            status = nccl_begun(instance, channel, instance->nccl.ncclGetUniqueId(&id),
+                                "ncclGetUniqueId");
             if (status == HD_OK) {
-                book_key(&instance->book, "channel", lane->book.number, key);
+                book_key(&instance->book, "channel", channel->book.number, key);
                 status = host->put(host->context, key, &id, sizeof id);
             }
         }
@@ -39,42 +39,42 @@ static hd_status nccl_link_put_ids(struct hd_transport *instance)
     return status;
 }
 
-/* --- one lane ---------------------------------------------------------------------------- */
+/* --- one channel ---------------------------------------------------------------------------- */
 
-static hd_status nccl_link_make_stream(struct hd_transport *instance, const struct nccl_lane *lane,
-                                       cudaStream_t *stream)
+static hd_status nccl_link_make_stream(struct hd_transport *instance,
+                                       const struct nccl_channel *channel, cudaStream_t *stream)
 {
-    return nccl_cuda(instance, lane,
+    return nccl_cuda(instance, channel,
                      instance->cuda.cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, 0),
                      "cudaStreamCreateWithPriority");
 }
 
-static hd_status nccl_link_make_events(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_link_make_events(struct hd_transport *instance, struct nccl_channel *channel)
 {
     const struct hd_host *host = instance->book.host;
-    const uint32_t count = lane->book.slot_count;
+    const uint32_t count = channel->book.slot_count;
     hd_status status = HD_OK;
 
-    lane->moved =
+    channel->moved =
         host->alloc(host->context, 2 * count * sizeof(cudaEvent_t), 64, instance->book.name);
-    lane->is_freed = host->alloc(host->context, count, 64, instance->book.name);
-    if (lane->moved == NULL || lane->is_freed == NULL) {
-        const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
+    channel->is_freed = host->alloc(host->context, count, 64, instance->book.name);
+    if (channel->moved == NULL || channel->is_freed == NULL) {
+        const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->book.number, 0};
         return book_fail(&instance->book, &fault, "no memory for the events of channel %u",
-                         lane->book.number);
+                         channel->book.number);
     }
-    lane->freed = lane->moved + count;
+    channel->freed = channel->moved + count;
     for (uint32_t i = 0; status == HD_OK && i < 2 * count; i++) {
         const unsigned flags = i < count ? cudaEventDefault : cudaEventDisableTiming;
-        status = nccl_cuda(instance, lane,
-                           instance->cuda.cudaEventCreateWithFlags(&lane->moved[i], flags),
+        status = nccl_cuda(instance, channel,
+                           instance->cuda.cudaEventCreateWithFlags(&channel->moved[i], flags),
                            "cudaEventCreateWithFlags");
     }
     if (status == HD_OK) {
-        status =
-            nccl_cuda(instance, lane,
-                      instance->cuda.cudaEventCreateWithFlags(&lane->ready, cudaEventDisableTiming),
-                      "cudaEventCreateWithFlags");
+        status = nccl_cuda(
+            instance, channel,
+            instance->cuda.cudaEventCreateWithFlags(&channel->ready, cudaEventDisableTiming),
+            "cudaEventCreateWithFlags");
     }
     return status;
 }
@@ -93,154 +93,154 @@ static ncclConfig_t nccl_link_configure(const struct hd_transport *instance)
     return config;
 }
 
-static hd_status nccl_link_connect_lane(struct hd_transport *instance, struct nccl_lane *lane,
-                                        uint64_t deadline_ns)
+static hd_status nccl_link_connect_channel(struct hd_transport *instance,
+                                           struct nccl_channel *channel, uint64_t deadline_ns)
 {
     const struct hd_host *host = instance->book.host;
     ncclConfig_t config = nccl_link_configure(instance);
     ncclUniqueId id;
-    char key[TURN_KEY_BYTES];
+    char key[BOOK_KEY_BYTES];
 
-    book_key(&instance->book, "channel", lane->book.number, key);
+    book_key(&instance->book, "channel", channel->book.number, key);
     hd_status status = host->get(host->context, key, &id, sizeof id, deadline_ns);
     if (status != HD_OK) {
         return status;
     }
     instance->may_be_written = 1; /* until quiesce knows better */
     const ncclResult_t result = instance->nccl.ncclCommInitRankConfig(
-        &lane->comm, 2, id, lane->book.is_source ? NCCL_SOURCE : NCCL_TARGET, &config);
-    return nccl_settle(instance, lane, result, "connecting", deadline_ns);
+        &channel->comm, 2, id, channel->book.is_source ? NCCL_SOURCE : NCCL_TARGET, &config);
+    return nccl_settle(instance, channel, result, "connecting", deadline_ns);
 }
 
 /* --- warm-up ----------------------------------------------------------------------------- */
 
-static hd_status nccl_link_copy_slot(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_link_copy_slot(struct hd_transport *instance, struct nccl_channel *channel,
                                      int is_down)
 {
-    void *target = is_down ? (void *)lane->slots : (void *)instance->staging;
-    const void *source = is_down ? (const void *)instance->staging : (const void *)lane->slots;
+    void *target = is_down ? (void *)channel->slots : (void *)instance->staging;
+    const void *source = is_down ? (const void *)instance->staging : (const void *)channel->slots;
 
-    return nccl_cuda(instance, lane,
-                     instance->cuda.cudaMemcpyAsync(target, source, lane->book.channel->bytes,
-                                                    cudaMemcpyDefault, lane->stream),
+    return nccl_cuda(instance, channel,
+                     instance->cuda.cudaMemcpyAsync(target, source, channel->book.shape->bytes,
+                                                    cudaMemcpyDefault, channel->stream),
                      "cudaMemcpyAsync");
 }
 
-/* Until everything on the lane's own stream is over. */
-static hd_status nccl_link_drain(struct hd_transport *instance, struct nccl_lane *lane,
+/* Until everything on the channel's own stream is over. */
+static hd_status nccl_link_drain(struct hd_transport *instance, struct nccl_channel *channel,
                                  uint64_t deadline_ns)
 {
-    hd_status status =
-        nccl_cuda(instance, lane, instance->cuda.cudaEventRecord(lane->ready, lane->stream),
-                  "cudaEventRecord");
+    hd_status status = nccl_cuda(instance, channel,
+                                 instance->cuda.cudaEventRecord(channel->ready, channel->stream),
+                                 "cudaEventRecord");
 
     if (status == HD_OK) {
-        status = nccl_await_event(instance, lane, lane->ready, deadline_ns);
+        status = nccl_await_event(instance, channel, channel->ready, deadline_ns);
     }
-    return book_report_warm_up(&instance->book, &lane->book, status);
+    return book_report_warm_up(&instance->book, &channel->book, status);
 }
 
-static hd_status nccl_link_warm_source(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_link_warm_source(struct hd_transport *instance, struct nccl_channel *channel,
                                        uint64_t deadline_ns)
 {
-    const struct hd_message first = {.sequence = 0, .channel = lane->book.number};
+    const struct hd_message first = {.sequence = 0, .channel = channel->book.number};
 
-    book_fill_pattern(&lane->book, instance->staging);
-    hd_status status = nccl_link_copy_slot(instance, lane, 1);
+    book_fill_pattern(&channel->book, instance->staging);
+    hd_status status = nccl_link_copy_slot(instance, channel, 1);
     if (status == HD_OK) {
-        status = nccl_launch(instance, lane, &first, instance->mode->send);
-        lane->book.posted_count = 1;
+        status = nccl_launch(instance, channel, &first, instance->mode->send);
+        channel->book.posted_count = 1;
     }
     if (status == HD_OK) {
-        status = instance->mode->await_credit(instance, lane);
+        status = instance->mode->await_credit(instance, channel);
     }
-    return status == HD_OK ? nccl_link_drain(instance, lane, deadline_ns) : status;
+    return status == HD_OK ? nccl_link_drain(instance, channel, deadline_ns) : status;
 }
 
-static hd_status nccl_link_warm_target(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_link_warm_target(struct hd_transport *instance, struct nccl_channel *channel,
                                        uint64_t deadline_ns)
 {
-    const struct hd_message first = {.sequence = 0, .channel = lane->book.number};
-    hd_status status = nccl_launch(instance, lane, &first, instance->mode->receive);
+    const struct hd_message first = {.sequence = 0, .channel = channel->book.number};
+    hd_status status = nccl_launch(instance, channel, &first, instance->mode->receive);
 
-    lane->book.posted_count = 1;
+    channel->book.posted_count = 1;
     if (status == HD_OK) {
-        status = instance->mode->await(instance, lane, 0, NULL);
+        status = instance->mode->await(instance, channel, 0, NULL);
     }
     if (status == HD_OK) {
-        status = nccl_await_event(instance, lane, lane->moved[0], deadline_ns);
-        status = book_report_warm_up(&instance->book, &lane->book, status);
+        status = nccl_await_event(instance, channel, channel->moved[0], deadline_ns);
+        status = book_report_warm_up(&instance->book, &channel->book, status);
     }
     if (status == HD_OK) {
-        status = nccl_link_copy_slot(instance, lane, 0);
+        status = nccl_link_copy_slot(instance, channel, 0);
     }
     if (status == HD_OK) {
-        status = nccl_link_drain(instance, lane, deadline_ns);
+        status = nccl_link_drain(instance, channel, deadline_ns);
     }
     if (status == HD_OK) {
-        status = book_check_pattern(&instance->book, &lane->book, instance->staging);
+        status = book_check_pattern(&instance->book, &channel->book, instance->staging);
     }
-    lane->is_freed[0] = 0;
+    channel->is_freed[0] = 0;
     if (status == HD_OK) {
-        status = instance->mode->release(instance, lane, 0);
+        status = instance->mode->release(instance, channel, 0);
     }
-    return status == HD_OK ? nccl_link_drain(instance, lane, deadline_ns) : status;
+    return status == HD_OK ? nccl_link_drain(instance, channel, deadline_ns) : status;
 }
 
 static void nccl_link_reset(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct nccl_lane *lane = &instance->lanes[i];
-        lane->book.posted_count = 0;
-        lane->done_count = 0;
-        lane->awaited_count = 0;
-        lane->book.released_count = 0;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct nccl_channel *channel = &instance->channels[i];
+        channel->book.posted_count = 0;
+        channel->done_count = 0;
+        channel->awaited_count = 0;
+        channel->book.released_count = 0;
     }
 }
 
 /* --- all of it --------------------------------------------------------------------------- */
 
-static hd_status nccl_link_open_lane(struct hd_transport *instance, struct nccl_lane *lane,
-                                     uint64_t deadline_ns)
+static hd_status nccl_link_open_channel(struct hd_transport *instance, struct nccl_channel *channel,
+                                        uint64_t deadline_ns)
 {
-    hd_status status = nccl_link_make_stream(instance, lane, &lane->stream);
+    hd_status status = nccl_link_make_stream(instance, channel, &channel->stream);
 
-    if (status == HD_OK && instance->mode->is_one_sided && !lane->book.is_source) {
-        status = nccl_link_make_stream(instance, lane, &lane->arrivals);
+    if (status == HD_OK && instance->mode->is_one_sided && !channel->book.is_source) {
+        status = nccl_link_make_stream(instance, channel, &channel->arrivals);
     }
     if (status == HD_OK) {
-        status = nccl_link_make_events(instance, lane);
+        status = nccl_link_make_events(instance, channel);
     }
     if (status == HD_OK) {
-        status = nccl_link_connect_lane(instance, lane, deadline_ns);
+        status = nccl_link_connect_channel(instance, channel, deadline_ns);
     }
     if (status == HD_OK) {
-        status = instance->mode->prepare(instance, lane);
+        status = instance->mode->prepare(instance, channel);
     }
     if (status == HD_OK) {
-        status = lane->book.is_source ? nccl_link_warm_source(instance, lane, deadline_ns)
-                                      : nccl_link_warm_target(instance, lane, deadline_ns);
+        status = channel->book.is_source ? nccl_link_warm_source(instance, channel, deadline_ns)
+                                         : nccl_link_warm_target(instance, channel, deadline_ns);
     }
     return status;
 }
 
-static hd_status open_lanes(struct hd_transport *instance, uint64_t deadline_ns)
+static hd_status open_channels(struct hd_transport *instance, uint64_t deadline_ns)
 {
     uint64_t bytes_max = 8;
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        const uint64_t bytes = instance->lanes[i].book.channel->bytes;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const uint64_t bytes = instance->channels[i].book.shape->bytes;
         bytes_max = bytes > bytes_max ? bytes : bytes_max;
     }
     status = nccl_cuda(
         instance, NULL,
         instance->cuda.cudaHostAlloc((void **)&instance->staging, bytes_max, cudaHostAllocDefault),
         "cudaHostAlloc");
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        status = nccl_link_open_lane(instance, &instance->lanes[i], deadline_ns);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        status = nccl_link_open_channel(instance, &instance->channels[i], deadline_ns);
     }
-    if (status != HD_OK || instance->book.lane_count == 0) {
+    if (status != HD_OK || instance->book.own_count == 0) {
         return status;
     }
     status = nccl_cuda(instance, NULL,
@@ -249,7 +249,7 @@ static hd_status open_lanes(struct hd_transport *instance, uint64_t deadline_ns)
     if (status == HD_OK) {
         status =
             nccl_cuda(instance, NULL,
-                      instance->cuda.cudaEventRecord(instance->base, instance->lanes[0].stream),
+                      instance->cuda.cudaEventRecord(instance->base, instance->channels[0].stream),
                       "cudaEventRecord");
     }
     if (status == HD_OK) {
@@ -259,17 +259,19 @@ static hd_status open_lanes(struct hd_transport *instance, uint64_t deadline_ns)
     return status;
 }
 
-static void nccl_link_place_lane(const struct hd_transport *instance, struct nccl_lane *lane)
+static void nccl_link_place_channel(const struct hd_transport *instance,
+                                    struct nccl_channel *channel)
 {
     const uint64_t align = instance->book.alignment_bytes;
     char version[16];
 
-    lane->stride_bytes = (lane->book.channel->bytes + align - 1) / align * align;
+    channel->stride_bytes = (channel->book.shape->bytes + align - 1) / align * align;
     if (instance->mode->is_one_sided) {
-        lane->book.slot_count = lane->book.channel->depth; /* of one symmetric window */
+        channel->book.slot_count = channel->book.shape->depth; /* of one symmetric window */
     }
-    snprintf(lane->book.carrier, sizeof lane->book.carrier, "%s/gpu%u/nccl-%s", instance->book.name,
-             instance->device, nccl_version_text(instance->nccl.version, version));
+    snprintf(channel->book.carrier, sizeof channel->book.carrier, "%s/gpu%u/nccl-%s",
+             instance->book.name, instance->device,
+             nccl_version_text(instance->nccl.version, version));
 }
 
 static hd_status nccl_link_make(struct hd_transport *instance,
@@ -277,8 +279,8 @@ static hd_status nccl_link_make(struct hd_transport *instance,
 {
     const hd_status status = nccl_check(instance, setup, card);
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        nccl_link_place_lane(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        nccl_link_place_channel(instance, &instance->channels[i]);
     }
     return status == HD_OK ? nccl_start_helper(instance) : status;
 }
@@ -291,14 +293,14 @@ static hd_status nccl_link_connect_all(struct hd_transport *instance, const void
     for (uint32_t rank = 0; status == HD_OK && rank < instance->book.host->rank_count; rank++) {
         status = nccl_meet(instance, cards, rank);
     }
-    return status == HD_OK ? open_lanes(instance, deadline_ns) : status;
+    return status == HD_OK ? open_channels(instance, deadline_ns) : status;
 }
 
 hd_status nccl_open(const struct hd_transport_setup *setup, const struct nccl_mode *mode,
                     struct hd_transport **out)
 {
     static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
-                                            .lane_bytes = sizeof(struct nccl_lane)};
+                                            .channel_bytes = sizeof(struct nccl_channel)};
     static const struct book_steps steps = {.magic = NCCL_MAGIC,
                                             .card_bytes = sizeof(struct nccl_card),
                                             .make = nccl_link_make,
@@ -313,7 +315,7 @@ hd_status nccl_open(const struct hd_transport_setup *setup, const struct nccl_mo
         return HD_NO_MEMORY;
     }
     instance->mode = mode;
-    instance->lanes = instance->book.lanes;
+    instance->channels = instance->book.own_channels;
     instance->max_ctas = host->option_count > NCCL_OPTION_CTAS
                              ? (uint32_t)host->options[NCCL_OPTION_CTAS].integer
                              : 1;

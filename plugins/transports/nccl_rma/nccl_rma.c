@@ -51,173 +51,176 @@ static hd_status nccl_rma_check(struct hd_transport *instance, char reason[NCCL_
 
 /* --- windows ----------------------------------------------------------------------------- */
 
-static uint64_t nccl_rma_window_bytes(const struct nccl_lane *lane)
+static uint64_t nccl_rma_window_bytes(const struct nccl_channel *channel)
 {
     const uint64_t page = NCCL_WIN_REQUIRED_ALIGNMENT;
-    const uint64_t bytes = lane->book.channel->depth * lane->stride_bytes;
+    const uint64_t bytes = channel->book.shape->depth * channel->stride_bytes;
     return (bytes + page - 1) / page * page;
 }
 
 /* Both ends register as much: a symmetric window is one size. */
-static hd_status nccl_rma_prepare(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_rma_prepare(struct hd_transport *instance, struct nccl_channel *channel)
 {
     const struct hd_host *host = instance->book.host;
-    const struct book_fault missing = book_peer_fault(&lane->book, HD_UNSUPPORTED, 0);
+    const struct book_fault missing = book_peer_fault(&channel->book, HD_UNSUPPORTED, 0);
     const uint64_t deadline_ns = book_now_ns(&instance->book) + 60000000000u;
     void *memory = NULL;
     hd_status status = nccl_settle(
-        instance, lane, instance->nccl.ncclMemAlloc(&memory, nccl_rma_window_bytes(lane)),
+        instance, channel, instance->nccl.ncclMemAlloc(&memory, nccl_rma_window_bytes(channel)),
         "ncclMemAlloc", deadline_ns);
 
     if (status != HD_OK) {
         return status;
     }
-    lane->slots = memory;
-    book_account(&instance->book, (int64_t)nccl_rma_window_bytes(lane), "transfer");
-    status = nccl_settle(
-        instance, lane,
-        instance->nccl.ncclCommWindowRegister(lane->comm, lane->slots, nccl_rma_window_bytes(lane),
-                                              &lane->window, NCCL_WIN_COLL_SYMMETRIC),
-        "ncclCommWindowRegister", deadline_ns);
-    if (status == HD_OK && lane->window == NULL) {
+    channel->slots = memory;
+    book_account(&instance->book, (int64_t)nccl_rma_window_bytes(channel), "transfer");
+    status = nccl_settle(instance, channel,
+                         instance->nccl.ncclCommWindowRegister(
+                             channel->comm, channel->slots, nccl_rma_window_bytes(channel),
+                             &channel->window, NCCL_WIN_COLL_SYMMETRIC),
+                         "ncclCommWindowRegister", deadline_ns);
+    if (status == HD_OK && channel->window == NULL) {
         return book_fail(&instance->book, &missing,
                          "symmetric window: NCCL makes none between ranks %u and %u; their GPUs "
                          "must reach each other (P2P, cuMem): use transport nccl",
-                         host->rank, lane->book.peer_rank);
+                         host->rank, channel->book.peer_rank);
     }
     return status;
 }
 
-static void nccl_rma_finish(struct hd_transport *instance, struct nccl_lane *lane)
+static void nccl_rma_finish(struct hd_transport *instance, struct nccl_channel *channel)
 {
-    if (lane->window != NULL) {
-        (void)instance->nccl.ncclCommWindowDeregister(lane->comm, lane->window);
-        lane->window = NULL;
+    if (channel->window != NULL) {
+        (void)instance->nccl.ncclCommWindowDeregister(channel->comm, channel->window);
+        channel->window = NULL;
     }
-    if (lane->slots != NULL) {
-        (void)instance->nccl.ncclMemFree(lane->slots);
-        book_account(&instance->book, -(int64_t)nccl_rma_window_bytes(lane), "transfer");
-        lane->slots = NULL;
+    if (channel->slots != NULL) {
+        (void)instance->nccl.ncclMemFree(channel->slots);
+        book_account(&instance->book, -(int64_t)nccl_rma_window_bytes(channel), "transfer");
+        channel->slots = NULL;
     }
 }
 
 /* --- messages ---------------------------------------------------------------------------- */
 
 /* `count` signals of the peer, on `stream`; NCCL adds them to what it expects. */
-static hd_status nccl_rma_await_signals(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_rma_await_signals(struct hd_transport *instance, struct nccl_channel *channel,
                                         int count, cudaStream_t stream)
 {
     struct nccl_wait_signal signals = {.signal_count = count,
-                                       .peer = lane->book.is_source ? NCCL_TARGET : NCCL_SOURCE};
+                                       .peer = channel->book.is_source ? NCCL_TARGET : NCCL_SOURCE};
 
-    const hd_status status =
-        nccl_begun(instance, lane, instance->nccl.wait_signal(1, &signals, lane->comm, stream),
-                   "ncclWaitSignal");
+    const hd_status status = nccl_begun(
+        instance, channel, instance->nccl.wait_signal(1, &signals, channel->comm, stream),
+        "ncclWaitSignal");
     return status;
 }
 
 /* The library's own work on this host: until an event may stand behind it. */
-static hd_status nccl_rma_enqueued(struct hd_transport *instance, const struct nccl_lane *lane)
+static hd_status nccl_rma_enqueued(struct hd_transport *instance,
+                                   const struct nccl_channel *channel)
 {
     ncclResult_t result = ncclSuccess;
-    const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(lane->comm, &result);
+    const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(channel->comm, &result);
 
-    return nccl_settle(instance, lane, asked != ncclSuccess ? asked : result, "a transfer",
+    return nccl_settle(instance, channel, asked != ncclSuccess ? asked : result, "a transfer",
                        book_now_ns(&instance->book) + 60000000000u);
 }
 
-static hd_status nccl_rma_record(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_rma_record(struct hd_transport *instance, struct nccl_channel *channel,
                                  uint64_t sequence, cudaStream_t stream)
 {
     return nccl_cuda(
-        instance, lane,
-        instance->cuda.cudaEventRecord(lane->moved[sequence % lane->book.slot_count], stream),
+        instance, channel,
+        instance->cuda.cudaEventRecord(channel->moved[sequence % channel->book.slot_count], stream),
         "cudaEventRecord");
 }
 
-static hd_status nccl_rma_send_one(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_rma_send_one(struct hd_transport *instance, struct nccl_channel *channel,
                                    uint64_t sequence)
 {
-    const uint64_t offset = sequence % lane->book.slot_count * lane->stride_bytes;
+    const uint64_t offset = sequence % channel->book.slot_count * channel->stride_bytes;
     hd_status status = HD_OK;
 
-    if (sequence >= lane->book.slot_count) {
-        status = nccl_rma_await_signals(instance, lane, 1, lane->stream);
-        status = status == HD_OK ? nccl_rma_enqueued(instance, lane) : status;
+    if (sequence >= channel->book.slot_count) {
+        status = nccl_rma_await_signals(instance, channel, 1, channel->stream);
+        status = status == HD_OK ? nccl_rma_enqueued(instance, channel) : status;
     }
     if (status == HD_OK) {
-        status =
-            nccl_begun(instance, lane,
-                       instance->nccl.put_signal(lane->slots + offset, lane->book.channel->bytes,
-                                                 ncclUint8, NCCL_TARGET, lane->window, offset, 0, 0,
-                                                 0, lane->comm, lane->stream),
-                       "ncclPutSignal");
+        status = nccl_begun(instance, channel,
+                            instance->nccl.put_signal(channel->slots + offset,
+                                                      channel->book.shape->bytes, ncclUint8,
+                                                      NCCL_TARGET, channel->window, offset, 0, 0, 0,
+                                                      channel->comm, channel->stream),
+                            "ncclPutSignal");
     }
     if (status == HD_OK) {
-        status = nccl_rma_enqueued(instance, lane);
+        status = nccl_rma_enqueued(instance, channel);
     }
-    return status == HD_OK ? nccl_rma_record(instance, lane, sequence, lane->stream) : status;
+    return status == HD_OK ? nccl_rma_record(instance, channel, sequence, channel->stream) : status;
 }
 
 /* Nobody asks for a message: it lands in its slot, which its release made free. */
-static hd_status nccl_rma_receive_one(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_rma_receive_one(struct hd_transport *instance, struct nccl_channel *channel,
                                       uint64_t sequence)
 {
     (void)instance;
-    (void)lane;
+    (void)channel;
     (void)sequence;
     return HD_OK;
 }
 
 /* One wait a message, in sequence: on the consumer's stream, or else on one where it holds up
    nothing. */
-static hd_status nccl_rma_await(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_rma_await(struct hd_transport *instance, struct nccl_channel *channel,
                                 uint64_t sequence, cudaStream_t stream)
 {
     hd_status status = HD_OK;
 
     pthread_mutex_lock(&instance->lock);
-    while (status == HD_OK && lane->awaited_count <= sequence) {
-        const cudaStream_t where = stream != NULL ? stream : lane->arrivals;
-        status = nccl_rma_await_signals(instance, lane, 1, where);
-        status = status == HD_OK ? nccl_rma_enqueued(instance, lane) : status;
-        status =
-            status == HD_OK ? nccl_rma_record(instance, lane, lane->awaited_count, where) : status;
-        lane->awaited_count += status == HD_OK;
+    while (status == HD_OK && channel->awaited_count <= sequence) {
+        const cudaStream_t where = stream != NULL ? stream : channel->arrivals;
+        status = nccl_rma_await_signals(instance, channel, 1, where);
+        status = status == HD_OK ? nccl_rma_enqueued(instance, channel) : status;
+        status = status == HD_OK ? nccl_rma_record(instance, channel, channel->awaited_count, where)
+                                 : status;
+        channel->awaited_count += status == HD_OK;
     }
     pthread_mutex_unlock(&instance->lock);
     return status;
 }
 
-static hd_status nccl_rma_release_one(struct hd_transport *instance, struct nccl_lane *lane,
+static hd_status nccl_rma_release_one(struct hd_transport *instance, struct nccl_channel *channel,
                                       uint64_t sequence)
 {
-    const uint64_t slot = sequence % lane->book.slot_count;
+    const uint64_t slot = sequence % channel->book.slot_count;
     hd_status status = HD_OK;
 
-    if (lane->is_freed[slot]) {
-        status = nccl_cuda(instance, lane,
-                           instance->cuda.cudaStreamWaitEvent(lane->stream, lane->freed[slot], 0),
-                           "cudaStreamWaitEvent");
+    if (channel->is_freed[slot]) {
+        status =
+            nccl_cuda(instance, channel,
+                      instance->cuda.cudaStreamWaitEvent(channel->stream, channel->freed[slot], 0),
+                      "cudaStreamWaitEvent");
     }
     pthread_mutex_lock(&instance->lock);
     if (status == HD_OK) {
-        status = nccl_begun(instance, lane,
-                            instance->nccl.signal(NCCL_SOURCE, 0, 0, 0, lane->comm, lane->stream),
-                            "ncclSignal");
+        status =
+            nccl_begun(instance, channel,
+                       instance->nccl.signal(NCCL_SOURCE, 0, 0, 0, channel->comm, channel->stream),
+                       "ncclSignal");
     }
     if (status == HD_OK) {
-        status = nccl_rma_enqueued(instance, lane);
+        status = nccl_rma_enqueued(instance, channel);
     }
     pthread_mutex_unlock(&instance->lock);
     return status;
 }
 
-static hd_status nccl_rma_await_credit(struct hd_transport *instance, struct nccl_lane *lane)
+static hd_status nccl_rma_await_credit(struct hd_transport *instance, struct nccl_channel *channel)
 {
     pthread_mutex_lock(&instance->lock);
-    hd_status status = nccl_rma_await_signals(instance, lane, 1, lane->stream);
-    status = status == HD_OK ? nccl_rma_enqueued(instance, lane) : status;
+    hd_status status = nccl_rma_await_signals(instance, channel, 1, channel->stream);
+    status = status == HD_OK ? nccl_rma_enqueued(instance, channel) : status;
     pthread_mutex_unlock(&instance->lock);
     return status;
 }

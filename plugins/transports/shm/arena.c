@@ -31,34 +31,34 @@ static uint64_t shm_head_bytes(const struct hd_transport *instance)
 /* Every rank reckons where each channel lies, also those between others. */
 static hd_status shm_measure(struct hd_transport *instance, uint32_t number)
 {
-    const struct hd_channel *channel = instance->book.channels[number];
-    struct shm_lane *lane = shm_lane_of(instance, number);
-    struct shm_peer *target = &instance->peers[channel->target];
+    const struct hd_channel *shape = instance->book.shapes[number];
+    struct shm_channel *channel = shm_channel_of(instance, number);
+    struct shm_peer *target = &instance->peers[shape->target];
     const uint64_t bytes_max = (uint64_t)1 << 46; /* half of what a process can address */
-    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, number, 0};
+    const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, number, 0};
     uint64_t stride_bytes = 0;
 
-    if (channel->bytes <= bytes_max) {
-        stride_bytes = shm_round_up(channel->bytes + HD_SEAL_BYTES, instance->book.alignment_bytes);
+    if (shape->bytes <= bytes_max) {
+        stride_bytes = shm_round_up(shape->bytes + HD_SEAL_BYTES, instance->book.alignment_bytes);
     }
-    if (stride_bytes == 0 || channel->depth > bytes_max / stride_bytes) {
+    if (stride_bytes == 0 || shape->depth > bytes_max / stride_bytes) {
         return book_fail(&instance->book, &fault,
                          "channel %u: %u slots of %" PRIu64
                          " bytes are more than a process can map",
-                         number, channel->depth, channel->bytes);
+                         number, shape->depth, shape->bytes);
     }
-    const uint64_t used_bytes = shm_head_bytes(instance) + channel->depth * stride_bytes;
-    if (lane != NULL) {
-        lane->stride_bytes = stride_bytes;
-        lane->offset_bytes = target->arena_bytes;
-        lane->used_bytes = used_bytes;
-        lane->mapped_bytes = shm_round_up(used_bytes, instance->page_bytes);
+    const uint64_t used_bytes = shm_head_bytes(instance) + shape->depth * stride_bytes;
+    if (channel != NULL) {
+        channel->stride_bytes = stride_bytes;
+        channel->offset_bytes = target->arena_bytes;
+        channel->used_bytes = used_bytes;
+        channel->mapped_bytes = shm_round_up(used_bytes, instance->page_bytes);
     }
     target->arena_bytes += shm_round_up(used_bytes, instance->page_bytes);
     if (target->arena_bytes > bytes_max) {
         return book_fail(&instance->book, &fault,
                          "channel %u: the channels to rank %u are more than a process can map",
-                         number, channel->target);
+                         number, shape->target);
     }
     return HD_OK;
 }
@@ -74,65 +74,65 @@ hd_status shm_arena_measure(struct hd_transport *instance)
     return status;
 }
 
-static hd_status shm_refuse_memory(struct hd_transport *instance, const struct shm_lane *lane,
+static hd_status shm_refuse_memory(struct hd_transport *instance, const struct shm_channel *channel,
                                    const char *reason)
 {
-    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
+    const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->book.number, 0};
     return book_fail(&instance->book, &fault,
                      "channel %u needs %" PRIu64 " bytes of shared memory (%u slots of %" PRIu64
                      "): %s; plan fewer slots or smaller microbatches",
-                     fault.channel, lane->mapped_bytes, lane->book.channel->depth,
-                     lane->book.channel->bytes, reason);
+                     fault.channel, channel->mapped_bytes, channel->book.shape->depth,
+                     channel->book.shape->bytes, reason);
 }
 
 /* Every page is there afterwards. */
-static hd_status shm_reserve_pages(struct hd_transport *instance, struct shm_lane *lane)
+static hd_status shm_reserve_pages(struct hd_transport *instance, struct shm_channel *channel)
 {
     const uint64_t left_bytes = book_available_bytes();
     char reason[64];
     int error = 0;
 
-    if (lane->mapped_bytes > left_bytes) {
+    if (channel->mapped_bytes > left_bytes) {
         snprintf(reason, sizeof reason, "only %" PRIu64 " are available", left_bytes);
-        return shm_refuse_memory(instance, lane, reason);
+        return shm_refuse_memory(instance, channel, reason);
     }
     do { /* a signal undoes the whole call, so this ends once signals do */
-        error = posix_fallocate(instance->descriptor, (off_t)lane->offset_bytes,
-                                (off_t)lane->mapped_bytes);
+        error = posix_fallocate(instance->descriptor, (off_t)channel->offset_bytes,
+                                (off_t)channel->mapped_bytes);
     } while (error == EINTR);
     if (error != 0) {
-        return shm_refuse_memory(instance, lane, strerror(error));
+        return shm_refuse_memory(instance, channel, strerror(error));
     }
     return HD_OK;
 }
 
-static hd_status shm_map(struct hd_transport *instance, struct shm_lane *lane, int descriptor)
+static hd_status shm_map(struct hd_transport *instance, struct shm_channel *channel, int descriptor)
 {
-    void *memory = mmap(NULL, lane->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                        descriptor, (off_t)lane->offset_bytes);
+    void *memory = mmap(NULL, channel->mapped_bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_POPULATE, descriptor, (off_t)channel->offset_bytes);
     if (memory == MAP_FAILED) {
-        return shm_refuse_memory(instance, lane, strerror(errno));
+        return shm_refuse_memory(instance, channel, strerror(errno));
     }
-    lane->words = memory;
-    lane->slots = (unsigned char *)memory + shm_head_bytes(instance);
+    channel->words = memory;
+    channel->slots = (unsigned char *)memory + shm_head_bytes(instance);
     return HD_OK;
 }
 
-static hd_status shm_make_lane(struct hd_transport *instance, struct shm_lane *lane)
+static hd_status shm_make_channel(struct hd_transport *instance, struct shm_channel *channel)
 {
-    hd_status status = shm_reserve_pages(instance, lane);
+    hd_status status = shm_reserve_pages(instance, channel);
 
     if (status == HD_OK) {
-        status = shm_map(instance, lane, instance->descriptor);
+        status = shm_map(instance, channel, instance->descriptor);
     }
     if (status == HD_OK) {
-        book_account(&instance->book, (int64_t)lane->used_bytes, "transfer");
-        lane->words->magic = SHM_MAGIC;
-        lane->words->nonce = instance->nonce;
-        lane->words->channel = lane->book.number;
-        lane->words->home = lane->words;
-        atomic_store(&lane->words->holder_count, 1);
-        lane->is_home = 1;
+        book_account(&instance->book, (int64_t)channel->used_bytes, "transfer");
+        channel->words->magic = SHM_MAGIC;
+        channel->words->nonce = instance->nonce;
+        channel->words->channel = channel->book.number;
+        channel->words->home = channel->words;
+        atomic_store(&channel->words->holder_count, 1);
+        channel->is_home = 1;
     }
     return status;
 }
@@ -159,9 +159,9 @@ hd_status shm_arena_make(struct hd_transport *instance)
         getrandom(&instance->nonce, sizeof instance->nonce, 0) != sizeof instance->nonce) {
         return shm_refuse_memfd(instance);
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        if (!instance->lanes[i].book.is_source) {
-            status = shm_make_lane(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        if (!instance->channels[i].book.is_source) {
+            status = shm_make_channel(instance, &instance->channels[i]);
         }
     }
     /* No end can change the size afterwards. */
@@ -169,38 +169,38 @@ hd_status shm_arena_make(struct hd_transport *instance)
     return status;
 }
 
-static hd_status shm_refuse_card(struct hd_transport *instance, const struct shm_lane *lane,
+static hd_status shm_refuse_card(struct hd_transport *instance, const struct shm_channel *channel,
                                  hd_status status, const char *reason)
 {
-    const struct book_fault fault = book_peer_fault(&lane->book, status, 0);
+    const struct book_fault fault = book_peer_fault(&channel->book, status, 0);
     return book_fail(&instance->book, &fault, "channel %u: the memory of rank %u: %s",
                      fault.channel, fault.rank, reason);
 }
 
-static int shm_is_expected(const struct shm_lane *lane, const struct shm_card *card)
+static int shm_is_expected(const struct shm_channel *channel, const struct shm_card *card)
 {
-    return lane->words->magic == SHM_MAGIC && lane->words->nonce == card->nonce &&
-           lane->words->channel == lane->book.number;
+    return channel->words->magic == SHM_MAGIC && channel->words->nonce == card->nonce &&
+           channel->words->channel == channel->book.number;
 }
 
 /*
  * Ranks that are threads of one process need no second mapping; with one, what both ends touch has
  * one address, and a checker of races sees it.
  */
-static void shm_share_home(struct hd_transport *instance, struct shm_lane *lane)
+static void shm_share_home(struct hd_transport *instance, struct shm_channel *channel)
 {
-    struct shm_words *home = lane->words->home;
+    struct shm_words *home = channel->words->home;
 
-    shm_arena_unmap(instance, lane);
+    shm_arena_unmap(instance, channel);
     atomic_fetch_add(&home->holder_count, 1);
-    lane->words = home;
-    lane->slots = (unsigned char *)home + shm_head_bytes(instance);
-    lane->is_home = 1;
+    channel->words = home;
+    channel->slots = (unsigned char *)home + shm_head_bytes(instance);
+    channel->is_home = 1;
 }
 
 /* A rank that has given up, or ended, has closed its descriptor: then it is lost, and this is none
    of this rank's doing. */
-static hd_status shm_refuse_path(struct hd_transport *instance, const struct shm_lane *lane,
+static hd_status shm_refuse_path(struct hd_transport *instance, const struct shm_channel *channel,
                                  const char *path)
 {
     const int error = errno;
@@ -208,15 +208,15 @@ static hd_status shm_refuse_path(struct hd_transport *instance, const struct shm
 
     if (error == ENOENT) {
         return shm_refuse_card(
-            instance, lane, HD_PEER_LOST,
+            instance, channel, HD_PEER_LOST,
             "it is not there any more: that rank has ended, or given up its open");
     }
     snprintf(reason, sizeof reason, "%s: %s; shm needs all ranks to be of one user", path,
              strerror(error));
-    return shm_refuse_card(instance, lane, HD_UNSUPPORTED, reason);
+    return shm_refuse_card(instance, channel, HD_UNSUPPORTED, reason);
 }
 
-hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
+hd_status shm_arena_open(struct hd_transport *instance, struct shm_channel *channel,
                          const struct shm_card *card)
 {
     char path[64];
@@ -225,23 +225,23 @@ hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
     snprintf(path, sizeof path, "/proc/%d/fd/%d", card->place.pid, card->descriptor);
     const int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0) {
-        return shm_refuse_path(instance, lane, path);
+        return shm_refuse_path(instance, channel, path);
     }
     if (fstat(descriptor, &found) != 0 ||
-        (uint64_t)found.st_size != instance->peers[lane->book.peer_rank].arena_bytes) {
+        (uint64_t)found.st_size != instance->peers[channel->book.peer_rank].arena_bytes) {
         close(descriptor);
-        return shm_refuse_card(instance, lane, HD_PEER_LOST,
+        return shm_refuse_card(instance, channel, HD_PEER_LOST,
                                "another file stands there: that rank has given up its open");
     }
-    hd_status status = shm_map(instance, lane, descriptor);
+    hd_status status = shm_map(instance, channel, descriptor);
     close(descriptor);
-    if (status == HD_OK && !shm_is_expected(lane, card)) {
-        shm_arena_unmap(instance, lane);
-        status = shm_refuse_card(instance, lane, HD_PEER_LOST,
+    if (status == HD_OK && !shm_is_expected(channel, card)) {
+        shm_arena_unmap(instance, channel);
+        status = shm_refuse_card(instance, channel, HD_PEER_LOST,
                                  "other content stands there: that rank has given up its open");
     }
     if (status == HD_OK && card->place.pid == (int32_t)getpid()) {
-        shm_share_home(instance, lane);
+        shm_share_home(instance, channel);
     }
     return status;
 }
@@ -254,17 +254,18 @@ void shm_arena_close_descriptor(struct hd_transport *instance)
     }
 }
 
-void shm_arena_unmap(struct hd_transport *instance, struct shm_lane *lane)
+void shm_arena_unmap(struct hd_transport *instance, struct shm_channel *channel)
 {
-    if (lane->words != NULL) {
-        if (!lane->book.is_source) {
-            book_account(&instance->book, -(int64_t)lane->used_bytes, "transfer");
+    if (channel->words != NULL) {
+        if (!channel->book.is_source) {
+            book_account(&instance->book, -(int64_t)channel->used_bytes, "transfer");
         }
-        const int is_last = !lane->is_home || atomic_fetch_sub(&lane->words->holder_count, 1) == 1;
+        const int is_last =
+            !channel->is_home || atomic_fetch_sub(&channel->words->holder_count, 1) == 1;
         if (is_last) {
-            munmap(lane->words, lane->mapped_bytes);
+            munmap(channel->words, channel->mapped_bytes);
         }
-        lane->words = NULL;
-        lane->is_home = 0;
+        channel->words = NULL;
+        channel->is_home = 0;
     }
 }

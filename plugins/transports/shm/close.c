@@ -11,30 +11,30 @@
 /* Of both ends: a source writes payload, a target credits. */
 static void shm_tell_peers(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct shm_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL) {
-            shm_publish(lane->book.is_source ? &lane->words->source_stopped
-                                             : &lane->words->target_stopped,
-                        1, shm_peer_asleep(lane));
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct shm_channel *channel = &instance->channels[i];
+        if (channel->words != NULL) {
+            shm_publish(channel->book.is_source ? &channel->words->source_stopped
+                                                : &channel->words->target_stopped,
+                        1, shm_peer_asleep(channel));
         }
     }
 }
 
 /* Can the source of this incoming channel still write? */
-static int shm_is_at_rest(const struct shm_lane *lane)
+static int shm_is_at_rest(const struct shm_channel *channel)
 {
-    return atomic_load(&lane->words->source_stopped) != 0 ||
-           (lane->peer != NULL && book_has_ended(&lane->peer->book));
+    return atomic_load(&channel->words->source_stopped) != 0 ||
+           (channel->peer != NULL && book_has_ended(&channel->peer->book));
 }
 
-static hd_status shm_await_rest(struct hd_transport *instance, const struct shm_lane *lane,
+static hd_status shm_await_rest(struct hd_transport *instance, const struct shm_channel *channel,
                                 uint64_t deadline_ns)
 {
-    const struct shm_wait wait = {.word = &lane->words->source_stopped,
+    const struct shm_wait wait = {.word = &channel->words->source_stopped,
                                   .goal = 1,
-                                  .asleep = shm_own_asleep(lane),
-                                  .peer = lane->peer,
+                                  .asleep = shm_own_asleep(channel),
+                                  .peer = channel->peer,
                                   .until_rest = 1,
                                   .deadline_ns = deadline_ns};
 
@@ -42,7 +42,7 @@ static hd_status shm_await_rest(struct hd_transport *instance, const struct shm_
         return HD_OK; /* it has stopped, or is dead */
     }
     const struct book_fault fault =
-        book_peer_fault(&lane->book, HD_TIMEOUT, atomic_load(&lane->words->arrived));
+        book_peer_fault(&channel->book, HD_TIMEOUT, atomic_load(&channel->words->arrived));
     book_fail(&instance->book, &fault,
               "channel %u: rank %u did not come to rest by the deadline (it has sent %" PRIu64
               " messages): its memory here is leaked",
@@ -56,10 +56,10 @@ hd_status shm_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
     hd_status status = HD_OK;
 
     shm_tell_peers(instance);
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        const struct shm_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && !lane->book.is_source &&
-            shm_await_rest(instance, lane, deadline_ns) != HD_OK) {
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const struct shm_channel *channel = &instance->channels[i];
+        if (channel->words != NULL && !channel->book.is_source &&
+            shm_await_rest(instance, channel, deadline_ns) != HD_OK) {
             status = HD_TIMEOUT;
         }
     }
@@ -73,10 +73,10 @@ void shm_close_all(struct hd_transport *instance, uint64_t deadline_ns)
         return;
     }
     shm_tell_peers(instance);
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct shm_lane *lane = &instance->lanes[i];
-        if (lane->words != NULL && (lane->book.is_source || shm_is_at_rest(lane))) {
-            shm_arena_unmap(instance, lane);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct shm_channel *channel = &instance->channels[i];
+        if (channel->words != NULL && (channel->book.is_source || shm_is_at_rest(channel))) {
+            shm_arena_unmap(instance, channel);
         }
     }
     shm_arena_close_descriptor(instance);

@@ -39,20 +39,20 @@ static hd_status shm_make(struct hd_transport *instance, const struct hd_transpo
     return status;
 }
 
-static hd_status shm_connect_lane(struct hd_transport *instance, struct shm_lane *lane,
-                                  const struct shm_card *cards)
+static hd_status shm_connect_channel(struct hd_transport *instance, struct shm_channel *channel,
+                                     const struct shm_card *cards)
 {
     hd_status status = HD_OK;
 
-    lane->peer = &instance->peers[lane->book.peer_rank];
-    snprintf(lane->book.carrier, sizeof lane->book.carrier, "shm");
-    if (lane->peer->book.pidfd < 0) {
-        status = shm_peer_hold(instance, lane->peer, cards);
+    channel->peer = &instance->peers[channel->book.peer_rank];
+    snprintf(channel->book.carrier, sizeof channel->book.carrier, "shm");
+    if (channel->peer->book.pidfd < 0) {
+        status = shm_peer_hold(instance, channel->peer, cards);
     }
-    if (status != HD_OK || !lane->book.is_source) {
+    if (status != HD_OK || !channel->book.is_source) {
         return status;
     }
-    return shm_arena_open(instance, lane, &cards[lane->book.peer_rank]);
+    return shm_arena_open(instance, channel, &cards[channel->book.peer_rank]);
 }
 
 static hd_status shm_connect_all(struct hd_transport *instance, const void *all_cards,
@@ -64,8 +64,8 @@ static hd_status shm_connect_all(struct hd_transport *instance, const void *all_
     hd_status status = HD_OK;
 
     (void)deadline_ns;
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        status = shm_connect_lane(instance, &instance->lanes[i], cards);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        status = shm_connect_channel(instance, &instance->channels[i], cards);
     }
     instance->spin_ns = is_given ? (uint64_t)host->options[0].integer * 1000
                                  : shm_peer_spin_ns(cards, host->rank, host->rank_count);
@@ -74,59 +74,60 @@ static hd_status shm_connect_all(struct hd_transport *instance, const void *all_
 
 /* --- warm-up ----------------------------------------------------------------------------- */
 
-static unsigned char *shm_warm_up_slot(const struct shm_lane *lane)
+static unsigned char *shm_warm_up_slot(const struct shm_channel *channel)
 {
-    return lane->slots + TURN_WARM_UP % lane->book.slot_count * lane->stride_bytes;
+    return channel->slots + BOOK_WARM_UP % channel->book.slot_count * channel->stride_bytes;
 }
 
-static hd_status shm_await_warm_up(struct hd_transport *instance, const struct shm_lane *lane,
+static hd_status shm_await_warm_up(struct hd_transport *instance, const struct shm_channel *channel,
                                    uint64_t deadline_ns)
 {
-    const struct shm_wait wait = {.word = shm_news(lane),
+    const struct shm_wait wait = {.word = shm_news(channel),
                                   .goal = 1,
-                                  .stopped = lane->book.is_source ? &lane->words->target_stopped
-                                                                  : &lane->words->source_stopped,
-                                  .asleep = shm_own_asleep(lane),
-                                  .peer = lane->peer,
+                                  .stopped = channel->book.is_source
+                                                 ? &channel->words->target_stopped
+                                                 : &channel->words->source_stopped,
+                                  .asleep = shm_own_asleep(channel),
+                                  .peer = channel->peer,
                                   .deadline_ns = deadline_ns};
 
-    return book_report_warm_up(&instance->book, &lane->book, shm_wait_for(instance, &wait));
+    return book_report_warm_up(&instance->book, &channel->book, shm_wait_for(instance, &wait));
 }
 
-static hd_status shm_receive_warm_up(struct hd_transport *instance, struct shm_lane *lane,
+static hd_status shm_receive_warm_up(struct hd_transport *instance, struct shm_channel *channel,
                                      uint64_t deadline_ns)
 {
-    hd_status status = shm_await_warm_up(instance, lane, deadline_ns);
+    hd_status status = shm_await_warm_up(instance, channel, deadline_ns);
 
     if (status == HD_OK) {
-        status = book_check_pattern(&instance->book, &lane->book, shm_warm_up_slot(lane));
+        status = book_check_pattern(&instance->book, &channel->book, shm_warm_up_slot(channel));
     }
     if (status == HD_OK) {
-        shm_publish(&lane->words->credit, 1, shm_peer_asleep(lane));
+        shm_publish(&channel->words->credit, 1, shm_peer_asleep(channel));
     }
     return status;
 }
 
 static hd_status shm_warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    const uint32_t lane_count = instance->book.lane_count;
-    struct shm_lane *lanes = instance->lanes;
+    const uint32_t own_count = instance->book.own_count;
+    struct shm_channel *channels = instance->channels;
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; i < lane_count; i++) {
-        if (lanes[i].book.is_source) {
-            book_fill_pattern(&lanes[i].book, shm_warm_up_slot(&lanes[i]));
-            shm_publish(&lanes[i].words->arrived, 1, shm_peer_asleep(&lanes[i]));
+    for (uint32_t i = 0; i < own_count; i++) {
+        if (channels[i].book.is_source) {
+            book_fill_pattern(&channels[i].book, shm_warm_up_slot(&channels[i]));
+            shm_publish(&channels[i].words->arrived, 1, shm_peer_asleep(&channels[i]));
         }
     }
-    for (uint32_t i = 0; status == HD_OK && i < lane_count; i++) {
-        if (!lanes[i].book.is_source) {
-            status = shm_receive_warm_up(instance, &lanes[i], deadline_ns);
+    for (uint32_t i = 0; status == HD_OK && i < own_count; i++) {
+        if (!channels[i].book.is_source) {
+            status = shm_receive_warm_up(instance, &channels[i], deadline_ns);
         }
     }
-    for (uint32_t i = 0; status == HD_OK && i < lane_count; i++) {
-        if (lanes[i].book.is_source) {
-            status = shm_await_warm_up(instance, &lanes[i], deadline_ns);
+    for (uint32_t i = 0; status == HD_OK && i < own_count; i++) {
+        if (channels[i].book.is_source) {
+            status = shm_await_warm_up(instance, &channels[i], deadline_ns);
         }
     }
     return status;
@@ -134,9 +135,10 @@ static hd_status shm_warm_up(struct hd_transport *instance, uint64_t deadline_ns
 
 static void shm_reset_words(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct shm_lane *lane = &instance->lanes[i];
-        atomic_store(lane->book.is_source ? &lane->words->arrived : &lane->words->credit, 0);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct shm_channel *channel = &instance->channels[i];
+        atomic_store(channel->book.is_source ? &channel->words->arrived : &channel->words->credit,
+                     0);
     }
     shm_arena_close_descriptor(instance); /* every source has it mapped by now */
 }
@@ -144,7 +146,7 @@ static void shm_reset_words(struct hd_transport *instance)
 hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transport **out)
 {
     static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
-                                            .lane_bytes = sizeof(struct shm_lane),
+                                            .channel_bytes = sizeof(struct shm_channel),
                                             .peer_bytes = sizeof(struct shm_peer),
                                             .is_in_place = 1};
     static const struct book_steps steps = {.magic = SHM_MAGIC,
@@ -159,7 +161,7 @@ hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transpo
     if (instance == NULL) {
         return HD_NO_MEMORY;
     }
-    instance->lanes = instance->book.lanes;
+    instance->channels = instance->book.own_channels;
     instance->peers = instance->book.peers;
     instance->descriptor = -1;
     return book_open(instance, setup, &steps, out);

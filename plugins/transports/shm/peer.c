@@ -22,8 +22,8 @@ hd_status shm_peer_hold(struct hd_transport *instance, struct shm_peer *peer,
 {
     const uint32_t rank = peer->book.rank;
     const struct shm_card *own = &cards[instance->book.host->rank];
-    const struct book_fault lost = {HD_PEER_LOST, rank, TURN_NONE, 0};
-    const struct book_fault unsupported = {HD_UNSUPPORTED, rank, TURN_NONE, 0};
+    const struct book_fault lost = {HD_PEER_LOST, rank, BOOK_NONE, 0};
+    const struct book_fault unsupported = {HD_UNSUPPORTED, rank, BOOK_NONE, 0};
 
     if (!book_is_in_reach(&own->place, &cards[rank].place)) {
         return book_fail(&instance->book, &unsupported,

@@ -26,39 +26,39 @@
  * HD_OK once the peer's word has come to the goal of `message`, else HD_IN_PROGRESS.  What was
  * known before is not asked again: the word's line stays with the peer, who is writing it.
  */
-static inline hd_status shm_look(struct hd_transport *instance, struct shm_lane *lane,
+static inline hd_status shm_look(struct hd_transport *instance, struct shm_channel *channel,
                                  uint64_t sequence)
 {
-    if (lane->known_count < book_goal(&lane->book, sequence)) {
-        const uint64_t news = atomic_load_explicit(shm_news(lane), memory_order_acquire);
+    if (channel->known_count < book_goal(&channel->book, sequence)) {
+        const uint64_t news = atomic_load_explicit(shm_news(channel), memory_order_acquire);
         const hd_status status =
-            book_check_news(&instance->book, &lane->book, news,
-                            (struct book_range){lane->known_count, book_most(&lane->book)});
+            book_check_news(&instance->book, &channel->book, news,
+                            (struct book_range){channel->known_count, book_most(&channel->book)});
         if (status != HD_OK) {
             return status;
         }
-        lane->known_count = news;
+        channel->known_count = news;
     }
-    return book_answer(&lane->book, sequence, lane->known_count);
+    return book_answer(&channel->book, sequence, channel->known_count);
 }
 
 /* --- the contract ------------------------------------------------------------------------ */
 
 static void *shm_slot(struct hd_transport *instance, const struct hd_message *message)
 {
-    const struct shm_lane *lane = shm_lane_of(instance, message->channel);
-    return lane->slots + message->sequence % lane->book.slot_count * lane->stride_bytes;
+    const struct shm_channel *channel = shm_channel_of(instance, message->channel);
+    return channel->slots + message->sequence % channel->book.slot_count * channel->stride_bytes;
 }
 
 static hd_status shm_reserve(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct book_lane *lane = NULL;
-    hd_status status = book_to_reserve(&instance->book, message, &lane);
+    struct book_channel *channel = NULL;
+    hd_status status = book_to_reserve(&instance->book, message, &channel);
 
     if (status == HD_OK) {
-        status = shm_look(instance, (struct shm_lane *)lane, message->sequence);
+        status = shm_look(instance, (struct shm_channel *)channel, message->sequence);
     }
-    return book_reserved(lane, status);
+    return book_reserved(channel, status);
 }
 
 /* In place, all bytes are there already when the signal goes, at `now_ns`: a transfer takes no
@@ -75,8 +75,8 @@ static void shm_report(const struct hd_transport *instance, const struct hd_mess
 static hd_status shm_post_send(struct hd_transport *instance, const struct hd_message *message,
                                void *stream)
 {
-    struct book_lane *book = NULL;
-    const hd_status status = book_to_post(&instance->book, message, TURN_SOURCE, &book);
+    struct book_channel *book = NULL;
+    const hd_status status = book_to_post(&instance->book, message, BOOK_SOURCE, &book);
 
     if (status != HD_OK) {
         return status;
@@ -84,10 +84,10 @@ static hd_status shm_post_send(struct hd_transport *instance, const struct hd_me
     if (stream != NULL) {
         return book_refuse_stream(&instance->book, message);
     }
-    struct shm_lane *lane = (struct shm_lane *)book;
+    struct shm_channel *channel = (struct shm_channel *)book;
     const uint64_t now_ns = instance->book.is_traced ? book_now_ns(&instance->book) : 0;
     book->posted_count++;
-    shm_publish(&lane->words->arrived, book->posted_count, shm_peer_asleep(lane));
+    shm_publish(&channel->words->arrived, book->posted_count, shm_peer_asleep(channel));
     if (instance->book.is_traced) {
         shm_report(instance, message, now_ns); /* the peer need not wait for it */
     }
@@ -96,63 +96,64 @@ static hd_status shm_post_send(struct hd_transport *instance, const struct hd_me
 
 static hd_status shm_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct book_lane *lane = NULL;
-    const hd_status status = book_to_post(&instance->book, message, TURN_TARGET, &lane);
+    struct book_channel *channel = NULL;
+    const hd_status status = book_to_post(&instance->book, message, BOOK_TARGET, &channel);
 
     if (status == HD_OK) {
-        lane->posted_count++;
+        channel->posted_count++;
     }
     return status;
 }
 
 static hd_status shm_test(struct hd_transport *instance, const struct hd_message *message)
 {
-    struct book_lane *lane = NULL;
-    const hd_status status = book_to_ask(&instance->book, message, TURN_EITHER, &lane);
+    struct book_channel *channel = NULL;
+    const hd_status status = book_to_ask(&instance->book, message, BOOK_EITHER, &channel);
 
-    return status == HD_OK ? shm_look(instance, (struct shm_lane *)lane, message->sequence)
+    return status == HD_OK ? shm_look(instance, (struct shm_channel *)channel, message->sequence)
                            : status;
 }
 
 /* Sleeps until the peer's word has come to the goal of `message`. */
-static hd_status shm_await(struct hd_transport *instance, struct shm_lane *lane, uint64_t sequence,
-                           uint64_t deadline_ns)
+static hd_status shm_await(struct hd_transport *instance, struct shm_channel *channel,
+                           uint64_t sequence, uint64_t deadline_ns)
 {
-    const struct shm_wait wanted = {.word = shm_news(lane),
-                                    .goal = book_goal(&lane->book, sequence),
-                                    .asleep = shm_own_asleep(lane),
-                                    .peer = lane->peer,
+    const struct shm_wait wanted = {.word = shm_news(channel),
+                                    .goal = book_goal(&channel->book, sequence),
+                                    .asleep = shm_own_asleep(channel),
+                                    .peer = channel->peer,
                                     .deadline_ns = deadline_ns};
     const hd_status status = shm_wait_for(instance, &wanted);
-    const struct book_fault fault = book_peer_fault(&lane->book, status, sequence);
+    const struct book_fault fault = book_peer_fault(&channel->book, status, sequence);
 
     if (status == HD_PEER_LOST || status == HD_TIMEOUT) {
-        return book_report_wait(&instance->book, &lane->book, &fault, atomic_load(shm_news(lane)));
+        return book_report_wait(&instance->book, &channel->book, &fault,
+                                atomic_load(shm_news(channel)));
     }
-    return status == HD_OK ? shm_look(instance, lane, sequence) : status;
+    return status == HD_OK ? shm_look(instance, channel, sequence) : status;
 }
 
 static hd_status shm_wait(struct hd_transport *instance, const struct hd_message *message,
                           void *stream, uint64_t deadline_ns)
 {
-    struct book_lane *book = NULL;
-    hd_status status = book_to_ask(&instance->book, message, TURN_EITHER, &book);
+    struct book_channel *book = NULL;
+    hd_status status = book_to_ask(&instance->book, message, BOOK_EITHER, &book);
 
     if (status == HD_OK && stream != NULL) {
         return book_refuse_stream(&instance->book, message);
     }
-    struct shm_lane *lane = (struct shm_lane *)book;
+    struct shm_channel *channel = (struct shm_channel *)book;
     if (status == HD_OK) {
-        status = shm_look(instance, lane, message->sequence);
+        status = shm_look(instance, channel, message->sequence);
     }
-    return status == HD_IN_PROGRESS ? shm_await(instance, lane, message->sequence, deadline_ns)
+    return status == HD_IN_PROGRESS ? shm_await(instance, channel, message->sequence, deadline_ns)
                                     : status;
 }
 
 static hd_status shm_release(struct hd_transport *instance, const struct hd_message *message,
                              void *stream)
 {
-    struct book_lane *book = NULL;
+    struct book_channel *book = NULL;
     const hd_status status = book_to_release(&instance->book, message, &book);
 
     if (status != HD_OK) {
@@ -161,9 +162,9 @@ static hd_status shm_release(struct hd_transport *instance, const struct hd_mess
     if (stream != NULL) {
         return book_refuse_stream(&instance->book, message);
     }
-    struct shm_lane *lane = (struct shm_lane *)book;
+    struct shm_channel *channel = (struct shm_channel *)book;
     book->released_count++;
-    shm_publish(&lane->words->credit, book->released_count, shm_peer_asleep(lane));
+    shm_publish(&channel->words->credit, book->released_count, shm_peer_asleep(channel));
     return HD_OK;
 }
 
@@ -171,19 +172,19 @@ static void shm_abort_waits(struct hd_transport *instance, const char *reason)
 {
     (void)reason;
     book_abort(&instance->book);
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        if (instance->lanes[i].words != NULL) {
-            shm_wake(shm_own_asleep(&instance->lanes[i]));
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        if (instance->channels[i].words != NULL) {
+            shm_wake(shm_own_asleep(&instance->channels[i]));
         }
     }
 }
 
-static void shm_stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out)
+static void shm_stats(struct hd_transport *instance, uint32_t number, struct hd_channel_stats *out)
 {
-    const struct shm_lane *lane = shm_lane_of(instance, channel);
+    const struct shm_channel *channel = shm_channel_of(instance, number);
 
-    book_stats(lane != NULL ? &lane->book : NULL, lane != NULL ? atomic_load(shm_news(lane)) : 0,
-               out);
+    book_stats(channel != NULL ? &channel->book : NULL,
+               channel != NULL ? atomic_load(shm_news(channel)) : 0, out);
 }
 
 static const struct hd_transport_ops shm_ops = {

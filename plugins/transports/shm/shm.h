@@ -61,8 +61,8 @@ struct shm_peer {
 };
 
 /* This rank's end of one channel. */
-struct shm_lane {
-    struct book_lane book;
+struct shm_channel {
+    struct book_channel book;
     struct shm_words *words; /* owned mapping; NULL before it is made or opened */
     unsigned char *slots;    /* slot 0 */
     struct shm_peer *peer;
@@ -76,8 +76,8 @@ struct shm_lane {
 
 struct hd_transport {
     struct book book;
-    struct shm_peer *peers; /* [rank_count] */
-    struct shm_lane *lanes; /* [turn.lane_count] */
+    struct shm_peer *peers;       /* [rank_count] */
+    struct shm_channel *channels; /* [book.own_count] */
     uint64_t page_bytes;
     uint64_t nonce; /* of this rank's arena */
     uint64_t spin_ns;
@@ -90,11 +90,11 @@ struct hd_transport {
 hd_status shm_arena_measure(struct hd_transport *instance);
 /* Takes the memory of all channels that end here, all of it, and maps it.  HD_NO_MEMORY. */
 hd_status shm_arena_make(struct hd_transport *instance);
-/* Source: maps the lane's part of the memory of `card`.  HD_UNSUPPORTED, HD_PROTOCOL. */
-hd_status shm_arena_open(struct hd_transport *instance, struct shm_lane *lane,
+/* Source: maps the channel's part of the memory of `card`.  HD_UNSUPPORTED, HD_PROTOCOL. */
+hd_status shm_arena_open(struct hd_transport *instance, struct shm_channel *channel,
                          const struct shm_card *card);
 void shm_arena_close_descriptor(struct hd_transport *instance);
-void shm_arena_unmap(struct hd_transport *instance, struct shm_lane *lane);
+void shm_arena_unmap(struct hd_transport *instance, struct shm_channel *channel);
 
 /* --- peer.c --- */
 
@@ -130,26 +130,29 @@ hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transpo
 hd_status shm_quiesce(struct hd_transport *instance, uint64_t deadline_ns);
 void shm_close_all(struct hd_transport *instance, uint64_t deadline_ns);
 
-static inline struct shm_lane *shm_lane_of(const struct hd_transport *instance, uint32_t channel)
+static inline struct shm_channel *shm_channel_of(const struct hd_transport *instance,
+                                                 uint32_t number)
 {
-    return (struct shm_lane *)instance->book.lane_of[channel];
+    return (struct shm_channel *)instance->book.channel_of[number];
 }
 
 /* This rank's own sleeping word of a channel, and the peer's. */
-static inline _Atomic uint32_t *shm_own_asleep(const struct shm_lane *lane)
+static inline _Atomic uint32_t *shm_own_asleep(const struct shm_channel *channel)
 {
-    return lane->book.is_source ? &lane->words->source_asleep : &lane->words->target_asleep;
+    return channel->book.is_source ? &channel->words->source_asleep
+                                   : &channel->words->target_asleep;
 }
 
-static inline _Atomic uint32_t *shm_peer_asleep(const struct shm_lane *lane)
+static inline _Atomic uint32_t *shm_peer_asleep(const struct shm_channel *channel)
 {
-    return lane->book.is_source ? &lane->words->target_asleep : &lane->words->source_asleep;
+    return channel->book.is_source ? &channel->words->target_asleep
+                                   : &channel->words->source_asleep;
 }
 
 /* The word that this rank reads: what has arrived here, or what the target has released. */
-static inline const _Atomic uint64_t *shm_news(const struct shm_lane *lane)
+static inline const _Atomic uint64_t *shm_news(const struct shm_channel *channel)
 {
-    return lane->book.is_source ? &lane->words->credit : &lane->words->arrived;
+    return channel->book.is_source ? &channel->words->credit : &channel->words->arrived;
 }
 
 #endif /* SHM_H */

@@ -6,7 +6,7 @@
  *   3  go on moving, for the peers' sake too, until every peer has said stop or is dead
  *   4  cancel the receives that nobody meets any more
  *
- * From 2 on UCX moves and no lane does: a payload that gets its credit now would go behind "stop",
+ * From 2 on UCX moves and no channel does: a payload that gets its credit now would go behind "stop",
  * and a receive that is cancelled is no broken connection (ucx_wait, at_rest; BUG_MOVES_AT_REST of
  * tests/model/put_protocol.pml).
  *
@@ -35,10 +35,10 @@ static int ucx_has_stopped(const struct ucx_peer *peer)
 static int ucx_have_all_left(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        const struct ucx_lane *lane = &instance->lanes[i];
-        if (!instance->mode->is_settled(lane) && !atomic_load(&lane->peer->is_lost) &&
-            !ucx_has_stopped(lane->peer)) {
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const struct ucx_channel *channel = &instance->channels[i];
+        if (!instance->mode->is_settled(channel) && !atomic_load(&channel->peer->is_lost) &&
+            !ucx_has_stopped(channel->peer)) {
             return 0;
         }
     }
@@ -96,10 +96,11 @@ static int ucx_have_all_stopped(struct hd_transport *instance, const struct ucx_
 static int ucx_is_nothing_flying(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        const struct ucx_lane *lane = &instance->lanes[i];
-        for (uint32_t slot = 0; !lane->book.is_source && slot < lane->book.slot_count; slot++) {
-            if (lane->flights[slot].state == UCX_FLYING) {
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const struct ucx_channel *channel = &instance->channels[i];
+        for (uint32_t slot = 0; !channel->book.is_source && slot < channel->book.slot_count;
+             slot++) {
+            if (channel->flights[slot].state == UCX_FLYING) {
                 return 0;
             }
         }
@@ -114,11 +115,12 @@ static hd_status ucx_cancel_receives(struct hd_transport *instance, uint64_t dea
                                   .at_rest = 1,
                                   .deadline_ns = deadline_ns > grace_ns ? deadline_ns : grace_ns};
 
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        const struct ucx_lane *lane = &instance->lanes[i];
-        for (uint32_t slot = 0; !lane->book.is_source && slot < lane->book.slot_count; slot++) {
-            if (lane->flights[slot].state == UCX_FLYING) {
-                ucp_request_cancel(instance->worker, lane->flights[slot].request);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const struct ucx_channel *channel = &instance->channels[i];
+        for (uint32_t slot = 0; !channel->book.is_source && slot < channel->book.slot_count;
+             slot++) {
+            if (channel->flights[slot].state == UCX_FLYING) {
+                ucp_request_cancel(instance->worker, channel->flights[slot].request);
             }
         }
     }
@@ -132,7 +134,7 @@ static hd_status ucx_report_restless(struct hd_transport *instance)
     while (rank + 1 < instance->book.host->rank_count && ucx_has_stopped(&instance->peers[rank])) {
         rank++;
     }
-    const struct book_fault fault = {HD_TIMEOUT, rank, TURN_NONE, 0};
+    const struct book_fault fault = {HD_TIMEOUT, rank, BOOK_NONE, 0};
     book_fail(&instance->book, &fault, "rank %u did not come to rest by the deadline%s", rank,
               instance->may_be_written ? ": this rank's memory is leaked" : "");
     return HD_TIMEOUT;

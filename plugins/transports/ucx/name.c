@@ -1,14 +1,14 @@
 /*
- * ucx/name.c - which of UCX's lanes really carries a channel.
+ * ucx/name.c - which of UCX's channels really carries a channel.
  *
  * UCX chooses by itself, and slower than one thinks when it must: in 1.13 the only place where it
  * says what it chose is the text of ucp_ep_print_info, so that is what is read:
  *
- *     lane[0]:  4:posix/memory.0 md[3]    -> md[3]/posix/sysdev[255] am am_bw#0
- *     lane[1]:  5:cma/memory.0 md[4]      -> md[4]/cma/sysdev[255] rma_bw#0
+ *     channel[0]:  4:posix/memory.0 md[3]    -> md[3]/posix/sysdev[255] am am_bw#0
+ *     channel[1]:  5:cma/memory.0 md[4]      -> md[4]/cma/sysdev[255] rma_bw#0
  *       put[0]: 0..<short>..4294967296..<bcopy>..(inf)
  *
- * The last line is there only if some lane can put; else a put is emulated.
+ * The last line is there only if some channel can put; else a put is emulated.
  */
 #include "ucx.h"
 
@@ -20,7 +20,7 @@ struct choice {
     char eager[16]; /* carries active messages */
     char bulk[16];  /* and the payload of a rendezvous, if another does */
     int has_puts;
-    int has_other; /* a lane that is no shared memory */
+    int has_other; /* a channel that is no shared memory */
 };
 
 /* "4:posix/memory.0" is "posix", "6:tcp/eth0.0" is "tcp/eth0". */
@@ -93,7 +93,7 @@ int ucx_is_memory(ucp_ep_h ep)
     return choice.has_puts && !choice.has_other;
 }
 
-void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer)
+void ucx_name_channels(struct hd_transport *instance, const struct ucx_peer *peer)
 {
     struct choice choice = {"?", "", 0, 0};
     const char *way = "";
@@ -102,12 +102,13 @@ void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer)
     way = peer->is_mapped ? ", stored in place" : way;
     way = peer->is_messaged ? ", by messages" : way;
     const int has_bulk = choice.bulk[0] != '\0' && strcmp(choice.bulk, choice.eager) != 0;
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ucx_lane *lane = &instance->lanes[i];
-        if (lane->peer == peer && instance->mode->writes_remotely) {
-            snprintf(lane->book.carrier, sizeof lane->book.carrier, "%s%s", choice.eager, way);
-        } else if (lane->peer == peer) {
-            snprintf(lane->book.carrier, sizeof lane->book.carrier, "%s%s%s", choice.eager,
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ucx_channel *channel = &instance->channels[i];
+        if (channel->peer == peer && instance->mode->writes_remotely) {
+            snprintf(channel->book.carrier, sizeof channel->book.carrier, "%s%s", choice.eager,
+                     way);
+        } else if (channel->peer == peer) {
+            snprintf(channel->book.carrier, sizeof channel->book.carrier, "%s%s%s", choice.eager,
                      has_bulk ? "+" : "", has_bulk ? choice.bulk : "");
         }
     }

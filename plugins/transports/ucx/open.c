@@ -1,11 +1,11 @@
 /*
- * ucx/open.c - from channels to connected, proven lanes; the steps are book_open's.
+ * ucx/open.c - from channels to connected, proven channels; the steps are book_open's.
  *
  *   make      memory, worker
  *   connect   an endpoint to each peer
  *   warm up   send all, verify and release all, wait for all credits
  *
- * The warm-up is message 0 of each lane, which it really goes through: the same calls of the mode,
+ * The warm-up is message 0 of each channel, which it really goes through: the same calls of the mode,
  * with the pattern of sequence UINT64_MAX; then every count goes back to 0.  In a fence nothing
  * moves, so a rank enters it only once everything that it sends has left it.
  */
@@ -42,10 +42,10 @@ static hd_status ucx_check_setup(struct hd_transport *instance,
 
 static void ucx_find_peers(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ucx_lane *lane = &instance->lanes[i];
-        lane->peer = &instance->peers[lane->book.peer_rank];
-        lane->peer->is_mine = 1;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ucx_channel *channel = &instance->channels[i];
+        channel->peer = &instance->peers[channel->book.peer_rank];
+        channel->peer->is_mine = 1;
     }
 }
 
@@ -55,8 +55,8 @@ static hd_status ucx_take_flights(struct hd_transport *instance)
     const struct hd_host *host = instance->book.host;
     uint64_t count = 0;
 
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        count += instance->lanes[i].book.slot_count;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        count += instance->channels[i].book.slot_count;
     }
     instance->flights = host->alloc(host->context, (count + 1) * sizeof *instance->flights, 64,
                                     instance->book.name);
@@ -64,10 +64,10 @@ static hd_status ucx_take_flights(struct hd_transport *instance)
         return ucx_refuse_setup(instance, HD_NO_MEMORY, "no memory for the books of the slots");
     }
     count = 0;
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ucx_lane *lane = &instance->lanes[i];
-        lane->flights = &instance->flights[count];
-        count += lane->book.slot_count;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ucx_channel *channel = &instance->channels[i];
+        channel->flights = &instance->flights[count];
+        count += channel->book.slot_count;
     }
     return HD_OK;
 }
@@ -103,7 +103,7 @@ static hd_status ucx_make(struct hd_transport *instance, const struct hd_transpo
 static hd_status ucx_hold(struct hd_transport *instance, struct ucx_peer *peer,
                           const struct ucx_card *card)
 {
-    const struct book_fault lost = {HD_PEER_LOST, peer->book.rank, TURN_NONE, 0};
+    const struct book_fault lost = {HD_PEER_LOST, peer->book.rank, BOOK_NONE, 0};
 
     if (book_hold(&peer->book, card->place.pid) == ESRCH) {
         return book_fail(&instance->book, &lost, "rank %u (process %d) has ended", peer->book.rank,
@@ -165,79 +165,79 @@ static hd_status ucx_connect_all(struct hd_transport *instance, const void *all_
 
 /* --- warm-up ----------------------------------------------------------------------------- */
 
-static hd_status ucx_begin_warm_up(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_begin_warm_up(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    lane->book.posted_count = 1;
-    if (!lane->book.is_source) {
-        return instance->mode->receive(instance, lane);
+    channel->book.posted_count = 1;
+    if (!channel->book.is_source) {
+        return instance->mode->receive(instance, channel);
     }
-    book_fill_pattern(&lane->book, lane->slots);
-    return instance->mode->send(instance, lane);
+    book_fill_pattern(&channel->book, channel->slots);
+    return instance->mode->send(instance, channel);
 }
 
-static hd_status ucx_verify_warm_up(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_verify_warm_up(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    const hd_status status = book_check_pattern(&instance->book, &lane->book, lane->slots);
+    const hd_status status = book_check_pattern(&instance->book, &channel->book, channel->slots);
 
     if (status != HD_OK) {
         return status;
     }
-    lane->book.released_count = 1;
-    return instance->mode->release(instance, lane);
+    channel->book.released_count = 1;
+    return instance->mode->release(instance, channel);
 }
 
 static int ucx_is_settled(struct hd_transport *instance, const struct ucx_wait *wait)
 {
-    return instance->mode->is_settled(wait->lane);
+    return instance->mode->is_settled(wait->channel);
 }
 
-static hd_status ucx_await_warm_up(struct hd_transport *instance, struct ucx_lane *lane,
+static hd_status ucx_await_warm_up(struct hd_transport *instance, struct ucx_channel *channel,
                                    int (*is_over)(struct hd_transport *, const struct ucx_wait *),
                                    uint64_t deadline_ns)
 {
     const struct ucx_wait wait = {.is_over = is_over,
-                                  .lane = lane,
-                                  .peer = lane->peer,
+                                  .channel = channel,
+                                  .peer = channel->peer,
                                   .goal = 1,
                                   .deadline_ns = deadline_ns};
 
-    return book_report_warm_up(&instance->book, &lane->book, ucx_wait_for(instance, &wait));
+    return book_report_warm_up(&instance->book, &channel->book, ucx_wait_for(instance, &wait));
 }
 
 static hd_status ucx_warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status >= 0 && i < instance->book.lane_count; i++) {
-        status = ucx_begin_warm_up(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; status >= 0 && i < instance->book.own_count; i++) {
+        status = ucx_begin_warm_up(instance, &instance->channels[i]);
     }
     status = status > 0 ? HD_OK : status;
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        struct ucx_lane *lane = &instance->lanes[i];
-        if (!lane->book.is_source) {
-            status = ucx_await_warm_up(instance, lane, NULL, deadline_ns);
-            status = status == HD_OK ? ucx_verify_warm_up(instance, lane) : status;
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        struct ucx_channel *channel = &instance->channels[i];
+        if (!channel->book.is_source) {
+            status = ucx_await_warm_up(instance, channel, NULL, deadline_ns);
+            status = status == HD_OK ? ucx_verify_warm_up(instance, channel) : status;
         }
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        status = ucx_await_warm_up(instance, &instance->lanes[i], ucx_is_settled, deadline_ns);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        status = ucx_await_warm_up(instance, &instance->channels[i], ucx_is_settled, deadline_ns);
     }
     return status;
 }
 
 static void ucx_reset(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ucx_lane *lane = &instance->lanes[i];
-        instance->mode->reset(lane);
-        lane->book.posted_count = 0;
-        ucx_set_done(lane, 0);
-        lane->book.released_count = 0;
-        memset(lane->flights, 0, lane->book.slot_count * sizeof *lane->flights);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ucx_channel *channel = &instance->channels[i];
+        instance->mode->reset(channel);
+        channel->book.posted_count = 0;
+        ucx_set_done(channel, 0);
+        channel->book.released_count = 0;
+        memset(channel->flights, 0, channel->book.slot_count * sizeof *channel->flights);
     }
     for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         if (instance->peers[rank].is_mine) {
-            ucx_name_lanes(instance, &instance->peers[rank]);
+            ucx_name_channels(instance, &instance->peers[rank]);
         }
     }
     instance->is_open = 1;
@@ -247,7 +247,7 @@ hd_status ucx_open(const struct hd_transport_setup *setup, const struct ucx_mode
                    struct hd_transport **out)
 {
     static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
-                                            .lane_bytes = sizeof(struct ucx_lane),
+                                            .channel_bytes = sizeof(struct ucx_channel),
                                             .peer_bytes = sizeof(struct ucx_peer)};
     static const struct book_steps steps = {.magic = UCX_MAGIC,
                                             .card_bytes = sizeof(struct ucx_card),
@@ -262,7 +262,7 @@ hd_status ucx_open(const struct hd_transport_setup *setup, const struct ucx_mode
         return HD_NO_MEMORY;
     }
     instance->mode = mode;
-    instance->lanes = instance->book.lanes;
+    instance->channels = instance->book.own_channels;
     instance->peers = instance->book.peers;
     return book_open(instance, setup, &steps, out);
 }

@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-uint64_t ucx_stride_bytes(const struct hd_transport *instance, const struct hd_channel *channel)
+uint64_t ucx_stride_bytes(const struct hd_transport *instance, const struct hd_channel *shape)
 {
     const uint64_t align = instance->book.alignment_bytes;
-    return (channel->bytes + HD_SEAL_BYTES + align - 1) / align * align;
+    return (shape->bytes + HD_SEAL_BYTES + align - 1) / align * align;
 }
 
 hd_status ucx_count_slots(struct hd_transport *instance, uint64_t *bytes)
@@ -15,17 +15,18 @@ hd_status ucx_count_slots(struct hd_transport *instance, uint64_t *bytes)
     const uint64_t most_bytes = (uint64_t)1 << 46; /* half of what a process can address */
 
     *bytes = 0;
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        const struct book_lane *lane = &instance->lanes[i].book;
-        const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->number, 0};
-        if (lane->channel->bytes > most_bytes ||
-            lane->slot_count > (most_bytes - *bytes) / ucx_stride_bytes(instance, lane->channel)) {
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const struct book_channel *channel = &instance->channels[i].book;
+        const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->number, 0};
+        if (channel->shape->bytes > most_bytes ||
+            channel->slot_count >
+                (most_bytes - *bytes) / ucx_stride_bytes(instance, channel->shape)) {
             return book_fail(&instance->book, &fault,
                              "channel %u: %u slots of %" PRIu64
                              " bytes are more memory than a process can map",
-                             lane->number, lane->slot_count, lane->channel->bytes);
+                             channel->number, channel->slot_count, channel->shape->bytes);
         }
-        *bytes += lane->slot_count * ucx_stride_bytes(instance, lane->channel);
+        *bytes += channel->slot_count * ucx_stride_bytes(instance, channel->shape);
     }
     return HD_OK;
 }

@@ -2,16 +2,16 @@
  * ucx/ucx.h - what ucx_tag and ucx_put share: connections, turns, waits, the end.
  *
  *   ucx_tag.c, ucx_put.c   how a message crosses: struct ucx_mode
- *   lane.c                 the calls of the contract: whose turn it is, what is free, what arrived
+ *   channel.c                 the calls of the contract: whose turn it is, what is free, what arrived
  *   wait.c                 the only place that blocks
  *   flight.h, flight.c     one operation of UCX, from its start to its end
  *   slots.c                how much memory the slots of a rank need
  *   worker.c               UCX itself: context, worker, endpoints, its log
- *   name.c                 which of UCX's lanes really carries a channel
+ *   name.c                 which of UCX's channels really carries a channel
  *   open.c, close.c        cards, warm-up; rest
  *
  * One worker per instance and one endpoint per peer.  A message is its slot with the seal before
- * it.  Both modes count alike: `done` messages of a lane have left their send slots (source), or
+ * it.  Both modes count alike: `done` messages of a channel have left their send slots (source), or
  * are readable (target); everything the core asks compares a sequence with that count.
  *
  * UCX moves only inside ucx_move and ucx_wait_for, and tells neither of a stopped peer nor of a cut
@@ -47,8 +47,8 @@ struct ucx_peer {
 };
 
 /* This rank's end of one channel. */
-struct ucx_lane {
-    struct book_lane book;
+struct ucx_channel {
+    struct book_channel book;
     struct ucx_peer *peer;
     uint64_t stride_bytes;
     unsigned char *slots;        /* slot 0; its seal stands before it */
@@ -58,14 +58,14 @@ struct ucx_lane {
 };
 
 /* One thread writes it, and stats are asked from any. */
-static inline uint64_t ucx_done(const struct ucx_lane *lane)
+static inline uint64_t ucx_done(const struct ucx_channel *channel)
 {
-    return atomic_load_explicit(&lane->done_count, memory_order_relaxed);
+    return atomic_load_explicit(&channel->done_count, memory_order_relaxed);
 }
 
-static inline void ucx_set_done(struct ucx_lane *lane, uint64_t count)
+static inline void ucx_set_done(struct ucx_channel *channel, uint64_t count)
 {
-    atomic_store_explicit(&lane->done_count, count, memory_order_relaxed);
+    atomic_store_explicit(&channel->done_count, count, memory_order_relaxed);
 }
 
 /* Moves *slot on the ring of `count`, and returns where it was.  No quotient, and by arithmetic:
@@ -79,9 +79,9 @@ static inline uint32_t ucx_next_slot(uint32_t *slot, uint32_t count)
 }
 
 /* The message in a slot of this end, seal and all. */
-static inline unsigned char *ucx_message_in(const struct ucx_lane *lane, uint64_t slot)
+static inline unsigned char *ucx_message_in(const struct ucx_channel *channel, uint64_t slot)
 {
-    return lane->slots + slot * lane->stride_bytes - HD_SEAL_BYTES;
+    return channel->slots + slot * channel->stride_bytes - HD_SEAL_BYTES;
 }
 
 struct ucx_card;
@@ -93,24 +93,24 @@ struct ucx_mode {
     int writes_remotely; /* a peer can write here after this rank has gone to rest, unless it is
                             messaged */
 
-    /* Takes the memory of all lanes, and says in the card where it is; and gives it back. */
+    /* Takes the memory of all channels, and says in the card where it is; and gives it back. */
     hd_status (*prepare)(struct hd_transport *instance, struct ucx_card *card);
     hd_status (*connect)(struct hd_transport *instance, struct ucx_peer *peer,
                          const struct ucx_card *card);
     void (*finish)(struct hd_transport *instance);
 
     /* The message before posted_count has been posted, or that before released_count released. */
-    hd_status (*send)(struct hd_transport *instance, struct ucx_lane *lane);
-    hd_status (*receive)(struct hd_transport *instance, struct ucx_lane *lane);
-    hd_status (*release)(struct hd_transport *instance, struct ucx_lane *lane);
+    hd_status (*send)(struct hd_transport *instance, struct ucx_channel *channel);
+    hd_status (*receive)(struct hd_transport *instance, struct ucx_channel *channel);
+    hd_status (*release)(struct hd_transport *instance, struct ucx_channel *channel);
 
     /* Looks at what landed, starts what may go; HD_OK if anything did, and there may be more, else
        HD_IN_PROGRESS. */
-    hd_status (*advance)(struct hd_transport *instance, struct ucx_lane *lane);
-    /* Has everything that this rank sends on the lane, credits too, left it? */
-    int (*is_settled)(const struct ucx_lane *lane);
+    hd_status (*advance)(struct hd_transport *instance, struct ucx_channel *channel);
+    /* Has everything that this rank sends on the channel, credits too, left it? */
+    int (*is_settled)(const struct ucx_channel *channel);
     /* Back to the first message, after the warm-up. */
-    void (*reset)(struct ucx_lane *lane);
+    void (*reset)(struct ucx_channel *channel);
 };
 
 /* What every rank publishes of itself. */
@@ -131,17 +131,18 @@ struct hd_transport {
     uint32_t look_count; /* of a wait that has not napped, between two at the clock */
     ucp_context_h context;
     ucp_worker_h worker;
-    ucp_mem_h memory;           /* ucx_put: words, arenas, send slots */
-    unsigned char *region;      /* all slots; ucx_put: words and slots, the memory's first byte */
-    struct ucx_peer *peers;     /* [rank_count] */
-    struct ucx_lane *lanes;     /* [turn.lane_count] */
-    struct ucx_flight *flights; /* of all lanes */
-    int is_open;                /* the warm-up is over: transfers are reported */
-    int may_be_written;         /* by a peer, so that the memory must stay; quiesce decides */
+    ucp_mem_h memory;             /* ucx_put: words, arenas, send slots */
+    unsigned char *region;        /* all slots; ucx_put: words and slots, the memory's first byte */
+    struct ucx_peer *peers;       /* [rank_count] */
+    struct ucx_channel *channels; /* [book.own_count] */
+    struct ucx_flight *flights;   /* of all channels */
+    int is_open;                  /* the warm-up is over: transfers are reported */
+    int may_be_written;           /* by a peer, so that the memory must stay; quiesce decides */
 };
 
-/* A UCX call of this lane failed: a broken connection loses the peer, silently; the rest fails. */
-hd_status ucx_fail_lane(struct hd_transport *instance, struct ucx_lane *lane, ucs_status_t status);
+/* A UCX call of this channel failed: a broken connection loses the peer, silently; the rest fails. */
+hd_status ucx_fail_channel(struct hd_transport *instance, struct ucx_channel *channel,
+                           ucs_status_t status);
 
 /* --- worker.c --- */
 
@@ -158,9 +159,10 @@ static inline uint64_t ucx_tag(uint32_t channel, uint64_t sequence)
            (sequence & (((uint64_t)1 << UCX_SEQUENCE_BITS) - 1));
 }
 
-static inline struct ucx_lane *ucx_lane_of(const struct hd_transport *instance, uint32_t channel)
+static inline struct ucx_channel *ucx_channel_of(const struct hd_transport *instance,
+                                                 uint32_t number)
 {
-    return (struct ucx_lane *)instance->book.lane_of[channel];
+    return (struct ucx_channel *)instance->book.channel_of[number];
 }
 
 static inline int ucx_peer_is_dead(const struct ucx_peer *peer)
@@ -171,7 +173,7 @@ static inline int ucx_peer_is_dead(const struct ucx_peer *peer)
 /* --- slots.c [setup] --- */
 
 /* From one slot of a channel to the next, each with its seal before it. */
-uint64_t ucx_stride_bytes(const struct hd_transport *instance, const struct hd_channel *channel);
+uint64_t ucx_stride_bytes(const struct hd_transport *instance, const struct hd_channel *shape);
 /* Of all slots of this rank together, whichever end of their channels it is. */
 hd_status ucx_count_slots(struct hd_transport *instance, uint64_t *bytes);
 /* HD_NO_MEMORY where this host has less. */
@@ -180,17 +182,17 @@ hd_status ucx_refuse_slots(struct hd_transport *instance, uint64_t bytes, const 
 
 /* --- wait.c --- */
 
-/* One turn of UCX and of all lanes.  HD_OK if anything moved, else HD_IN_PROGRESS. [data] */
+/* One turn of UCX and of all channels.  HD_OK if anything moved, else HD_IN_PROGRESS. [data] */
 hd_status ucx_move(struct hd_transport *instance);
 
 struct ucx_wait {
-    /* Nonzero once it is over; NULL: once `goal` messages of `lane` are done. */
+    /* Nonzero once it is over; NULL: once `goal` messages of `channel` are done. */
     int (*is_over)(struct hd_transport *instance, const struct ucx_wait *wait);
-    struct ucx_lane *lane; /* looked at first; NULL: no particular one */
-    struct ucx_peer *peer; /* whose end ends the wait; NULL: nobody's */
+    struct ucx_channel *channel; /* looked at first; NULL: no particular one */
+    struct ucx_peer *peer;       /* whose end ends the wait; NULL: nobody's */
     uint64_t goal;
     uint64_t deadline_ns;
-    int at_rest; /* UCX moves, and no lane does, whether or not the instance has failed */
+    int at_rest; /* UCX moves, and no channel does, whether or not the instance has failed */
 };
 
 /* HD_OK, HD_PEER_LOST, HD_TIMEOUT, or the failure of the instance; reports nothing. [data] */
@@ -198,19 +200,19 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
 
 /* --- name.c --- */
 
-/* Fills the names of all lanes to `peer`. */
-void ucx_name_lanes(struct hd_transport *instance, const struct ucx_peer *peer);
+/* Fills the names of all channels to `peer`. */
+void ucx_name_channels(struct hd_transport *instance, const struct ucx_peer *peer);
 /* Is a put to it a put, and not a message that UCX makes of it?  0 too where UCX does not say. */
 int ucx_has_puts(ucp_ep_h ep);
-/* And is it a copy into shared memory, whichever of its lanes UCX takes? */
+/* And is it a copy into shared memory, whichever of its channels UCX takes? */
 int ucx_is_memory(ucp_ep_h ep);
 
-/* --- lane.c: the calls of the contract --- */
+/* --- channel.c: the calls of the contract --- */
 
 /* To the trace, if somebody keeps it: when this end was ready (source), or ready and done (target);
    0: not known. */
-void ucx_report(const struct hd_transport *instance, const struct ucx_lane *lane, uint64_t sequence,
-                uint64_t begin_ns, uint64_t end_ns);
+void ucx_report(const struct hd_transport *instance, const struct ucx_channel *channel,
+                uint64_t sequence, uint64_t begin_ns, uint64_t end_ns);
 /* For such a report; 0 where nobody keeps it. */
 static inline uint64_t ucx_now_ns(const struct hd_transport *instance)
 {
@@ -228,7 +230,7 @@ hd_status ucx_wait(struct hd_transport *instance, const struct hd_message *messa
 hd_status ucx_release(struct hd_transport *instance, const struct hd_message *message,
                       void *stream);
 void ucx_abort(struct hd_transport *instance, const char *reason);
-void ucx_stats(struct hd_transport *instance, uint32_t channel, struct hd_channel_stats *out);
+void ucx_stats(struct hd_transport *instance, uint32_t number, struct hd_channel_stats *out);
 
 /* --- open.c, close.c --- */
 

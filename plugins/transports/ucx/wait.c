@@ -12,19 +12,19 @@
 
 enum {
     TURN_MAX = 16,         /* of UCX in one move: far below 100 us */
-    OTHERS_EVERY = 8,      /* looks at an awaited word, for one at all lanes */
+    OTHERS_EVERY = 8,      /* looks at an awaited word, for one at all channels */
     NAP_FIRST_NS = 20000,  /* a nap lasts about 60 us longer than it says */
     NAP_LAST_NS = 1000000, /* and a rank that sleeps moves nothing for its peers */
 };
 
-static hd_status ucx_look_at_lanes(struct hd_transport *instance)
+static hd_status ucx_look_at_channels(struct hd_transport *instance)
 {
     hd_status moved = HD_IN_PROGRESS;
 
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
         hd_status status = HD_OK;
         while (status == HD_OK) {
-            status = instance->mode->advance(instance, &instance->lanes[i]);
+            status = instance->mode->advance(instance, &instance->channels[i]);
             moved = status == HD_OK ? HD_OK : moved;
         }
         if (status < 0) {
@@ -45,7 +45,7 @@ hd_status ucx_move(struct hd_transport *instance)
     if (failed < 0) {
         return failed;
     }
-    const hd_status status = ucx_look_at_lanes(instance);
+    const hd_status status = ucx_look_at_channels(instance);
     return status != HD_IN_PROGRESS ? status : moved;
 }
 
@@ -58,12 +58,12 @@ static void ucx_nap(uint64_t duration_ns)
 static int ucx_is_over(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     return wait->is_over != NULL ? wait->is_over(instance, wait)
-                                 : ucx_done(wait->lane) >= wait->goal;
+                                 : ucx_done(wait->channel) >= wait->goal;
 }
 
 /* Many looks, and no clock: it and a yield take longer than a message does.  What is waited for
-   comes first, the other lanes only where that has not come: what stands between a message and its
-   answer is counted in nanoseconds.  Where nothing but UCX moves a lane there is nothing to see
+   comes first, the other channels only where that has not come: what stands between a message and its
+   answer is counted in nanoseconds.  Where nothing but UCX moves a channel there is nothing to see
    unless UCX did; a word that a peer puts says nothing to UCX.  UCX has its turn when all that it
    brought is counted, and one turn at a time: what it brings before its receive is posted is copied
    once more.  *moved: HD_OK if anything moved. */
@@ -81,12 +81,12 @@ static hd_status ucx_look(struct hd_transport *instance, const struct ucx_wait *
         if (!has_news && !mode->writes_remotely) {
             continue;
         }
-        now = wait->lane != NULL ? mode->advance(instance, wait->lane) : HD_IN_PROGRESS;
+        now = wait->channel != NULL ? mode->advance(instance, wait->channel) : HD_IN_PROGRESS;
         if (now == HD_OK && ucx_is_over(instance, wait)) {
             return HD_OK;
         }
         if (now >= 0 && (has_news || i % OTHERS_EVERY == 0)) {
-            const hd_status others = ucx_look_at_lanes(instance);
+            const hd_status others = ucx_look_at_channels(instance);
             now = others != HD_IN_PROGRESS ? others : now;
         }
         failed = now < 0 ? now : book_failed(&instance->book);

@@ -59,7 +59,7 @@ static hd_status ucx_refuse(struct hd_transport *instance, uint32_t rank, const 
                             ucs_status_t status)
 {
     const hd_status reason = status == UCS_ERR_NO_MEMORY ? HD_NO_MEMORY : HD_UNSUPPORTED;
-    const struct book_fault fault = {reason, rank, TURN_NONE, 0};
+    const struct book_fault fault = {reason, rank, BOOK_NONE, 0};
 
     return book_fail(
         &instance->book, &fault, "%s: UCX: %s%s%s; the option tls says what it may use", call,
@@ -106,20 +106,20 @@ hd_status ucx_worker_open(struct hd_transport *instance)
     ucx_tame();
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK) {
-        return ucx_refuse(instance, TURN_NONE, "ucp_config_read", status);
+        return ucx_refuse(instance, BOOK_NONE, "ucp_config_read", status);
     }
     ucx_configure(instance, config);
     status = ucp_init(&wanted, config, &instance->context);
     ucp_config_release(config);
     if (status != UCS_OK) {
         instance->context = NULL;
-        return ucx_refuse(instance, TURN_NONE, "ucp_init", status);
+        return ucx_refuse(instance, BOOK_NONE, "ucp_init", status);
     }
     ucx_last_words[0] = '\0'; /* it warns of MM_ERROR_HANDLING where no shared memory is in use */
     status = ucp_worker_create(instance->context, &threads, &instance->worker);
     if (status != UCS_OK) {
         instance->worker = NULL;
-        return ucx_refuse(instance, TURN_NONE, "ucp_worker_create", status);
+        return ucx_refuse(instance, BOOK_NONE, "ucp_worker_create", status);
     }
     ucx_last_words[0] = '\0';
     return HD_OK;
@@ -133,7 +133,7 @@ hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *c
 
     const ucs_status_t status = ucp_worker_get_address(instance->worker, &address, &bytes);
     if (status != UCS_OK) {
-        return ucx_refuse(instance, TURN_NONE, "ucp_worker_get_address", status);
+        return ucx_refuse(instance, BOOK_NONE, "ucp_worker_get_address", status);
     }
     const int fits = bytes <= sizeof card->address;
     if (fits) {

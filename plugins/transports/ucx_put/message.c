@@ -1,5 +1,5 @@
 /*
- * ucx_put/message.c - the same words and slots where a lane has no puts: tcp.
+ * ucx_put/message.c - the same words and slots where a channel has no puts: tcp.
  *
  *   source                 active message                    target
  *   put_message_payload    channel, sequence, | seal | slot | --->  on_payload: into slot k mod D
@@ -22,25 +22,26 @@ enum { ID_PAYLOAD = 0, ID_CREDIT = 1 };
 
 /* --- coming ------------------------------------------------------------------------------ */
 
-/* The lane of a message that this rank is at the `is_source` end of; NULL after a failure. */
-static struct ucx_lane *ucx_put_lane_of(struct hd_transport *instance, const void *bytes,
-                                        size_t count, int is_source, struct put_header *header)
+/* The channel of a message that this rank is at the `is_source` end of; NULL after a failure. */
+static struct ucx_channel *ucx_put_channel_of(struct hd_transport *instance, const void *bytes,
+                                              size_t count, int is_source,
+                                              struct put_header *header)
 {
     const struct book_fault fault = book_own_fault(HD_PROTOCOL);
-    struct ucx_lane *lane = NULL;
+    struct ucx_channel *channel = NULL;
 
     if (count == sizeof *header) {
         memcpy(header, bytes, sizeof *header);
         if (header->channel < instance->book.channel_count) {
-            lane = ucx_lane_of(instance, (uint32_t)header->channel);
+            channel = ucx_channel_of(instance, (uint32_t)header->channel);
         }
     }
-    if (lane == NULL || lane->book.is_source != is_source) {
+    if (channel == NULL || channel->book.is_source != is_source) {
         book_fail(&instance->book, &fault,
                   "a message came that belongs to no channel of this rank");
         return NULL;
     }
-    return lane;
+    return channel;
 }
 
 static void ucx_put_on_received(void *request, ucs_status_t status, size_t length, void *user_data)
@@ -51,19 +52,20 @@ static void ucx_put_on_received(void *request, ucs_status_t status, size_t lengt
 }
 
 /* The announcement of a large one: it comes from its slot into this one. */
-static void ucx_put_fetch(struct hd_transport *instance, struct ucx_lane *lane, uint64_t sequence,
-                          void *announcement)
+static void ucx_put_fetch(struct hd_transport *instance, struct ucx_channel *channel,
+                          uint64_t sequence, void *announcement)
 {
-    struct ucx_flight *flight = &lane->flights[sequence % lane->book.slot_count];
+    struct ucx_flight *flight = &channel->flights[sequence % channel->book.slot_count];
     const ucp_request_param_t receiving = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                                                            UCP_OP_ATTR_FIELD_USER_DATA,
                                            .cb.recv_am = ucx_put_on_received,
                                            .user_data = flight};
 
     flight->state = UCX_FLYING;
-    ucx_launch(flight, ucp_am_recv_data_nbx(instance->worker, announcement,
-                                            ucx_message_in(lane, sequence % lane->book.slot_count),
-                                            lane->book.channel->bytes + HD_SEAL_BYTES, &receiving));
+    ucx_launch(flight,
+               ucp_am_recv_data_nbx(instance->worker, announcement,
+                                    ucx_message_in(channel, sequence % channel->book.slot_count),
+                                    channel->book.shape->bytes + HD_SEAL_BYTES, &receiving));
 }
 
 static ucs_status_t ucx_put_on_payload(void *argument, const void *header, size_t header_bytes,
@@ -71,29 +73,29 @@ static ucs_status_t ucx_put_on_payload(void *argument, const void *header, size_
 {
     struct hd_transport *instance = argument;
     struct put_header said;
-    struct ucx_lane *lane = ucx_put_lane_of(instance, header, header_bytes, 0, &said);
+    struct ucx_channel *channel = ucx_put_channel_of(instance, header, header_bytes, 0, &said);
 
-    if (lane == NULL) {
+    if (channel == NULL) {
         return UCS_OK;
     }
-    struct put_lane *put = lane->own;
-    const uint64_t wanted_bytes = lane->book.channel->bytes + HD_SEAL_BYTES;
-    const struct book_fault fault = book_peer_fault(&lane->book, HD_PROTOCOL, said.number);
+    struct put_channel *put = channel->own;
+    const uint64_t wanted_bytes = channel->book.shape->bytes + HD_SEAL_BYTES;
+    const struct book_fault fault = book_peer_fault(&channel->book, HD_PROTOCOL, said.number);
     if (said.number != put->started_count || bytes != wanted_bytes ||
-        said.number >= lane->book.released_count + lane->book.channel->depth) {
+        said.number >= channel->book.released_count + channel->book.shape->depth) {
         book_fail(&instance->book, &fault,
                   "channel %u: rank %u sent message %" PRIu64 " of %zu bytes, where only %" PRIu64
                   " of %" PRIu64 " bytes can come",
-                  lane->book.number, fault.rank, said.number, bytes, put->started_count,
+                  channel->book.number, fault.rank, said.number, bytes, put->started_count,
                   wanted_bytes);
         return UCS_OK;
     }
     put->started_count++;
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-        ucx_put_fetch(instance, lane, said.number, data);
+        ucx_put_fetch(instance, channel, said.number, data);
     } else {
-        memcpy(ucx_message_in(lane, said.number % lane->book.slot_count), data, bytes);
-        lane->flights[said.number % lane->book.slot_count] =
+        memcpy(ucx_message_in(channel, said.number % channel->book.slot_count), data, bytes);
+        channel->flights[said.number % channel->book.slot_count] =
             (struct ucx_flight){.state = UCX_LANDED};
     }
     return UCS_OK;
@@ -103,27 +105,27 @@ static ucs_status_t ucx_put_on_credit(void *argument, const void *header, size_t
                                       void *data, size_t bytes, const ucp_am_recv_param_t *param)
 {
     struct put_header said;
-    struct ucx_lane *lane = ucx_put_lane_of(argument, header, header_bytes, 1, &said);
+    struct ucx_channel *channel = ucx_put_channel_of(argument, header, header_bytes, 1, &said);
 
     (void)data;
     (void)bytes;
     (void)param;
-    if (lane != NULL) {
-        const struct put_lane *put = lane->own;
+    if (channel != NULL) {
+        const struct put_channel *put = channel->own;
         atomic_store_explicit(put->news, said.number, memory_order_release);
     }
     return UCS_OK;
 }
 
-hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane,
-                            struct put_lane *put)
+hd_status put_message_count(struct hd_transport *instance, struct ucx_channel *channel,
+                            struct put_channel *put)
 {
     uint64_t count = atomic_load_explicit(put->news, memory_order_relaxed);
 
     while (count < put->started_count) {
-        struct ucx_flight *flight = &lane->flights[count % lane->book.slot_count];
+        struct ucx_flight *flight = &channel->flights[count % channel->book.slot_count];
         if (flight->state == UCX_FAILED) {
-            return ucx_fail_lane(instance, lane, flight->status);
+            return ucx_fail_channel(instance, channel, flight->status);
         }
         if (flight->state != UCX_LANDED) {
             break;
@@ -159,24 +161,24 @@ hd_status put_message_open(struct hd_transport *instance)
 
 /* --- going ------------------------------------------------------------------------------- */
 
-void put_message_payload(struct ucx_lane *lane, struct put_lane *put, uint64_t sequence)
+void put_message_payload(struct ucx_channel *channel, struct put_channel *put, uint64_t sequence)
 {
-    const uint64_t index = sequence % lane->book.slot_count;
+    const uint64_t index = sequence % channel->book.slot_count;
     struct put_header *header = &put->headers[index];
-    const ucp_request_param_t sending = ucx_sending(&lane->flights[index]);
+    const ucp_request_param_t sending = ucx_sending(&channel->flights[index]);
 
-    *header = (struct put_header){.number = sequence, .channel = lane->book.number};
-    ucx_launch(&lane->flights[index],
-               ucp_am_send_nbx(lane->peer->ep, ID_PAYLOAD, header, sizeof *header,
-                               ucx_message_in(lane, sequence % lane->book.slot_count),
-                               lane->book.channel->bytes + HD_SEAL_BYTES, &sending));
+    *header = (struct put_header){.number = sequence, .channel = channel->book.number};
+    ucx_launch(&channel->flights[index],
+               ucp_am_send_nbx(channel->peer->ep, ID_PAYLOAD, header, sizeof *header,
+                               ucx_message_in(channel, sequence % channel->book.slot_count),
+                               channel->book.shape->bytes + HD_SEAL_BYTES, &sending));
 }
 
-void put_message_credit(struct ucx_lane *lane, struct put_lane *put, uint64_t count)
+void put_message_credit(struct ucx_channel *channel, struct put_channel *put, uint64_t count)
 {
     const ucp_request_param_t sending = ucx_sending(&put->word);
 
-    put->word_header = (struct put_header){.number = count, .channel = lane->book.number};
-    ucx_launch(&put->word, ucp_am_send_nbx(lane->peer->ep, ID_CREDIT, &put->word_header,
+    put->word_header = (struct put_header){.number = count, .channel = channel->book.number};
+    ucx_launch(&put->word, ucp_am_send_nbx(channel->peer->ep, ID_CREDIT, &put->word_header,
                                            sizeof put->word_header, NULL, 0, &sending));
 }

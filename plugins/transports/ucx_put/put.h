@@ -1,4 +1,4 @@
-/* ucx_put/put.h - what a lane of ucx_put has of its own; ucx_put.c says how it works. */
+/* ucx_put/put.h - what a channel of ucx_put has of its own; ucx_put.c says how it works. */
 #ifndef PUT_H
 #define PUT_H
 
@@ -15,7 +15,7 @@ struct put_header {
     uint64_t channel;
 };
 
-struct put_lane {
+struct put_channel {
     _Atomic uint64_t *news;  /* here: arrived at the target, credit at the source */
     uint64_t remote_word;    /* there: the other of the two */
     _Atomic uint64_t *there; /* the same, where it is memory of this process too; else NULL */
@@ -42,13 +42,13 @@ hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
                       const struct ucx_card *card);
 void put_finish(struct hd_transport *instance);
 
-/* message.c: where a lane has no puts. */
+/* message.c: where a channel has no puts. */
 hd_status put_message_open(struct hd_transport *instance); /* [setup] */
 /* The payload `sequence`, which has its credit; it has left its slot when its flight lands. */
-void put_message_payload(struct ucx_lane *lane, struct put_lane *put, uint64_t sequence);
-void put_message_credit(struct ucx_lane *lane, struct put_lane *put, uint64_t count);
+void put_message_payload(struct ucx_channel *channel, struct put_channel *put, uint64_t sequence);
+void put_message_credit(struct ucx_channel *channel, struct put_channel *put, uint64_t count);
 /* Target: counts the messages whose last byte is there.  A broken connection is no failure here. */
-hd_status put_message_count(struct hd_transport *instance, struct ucx_lane *lane,
-                            struct put_lane *put);
+hd_status put_message_count(struct hd_transport *instance, struct ucx_channel *channel,
+                            struct put_channel *put);
 
 #endif /* PUT_H */

@@ -26,7 +26,7 @@ static uint64_t ucx_put_offset_of(const struct hd_transport *instance, uint32_t 
     uint64_t offset = ucx_put_head_bytes(instance);
 
     for (uint32_t i = 0; i < channel; i++) {
-        const struct hd_channel *before = instance->book.channels[i];
+        const struct hd_channel *before = instance->book.shapes[i];
         if (before->target == rank) {
             offset += before->depth * ucx_stride_bytes(instance, before);
         } else if (before->source == rank) {
@@ -62,33 +62,34 @@ static hd_status ucx_put_take_region(struct hd_transport *instance, uint64_t byt
     return HD_OK;
 }
 
-static hd_status ucx_put_take_lane(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_put_take_channel(struct hd_transport *instance, struct ucx_channel *channel)
 {
     const struct hd_host *host = instance->book.host;
     const uint64_t bytes =
-        sizeof(struct put_lane) +
-        lane->book.slot_count *
+        sizeof(struct put_channel) +
+        channel->book.slot_count *
             (sizeof(ucp_request_param_t) + sizeof(struct ucx_flight) + sizeof(struct put_header));
-    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
-    struct put_lane *put = host->alloc(host->context, bytes, 64, "ucx_put");
+    const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->book.number, 0};
+    struct put_channel *put = host->alloc(host->context, bytes, 64, "ucx_put");
 
     if (put == NULL) {
         return book_fail(&instance->book, &fault, "channel %u: no memory for its books",
-                         lane->book.number);
+                         channel->book.number);
     }
     put->how = (ucp_request_param_t *)(put + 1);
-    put->flushes = (struct ucx_flight *)(put->how + lane->book.slot_count);
-    put->headers = (struct put_header *)(put->flushes + lane->book.slot_count);
+    put->flushes = (struct ucx_flight *)(put->how + channel->book.slot_count);
+    put->headers = (struct put_header *)(put->flushes + channel->book.slot_count);
     put->news = (_Atomic uint64_t *)(void *)(instance->region +
-                                             (uint64_t)lane->book.number * PUT_LINE_BYTES);
+                                             (uint64_t)channel->book.number * PUT_LINE_BYTES);
     put->is_warming = 1;
-    for (uint32_t i = 0; i < lane->book.slot_count; i++) {
-        put->how[i] = ucx_sending(&lane->flights[i]);
-        lane->flights[i].state = UCX_IDLE;
+    for (uint32_t i = 0; i < channel->book.slot_count; i++) {
+        put->how[i] = ucx_sending(&channel->flights[i]);
+        channel->flights[i].state = UCX_IDLE;
     }
-    lane->own = put;
-    lane->stride_bytes = ucx_stride_bytes(instance, lane->book.channel);
-    lane->slots = instance->region + ucx_put_offset_of(instance, host->rank, lane->book.number);
+    channel->own = put;
+    channel->stride_bytes = ucx_stride_bytes(instance, channel->book.shape);
+    channel->slots =
+        instance->region + ucx_put_offset_of(instance, host->rank, channel->book.number);
     return HD_OK;
 }
 
@@ -119,8 +120,8 @@ hd_status put_prepare(struct hd_transport *instance, struct ucx_card *card)
     if (status == HD_OK) {
         status = ucx_put_take_region(instance, ucx_put_head_bytes(instance) + slot_bytes);
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        status = ucx_put_take_lane(instance, &instance->lanes[i]);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        status = ucx_put_take_channel(instance, &instance->channels[i]);
     }
     if (status == HD_OK) {
         status = put_message_open(instance);
@@ -128,7 +129,7 @@ hd_status put_prepare(struct hd_transport *instance, struct ucx_card *card)
     return status == HD_OK ? ucx_put_pack_key(instance, card) : status;
 }
 
-/* Messages, unless a lane has puts of its own, or the user asks for UCX's emulation. */
+/* Messages, unless a channel has puts of its own, or the user asks for UCX's emulation. */
 static int ucx_put_is_messaged(const struct hd_transport *instance, const struct ucx_peer *peer)
 {
     const struct hd_host *host = instance->book.host;
@@ -140,7 +141,7 @@ static int ucx_put_is_messaged(const struct hd_transport *instance, const struct
 hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
                       const struct ucx_card *card)
 {
-    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, TURN_NONE, 0};
+    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, BOOK_NONE, 0};
     void *here = NULL;
 
     const ucs_status_t status = ucp_ep_rkey_unpack(peer->ep, card->rkey, &peer->rkey);
@@ -153,16 +154,16 @@ hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
     peer->is_mapped =
         ucp_rkey_ptr(peer->rkey, peer->region, &here) == UCS_OK && ucx_is_memory(peer->ep);
     peer->is_messaged = ucx_put_is_messaged(instance, peer);
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        struct ucx_lane *lane = &instance->lanes[i];
-        struct put_lane *put = lane->own;
-        if (lane->peer == peer) {
-            const uint64_t offset = (uint64_t)lane->book.number * PUT_LINE_BYTES;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ucx_channel *channel = &instance->channels[i];
+        struct put_channel *put = channel->own;
+        if (channel->peer == peer) {
+            const uint64_t offset = (uint64_t)channel->book.number * PUT_LINE_BYTES;
             put->remote_word = peer->region + offset;
             put->there =
                 peer->is_mapped ? (_Atomic uint64_t *)(void *)((char *)here + offset) : NULL;
             put->remote_slots =
-                peer->region + ucx_put_offset_of(instance, peer->book.rank, lane->book.number);
+                peer->region + ucx_put_offset_of(instance, peer->book.rank, channel->book.number);
         }
     }
     return HD_OK;
@@ -170,8 +171,8 @@ hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
 
 void put_finish(struct hd_transport *instance)
 {
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        instance->book.host->free(instance->book.host->context, instance->lanes[i].own);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        instance->book.host->free(instance->book.host->context, instance->channels[i].own);
     }
     if (instance->memory != NULL) {
         ucp_mem_unmap(instance->context, instance->memory);

@@ -18,7 +18,7 @@
  * Both words count up for the whole job and have one writer each.  A word under way is not
  * followed by another: what has been reached meanwhile goes with the next.
  *
- * UCX emulates puts where a lane has none, tcp above all, and badly where a peer dies.  There
+ * UCX emulates puts where a channel has none, tcp above all, and badly where a peer dies.  There
  * payload and credit are messages of ours, into the same slots and the same words: message.c.
  */
 #include "put.h"
@@ -26,29 +26,29 @@
 
 /* --- the source -------------------------------------------------------------------------- */
 
-static void put_payload(const struct hd_transport *instance, struct ucx_lane *lane,
-                        struct put_lane *put)
+static void put_payload(const struct hd_transport *instance, struct ucx_channel *channel,
+                        struct put_channel *put)
 {
     const uint64_t sequence = put->started_count++;
-    const uint32_t slot = ucx_next_slot(&put->started_slot, lane->book.slot_count);
-    const uint32_t target = ucx_next_slot(&put->remote_slot, lane->book.channel->depth);
-    const uint64_t place = put->remote_slots + target * lane->stride_bytes - HD_SEAL_BYTES;
-    struct ucx_flight *flight = &lane->flights[slot];
+    const uint32_t slot = ucx_next_slot(&put->started_slot, channel->book.slot_count);
+    const uint32_t target = ucx_next_slot(&put->remote_slot, channel->book.shape->depth);
+    const uint64_t place = put->remote_slots + target * channel->stride_bytes - HD_SEAL_BYTES;
+    struct ucx_flight *flight = &channel->flights[slot];
 
     if (instance->book.is_traced) {
-        ucx_report(instance, lane, sequence, ucx_now_ns(instance), 0);
+        ucx_report(instance, channel, sequence, ucx_now_ns(instance), 0);
     }
-    if (lane->peer->is_messaged) {
-        put_message_payload(lane, put, sequence);
+    if (channel->peer->is_messaged) {
+        put_message_payload(channel, put, sequence);
         return;
     }
     flight->state = UCX_FLYING;
-    ucx_launch(flight, ucp_put_nbx(lane->peer->ep, ucx_message_in(lane, slot),
-                                   lane->book.channel->bytes + HD_SEAL_BYTES, place,
-                                   lane->peer->rkey, &put->how[slot]));
-    if (!lane->peer->is_mapped) {
+    ucx_launch(flight, ucp_put_nbx(channel->peer->ep, ucx_message_in(channel, slot),
+                                   channel->book.shape->bytes + HD_SEAL_BYTES, place,
+                                   channel->peer->rkey, &put->how[slot]));
+    if (!channel->peer->is_mapped) {
         const ucp_request_param_t flushing = ucx_sending(&put->flushes[slot]);
-        ucx_launch(&put->flushes[slot], ucp_ep_flush_nbx(lane->peer->ep, &flushing));
+        ucx_launch(&put->flushes[slot], ucp_ep_flush_nbx(channel->peer->ep, &flushing));
     }
 }
 
@@ -68,7 +68,7 @@ static void ucx_put_order_payload(const struct hd_transport *instance)
 
 /* Publishes `count` in the peer's word, which needs no UCX where it is memory; else the value stays
    in place until the put has landed. */
-static void ucx_put_put_word(struct ucx_lane *lane, struct put_lane *put, uint64_t count)
+static void ucx_put_put_word(struct ucx_channel *channel, struct put_channel *put, uint64_t count)
 {
     if (put->there != NULL) {
         atomic_store_explicit(put->there, count, memory_order_release);
@@ -76,21 +76,21 @@ static void ucx_put_put_word(struct ucx_lane *lane, struct put_lane *put, uint64
     }
     const ucp_request_param_t sending = ucx_sending(&put->word);
     put->word_value = count;
-    ucx_launch(&put->word, ucp_put_nbx(lane->peer->ep, &put->word_value, sizeof put->word_value,
-                                       put->remote_word, lane->peer->rkey, &sending));
+    ucx_launch(&put->word, ucp_put_nbx(channel->peer->ep, &put->word_value, sizeof put->word_value,
+                                       put->remote_word, channel->peer->rkey, &sending));
 }
 
 /* Has message `ready_count` come to the target?  Of one that is sent: has it left? */
-static hd_status ucx_put_check_payload(struct hd_transport *instance, struct ucx_lane *lane,
-                                       const struct put_lane *put)
+static hd_status ucx_put_check_payload(struct hd_transport *instance, struct ucx_channel *channel,
+                                       const struct put_channel *put)
 {
-    const struct ucx_flight *flights[] = {&lane->flights[put->ready_slot],
+    const struct ucx_flight *flights[] = {&channel->flights[put->ready_slot],
                                           &put->flushes[put->ready_slot]};
-    const size_t flight_count = lane->peer->is_mapped || lane->peer->is_messaged ? 1 : 2;
+    const size_t flight_count = channel->peer->is_mapped || channel->peer->is_messaged ? 1 : 2;
 
     for (size_t i = 0; i < flight_count; i++) {
         if (flights[i]->state == UCX_FAILED) {
-            return ucx_fail_lane(instance, lane, flights[i]->status);
+            return ucx_fail_channel(instance, channel, flights[i]->status);
         }
         if (flights[i]->state != UCX_LANDED) {
             return HD_IN_PROGRESS;
@@ -99,8 +99,8 @@ static hd_status ucx_put_check_payload(struct hd_transport *instance, struct ucx
     return HD_OK;
 }
 
-static hd_status ucx_put_read_news(struct hd_transport *instance, const struct ucx_lane *lane,
-                                   struct put_lane *put)
+static hd_status ucx_put_read_news(struct hd_transport *instance, const struct ucx_channel *channel,
+                                   struct put_channel *put)
 {
     const uint64_t news = atomic_load_explicit(put->news, memory_order_acquire);
 
@@ -108,8 +108,8 @@ static hd_status ucx_put_read_news(struct hd_transport *instance, const struct u
         return HD_IN_PROGRESS;
     }
     const hd_status status =
-        book_check_news(&instance->book, &lane->book, news,
-                        (struct book_range){put->known_count, book_most(&lane->book)});
+        book_check_news(&instance->book, &channel->book, news,
+                        (struct book_range){put->known_count, book_most(&channel->book)});
     if (status == HD_OK) {
         put->known_count = news;
     }
@@ -117,42 +117,43 @@ static hd_status ucx_put_read_news(struct hd_transport *instance, const struct u
 }
 
 /* A word that did not land has lost its peer. */
-static hd_status ucx_put_check_word(struct hd_transport *instance, struct ucx_lane *lane,
-                                    const struct put_lane *put)
+static hd_status ucx_put_check_word(struct hd_transport *instance, struct ucx_channel *channel,
+                                    const struct put_channel *put)
 {
-    return put->word.state == UCX_FAILED ? ucx_fail_lane(instance, lane, put->word.status) : HD_OK;
+    return put->word.state == UCX_FAILED ? ucx_fail_channel(instance, channel, put->word.status)
+                                         : HD_OK;
 }
 
-static hd_status ucx_put_advance_source(struct hd_transport *instance, struct ucx_lane *lane,
-                                        struct put_lane *put)
+static hd_status ucx_put_advance_source(struct hd_transport *instance, struct ucx_channel *channel,
+                                        struct put_channel *put)
 {
-    hd_status moved = ucx_put_read_news(instance, lane, put);
+    hd_status moved = ucx_put_read_news(instance, channel, put);
 
-    while (moved >= 0 && put->started_count < lane->book.posted_count &&
-           put->started_count < put->known_count + lane->book.channel->depth) {
-        put_payload(instance, lane, put);
+    while (moved >= 0 && put->started_count < channel->book.posted_count &&
+           put->started_count < put->known_count + channel->book.shape->depth) {
+        put_payload(instance, channel, put);
         moved = HD_OK;
     }
     while (moved >= 0 && put->ready_count < put->started_count) {
-        const hd_status status = ucx_put_check_payload(instance, lane, put);
+        const hd_status status = ucx_put_check_payload(instance, channel, put);
         if (status != HD_OK) {
             moved = status < 0 ? status : moved;
             break;
         }
         put->ready_count++;
-        ucx_next_slot(&put->ready_slot, lane->book.slot_count);
-        ucx_set_done(lane, put->ready_count);
+        ucx_next_slot(&put->ready_slot, channel->book.slot_count);
+        ucx_set_done(channel, put->ready_count);
         moved = HD_OK;
     }
     if (moved >= 0 && put->ready_count > put->said_count && put->word.state != UCX_FLYING) {
         put->said_count = put->ready_count;
-        if (lane->peer->is_messaged) {
+        if (channel->peer->is_messaged) {
             return HD_OK; /* each has said itself that it is there */
         }
-        if (lane->peer->is_mapped) {
+        if (channel->peer->is_mapped) {
             ucx_put_order_payload(instance);
         }
-        ucx_put_put_word(lane, put, put->said_count);
+        ucx_put_put_word(channel, put, put->said_count);
         moved = HD_OK;
     }
     return moved;
@@ -161,71 +162,71 @@ static hd_status ucx_put_advance_source(struct hd_transport *instance, struct uc
 /* --- the target -------------------------------------------------------------------------- */
 
 /* What has come is read even from a peer that is lost; nothing more goes there. */
-static hd_status ucx_put_advance_target(struct hd_transport *instance, struct ucx_lane *lane,
-                                        struct put_lane *put)
+static hd_status ucx_put_advance_target(struct hd_transport *instance, struct ucx_channel *channel,
+                                        struct put_channel *put)
 {
     const hd_status counted =
-        lane->peer->is_messaged ? put_message_count(instance, lane, put) : HD_OK;
-    hd_status moved = counted < 0 ? counted : ucx_put_read_news(instance, lane, put);
+        channel->peer->is_messaged ? put_message_count(instance, channel, put) : HD_OK;
+    hd_status moved = counted < 0 ? counted : ucx_put_read_news(instance, channel, put);
 
-    for (uint64_t k = ucx_done(lane); instance->book.is_traced && k < put->known_count; k++) {
-        ucx_report(instance, lane, k, 0, ucx_now_ns(instance));
+    for (uint64_t k = ucx_done(channel); instance->book.is_traced && k < put->known_count; k++) {
+        ucx_report(instance, channel, k, 0, ucx_now_ns(instance));
     }
-    ucx_set_done(lane, put->known_count);
-    if (moved >= 0 && !atomic_load(&lane->peer->is_lost) &&
-        lane->book.released_count > put->said_count && put->word.state != UCX_FLYING) {
-        put->said_count = lane->book.released_count;
-        if (lane->peer->is_messaged) {
-            put_message_credit(lane, put, put->said_count);
+    ucx_set_done(channel, put->known_count);
+    if (moved >= 0 && !atomic_load(&channel->peer->is_lost) &&
+        channel->book.released_count > put->said_count && put->word.state != UCX_FLYING) {
+        put->said_count = channel->book.released_count;
+        if (channel->peer->is_messaged) {
+            put_message_credit(channel, put, put->said_count);
         } else {
-            ucx_put_put_word(lane, put, put->said_count);
+            ucx_put_put_word(channel, put, put->said_count);
         }
         moved = HD_OK;
     }
     return moved;
 }
 
-static hd_status ucx_put_advance(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_put_advance(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    struct put_lane *put = lane->own;
-    const hd_status status = ucx_put_check_word(instance, lane, put);
+    struct put_channel *put = channel->own;
+    const hd_status status = ucx_put_check_word(instance, channel, put);
 
     if (status < 0) {
         return status;
     }
-    if (!lane->book.is_source) {
-        return ucx_put_advance_target(instance, lane, put);
+    if (!channel->book.is_source) {
+        return ucx_put_advance_target(instance, channel, put);
     }
-    return atomic_load(&lane->peer->is_lost) ? HD_IN_PROGRESS
-                                             : ucx_put_advance_source(instance, lane, put);
+    return atomic_load(&channel->peer->is_lost) ? HD_IN_PROGRESS
+                                                : ucx_put_advance_source(instance, channel, put);
 }
 
-static hd_status ucx_put_advance_now(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_put_advance_now(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    const hd_status status = ucx_put_advance(instance, lane);
+    const hd_status status = ucx_put_advance(instance, channel);
     return status < 0 ? status : HD_OK;
 }
 
 /* Readable is what the word says; there is nothing to post. */
-static hd_status ucx_put_receive(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_put_receive(struct hd_transport *instance, struct ucx_channel *channel)
 {
     (void)instance;
-    (void)lane;
+    (void)channel;
     return HD_OK;
 }
 
-static int ucx_put_is_settled(const struct ucx_lane *lane)
+static int ucx_put_is_settled(const struct ucx_channel *channel)
 {
-    const struct put_lane *put = lane->own;
+    const struct put_channel *put = channel->own;
     const uint64_t wanted =
-        lane->book.is_source ? lane->book.posted_count : lane->book.released_count;
+        channel->book.is_source ? channel->book.posted_count : channel->book.released_count;
     return put->said_count == wanted && put->word.state != UCX_FLYING &&
-           (!lane->book.is_source || !put->is_warming || put->known_count == wanted);
+           (!channel->book.is_source || !put->is_warming || put->known_count == wanted);
 }
 
-static void ucx_put_reset(struct ucx_lane *lane)
+static void ucx_put_reset(struct ucx_channel *channel)
 {
-    struct put_lane *put = lane->own;
+    struct put_channel *put = channel->own;
 
     atomic_store(put->news, 0); /* both ends have read it, and write it no more before the fence */
     put->is_warming = 0;

@@ -27,7 +27,7 @@ static uint64_t ucx_tag_head_bytes(const struct hd_transport *instance)
 }
 
 /* What stands between a message's arrival and the answer to it is reckoned beforehand. */
-struct tag_lane {
+struct tag_channel {
     uint64_t bytes;            /* of a message, with its seal */
     uint32_t posted_slot;      /* of message posted_count, once it is posted */
     uint32_t done_slot;        /* of message done_count */
@@ -40,23 +40,23 @@ static void *ucx_tag_take(struct hd_transport *instance, uint64_t bytes)
     return host->alloc(host->context, bytes, instance->book.alignment_bytes, "ucx_tag");
 }
 
-static hd_status ucx_tag_take_books(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_take_books(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    const struct book_fault fault = {HD_NO_MEMORY, TURN_NONE, lane->book.number, 0};
-    struct tag_lane *tag =
-        ucx_tag_take(instance, sizeof *tag + lane->book.slot_count * sizeof tag->how[0]);
+    const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->book.number, 0};
+    struct tag_channel *tag =
+        ucx_tag_take(instance, sizeof *tag + channel->book.slot_count * sizeof tag->how[0]);
 
-    lane->own = tag;
+    channel->own = tag;
     if (tag == NULL) {
         return book_fail(&instance->book, &fault, "channel %u: no memory for its books",
-                         lane->book.number);
+                         channel->book.number);
     }
-    tag->bytes = lane->book.channel->bytes + HD_SEAL_BYTES;
+    tag->bytes = channel->book.shape->bytes + HD_SEAL_BYTES;
     tag->posted_slot = tag->done_slot = 0;
-    for (uint32_t i = 0; i < lane->book.slot_count; i++) {
-        struct ucx_flight *flight = &lane->flights[i];
+    for (uint32_t i = 0; i < channel->book.slot_count; i++) {
+        struct ucx_flight *flight = &channel->flights[i];
         tag->how[i] =
-            lane->book.is_source ? ucx_sending(flight) : ucx_receiving(flight, tag->bytes);
+            channel->book.is_source ? ucx_sending(flight) : ucx_receiving(flight, tag->bytes);
         flight->state = UCX_IDLE;
     }
     return HD_OK;
@@ -89,12 +89,12 @@ static hd_status ucx_tag_prepare(struct hd_transport *instance, struct ucx_card 
     uint64_t offset = ucx_tag_head_bytes(instance);
 
     (void)card;
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.lane_count; i++) {
-        struct ucx_lane *lane = &instance->lanes[i];
-        lane->stride_bytes = ucx_stride_bytes(instance, lane->book.channel);
-        lane->slots = instance->region + offset;
-        offset += lane->book.slot_count * lane->stride_bytes;
-        status = ucx_tag_take_books(instance, lane);
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        struct ucx_channel *channel = &instance->channels[i];
+        channel->stride_bytes = ucx_stride_bytes(instance, channel->book.shape);
+        channel->slots = instance->region + offset;
+        offset += channel->book.slot_count * channel->stride_bytes;
+        status = ucx_tag_take_books(instance, channel);
     }
     return status;
 }
@@ -112,114 +112,117 @@ static void ucx_tag_finish(struct hd_transport *instance)
 {
     const struct hd_host *host = instance->book.host;
 
-    for (uint32_t i = 0; i < instance->book.lane_count; i++) {
-        host->free(host->context, instance->lanes[i].own);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        host->free(host->context, instance->channels[i].own);
     }
     host->free(host->context, instance->region);
 }
 
-static void ucx_tag_start(struct ucx_lane *lane)
+static void ucx_tag_start(struct ucx_channel *channel)
 {
-    struct tag_lane *tag = lane->own;
-    const uint64_t sequence = lane->book.posted_count - 1;
-    const uint32_t slot = ucx_next_slot(&tag->posted_slot, lane->book.slot_count);
-    struct ucx_flight *flight = &lane->flights[slot];
+    struct tag_channel *tag = channel->own;
+    const uint64_t sequence = channel->book.posted_count - 1;
+    const uint32_t slot = ucx_next_slot(&tag->posted_slot, channel->book.slot_count);
+    struct ucx_flight *flight = &channel->flights[slot];
 
     flight->state = UCX_FLYING;
-    ucx_launch(flight, ucp_tag_send_nbx(lane->peer->ep, ucx_message_in(lane, slot), tag->bytes,
-                                        ucx_tag(lane->book.number, sequence), &tag->how[slot]));
+    ucx_launch(flight,
+               ucp_tag_send_nbx(channel->peer->ep, ucx_message_in(channel, slot), tag->bytes,
+                                ucx_tag(channel->book.number, sequence), &tag->how[slot]));
 }
 
-static hd_status ucx_tag_start_traced(const struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_start_traced(const struct hd_transport *instance,
+                                      struct ucx_channel *channel)
 {
     const uint64_t begin_ns = ucx_now_ns(instance);
 
-    ucx_tag_start(lane);
-    ucx_report(instance, lane, lane->book.posted_count - 1, begin_ns, 0); /* it is under way */
+    ucx_tag_start(channel);
+    ucx_report(instance, channel, channel->book.posted_count - 1, begin_ns,
+               0); /* it is under way */
     return HD_OK;
 }
 
-static hd_status ucx_tag_send_one(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_send_one(struct hd_transport *instance, struct ucx_channel *channel)
 {
     if (instance->book.is_traced) {
-        return ucx_tag_start_traced(instance, lane);
+        return ucx_tag_start_traced(instance, channel);
     }
-    ucx_tag_start(lane);
+    ucx_tag_start(channel);
     return HD_OK;
 }
 
-static hd_status ucx_tag_receive_one(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_receive_one(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    struct tag_lane *tag = lane->own;
-    const uint64_t sequence = lane->book.posted_count - 1;
-    const uint32_t slot = ucx_next_slot(&tag->posted_slot, lane->book.slot_count);
-    struct ucx_flight *flight = &lane->flights[slot];
+    struct tag_channel *tag = channel->own;
+    const uint64_t sequence = channel->book.posted_count - 1;
+    const uint32_t slot = ucx_next_slot(&tag->posted_slot, channel->book.slot_count);
+    struct ucx_flight *flight = &channel->flights[slot];
 
     flight->posted_ns = ucx_now_ns(instance);
     flight->bytes = tag->bytes;
     flight->state = UCX_FLYING;
-    ucx_launch(flight,
-               ucp_tag_recv_nbx(instance->worker, ucx_message_in(lane, slot), tag->bytes,
-                                ucx_tag(lane->book.number, sequence), UINT64_MAX, &tag->how[slot]));
+    ucx_launch(flight, ucp_tag_recv_nbx(instance->worker, ucx_message_in(channel, slot), tag->bytes,
+                                        ucx_tag(channel->book.number, sequence), UINT64_MAX,
+                                        &tag->how[slot]));
     return HD_OK;
 }
 
-static hd_status ucx_tag_release_one(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_release_one(struct hd_transport *instance, struct ucx_channel *channel)
 {
     (void)instance;
-    (void)lane;
+    (void)channel;
     return HD_OK;
 }
 
-static hd_status ucx_tag_refuse(struct hd_transport *instance, struct ucx_lane *lane,
+static hd_status ucx_tag_refuse(struct hd_transport *instance, struct ucx_channel *channel,
                                 const struct ucx_flight *flight)
 {
-    const struct book_fault fault = book_peer_fault(&lane->book, HD_PROTOCOL, ucx_done(lane));
-    const struct tag_lane *tag = lane->own;
+    const struct book_fault fault = book_peer_fault(&channel->book, HD_PROTOCOL, ucx_done(channel));
+    const struct tag_channel *tag = channel->own;
 
     if (flight->status != UCS_OK) {
-        return ucx_fail_lane(instance, lane, flight->status);
+        return ucx_fail_channel(instance, channel, flight->status);
     }
-    return book_fail(&instance->book, &fault,
-                     "channel %u: message %" PRIu64 " of rank %u has %" PRIu64
-                     " bytes instead of %" PRIu64,
-                     lane->book.number, ucx_done(lane), fault.rank, flight->bytes, tag->bytes);
+    return book_fail(
+        &instance->book, &fault,
+        "channel %u: message %" PRIu64 " of rank %u has %" PRIu64 " bytes instead of %" PRIu64,
+        channel->book.number, ucx_done(channel), fault.rank, flight->bytes, tag->bytes);
 }
 
 static hd_status ucx_tag_tell_landed(const struct hd_transport *instance,
-                                     const struct ucx_lane *lane, uint64_t begin_ns)
+                                     const struct ucx_channel *channel, uint64_t begin_ns)
 {
-    ucx_report(instance, lane, ucx_done(lane) - 1, begin_ns, ucx_now_ns(instance));
+    ucx_report(instance, channel, ucx_done(channel) - 1, begin_ns, ucx_now_ns(instance));
     return HD_OK;
 }
 
 /* Counts one that has landed, in sequence: a message that overtakes waits for the one before it. */
-static hd_status ucx_tag_advance(struct hd_transport *instance, struct ucx_lane *lane)
+static hd_status ucx_tag_advance(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    struct tag_lane *tag = lane->own;
-    const struct ucx_flight *flight = &lane->flights[tag->done_slot];
+    struct tag_channel *tag = channel->own;
+    const struct ucx_flight *flight = &channel->flights[tag->done_slot];
 
-    if (ucx_done(lane) == lane->book.posted_count || !ucx_has_ended(flight)) {
+    if (ucx_done(channel) == channel->book.posted_count || !ucx_has_ended(flight)) {
         return HD_IN_PROGRESS;
     }
     if (flight->state == UCX_FAILED) {
-        return ucx_tag_refuse(instance, lane, flight);
+        return ucx_tag_refuse(instance, channel, flight);
     }
-    ucx_set_done(lane, ucx_done(lane) + 1);
-    ucx_next_slot(&tag->done_slot, lane->book.slot_count);
-    return instance->book.is_traced && !lane->book.is_source
-               ? ucx_tag_tell_landed(instance, lane, flight->posted_ns)
+    ucx_set_done(channel, ucx_done(channel) + 1);
+    ucx_next_slot(&tag->done_slot, channel->book.slot_count);
+    return instance->book.is_traced && !channel->book.is_source
+               ? ucx_tag_tell_landed(instance, channel, flight->posted_ns)
                : HD_OK;
 }
 
-static int ucx_tag_is_settled(const struct ucx_lane *lane)
+static int ucx_tag_is_settled(const struct ucx_channel *channel)
 {
-    return !lane->book.is_source || ucx_done(lane) == lane->book.posted_count;
+    return !channel->book.is_source || ucx_done(channel) == channel->book.posted_count;
 }
 
-static void ucx_tag_reset(struct ucx_lane *lane)
+static void ucx_tag_reset(struct ucx_channel *channel)
 {
-    struct tag_lane *tag = lane->own;
+    struct tag_channel *tag = channel->own;
     tag->posted_slot = tag->done_slot = 0;
 }
 

@@ -1,5 +1,5 @@
 /*
- * hook_fault/line.c - the thread that lets a held message go when it is due.
+ * hook_fault/wire.c - the thread that lets a held message go when it is due.
  *
  * A slow line moves by itself: it must not wait until its rank, in the middle of a long action,
  * next calls.  So whoever is in a data call holds the lock, and this thread takes it when the next
@@ -48,7 +48,7 @@ static int hook_fault_is_needed(const struct hd_transport *hook)
            hook->values[REORDER_PERCENT] > 0;
 }
 
-int hook_start_line(struct hd_transport *hook)
+int hook_start_wire(struct hd_transport *hook)
 {
     pthread_condattr_t attributes;
     sigset_t all, before;
@@ -69,7 +69,7 @@ int hook_start_line(struct hd_transport *hook)
     return error;
 }
 
-void hook_stop_line(struct hd_transport *hook)
+void hook_stop_wire(struct hd_transport *hook)
 {
     if (hook->has_thread) {
         pthread_mutex_lock(&hook->lock);

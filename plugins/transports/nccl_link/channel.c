@@ -1,0 +1,278 @@
+/*
+ * nccl_link/channel.c - the calls of the contract: whose turn it is, what is free, what has arrived.
+ *
+ *   source   reserve   done > k - slots           the device has read the send slot
+ *   source   post      behind the caller's stream, on the channel's own
+ *   target   wait      makes the caller's stream wait; or done > k, if there is none
+ *   target   release   behind the caller's stream
+ *
+ * done counts events that the device has passed; the host looks at them, and nobody else moves it.
+ */
+#include "nccl_link.h"
+
+/* --- what has happened ------------------------------------------------------------------- */
+
+/* When the device passed an event, on the host's clock. */
+static void nccl_link_trace(struct hd_transport *instance, struct nccl_channel *channel,
+                            uint64_t sequence)
+{
+    float milliseconds = 0;
+
+    if (channel->book.is_source || !instance->book.is_traced ||
+        instance->cuda.cudaEventElapsedTime(&milliseconds, instance->base,
+                                            channel->moved[sequence % channel->book.slot_count]) !=
+            cudaSuccess) {
+        return;
+    }
+    book_report(
+        &instance->book,
+        (struct hd_transfer){.channel = channel->book.number,
+                             .sequence = sequence,
+                             .end_ns = instance->base_ns + (uint64_t)((double)milliseconds * 1e6)});
+}
+
+/* How many messages have an event behind them: all posted ones, or those that were waited for. */
+static uint64_t nccl_link_recorded_count(const struct hd_transport *instance,
+                                         const struct nccl_channel *channel)
+{
+    if (instance->mode->is_one_sided && !channel->book.is_source) {
+        return channel->awaited_count;
+    }
+    return channel->book.posted_count;
+}
+
+hd_status nccl_advance(struct hd_transport *instance, struct nccl_channel *channel)
+{
+    const uint64_t before = channel->done_count;
+    hd_status status = HD_OK;
+
+    if (instance->group_count > 0) {
+        return HD_IN_PROGRESS; /* its events are not recorded yet */
+    }
+    while (status == HD_OK && channel->done_count < nccl_link_recorded_count(instance, channel)) {
+        status = nccl_query(instance, channel,
+                            channel->moved[channel->done_count % channel->book.slot_count]);
+        if (status == HD_OK) {
+            nccl_link_trace(instance, channel, channel->done_count);
+            channel->done_count++;
+        }
+    }
+    atomic_store_explicit(&channel->finished_count, channel->done_count, memory_order_relaxed);
+    if (status < 0) {
+        return status;
+    }
+    return channel->done_count > before ? HD_OK : HD_IN_PROGRESS;
+}
+
+static hd_status nccl_link_look(struct hd_transport *instance, struct nccl_channel *channel,
+                                uint64_t sequence)
+{
+    if (channel->done_count < book_goal(&channel->book, sequence)) {
+        const hd_status moved = nccl_advance(instance, channel);
+        if (moved < 0) {
+            return moved;
+        }
+    }
+    const hd_status failed = book_failed(&instance->book);
+    if (failed < 0) {
+        return failed; /* an abort passes the device's events, too, and nothing has arrived */
+    }
+    return book_answer(&channel->book, sequence, channel->done_count);
+}
+
+/* --- the contract ------------------------------------------------------------------------ */
+
+static struct nccl_channel *nccl_link_channel_of(const struct hd_transport *instance,
+                                                 uint32_t number)
+{
+    return (struct nccl_channel *)instance->book.channel_of[number];
+}
+
+void *nccl_slot(struct hd_transport *instance, const struct hd_message *message)
+{
+    const struct nccl_channel *channel = nccl_link_channel_of(instance, message->channel);
+    return channel->slots + message->sequence % channel->book.slot_count * channel->stride_bytes;
+}
+
+hd_status nccl_reserve(struct hd_transport *instance, const struct hd_message *message)
+{
+    struct book_channel *channel = NULL;
+    hd_status status = book_to_reserve(&instance->book, message, &channel);
+
+    if (status == HD_OK) {
+        status = nccl_use_device(instance);
+    }
+    if (status == HD_OK) {
+        status = nccl_link_look(instance, (struct nccl_channel *)channel, message->sequence);
+    }
+    return book_reserved(channel, status);
+}
+
+hd_status nccl_post_send(struct hd_transport *instance, const struct hd_message *message,
+                         void *stream)
+{
+    struct book_channel *book = NULL;
+    hd_status status = book_to_post(&instance->book, message, BOOK_SOURCE, &book);
+    struct nccl_channel *channel = (struct nccl_channel *)book;
+
+    if (status == HD_OK) {
+        status = nccl_use_device(instance);
+    }
+    if (status == HD_OK) {
+        status = nccl_follow(instance, channel, channel->ready, stream);
+    }
+    if (status == HD_OK) {
+        status = nccl_launch(instance, channel, message, instance->mode->send);
+    }
+    if (status == HD_OK) {
+        book->posted_count++;
+    }
+    return status;
+}
+
+hd_status nccl_post_recv(struct hd_transport *instance, const struct hd_message *message)
+{
+    struct book_channel *channel = NULL;
+    hd_status status = book_to_post(&instance->book, message, BOOK_TARGET, &channel);
+
+    if (status == HD_OK) {
+        status = nccl_use_device(instance);
+    }
+    if (status == HD_OK) {
+        status =
+            nccl_launch(instance, (struct nccl_channel *)channel, message, instance->mode->receive);
+    }
+    if (status == HD_OK) {
+        channel->posted_count++;
+    }
+    return status;
+}
+
+/* At the target, the message's event stands on `stream`, or on one of the channel's, afterwards. */
+static hd_status nccl_link_ask(struct hd_transport *instance, const struct hd_message *message,
+                               void *stream, struct nccl_channel **channel)
+{
+    struct book_channel *book = NULL;
+    const enum book_side side = stream != NULL ? BOOK_TARGET : BOOK_EITHER;
+    hd_status status = book_to_ask(&instance->book, message, side, &book);
+
+    *channel = (struct nccl_channel *)book;
+    if (status == HD_OK) {
+        status = nccl_use_device(instance);
+    }
+    if (status == HD_OK && !book->is_source) {
+        status = instance->mode->await(instance, *channel, message->sequence, stream);
+    }
+    return status;
+}
+
+hd_status nccl_test(struct hd_transport *instance, const struct hd_message *message)
+{
+    struct nccl_channel *channel = NULL;
+    const hd_status status = nccl_link_ask(instance, message, NULL, &channel);
+
+    return status == HD_OK ? nccl_link_look(instance, channel, message->sequence) : status;
+}
+
+static hd_status nccl_link_wait_on_host(struct hd_transport *instance, struct nccl_channel *channel,
+                                        uint64_t sequence, uint64_t deadline_ns)
+{
+    const struct book_fault late = book_peer_fault(&channel->book, HD_TIMEOUT, sequence);
+    hd_status status = nccl_link_look(instance, channel, sequence);
+
+    while (status == HD_IN_PROGRESS) {
+        if (book_now_ns(&instance->book) > deadline_ns) {
+            return book_report_wait(&instance->book, &channel->book, &late, channel->done_count);
+        }
+        nccl_nap();
+        status = nccl_link_look(instance, channel, sequence);
+    }
+    return status;
+}
+
+hd_status nccl_wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
+                    uint64_t deadline_ns)
+{
+    struct nccl_channel *channel = NULL;
+    const hd_status status = nccl_link_ask(instance, message, stream, &channel);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    if (stream == NULL) {
+        return nccl_link_wait_on_host(instance, channel, message->sequence, deadline_ns);
+    }
+    book_readable(&channel->book, message->sequence);
+    return nccl_cuda(instance, channel,
+                     instance->cuda.cudaStreamWaitEvent(
+                         stream, channel->moved[message->sequence % channel->book.slot_count], 0),
+                     "cudaStreamWaitEvent");
+}
+
+hd_status nccl_release(struct hd_transport *instance, const struct hd_message *message,
+                       void *stream)
+{
+    struct book_channel *book = NULL;
+    hd_status status = book_to_release(&instance->book, message, &book);
+    struct nccl_channel *channel = (struct nccl_channel *)book;
+    const uint64_t sequence = message->sequence;
+
+    if (status == HD_OK) {
+        status = nccl_use_device(instance);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    channel->is_freed[sequence % channel->book.slot_count] = stream != NULL;
+    if (stream != NULL) {
+        status = nccl_cuda(instance, channel,
+                           instance->cuda.cudaEventRecord(
+                               channel->freed[sequence % channel->book.slot_count], stream),
+                           "cudaEventRecord");
+    }
+    if (status == HD_OK) {
+        status = instance->mode->release(instance, channel, sequence);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    channel->book.released_count++;
+    status = nccl_advance(instance, channel); /* what has been read is counted */
+    return status < 0 ? status : HD_OK;
+}
+
+/* Nothing here needs a host to move it; but what went wrong on the device is seen. */
+hd_status nccl_progress(struct hd_transport *instance)
+{
+    hd_status moved = HD_IN_PROGRESS;
+    hd_status status = nccl_use_device(instance);
+
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        const hd_status advanced = nccl_advance(instance, &instance->channels[i]);
+        moved = advanced == HD_OK ? HD_OK : moved;
+        status = advanced < 0 ? advanced : HD_OK;
+    }
+    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+        const struct nccl_channel *channel = &instance->channels[i];
+        ncclResult_t result = ncclSuccess;
+        pthread_mutex_lock(&instance->lock);
+        const ncclResult_t asked =
+            book_failed(&instance->book) < 0
+                ? ncclSuccess
+                : instance->nccl.ncclCommGetAsyncError(channel->comm, &result);
+        status =
+            nccl_begun(instance, channel, asked != ncclSuccess ? asked : result, "its channel");
+        pthread_mutex_unlock(&instance->lock);
+    }
+    return status == HD_OK ? moved : status;
+}
+
+void nccl_stats(struct hd_transport *instance, uint32_t number, struct hd_channel_stats *out)
+{
+    const struct nccl_channel *channel = nccl_link_channel_of(instance, number);
+
+    book_stats(
+        channel != NULL ? &channel->book : NULL,
+        channel != NULL ? atomic_load_explicit(&channel->finished_count, memory_order_relaxed) : 0,
+        out);
+}
