@@ -1,5 +1,5 @@
 /*
- * tests/test_turn.c - the books that all transports keep alike: whose turn it is, what is over, the
+ * tests/test_books.c - what all transports share: call order, when a wait is over, the
  * first failure, each by a table; no transport is behind them.
  */
 #include "support/books_world.h"
@@ -17,14 +17,14 @@ static void books_say_what_the_setup_says(void)
     const struct book_channel *comes = book->channel_of[0], *goes = book->channel_of[1];
     CU_ASSERT(!comes->is_source && comes->peer_rank == 0 && comes->slot_count == 4);
     CU_ASSERT(goes->is_source && goes->peer_rank == 2 && goes->slot_count == 3);
-    CU_ASSERT(goes == &((struct null_channel *)book->own_channels)[1].book && goes->number == 1);
+    CU_ASSERT(goes == &((struct world_channel *)book->own_channels)[1].book && goes->number == 1);
     const struct peer *peers = book->peers;
     CU_ASSERT(peers[2].book.rank == 2 && peers[2].book.pidfd == -1);
     book_destroy(instance);
     CU_ASSERT_EQUAL(world.stage.block_count, 0);
 
     const struct book_sizes in_place = {.instance_bytes = sizeof(struct hd_transport),
-                                        .channel_bytes = sizeof(struct null_channel),
+                                        .channel_bytes = sizeof(struct world_channel),
                                         .is_in_place = 1};
     begin(&world);
     instance = book_create(&world.setup, "trial", &in_place);
@@ -65,32 +65,34 @@ struct book_row {
 static const struct book_row book_rows[] = {
     {"reserve: the first", RESERVE, 1, 0, 0, 0, 0, 0, NULL},
     {"reserve: the next", RESERVE, 1, 7, 5, 0, 0, 7, NULL},
-    {"reserve: twice", RESERVE, 1, 7, 5, 0, 0, 6, "reserve of message 6 out of turn: 7 is next"},
+    {"reserve: twice", RESERVE, 1, 7, 5, 0, 0, 6, "reserve of message 6 out of order: 7 is next"},
     {"reserve: one left out", RESERVE, 1, 7, 5, 0, 0, 8, "7 is next"},
     {"reserve: at the target", RESERVE, 0, 0, 0, 0, 0, 0,
      "channel 0: this rank is not at that end"},
     {"reserve: of others", RESERVE, 3, 0, 0, 0, 0, 0, "channel 3: this rank is not at that end"},
     {"reserve: no such channel", RESERVE, 4, 0, 0, 0, 0, 0, "channel 4: this rank is not at that"},
     {"post_send: reserved", POST_SEND, 1, 7, 5, 0, 0, 5, NULL},
-    {"post_send: a later one", POST_SEND, 1, 7, 5, 0, 0, 6, "post_send of message 6 out of turn"},
+    {"post_send: a later one", POST_SEND, 1, 7, 5, 0, 0, 6, "post_send of message 6 out of order"},
     {"post_send: not reserved", POST_SEND, 1, 5, 5, 0, 0, 5, "5 is next, and not yet allowed"},
     {"post_send: at the target", POST_SEND, 0, 1, 0, 0, 0, 0, "not at that end"},
     {"post_recv: a free slot", POST_RECV, 0, 0, 5, 4, 2, 5, NULL},
     {"post_recv: no free slot", POST_RECV, 0, 0, 6, 4, 2, 6, "6 is next, and not yet allowed"},
-    {"post_recv: a later one", POST_RECV, 0, 0, 3, 2, 2, 4, "post_recv of message 4 out of turn"},
+    {"post_recv: a later one", POST_RECV, 0, 0, 3, 2, 2, 4, "post_recv of message 4 out of order"},
     {"post_recv: at the source", POST_RECV, 1, 0, 0, 0, 0, 0, "not at that end"},
     {"wait, source: the next to reserve", ASK, 1, 7, 5, 0, 0, 7, NULL},
     {"wait, source: an old one", ASK, 1, 7, 5, 0, 0, 0, NULL},
-    {"wait, source: beyond", ASK, 1, 7, 5, 0, 0, 8, "test or wait of message 8 out of turn: 7"},
+    {"wait, source: beyond", ASK, 1, 7, 5, 0, 0, 8, "test or wait of message 8 out of order: 7"},
     {"wait, source: by a stream", ASK_TARGET, 1, 7, 5, 0, 0, 7, "not at that end"},
     {"wait, target: the next", ASK, 0, 0, 6, 4, 2, 4, NULL},
     {"wait, target: again", ASK, 0, 0, 6, 4, 2, 2, NULL},
     {"wait, target: a stream", ASK_TARGET, 0, 0, 6, 4, 2, 4, NULL},
-    {"wait, target: released", ASK, 0, 0, 6, 4, 2, 1, "test or wait of message 1 out of turn"},
+    {"wait, target: released", ASK, 0, 0, 6, 4, 2, 1, "test or wait of message 1 out of order"},
     {"wait, target: not posted", ASK, 0, 0, 4, 4, 2, 4, "4 is next, and not yet allowed"},
-    {"wait, target: over the next", ASK, 0, 0, 6, 4, 2, 5, "test or wait of message 5 out of turn"},
+    {"wait, target: over the next", ASK, 0, 0, 6, 4, 2, 5,
+     "test or wait of message 5 out of order"},
     {"release: the oldest lease", RELEASE, 0, 0, 6, 4, 2, 2, NULL},
-    {"release: a younger one", RELEASE, 0, 0, 6, 4, 2, 3, "release of message 3 out of turn: 2 is"},
+    {"release: a younger one", RELEASE, 0, 0, 6, 4, 2, 3,
+     "release of message 3 out of order: 2 is"},
     {"release: not yet read", RELEASE, 0, 0, 6, 2, 2, 2, "2 is next, and not yet allowed"},
     {"release: at the source", RELEASE, 1, 0, 0, 0, 0, 0, "not at that end"},
 };
@@ -239,7 +241,7 @@ static void a_peer_cannot_have_counted_more(void)
         comes = instance->book.channel_of[0];
         CU_ASSERT(book_check_news(&instance->book, comes, wrong[i], range) == HD_PROTOCOL);
         CU_ASSERT(world.stage.report.rank == 0 && world.stage.report.channel == 0);
-        CU_ASSERT_PTR_NOT_NULL(strstr(world.stage.text, "which can only be 3 to 7"));
+        CU_ASSERT_PTR_NOT_NULL(strstr(world.stage.text, "the number must be 3 to 7"));
         book_destroy(instance);
     }
 }
@@ -252,20 +254,20 @@ static void the_first_failure_stays(void)
     const struct book_fault lost = book_own_fault(HD_DEVICE);
 
     snprintf(instance->book.channel_of[1]->carrier, sizeof late, "string");
-    CU_ASSERT(book_report_wait(&instance->book, instance->book.channel_of[1], &late, 3) ==
+    CU_ASSERT(book_report_wait(&instance->book, instance->book.channel_of[1], late, 3) ==
               HD_TIMEOUT);
     CU_ASSERT_STRING_EQUAL(world.stage.text,
-                           "channel 1 (forward over boundary 1, by string): rank 2 has not "
-                           "answered by the deadline: message 6 waits for a free slot, and 3 have "
-                           "left theirs");
-    CU_ASSERT(book_fail(&instance->book, &lost, "again") == HD_TIMEOUT);
+                           "channel 1 (forward over boundary 1, by string): rank 2 did not "
+                           "answer by the deadline: message 6 is waiting for a free slot; 3 "
+                           "messages have left their slots");
+    CU_ASSERT(book_fail(&instance->book, lost, "again") == HD_TIMEOUT);
     book_abort(&instance->book);
     CU_ASSERT(book_failed(&instance->book) == HD_TIMEOUT && world.stage.report_count == 1);
     book_destroy(instance);
 
     instance = create(&world);
     book_abort(&instance->book);
-    CU_ASSERT(book_fail(&instance->book, &lost, "after an abort") == HD_ABORTED);
+    CU_ASSERT(book_fail(&instance->book, lost, "after an abort") == HD_ABORTED);
     CU_ASSERT(world.stage.report_count == 0);
     book_destroy(instance);
 }
@@ -286,7 +288,7 @@ static void a_transfer_is_told_where_somebody_keeps_it(void)
 static const struct hd_check checks[] = {
     {"books say what the setup says", books_say_what_the_setup_says},
     {"without memory there are no books, and one report", without_memory_there_are_no_books},
-    {"each call has its turn, and what is out of turn is said once", calls_have_their_turn},
+    {"a call out of order is refused, and reported once", calls_have_their_turn},
     {"a reserve is counted once its slot is free", a_reserve_is_counted_once_it_is_free},
     {"done messages answer, of this slot or of the one before", done_messages_answer},
     {"a peer cannot have counted more, or back", a_peer_cannot_have_counted_more},

@@ -1,5 +1,5 @@
 /*
- * tests/test_turn_open.c - the steps of open that all transports share: their order, cards that do
+ * tests/test_books_open.c - the steps of open that all transports share: their order, cards that do
  * not fit, what ended it; the setups that are refused, who is a neighbour, the warm-up's pattern.
  */
 #include "support/books_world.h"
@@ -160,17 +160,17 @@ static const struct open_row open_rows[] = {
      .is_other_version = 1,
      .wanted = HD_PROTOCOL,
      .notes = "make put publish fence get get get close",
-     .says = "rank 2 runs another version of trial"},
+     .says = "rank 2 runs another version of trial: install one version everywhere"},
     {.name = "another plan",
      .is_other_plan = 1,
      .wanted = HD_PROTOCOL,
      .notes = "make put publish fence get get get close",
-     .says = "rank 2 has other channels than this rank: the ranks do not run one plan"},
+     .says = "rank 2 has other channels than this rank: the ranks must run one plan"},
     {.name = "publish fails",
      .publish = HD_NO_MEMORY,
      .wanted = HD_NO_MEMORY,
      .notes = "make put publish close",
-     .says = "open: rank 1 was publishing its card when the bootstrap had no room left"},
+     .says = "open: rank 1 was publishing its card when the bootstrap ran out of memory"},
     {.name = "nobody comes",
      .fence_count = 1,
      .wanted = HD_TIMEOUT,
@@ -185,7 +185,7 @@ static const struct open_row open_rows[] = {
      .warm_up = HD_PEER_LOST,
      .wanted = HD_PEER_LOST,
      .notes = "make put publish fence get get get connect warm close",
-     .says = "channel 1: rank 2 ended during warm-up"},
+     .says = "channel 1: rank 2 ended during the warm-up"},
     {.name = "somebody does not come to the second fence",
      .fence_count = 2,
      .wanted = HD_TIMEOUT,
@@ -255,12 +255,13 @@ static void join_ranks(struct world *world, const struct open_row *row)
 static hd_status make(struct hd_transport *instance, const struct hd_transport_setup *setup,
                       void *card)
 {
-    const struct book_fault fault = book_own_fault(instance->stage->row->make);
+    const hd_status status = instance->stage->row->make;
 
     (void)setup;
     note(instance->stage, "make");
     ((struct card *)card)->number = RANK;
-    return fault.status == HD_OK ? HD_OK : book_fail(&instance->book, &fault, "make says why");
+    return status == HD_OK ? HD_OK
+                           : book_fail(&instance->book, book_own_fault(status), "make says why");
 }
 
 static hd_status publish(struct hd_transport *instance)

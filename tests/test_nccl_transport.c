@@ -377,8 +377,8 @@ static int body_refused(struct hd_testbed_rank *rank)
 static void check_refused(void)
 {
     const struct scene scenes[] = {
-        {.name = "nccl", .is_host = 1, .refusal = "it moves device memory"},
-        {.name = "nccl", .cuda = "devices=1", .refusal = "NCCL wants a GPU for each rank"},
+        {.name = "nccl", .is_host = 1, .refusal = "moves device memory only"},
+        {.name = "nccl", .cuda = "devices=1", .refusal = "NCCL needs one GPU for each rank"},
         {.name = "nccl", .cuda = "devices=2 driver=0", .refusal = "no NVIDIA driver"},
         {.name = "nccl", .connections = "1", .refusal = "CUDA_DEVICE_MAX_CONNECTIONS"},
         {.name = "nccl_rma", .nccl = "version=22809", .refusal = "version: "},

@@ -1,10 +1,10 @@
 /*
  * tests/support/books_world.h - a host of one rank of three, and a transport that moves nothing:
- * what the tests of plugins/transports/turn stand on.  Only they see its headers, so all of it is
+ * what the tests of plugins/transports/books stand on.  Only they see its headers, so all of it is
  * here.
  */
-#ifndef HD_TESTS_SUPPORT_TURN_WORLD_H
-#define HD_TESTS_SUPPORT_TURN_WORLD_H
+#ifndef HD_TESTS_SUPPORT_BOOKS_WORLD_H
+#define HD_TESTS_SUPPORT_BOOKS_WORLD_H
 
 #include "support/check.h"
 
@@ -25,12 +25,12 @@ struct stage {
     uint32_t block_count;       /* of memory that has not come back */
     uint32_t alloc_left;        /* so many more succeed */
     int is_full;                /* only alloc_left of them */
-    const struct open_row *row; /* of test_turn_open.c, as what follows */
+    const struct open_row *row; /* of test_books_open.c, as what follows */
     uint32_t put_count, fence_count;
     unsigned char card[256];
 };
 
-struct null_channel {
+struct world_channel {
     struct book_channel book;
     int own;
 };
@@ -98,6 +98,13 @@ static inline hd_status host_fail(void *context, const struct hd_error *error)
     return error->status;
 }
 
+static inline void host_log(void *context, uint32_t level, const char *text)
+{
+    (void)context;
+    (void)level;
+    (void)text;
+}
+
 static inline void host_trace(void *context, const struct hd_transfer *transfer)
 {
     note(context, transfer->size == sizeof *transfer ? "traced" : "traced without a size");
@@ -112,6 +119,7 @@ static inline struct hd_host host_of(struct stage *stage)
                             .alloc = host_alloc,
                             .free = host_free,
                             .now_ns = host_now_ns,
+                            .log = host_log,
                             .fail = host_fail,
                             .trace_transfer = host_trace};
 }
@@ -139,7 +147,7 @@ static inline void begin(struct world *world)
 }
 
 static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
-                                        .channel_bytes = sizeof(struct null_channel),
+                                        .channel_bytes = sizeof(struct world_channel),
                                         .peer_bytes = sizeof(struct peer)};
 
 static inline struct hd_transport *create(struct world *world)
@@ -151,4 +159,4 @@ static inline struct hd_transport *create(struct world *world)
     return instance;
 }
 
-#endif /* HD_TESTS_SUPPORT_TURN_WORLD_H */
+#endif /* HD_TESTS_SUPPORT_BOOKS_WORLD_H */

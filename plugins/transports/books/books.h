@@ -1,44 +1,44 @@
 /*
- * books/books.h - the contract of heddle/transport.h as code: whose turn it is, and what is so for
- * good.
+ * books/books.h - the state machine that all transports share: call order, the five counts, and
+ * the first error, which is permanent.
  *
- * A transport moves bytes and signals.  What it must answer to the core is the same for all, and is
- * kept here once: which sequence each call may have, what a call out of turn is told, when there is
- * something to wait for, the first failure.  Five counts a channel decide it all (a channel is this
- * rank's end of one channel); each is the sequence of the next message to come so far, and none
- * ever falls:
+ * heddle/transport.h defines which sequence each call may name, when a wait is over, and that the
+ * first failure stays.  That does not depend on how bytes move, so it is implemented here once.
+ * Each end of a channel has five counts, each the sequence of the next message; none decreases:
  *
  *   source, 3 slots     sequence  0 1 2 3 4 5 6
- *     done      3                 x x x            left their slots: 3 + 3 = 6, so 5 is the last
- *     posted    5                 x x x x x        3 and 4 are on their way
- *     reserved  6                 x x x x x x      5 is being written; 6 is told HD_BUSY
+ *     done      3                 x x x            have left: 3 + 3 = 6, so 5 is the last
+ *     posted    5                 x x x x x        3 and 4 are being sent
+ *     reserved  6                 x x x x x x      5 is being written; 6 gets HD_BUSY
  *
  *   target, depth 4     sequence  0 1 2 3 4 5 6
  *     released  2                 x x              2 + 4 = 6, so 5 is the last that may be posted
  *     readable  4                 x x x x          2 and 3 are leased
  *     posted    6                 x x x x x x      4 is what a wait may ask for
  *
+ *   call        allowed if                       answer
  *   reserve     sequence = reserved              HD_BUSY until done > sequence - slots
  *   post_send   sequence = posted < reserved
  *   post_recv   sequence = posted < released + depth
- *   test, wait  source: sequence <= reserved     over when done > sequence - slots, or, once the
+ *   test, wait  source: sequence <= reserved     HD_OK when done > sequence - slots or, once the
  *                                                message is posted, when done > sequence
- *               target: released <= sequence     over when done > sequence
+ *               target: released <= sequence     HD_OK when done > sequence
  *               < posted, sequence <= readable
  *   release     sequence = released < readable
  *
- * `done` is the transport's own: at the target, messages that have arrived; at the source, messages
- * that have left their send slots or, in place, that the target has released.
+ * The transport itself knows `done`.  At the target it counts the messages that have arrived.  At
+ * the source it counts the messages that have left their send slots or, in place, that the target
+ * has released.
  *
- * struct hd_transport begins with a struct book and every channel with a struct book_channel, which
- * book_create (books_open.h) fills.  A call of the contract is then
+ * struct hd_transport begins with a struct book, and the transport's own struct for a channel
+ * begins with a struct book_channel.  book_create (books_open.h) fills both.  A data call is then
  *
  *     struct book_channel *channel = NULL;
- *     hd_status status = book_to_post(&instance->turn, message, BOOK_SOURCE, &channel);
- *     ... if HD_OK, what this transport does ...
+ *     BOOK_TRY(book_to_post(&instance->book, message, BOOK_SOURCE, &channel));
+ *     ... what this transport does ...
  *     channel->posted_count++;
  *
- * What every message passes through is inline: a transport that takes 200 ns for one cannot see it.
+ * A message takes about 200 ns in all, so every function that it passes through is inline.
  */
 #ifndef BOOK_H
 #define BOOK_H
@@ -48,37 +48,37 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* This rank's end of one channel; the first member of the transport's own. */
+/* This rank's end of one channel; the first member of the transport's own struct. */
 struct book_channel {
-    const struct hd_channel *shape; /* borrowed */
-    uint32_t number;                /* of the channel */
-    uint32_t peer_rank;             /* at the other end */
-    uint32_t slot_count;            /* here: depth, or send_depth at a source not in place */
-    int is_source;
+    const struct hd_channel *shape; /* borrowed from the setup */
+    uint32_t number;                /* of the channel, in the whole job */
+    uint32_t peer_rank;             /* the rank at the other end */
+    uint32_t slot_count; /* of this end: depth, or send_depth at a source that is not in place */
+    bool is_source;
     uint64_t reserved_count; /* source: the sequence of the next reserve */
     uint64_t posted_count;   /* the sequence of the next post */
-    uint64_t readable_count; /* target: those before are readable, or a stream waits for them */
+    uint64_t readable_count; /* target: earlier messages are readable, or a stream waits for them */
     uint64_t released_count; /* target: the sequence of the next release */
     _Atomic uint64_t busy_count;
-    char carrier[36]; /* what carries it in truth, from open on: "shm", "tcp/eth0" */
+    char carrier[36]; /* what carries it, set by open: "shm", "tcp/eth0" */
 };
 
-/* The books of an instance; the first member of struct hd_transport. */
+/* The state of an instance; the first member of struct hd_transport. */
 struct book {
-    atomic_int failed;                      /* the first negative status: the abort word */
+    atomic_int failed;                      /* the first negative status; also the abort word */
     uint32_t channel_count;                 /* of the whole job */
-    struct book_channel **channel_of;       /* [channel_count]; NULL: not of this rank */
-    const struct hd_channel *const *shapes; /* [channel_count]; borrowed */
+    struct book_channel **channel_of;       /* [channel_count]; NULL: not a channel of this rank */
+    const struct hd_channel *const *shapes; /* [channel_count], borrowed */
     const struct hd_host *host;             /* borrowed */
-    const char *name;                       /* of the transport, for sentences and keys; static */
-    uint32_t own_count;                     /* channels of this rank */
+    const char *name;                       /* of the transport; static */
+    uint32_t own_count;                     /* channels that begin or end at this rank */
     uint32_t alignment_bytes;               /* of slots */
-    uint32_t generation;                    /* of its cards: 0 for the first instance here */
-    int is_traced;                          /* somebody keeps what transfers took */
-    int is_in_place;                        /* slots lie at the target only */
-    void *own_channels;                     /* [own_count], the transport's own, in channel order */
-    void *peers;                            /* [rank_count, peer_bytes], likewise */
-    uint64_t peer_bytes;                    /* 0: it keeps none */
+    uint32_t generation;                    /* of its keys: 0 for the first instance */
+    bool is_traced;                         /* the core keeps the transfers that it is told of */
+    bool is_in_place;                       /* slots are at the target only */
+    void *own_channels;                     /* [own_count], the transport's own structs, in order */
+    void *peers;                            /* [rank_count], the transport's own structs */
+    uint64_t peer_bytes;                    /* size of one peer; 0: the transport keeps none */
 };
 
 enum book_side { BOOK_SOURCE = 1, BOOK_TARGET = 2, BOOK_EITHER = 3 };
@@ -94,15 +94,15 @@ static inline uint64_t book_now_ns(const struct book *book)
     return book->host->now_ns(book->host->context);
 }
 
-/* Of a channel, or of NULL: a channel of other ranks.  Fills at most out->size bytes. [any-thread] */
+/* Fills at most out->size bytes; all counts are 0 if `channel` is NULL. [any-thread] */
 void book_stats(const struct book_channel *channel, uint64_t finished_count,
                 struct hd_channel_stats *out);
-/* Tells the core of a transfer, whose size is set here, if somebody keeps it. [data] */
+/* Reports a transfer, for which it sets the size, if the core keeps transfers. [data] */
 void book_report(const struct book *book, struct hd_transfer transfer);
 
-/* --- whose turn it is -------------------------------------------------------------------- */
+/* --- call order -------------------------------------------------------------------------- */
 
-/* The channel of `message`, if nothing has failed and this rank is at that end of it. */
+/* The channel of `message`, if nothing has failed and this rank is at that side of it. */
 static inline hd_status book_enter(struct book *book, const struct hd_message *message,
                                    enum book_side side, struct book_channel **channel)
 {
@@ -120,7 +120,7 @@ static inline hd_status book_enter(struct book *book, const struct hd_message *m
     return book_refuse_side(book, message);
 }
 
-/* Source: its turn is checked; book_reserved counts it once the slot is free. */
+/* Source: checks the order of a reserve, which book_reserved then counts. */
 static inline hd_status book_to_reserve(struct book *book, const struct hd_message *message,
                                         struct book_channel **channel)
 {
@@ -132,7 +132,7 @@ static inline hd_status book_to_reserve(struct book *book, const struct hd_messa
     return status;
 }
 
-/* What reserve answers, `status` being HD_OK if the slot is free, HD_IN_PROGRESS if not yet. */
+/* What reserve answers if `status` is HD_OK (the slot is free) or HD_IN_PROGRESS (not yet). */
 static inline hd_status book_reserved(struct book_channel *channel, hd_status status)
 {
     if (status == HD_IN_PROGRESS) {
@@ -145,7 +145,7 @@ static inline hd_status book_reserved(struct book_channel *channel, hd_status st
     return status;
 }
 
-/* post_send (BOOK_SOURCE) or post_recv (BOOK_TARGET); the transport counts it, when it is begun. */
+/* Checks the order of post_send (BOOK_SOURCE) or post_recv (BOOK_TARGET); the transport counts. */
 static inline hd_status book_to_post(struct book *book, const struct hd_message *message,
                                      enum book_side side, struct book_channel **channel)
 {
@@ -164,7 +164,7 @@ static inline hd_status book_to_post(struct book *book, const struct hd_message 
     return status;
 }
 
-/* test and wait: is there anything to ask for? */
+/* Checks that test or wait may ask for `message`. */
 static inline hd_status book_to_ask(struct book *book, const struct hd_message *message,
                                     enum book_side side, struct book_channel **channel)
 {
@@ -184,7 +184,7 @@ static inline hd_status book_to_ask(struct book *book, const struct hd_message *
     return status;
 }
 
-/* Target; the transport counts it. */
+/* Target: checks the order of a release; the transport counts it. */
 static inline hd_status book_to_release(struct book *book, const struct hd_message *message,
                                         struct book_channel **channel)
 {
@@ -199,19 +199,17 @@ static inline hd_status book_to_release(struct book *book, const struct hd_messa
     return status;
 }
 
-/* --- what is over ------------------------------------------------------------------------ */
-
-/* The count of done messages that answers for `sequence`. */
+/* The number of done messages at which test and wait answer HD_OK for `sequence`. */
 static inline uint64_t book_goal(const struct book_channel *channel, uint64_t sequence)
 {
     if (!channel->is_source || sequence < channel->posted_count) {
-        return sequence + 1; /* it has arrived; or the slot is free of this very message */
+        return sequence + 1; /* the message has arrived, or has left its slot */
     }
-    /* Free of the one before it. */
+    /* The message that had the slot before has left it. */
     return sequence < channel->slot_count ? 0 : sequence - channel->slot_count + 1;
 }
 
-/* Target: found readable, or a stream waits for it: it may be released. */
+/* Target: `sequence` is readable, or a stream waits for it; from now on it may be released. */
 static inline void book_readable(struct book_channel *channel, uint64_t sequence)
 {
     if (sequence == channel->readable_count) {
@@ -219,7 +217,7 @@ static inline void book_readable(struct book_channel *channel, uint64_t sequence
     }
 }
 
-/* What test answers, `done_count` messages being done: HD_OK or HD_IN_PROGRESS. */
+/* What test answers when `done_count` messages are done: HD_OK or HD_IN_PROGRESS. */
 static inline hd_status book_answer(struct book_channel *channel, uint64_t sequence,
                                     uint64_t done_count)
 {
@@ -232,14 +230,14 @@ static inline hd_status book_answer(struct book_channel *channel, uint64_t seque
     return HD_OK;
 }
 
-/* A word of the peer's, which counts what it has released or sent, cannot say more. */
+/* The largest value that the peer's word, which counts its releases or its sends, can hold. */
 static inline uint64_t book_most(const struct book_channel *channel)
 {
     return channel->is_source ? channel->posted_count
                               : channel->released_count + channel->shape->depth;
 }
 
-/* HD_OK if it says `news` and that is in the range: from what it said before to book_most. */
+/* HD_OK if the peer's word `news` is in `range`: from its last value to book_most. */
 static inline hd_status book_check_news(struct book *book, const struct book_channel *channel,
                                         uint64_t news, struct book_range range)
 {

@@ -1,7 +1,8 @@
-/* books/books_host.c - what /proc and pidfds say. */
+/* books/books_host.c - what /proc and pidfds tell. */
 #include "books_host.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
@@ -11,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The kernel's random number of this boot: five groups of digits. */
+/* The random number that the kernel chose at boot: five groups of hexadecimal digits. */
 static void books_host_read_boot(uint64_t boot[2])
 {
     uint64_t part[5] = {0};
@@ -38,18 +39,18 @@ struct book_place book_find_place(void)
     return place;
 }
 
-int book_is_on_host(const struct book_place *place, const struct book_place *other)
+bool book_is_on_host(const struct book_place *place, const struct book_place *other)
 {
     return place->boot[0] != 0 && memcmp(place->boot, other->boot, sizeof place->boot) == 0;
 }
 
-int book_is_in_reach(const struct book_place *place, const struct book_place *other)
+bool book_is_in_reach(const struct book_place *place, const struct book_place *other)
 {
     return book_is_on_host(place, other) && place->pid_space != 0 &&
            place->pid_space == other->pid_space;
 }
 
-_Static_assert(sizeof(cpu_set_t) <= BOOK_CORE_BYTES, "a card holds glibc's whole set");
+_Static_assert(sizeof(cpu_set_t) <= BOOK_CORE_BYTES, "a card holds a whole cpu_set_t");
 
 struct book_cores book_find_cores(void)
 {
@@ -72,7 +73,7 @@ uint32_t book_core_count(const struct book_cores *cores)
     return count;
 }
 
-int book_share_core(const struct book_cores *cores, const struct book_cores *other)
+bool book_share_core(const struct book_cores *cores, const struct book_cores *other)
 {
     unsigned common = 0;
 
@@ -88,7 +89,7 @@ int book_hold(struct book_peer *peer, int32_t pid)
     return peer->pidfd >= 0 ? 0 : errno;
 }
 
-int book_has_ended(const struct book_peer *peer)
+bool book_has_ended(const struct book_peer *peer)
 {
     struct pollfd entry = {.fd = peer->pidfd, .events = POLLIN};
     return peer->pidfd >= 0 && poll(&entry, 1, 0) == 1;
@@ -115,7 +116,16 @@ void book_account(const struct book *book, int64_t bytes, const char *tag)
 {
     const struct hd_host *host = book->host;
 
-    if (host->size >= sizeof *host && host->account != NULL) { /* a core before 1.1 does not ask */
+    if (host->size >= sizeof *host &&
+        host->account != NULL) { /* a core older than 1.1 has no account */
         host->account(host->context, bytes, tag);
     }
+}
+
+int book_open_descriptor(int32_t pid, int32_t descriptor)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, descriptor);
+    return open(path, O_RDWR | O_CLOEXEC);
 }

@@ -1,4 +1,4 @@
-/* books/books_open.c - books, cards, and the steps of open in their order. */
+/* books/books_open.c - channels and peers, cards, and the steps of open in their order. */
 #include "books_open.h"
 
 #include <assert.h>
@@ -9,19 +9,19 @@
 
 enum { GENERATION_MAX = 1000 };
 
-/* --- books ------------------------------------------------------------------------------- */
+/* --- channels and peers ------------------------------------------------------------------ */
 
-static int books_open_is_own(const struct hd_channel *shape, uint32_t rank)
+static bool books_open_is_own(const struct hd_channel *shape, uint32_t rank)
 {
     return shape->source == rank || shape->target == rank;
 }
 
-static uint32_t books_open_count_channels(const struct hd_transport_setup *setup)
+static uint32_t books_open_count_own(const struct hd_transport_setup *setup)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < setup->channel_count; i++) {
-        count += (uint32_t)books_open_is_own(setup->channels[i], setup->host->rank);
+        count += books_open_is_own(setup->channels[i], setup->host->rank);
     }
     return count;
 }
@@ -59,18 +59,17 @@ static void books_open_fill_peers(struct book *book)
     }
 }
 
-/* The books of a rank; 1 if there was memory for all of them. */
-static int books_open_take_books(struct book *book, const struct book_sizes *sizes)
+static bool books_open_allocate(struct book *book, const struct book_sizes *sizes)
 {
     const struct hd_host *host = book->host;
+    const uint64_t table_bytes =
+        (book->channel_count + (uint64_t)1) * sizeof(struct book_channel *);
+    const uint64_t own_bytes = (book->own_count + (uint64_t)1) * sizes->channel_bytes;
+    const uint64_t peer_bytes = host->rank_count * sizes->peer_bytes + 1;
 
-    book->channel_of = host->alloc(
-        host->context, (book->channel_count + (uint64_t)1) * sizeof(struct book_channel *), 64,
-        book->name);
-    book->own_channels = host->alloc(
-        host->context, (book->own_count + (uint64_t)1) * sizes->channel_bytes, 64, book->name);
-    book->peers =
-        host->alloc(host->context, host->rank_count * sizes->peer_bytes + 1, 64, book->name);
+    book->channel_of = host->alloc(host->context, table_bytes, 64, book->name);
+    book->own_channels = host->alloc(host->context, own_bytes, 64, book->name);
+    book->peers = host->alloc(host->context, peer_bytes, 64, book->name);
     return book->channel_of != NULL && book->own_channels != NULL && book->peers != NULL;
 }
 
@@ -87,23 +86,22 @@ struct hd_transport *book_create(const struct hd_transport_setup *setup, const c
         book->name = name;
         book->shapes = setup->channels;
         book->channel_count = setup->channel_count;
-        book->own_count = books_open_count_channels(setup);
+        book->own_count = books_open_count_own(setup);
         book->alignment_bytes = setup->alignment_bytes;
         book->is_traced = host->size < sizeof *host || !host->is_untraced;
         book->is_in_place = sizes->is_in_place;
         book->peer_bytes = sizes->peer_bytes;
-        if (books_open_take_books(book, sizes)) {
+        if (books_open_allocate(book, sizes)) {
             books_open_fill_channels(book, sizes->channel_bytes);
             books_open_fill_peers(book);
             return (struct hd_transport *)book;
         }
     }
-    const struct hd_error error = {sizeof error,
-                                   HD_NO_MEMORY,
-                                   BOOK_NONE,
-                                   BOOK_NONE,
-                                   0,
-                                   "no memory for the books of the channels"};
+    const struct hd_error error = {.size = sizeof error,
+                                   .status = HD_NO_MEMORY,
+                                   .rank = BOOK_NONE,
+                                   .channel = BOOK_NONE,
+                                   .text = "cannot allocate the state of the channels"};
     (void)host->fail(host->context, &error);
     book_destroy((struct hd_transport *)book);
     return NULL;
@@ -137,12 +135,12 @@ void book_let_go(struct book *book)
     }
 }
 
-/* --- what must agree --------------------------------------------------------------------- */
+/* --- checks --------------------------------------------------------------------- */
 
-static int books_open_is_sound(const struct book *book, const struct hd_channel *shape)
+static bool books_open_is_sound(const struct book *book, const struct hd_channel *shape)
 {
     const uint32_t rank_count = book->host->rank_count;
-    const int has_sends =
+    const bool has_sends =
         book->is_in_place || (shape->send_depth > 0 && shape->send_depth <= shape->depth);
 
     return shape->source != shape->target && shape->source < rank_count &&
@@ -154,24 +152,23 @@ hd_status book_check(struct book *book)
     const uint32_t align = book->alignment_bytes;
 
     if (align < HD_SEAL_BYTES || (align & (align - 1)) != 0 || align > sysconf(_SC_PAGESIZE)) {
-        const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
-        return book_fail(book, &fault,
-                         "%s aligns slots to a power of two from 64 bytes to one page, not to %u",
+        return book_fail(book, book_own_fault(HD_UNSUPPORTED),
+                         "%s: the alignment of slots must be a power of two from 64 bytes to one "
+                         "page, not %u",
                          book->name, align);
     }
     for (uint32_t i = 0; i < book->channel_count; i++) {
         if (!books_open_is_sound(book, book->shapes[i])) {
-            const struct book_fault fault = {HD_INVALID, BOOK_NONE, i, 0};
-            return book_fail(book, &fault,
-                             "channel %u: a channel leads from one rank to another and has bytes, "
-                             "depth, and send_depth up to that",
+            return book_fail(book, book_channel_fault(HD_INVALID, i),
+                             "channel %u: a channel must lead from one rank to another, with bytes "
+                             "and depth of at least 1 and send_depth 1 to depth",
                              i);
         }
     }
     return HD_OK;
 }
 
-/* Of all that both ends of a channel must agree on. */
+/* Covers every member that both ends of a channel must agree on. */
 static uint64_t books_open_digest_of(const struct book *book)
 {
     uint64_t digest = 0xcbf29ce484222325ull ^ book->alignment_bytes;
@@ -190,13 +187,13 @@ static uint64_t books_open_digest_of(const struct book *book)
 
 /* --- cards ------------------------------------------------------------------------------- */
 
-/* An open under way. */
+/* An open in progress. */
 struct opening {
     struct hd_transport *instance;
     const struct book_steps *steps;
     unsigned char *cards; /* [rank_count, card_bytes] */
     uint64_t deadline_ns;
-    const char *phase; /* what this rank was doing, for what the bootstrap alone reports */
+    const char *phase; /* what this rank is doing, for an error of the bootstrap */
 };
 
 static struct book *books_open_book_of(const struct opening *opening)
@@ -215,8 +212,8 @@ void book_key(const struct book *book, const char *what, uint32_t number, char k
 }
 
 /*
- * A bootstrap may refuse a key that is taken, by an older instance: then the next number is
- * this one's.  Open is collective, so all ranks come to the same number.
+ * A bootstrap may refuse a key that an older instance has put; then the next generation is tried.
+ * Open is collective, so all ranks arrive at the same generation.
  */
 static hd_status books_open_put_card(struct opening *opening)
 {
@@ -237,19 +234,20 @@ static hd_status books_open_put_card(struct opening *opening)
 static hd_status books_open_check_card(struct book *book, uint32_t rank,
                                        const struct book_card *own, const struct book_card *card)
 {
-    const struct book_fault broken = {HD_PROTOCOL, rank, BOOK_NONE, 0};
-    const struct book_fault refused = {card->status, rank, BOOK_NONE, 0};
+    const struct book_fault broken = book_rank_fault(HD_PROTOCOL, rank);
 
     if (card->magic != own->magic) {
-        return book_fail(book, &broken, "rank %u runs another version of %s", rank, book->name);
-    }
-    if (card->status != HD_OK) {
-        return book_fail(book, &refused, "rank %u could not open %s (its own error says why)", rank,
+        return book_fail(book, broken,
+                         "rank %u runs another version of %s: install one version everywhere", rank,
                          book->name);
     }
+    if (card->status != HD_OK) {
+        return book_fail(book, book_rank_fault(card->status, rank),
+                         "rank %u could not open %s (its own error says why)", rank, book->name);
+    }
     if (card->digest != own->digest) {
-        return book_fail(book, &broken,
-                         "rank %u has other channels than this rank: the ranks do not run one plan",
+        return book_fail(book, broken,
+                         "rank %u has other channels than this rank: the ranks must run one plan",
                          rank);
     }
     return HD_OK;
@@ -260,19 +258,16 @@ static hd_status books_open_read_cards(struct opening *opening)
     struct book *book = books_open_book_of(opening);
     const struct hd_host *host = book->host;
     const struct book_card own = *books_open_card_of(opening, host->rank);
-    hd_status status = HD_OK;
     char key[BOOK_KEY_BYTES];
 
-    for (uint32_t rank = 0; status == HD_OK && rank < host->rank_count; rank++) {
+    for (uint32_t rank = 0; rank < host->rank_count; rank++) {
         struct book_card *card = books_open_card_of(opening, rank);
         book_key(book, "rank", rank, key);
-        status =
-            host->get(host->context, key, card, opening->steps->card_bytes, opening->deadline_ns);
-        if (status == HD_OK) {
-            status = books_open_check_card(book, rank, &own, card);
-        }
+        BOOK_TRY(
+            host->get(host->context, key, card, opening->steps->card_bytes, opening->deadline_ns));
+        BOOK_TRY(books_open_check_card(book, rank, &own, card));
     }
-    return status;
+    return HD_OK;
 }
 
 /* --- the steps --------------------------------------------------------------------------- */
@@ -283,7 +278,7 @@ static hd_status books_open_fence(struct opening *opening)
     return host->fence(host->context, opening->deadline_ns);
 }
 
-/* Up to the cards of all ranks: whoever could not comes to the fence all the same. */
+/* make, and the cards of all ranks.  A rank whose make has failed comes to the fence as well. */
 static hd_status books_open_introduce(struct opening *opening,
                                       const struct hd_transport_setup *setup)
 {
@@ -292,8 +287,11 @@ static hd_status books_open_introduce(struct opening *opening,
 
     opening->phase = "publishing its card";
     const hd_status made = opening->steps->make(opening->instance, setup, card);
-    *card = (struct book_card){
-        .magic = opening->steps->magic, .digest = books_open_digest_of(book), .status = made};
+    *card = (struct book_card){.magic = opening->steps->magic,
+                               .digest = books_open_digest_of(book),
+                               .status = made,
+                               .place = book_find_place(),
+                               .cores = book_find_cores()};
     hd_status status = books_open_put_card(opening);
     if (status == HD_OK && made == HD_OK && opening->steps->publish != NULL) {
         status = opening->steps->publish(opening->instance);
@@ -302,12 +300,10 @@ static hd_status books_open_introduce(struct opening *opening,
         opening->phase = "waiting for the cards of all ranks";
         status = books_open_fence(opening);
     }
-    status = made != HD_OK ? made : status;
-    if (status == HD_OK) {
-        opening->phase = "reading the cards of all ranks";
-        status = books_open_read_cards(opening);
-    }
-    return status;
+    BOOK_TRY(made);
+    BOOK_TRY(status);
+    opening->phase = "reading the cards of all ranks";
+    return books_open_read_cards(opening);
 }
 
 static hd_status books_open_prove(struct opening *opening)
@@ -316,29 +312,22 @@ static hd_status books_open_prove(struct opening *opening)
     struct hd_transport *instance = opening->instance;
 
     opening->phase = "connecting to its peers";
-    hd_status status = steps->connect(instance, opening->cards, opening->deadline_ns);
-    if (status == HD_OK) {
-        opening->phase = "waiting for the warm-up of all ranks";
-        if (steps->warm_up != NULL) {
-            status = steps->warm_up(instance, opening->deadline_ns);
-        }
+    BOOK_TRY(steps->connect(instance, opening->cards, opening->deadline_ns));
+    opening->phase = "waiting for the warm-up of all ranks";
+    if (steps->warm_up != NULL) {
+        BOOK_TRY(steps->warm_up(instance, opening->deadline_ns));
     }
-    if (status == HD_OK) {
-        status = books_open_fence(opening);
-    }
-    if (status == HD_OK) {
-        steps->reset(instance);
-        status = books_open_fence(opening);
-    }
-    return status;
+    BOOK_TRY(books_open_fence(opening));
+    steps->reset(instance);
+    return books_open_fence(opening);
 }
 
-/* Why the bootstrap did no more. */
+/* Why the bootstrap stopped. */
 static const char *books_open_ended_by(hd_status status)
 {
     switch (status) {
     case HD_NO_MEMORY:
-        return "the bootstrap had no room left";
+        return "the bootstrap ran out of memory";
     case HD_TIMEOUT:
         return "the deadline passed";
     case HD_ABORTED:
@@ -352,6 +341,22 @@ static const char *books_open_ended_by(hd_status status)
     }
 }
 
+static void books_open_log(const struct book *book)
+{
+    for (uint32_t i = 0; i < book->channel_count; i++) {
+        const struct book_channel *channel = book->channel_of[i];
+        if (channel != NULL) {
+            book_log(book,
+                     "channel %u (%s over boundary %u) %s rank %u: %s, %u slots of %" PRIu64
+                     " bytes here",
+                     i, channel->shape->direction == HD_FORWARD ? "forward" : "backward",
+                     channel->shape->boundary, channel->is_source ? "to" : "from",
+                     channel->peer_rank, channel->carrier, channel->slot_count,
+                     channel->shape->bytes);
+        }
+    }
+}
+
 hd_status book_open(struct hd_transport *instance, const struct hd_transport_setup *setup,
                     const struct book_steps *steps, struct hd_transport **out)
 {
@@ -360,7 +365,7 @@ hd_status book_open(struct hd_transport *instance, const struct hd_transport_set
     struct opening opening = {.instance = instance,
                               .steps = steps,
                               .deadline_ns = setup->deadline_ns,
-                              .phase = "preparing its cards"};
+                              .phase = "preparing its card"};
     hd_status status = HD_NO_MEMORY;
 
     assert(steps->card_bytes >= sizeof(struct book_card));
@@ -374,65 +379,13 @@ hd_status book_open(struct hd_transport *instance, const struct hd_transport_set
     }
     host->free(host->context, opening.cards);
     if (status == HD_OK) {
+        books_open_log(book);
         *out = instance;
         return HD_OK;
     }
-    /* What a step has decided is said already; what is left is the bootstrap's. */
-    const struct book_fault fault = book_own_fault(status);
-    (void)book_fail(book, &fault, "open: rank %u was %s when %s", host->rank, opening.phase,
-                    books_open_ended_by(status));
+    /* If a step has failed, it has reported that, and this report is not the first. */
+    (void)book_fail(book, book_own_fault(status), "open: rank %u was %s when %s", host->rank,
+                    opening.phase, books_open_ended_by(status));
     steps->close(instance, setup->deadline_ns);
     return status;
-}
-
-/* --- the warm-up ------------------------------------------------------------------------- */
-
-/* The bytes of the pattern at `offset`, at most 8; they end with the message. */
-static uint64_t books_open_pattern_at(const struct book_channel *channel, uint64_t offset,
-                                      unsigned char bytes[8])
-{
-    const uint64_t left_bytes = channel->shape->bytes - offset;
-    const uint64_t word = hd_pattern_word(channel->number, BOOK_WARM_UP, offset / 8);
-
-    memcpy(bytes, &word, 8);
-    return left_bytes < 8 ? left_bytes : 8;
-}
-
-void book_fill_pattern(const struct book_channel *channel, unsigned char *message)
-{
-    unsigned char bytes[8];
-
-    for (uint64_t offset = 0; offset < channel->shape->bytes; offset += 8) {
-        const uint64_t count = books_open_pattern_at(channel, offset, bytes);
-        memcpy(message + offset, bytes, count);
-    }
-}
-
-hd_status book_check_pattern(struct book *book, const struct book_channel *channel,
-                             const unsigned char *message)
-{
-    const struct book_fault fault = book_peer_fault(channel, HD_PROTOCOL, BOOK_WARM_UP);
-    unsigned char bytes[8];
-
-    for (uint64_t offset = 0; offset < channel->shape->bytes; offset += 8) {
-        const uint64_t count = books_open_pattern_at(channel, offset, bytes);
-        if (memcmp(message + offset, bytes, count) != 0) {
-            return book_fail(book, &fault,
-                             "channel %u: the warm-up message of rank %u differs at byte %" PRIu64,
-                             channel->number, channel->peer_rank, offset);
-        }
-    }
-    return HD_OK;
-}
-
-hd_status book_report_warm_up(struct book *book, const struct book_channel *channel,
-                              hd_status status)
-{
-    const struct book_fault fault = book_peer_fault(channel, status, BOOK_WARM_UP);
-
-    if (status != HD_TIMEOUT && status != HD_PEER_LOST) {
-        return status;
-    }
-    return book_fail(book, &fault, "channel %u: rank %u %s during warm-up", channel->number,
-                     channel->peer_rank, status == HD_TIMEOUT ? "did not answer" : "ended");
 }

@@ -1,9 +1,9 @@
 /*
- * cuda_ipc/arena.c - slots on the GPU, words in memory that host and GPU both see.
+ * cuda_ipc/arena.c - slots on the GPU, and words in memory that host and GPU both access.
  *
- * The words are a memfd, opened by the peer as /proc/PID/fd/FD; the first page says whose they
- * are.  Both ends register their mapping with CUDA, so that streams can write and watch it while
- * the host reads it: credits are the host's to read, and abort is plain stores.
+ * The words are a memfd, which a peer opens as /proc/PID/fd/FD; its first page holds the nonce of
+ * its owner.  Both ends register their mapping with CUDA, so that streams can write and watch the
+ * words while the host reads them: the host needs the credits, and abort is a plain store.
  */
 #include "ipc.h"
 
@@ -17,16 +17,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 4096 }; /* before the words: the nonce */
+enum { HEAD_BYTES = 4096 }; /* a page with the nonce, before the words */
 
-static uint64_t cuda_ipc_round_up(uint64_t bytes, uint64_t alignment_bytes)
-{
-    return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
-}
+/* --- places ------------------------------------------------------------------------------ */
 
-/* --- where everything lies --------------------------------------------------------------- */
-
-/* Every rank reckons where each channel lies, also those between others. */
+/* Every rank measures every channel, also those between other ranks. */
 static hd_status cuda_ipc_measure(struct hd_transport *instance, uint32_t number)
 {
     const struct hd_channel *shape = instance->book.shapes[number];
@@ -36,13 +31,14 @@ static hd_status cuda_ipc_measure(struct hd_transport *instance, uint32_t number
     uint64_t stride_bytes = 0;
 
     if (shape->bytes <= bytes_max) {
-        stride_bytes = cuda_ipc_round_up(shape->bytes, instance->book.alignment_bytes);
+        stride_bytes = book_round_up(shape->bytes, instance->book.alignment_bytes);
     }
     if (stride_bytes == 0 || shape->depth > bytes_max / stride_bytes ||
         target->arena_bytes > bytes_max) {
-        const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, number, 0};
-        return book_fail(&instance->book, &fault,
-                         "channel %u: %u slots of %" PRIu64 " bytes are more than a GPU has",
+        return book_fail(&instance->book, book_channel_fault(HD_NO_MEMORY, number),
+                         "channel %u: %u slots of %" PRIu64
+                         " bytes are more than a GPU has: plan fewer slots or smaller "
+                         "microbatches",
                          number, shape->depth, shape->bytes);
     }
     if (channel != NULL) {
@@ -58,14 +54,13 @@ static hd_status cuda_ipc_measure(struct hd_transport *instance, uint32_t number
 hd_status ipc_arena_measure(struct hd_transport *instance)
 {
     const uint32_t channel_count = instance->book.channel_count;
-    hd_status status = HD_OK;
 
     instance->words_bytes =
-        cuda_ipc_round_up(HEAD_BYTES + channel_count * sizeof(struct ipc_words), HEAD_BYTES);
-    for (uint32_t i = 0; status == HD_OK && i < channel_count; i++) {
-        status = cuda_ipc_measure(instance, i);
+        book_round_up(HEAD_BYTES + channel_count * sizeof(struct ipc_words), HEAD_BYTES);
+    for (uint32_t i = 0; i < channel_count; i++) {
+        BOOK_TRY(cuda_ipc_measure(instance, i));
     }
-    return status;
+    return HD_OK;
 }
 
 /* --- words ------------------------------------------------------------------------------- */
@@ -73,9 +68,8 @@ hd_status ipc_arena_measure(struct hd_transport *instance)
 static hd_status cuda_ipc_refuse_words(struct hd_transport *instance, uint32_t rank,
                                        hd_status status, const char *reason)
 {
-    const struct book_fault fault = {status, rank, BOOK_NONE, 0};
-
-    return book_fail(&instance->book, &fault, "the words of rank %u: %s", rank, reason);
+    return book_fail(&instance->book, book_rank_fault(status, rank),
+                     "cannot map the signal words of rank %u: %s", rank, reason);
 }
 
 static hd_status cuda_ipc_map_words(struct hd_transport *instance, struct ipc_peer *peer,
@@ -91,22 +85,20 @@ static hd_status cuda_ipc_map_words(struct hd_transport *instance, struct ipc_pe
     return HD_OK;
 }
 
-/* Streams see the words from here on. */
+/* Makes the words accessible to streams. */
 static hd_status cuda_ipc_register_words(struct hd_transport *instance, struct ipc_peer *peer)
 {
     const struct cuda_library *cuda = &instance->cuda;
     void *gpu = NULL;
-    hd_status status = ipc_runtime(
-        instance, NULL, "cudaHostRegister",
-        cuda->cudaHostRegister(peer->words, instance->words_bytes, cudaHostRegisterMapped));
 
-    if (status == HD_OK) {
-        peer->is_registered = 1;
-        status = ipc_runtime(instance, NULL, "cudaHostGetDevicePointer",
-                             cuda->cudaHostGetDevicePointer(&gpu, peer->words, 0));
-    }
+    BOOK_TRY(ipc_runtime(
+        instance, NULL, "cudaHostRegister",
+        cuda->cudaHostRegister(peer->words, instance->words_bytes, cudaHostRegisterMapped)));
+    peer->is_registered = true;
+    BOOK_TRY(ipc_runtime(instance, NULL, "cudaHostGetDevicePointer",
+                         cuda->cudaHostGetDevicePointer(&gpu, peer->words, 0)));
     peer->words_gpu = gpu;
-    return status;
+    return HD_OK;
 }
 
 static hd_status cuda_ipc_make_words(struct hd_transport *instance)
@@ -120,27 +112,21 @@ static hd_status cuda_ipc_make_words(struct hd_transport *instance)
         return cuda_ipc_refuse_words(instance, self->book.rank, HD_NO_MEMORY, strerror(errno));
     }
     (void)fcntl(instance->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    hd_status status = cuda_ipc_map_words(instance, self, instance->descriptor);
-    if (status == HD_OK) {
-        memcpy(self->words, &instance->nonce, sizeof instance->nonce);
-        status = cuda_ipc_register_words(instance, self);
-    }
-    return status;
+    BOOK_TRY(cuda_ipc_map_words(instance, self, instance->descriptor));
+    memcpy(self->words, &instance->nonce, sizeof instance->nonce);
+    return cuda_ipc_register_words(instance, self);
 }
 
 static hd_status cuda_ipc_open_words(struct hd_transport *instance, struct ipc_peer *peer,
                                      const struct ipc_card *card)
 {
-    char path[64];
+    const int descriptor = book_open_descriptor(card->head.place.pid, card->descriptor);
     struct stat found;
 
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", card->place.pid, card->descriptor);
-    const int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0) {
         return cuda_ipc_refuse_words(
             instance, peer->book.rank, HD_UNSUPPORTED,
-            "they cannot be opened: cuda_ipc needs all ranks in one pid namespace "
-            "and of one user");
+            "cannot open them: cuda_ipc needs all ranks in one PID namespace and of one user");
     }
     hd_status status = HD_UNSUPPORTED;
     if (fstat(descriptor, &found) == 0 && (uint64_t)found.st_size == instance->words_bytes) {
@@ -150,33 +136,33 @@ static hd_status cuda_ipc_open_words(struct hd_transport *instance, struct ipc_p
     if (status == HD_OK && memcmp(peer->words, &card->nonce, sizeof card->nonce) == 0) {
         return cuda_ipc_register_words(instance, peer);
     }
-    return cuda_ipc_refuse_words(
-        instance, peer->book.rank, HD_UNSUPPORTED,
-        "another file stands there: the ranks are not in one pid namespace");
+    return cuda_ipc_refuse_words(instance, peer->book.rank, HD_UNSUPPORTED,
+                                 "found another file: the ranks must run in one PID namespace");
 }
 
 /* --- device memory ----------------------------------------------------------------------- */
 
-/* `bytes` and room to begin at an aligned address, which *aligned is. */
+/* Allocates `bytes`, which begin at the aligned address *aligned. */
 static hd_status cuda_ipc_allocate(struct hd_transport *instance, uint64_t bytes, const char *tag,
                                    void **memory, unsigned char **aligned)
 {
     const uint64_t room_bytes = bytes + instance->book.alignment_bytes;
-    const struct book_fault fault = book_own_fault(HD_NO_MEMORY);
     char text[CUDA_REASON_BYTES];
 
     const cudaError_t error = instance->cuda.cudaMalloc(memory, room_bytes);
     if (error != cudaSuccess) {
-        return book_fail(&instance->book, &fault,
-                         "GPU %d has no %" PRIu64
+        return book_fail(&instance->book, book_own_fault(HD_NO_MEMORY),
+                         "GPU %d cannot allocate %" PRIu64
                          " bytes for the slots of rank %u (%s): plan fewer slots or smaller "
                          "microbatches",
                          instance->device, room_bytes, instance->book.host->rank,
                          cuda_explain(&instance->cuda, "cudaMalloc", error, text));
     }
     book_account(&instance->book, (int64_t)bytes, tag);
-    *aligned = (unsigned char *)(uintptr_t)cuda_ipc_round_up((uintptr_t)*memory,
-                                                             instance->book.alignment_bytes);
+    book_log(&instance->book, "%" PRIu64 " bytes of GPU %d for %s slots", room_bytes,
+             instance->device, tag);
+    *aligned = (unsigned char *)(uintptr_t)book_round_up((uintptr_t)*memory,
+                                                         instance->book.alignment_bytes);
     return HD_OK;
 }
 
@@ -195,28 +181,25 @@ hd_status ipc_arena_make(struct hd_transport *instance)
 {
     struct ipc_peer *self = &instance->peers[instance->book.host->rank];
     unsigned char *aligned = NULL;
-    hd_status status = cuda_ipc_make_words(instance);
 
-    if (status == HD_OK && self->arena_bytes > 0) {
-        status = cuda_ipc_allocate(instance, self->arena_bytes, "transfer", &instance->arena,
-                                   &self->arena);
-        instance->shift_bytes =
-            status == HD_OK ? (uint64_t)(self->arena - (unsigned char *)instance->arena) : 0;
+    BOOK_TRY(cuda_ipc_make_words(instance));
+    if (self->arena_bytes > 0) {
+        BOOK_TRY(cuda_ipc_allocate(instance, self->arena_bytes, "transfer", &instance->arena,
+                                   &self->arena));
+        instance->shift_bytes = (uint64_t)(self->arena - (unsigned char *)instance->arena);
     }
-    if (status == HD_OK && instance->sends_bytes > 0) {
-        status =
-            cuda_ipc_allocate(instance, instance->sends_bytes, "send", &instance->sends, &aligned);
-        if (status == HD_OK) {
-            cuda_ipc_place_sends(instance, aligned);
-        }
+    if (instance->sends_bytes > 0) {
+        BOOK_TRY(
+            cuda_ipc_allocate(instance, instance->sends_bytes, "send", &instance->sends, &aligned));
+        cuda_ipc_place_sends(instance, aligned);
     }
-    return status;
+    return HD_OK;
 }
 
 hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
                           const struct ipc_card *card)
 {
-    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, BOOK_NONE, 0};
+    const struct book_fault fault = book_rank_fault(HD_UNSUPPORTED, peer->book.rank);
     char bus_id[sizeof card->bus_id] = "";
     int other = 0;
     int can = 0;
@@ -228,7 +211,7 @@ hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
         }
     }
     if (other == instance->cuda.device_count) {
-        return book_fail(&instance->book, &fault,
+        return book_fail(&instance->book, fault,
                          "rank %u computes on GPU %.19s, which this process does not see: cuda_ipc "
                          "needs every GPU visible to every rank (CUDA_VISIBLE_DEVICES)",
                          peer->book.rank, card->bus_id);
@@ -239,9 +222,9 @@ hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
     }
     (void)instance->cuda.cudaDeviceCanAccessPeer(&can, instance->device, other);
     if (!can) {
-        return book_fail(&instance->book, &fault,
+        return book_fail(&instance->book, fault,
                          "GPU %d cannot reach GPU %d of rank %u (cudaDeviceCanAccessPeer says 0): "
-                         "place neighbours on one GPU, or take a transport that needs no peer "
+                         "place neighbours on one GPU, or choose a transport that needs no peer "
                          "access",
                          instance->device, other, peer->book.rank);
     }
@@ -251,15 +234,14 @@ hd_status ipc_arena_reach(struct hd_transport *instance, struct ipc_peer *peer,
 static hd_status cuda_ipc_open_arena(struct hd_transport *instance, struct ipc_peer *peer,
                                      const struct ipc_card *card)
 {
-    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, BOOK_NONE, 0};
     char text[CUDA_REASON_BYTES];
 
     const cudaError_t error = instance->cuda.cudaIpcOpenMemHandle(&peer->import, card->handle,
                                                                   cudaIpcMemLazyEnablePeerAccess);
     if (error != cudaSuccess) {
         peer->import = NULL;
-        return book_fail(&instance->book, &fault, "the arena of rank %u cannot be mapped: %s",
-                         peer->book.rank,
+        return book_fail(&instance->book, book_rank_fault(HD_UNSUPPORTED, peer->book.rank),
+                         "cannot map the receive slots of rank %u: %s", peer->book.rank,
                          cuda_explain(&instance->cuda, "cudaIpcOpenMemHandle", error, text));
     }
     peer->arena = (unsigned char *)peer->import + card->shift_bytes;
@@ -269,14 +251,14 @@ static hd_status cuda_ipc_open_arena(struct hd_transport *instance, struct ipc_p
 hd_status ipc_arena_open(struct hd_transport *instance, struct ipc_peer *peer,
                          const struct ipc_card *card)
 {
-    if (card->place.pid == (int32_t)getpid()) {
+    if (card->head.place.pid == (int32_t)getpid()) {
         peer->words = (unsigned char *)(uintptr_t)card->words;
-        peer->words_gpu = peer->words; /* registered by its owner, at the same address */
+        peer->words_gpu = peer->words; /* its owner has registered them at the same address */
         peer->arena = (unsigned char *)(uintptr_t)card->arena;
         return HD_OK;
     }
-    const hd_status status = cuda_ipc_open_words(instance, peer, card);
-    return status == HD_OK ? cuda_ipc_open_arena(instance, peer, card) : status;
+    BOOK_TRY(cuda_ipc_open_words(instance, peer, card));
+    return cuda_ipc_open_arena(instance, peer, card);
 }
 
 void ipc_arena_close(struct hd_transport *instance, struct ipc_peer *peer)
@@ -287,10 +269,9 @@ void ipc_arena_close(struct hd_transport *instance, struct ipc_peer *peer)
     }
 }
 
-/* Words of a GPU that may still write them stay mapped as long as the process. */
 static void cuda_ipc_free_words(struct hd_transport *instance, struct ipc_peer *peer)
 {
-    const int is_own = peer->book.rank == instance->book.host->rank;
+    const bool is_own = peer->book.rank == instance->book.host->rank;
 
     if (peer->is_registered) {
         (void)instance->cuda.cudaHostUnregister(peer->words);
@@ -301,11 +282,8 @@ static void cuda_ipc_free_words(struct hd_transport *instance, struct ipc_peer *
     peer->words = NULL;
 }
 
-void ipc_arena_free(struct hd_transport *instance, int frees_device)
+void ipc_arena_free(struct hd_transport *instance)
 {
-    if (!frees_device) {
-        return; /* the words too: a peer may be about to open them */
-    }
     (void)instance->cuda.cudaFree(instance->sends);
     (void)instance->cuda.cudaFree(instance->arena);
     for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {

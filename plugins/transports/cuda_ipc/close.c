@@ -1,17 +1,17 @@
 /*
- * cuda_ipc/close.c - the end: say that this rank copies no more, wait until no peer does.
+ * cuda_ipc/close.c - the end: announce that this rank copies no more, wait until no peer does.
  *
- * A source unmaps the arena before its owner frees it, since CUDA leaves the other order
- * undefined; so the owner waits for `source_closed`.  What a GPU may still read or write is
- * leaked, and so is everything of an instance whose streams do not come to rest: cudaFree would
- * wait for them.
+ * A source unmaps an arena before its owner frees it, because CUDA leaves the other order
+ * undefined; so the owner waits for `source_closed`.  Memory that a GPU may still read or write is
+ * leaked.  If the streams of an instance do not finish, everything is leaked: cudaFree would wait
+ * for them.
  */
 #include "ipc.h"
 
 #include <inttypes.h>
 #include <unistd.h>
 
-/* Lets this rank's streams go; the arrived words of its incoming channels are its own memory. */
+/* Releases this rank's waiting streams: they watch the `arrived` words of incoming channels. */
 void ipc_poison(struct hd_transport *instance)
 {
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
@@ -22,8 +22,8 @@ void ipc_poison(struct hd_transport *instance)
     }
 }
 
-/* This rank writes no more on the channels where it is at that end. */
-static void cuda_ipc_tell_peers(struct hd_transport *instance, int is_source)
+/* Announces that this rank is done on the channels where it is at that end. */
+static void cuda_ipc_tell_peers(struct hd_transport *instance, bool is_source)
 {
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
         struct ipc_channel *channel = &instance->channels[i];
@@ -34,22 +34,22 @@ static void cuda_ipc_tell_peers(struct hd_transport *instance, int is_source)
     }
 }
 
-/* Can the source of this incoming channel copy no more? */
-static int cuda_ipc_has_stopped(const struct ipc_channel *channel)
+/* Whether the source of this incoming channel copies no more. */
+static bool cuda_ipc_has_stopped(const struct ipc_channel *channel)
 {
     return atomic_load(&channel->words->source_stopped) != 0 ||
            book_has_ended(&channel->peer->book);
 }
 
-static int cuda_ipc_has_closed(const struct ipc_channel *channel)
+static bool cuda_ipc_has_closed(const struct ipc_channel *channel)
 {
     return atomic_load(&channel->words->source_closed) != 0 || book_has_ended(&channel->peer->book);
 }
 
-/* Until `is_so` of all incoming channels; the first of which it is not, or NULL. */
-static const struct ipc_channel *cuda_ipc_await_all(struct hd_transport *instance,
-                                                    int (*is_so)(const struct ipc_channel *channel),
-                                                    uint64_t deadline_ns)
+/* Waits until is_so(channel) for all incoming channels; returns the first late one, or NULL. */
+static const struct ipc_channel *cuda_ipc_await_all(
+    struct hd_transport *instance, bool (*is_so)(const struct ipc_channel *channel),
+    uint64_t deadline_ns)
 {
     uint64_t pause_ns = 0;
 
@@ -65,18 +65,18 @@ static const struct ipc_channel *cuda_ipc_await_all(struct hd_transport *instanc
     return NULL;
 }
 
-/* Is a copy left that may still get its credit?  A failed instance starts no more. */
-static int cuda_ipc_has_copies_left(struct hd_transport *instance)
+/* Whether a copy is left that may still get its credit.  A failed instance starts no copies. */
+static bool cuda_ipc_has_copies_left(struct hd_transport *instance)
 {
-    int has = 0;
+    bool has = false;
 
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
         struct ipc_channel *channel = &instance->channels[i];
         if (channel->book.is_source && channel->started_count < channel->book.posted_count) {
-            /* What the target gave before it stopped still counts: so first that, then a move. */
-            const int is_hopeless = atomic_load(&channel->words->target_stopped) != 0 ||
-                                    book_has_ended(&channel->peer->book);
-            int moved = 0;
+            /* Read `target_stopped` before the move: credits that were given before still count. */
+            const bool is_hopeless = atomic_load(&channel->words->target_stopped) != 0 ||
+                                     book_has_ended(&channel->peer->book);
+            bool moved = false;
             const hd_status status = ipc_move(instance, &moved);
             has = has || (status == HD_OK && (moved || !is_hopeless));
         }
@@ -84,49 +84,48 @@ static int cuda_ipc_has_copies_left(struct hd_transport *instance)
     return has;
 }
 
-/* All copies are over that can be. */
-static int cuda_ipc_await_copies(struct hd_transport *instance, uint64_t deadline_ns)
+/* Waits until all copies that can start have ended. */
+static bool cuda_ipc_await_copies(struct hd_transport *instance, uint64_t deadline_ns)
 {
     uint64_t pause_ns = 0;
 
     while (cuda_ipc_has_copies_left(instance) || !ipc_is_idle(instance)) {
         if (book_now_ns(&instance->book) >= deadline_ns) {
-            return 0;
+            return false;
         }
         ipc_nap(&pause_ns);
     }
-    return 1;
+    return true;
 }
 
-/* Says what it found, whatever failed before: only this decides what close may free. */
+/* Its result does not depend on earlier failures: close frees only what this found unused. */
 hd_status ipc_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     (void)instance->cuda.cudaSetDevice(instance->device);
-    cuda_ipc_tell_peers(instance, 0);
+    cuda_ipc_tell_peers(instance, false);
     if (!cuda_ipc_await_copies(instance, deadline_ns)) {
         const struct book_fault fault = book_own_fault(HD_TIMEOUT);
-        (void)book_fail(&instance->book, &fault,
-                        "the copies of rank %u did not come to rest by the deadline: its memory is "
-                        "leaked",
+        (void)book_fail(&instance->book, fault,
+                        "the copies of rank %u did not end by the deadline: its memory is leaked",
                         instance->book.host->rank);
         return HD_TIMEOUT;
     }
-    cuda_ipc_tell_peers(instance, 1);
+    cuda_ipc_tell_peers(instance, true);
     const struct ipc_channel *channel =
         cuda_ipc_await_all(instance, cuda_ipc_has_stopped, deadline_ns);
     if (channel == NULL) {
-        instance->is_at_rest = 1;
+        instance->is_at_rest = true;
         return HD_OK;
     }
     const struct book_fault fault = book_peer_fault(&channel->book, HD_TIMEOUT, ipc_news(channel));
-    (void)book_fail(&instance->book, &fault,
-                    "channel %u: rank %u did not come to rest by the deadline: its receive slots "
+    (void)book_fail(&instance->book, fault,
+                    "channel %u: rank %u did not stop copying by the deadline: its receive slots "
                     "are leaked",
                     fault.channel, fault.rank);
     return HD_TIMEOUT;
 }
 
-/* This rank's sends are over, and their targets may free what they went to. */
+/* This rank has ended its sends: unmaps the arenas of its targets, which may then free them. */
 static void cuda_ipc_leave_peers(struct hd_transport *instance)
 {
     for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
@@ -145,16 +144,17 @@ void ipc_close_all(struct hd_transport *instance, uint64_t deadline_ns)
     if (instance == NULL) {
         return;
     }
-    const int has_cuda = instance->cuda.cudaSetDevice != NULL &&
-                         instance->cuda.cudaSetDevice(instance->device) == cudaSuccess;
-    /* Of a clean end, or of an open that got nowhere: else there may be work of somebody's. */
-    const int may_free = has_cuda && instance->is_at_rest && ipc_is_idle(instance);
+    const bool has_cuda = instance->cuda.cudaSetDevice != NULL &&
+                          instance->cuda.cudaSetDevice(instance->device) == cudaSuccess;
+    /* After a clean end, or an open that failed early; otherwise some stream may be at work. */
+    const bool may_free = has_cuda && instance->is_at_rest && ipc_is_idle(instance);
 
     if (may_free) {
         cuda_ipc_leave_peers(instance);
     }
     ipc_streams_free(instance);
-    ipc_arena_free(instance, may_free && cuda_ipc_await_all(instance, cuda_ipc_has_closed,
-                                                            deadline_ns) == NULL);
+    if (may_free && cuda_ipc_await_all(instance, cuda_ipc_has_closed, deadline_ns) == NULL) {
+        ipc_arena_free(instance);
+    }
     book_destroy(instance);
 }

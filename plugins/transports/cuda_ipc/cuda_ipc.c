@@ -1,10 +1,10 @@
 /*
- * plugins/transports/cuda_ipc - one-sided, between GPUs of one node, or processes on one GPU.
+ * plugins/transports/cuda_ipc - one-sided, between GPUs of one host, or processes on one GPU.
  *
- * The target owns the receive slots and lends them to the source's process by an IPC handle; the
- * copy is the GPU's, and so are both signals: 64-bit words that count up for the whole job,
- * written and awaited in streams.  No kernel waits, and no copy is ever held up in a stream by a
- * credit: the host reads those, and only then starts the copy.
+ * The target owns the receive slots and lends them to the source's process by an IPC handle.  The
+ * GPU copies, and streams write and await both signals: 64-bit words that count up for the whole
+ * job.  No kernel waits, and no copy waits in a stream for a credit: the host reads the credits and
+ * starts a copy only when its credit has arrived.
  *
  *   source's GPU and host                 words of the target              target's GPU
  *   reserve    send slot k mod Ds unread
@@ -16,17 +16,17 @@
  *                                                     forward reads  |
  *                                                     release (stream)   credit = k + 1
  *
- * So a message whose credit is late leaves only while its source calls progress: TARGET_PROGRESS,
- * which the core serves from a thread of its own beside long actions and between steps.
+ * So a message whose credit is late leaves only when its source calls progress: TARGET_PROGRESS.
+ * The core has a thread that calls it during long actions and between steps.
  *
- * Abort stores poison, 2^62, into the arrived words of this rank: its streams then run on over
- * what is there (G8).  That needs no call of CUDA, so it cannot block.
+ * Abort stores poison, 2^62, into the arrived words of this rank; its streams then continue with
+ * whatever the slots contain (G8).  That needs no call of CUDA, so it cannot block.
  */
 #include "ipc.h"
 
-/* --- what the peer has done -------------------------------------------------------------- */
+/* --- progress ---------------------------------------------------------------------------- */
 
-/* The caller's thread may be a new one, and a device is current in a thread. */
+/* Any thread may call, and CUDA keeps the current device per thread. */
 static hd_status cuda_ipc_use_device(struct hd_transport *instance)
 {
     return ipc_runtime(instance, NULL, "cudaSetDevice",
@@ -41,7 +41,7 @@ static hd_status cuda_ipc_read_news(struct hd_transport *instance, struct ipc_ch
     const hd_status failed = book_failed(&instance->book);
 
     if (failed < 0) {
-        return failed; /* it may have been poison */
+        return failed; /* the word may be poison */
     }
     const hd_status status = book_check_news(&instance->book, &channel->book, news,
                                              (struct book_range){channel->known_count, most_count});
@@ -51,51 +51,42 @@ static hd_status cuda_ipc_read_news(struct hd_transport *instance, struct ipc_ch
     return status;
 }
 
-hd_status ipc_move(struct hd_transport *instance, int *moved)
+hd_status ipc_move(struct hd_transport *instance, bool *moved)
 {
-    hd_status status = HD_OK;
-
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
         struct ipc_channel *channel = &instance->channels[i];
         if (channel->book.is_source && channel->started_count < channel->book.posted_count) {
-            status = cuda_ipc_read_news(instance, channel);
-            if (status == HD_OK) {
-                status = ipc_start_copies(instance, channel, moved);
-            }
+            BOOK_TRY(cuda_ipc_read_news(instance, channel));
+            BOOK_TRY(ipc_start_copies(instance, channel, moved));
         }
     }
-    return status;
+    return HD_OK;
 }
 
-/* Source: is the send slot unread by any copy, of this message or of an older?  Target: is it
-   here? */
+/* Source: HD_OK if no copy reads the send slot any more.  Target: HD_OK if the message is here. */
 static hd_status cuda_ipc_look(struct hd_transport *instance, struct ipc_channel *channel,
                                uint64_t sequence)
 {
     const uint64_t goal = book_goal(&channel->book, sequence);
-    hd_status status = HD_OK;
 
     if (channel->book.is_source) {
         return goal == 0 ? HD_OK : ipc_look_sent(instance, channel, goal - 1);
     }
     if (channel->known_count < goal) {
-        status = cuda_ipc_read_news(instance, channel);
+        BOOK_TRY(cuda_ipc_read_news(instance, channel));
     }
-    return status == HD_OK ? book_answer(&channel->book, sequence, channel->known_count) : status;
+    return book_answer(&channel->book, sequence, channel->known_count);
 }
 
 static hd_status cuda_ipc_look_and_move(struct hd_transport *instance, struct ipc_channel *channel,
                                         uint64_t sequence)
 {
-    int moved = 0;
-    hd_status status = ipc_move(instance, &moved);
+    bool moved = false;
 
-    if (status == HD_OK) {
-        status = cuda_ipc_look(instance, channel, sequence);
-    }
+    BOOK_TRY(ipc_move(instance, &moved));
+    const hd_status status = cuda_ipc_look(instance, channel, sequence);
     if (status == HD_IN_PROGRESS) {
-        status = ipc_look_for_deaths(instance, channel);
-        status = status == HD_OK ? HD_IN_PROGRESS : status;
+        BOOK_TRY(ipc_look_for_deaths(instance, channel));
     }
     return status;
 }
@@ -118,40 +109,28 @@ static void *cuda_ipc_slot(struct hd_transport *instance, const struct hd_messag
 static hd_status cuda_ipc_reserve(struct hd_transport *instance, const struct hd_message *message)
 {
     struct book_channel *channel = NULL;
-    hd_status status = book_to_reserve(&instance->book, message, &channel);
 
-    if (status == HD_OK) {
-        status = cuda_ipc_use_device(instance);
-    }
-    if (status == HD_OK) {
-        status = cuda_ipc_look_and_move(instance, (struct ipc_channel *)channel, message->sequence);
-    }
-    return book_reserved(channel, status);
+    BOOK_TRY(book_to_reserve(&instance->book, message, &channel));
+    BOOK_TRY(cuda_ipc_use_device(instance));
+    return book_reserved(channel, cuda_ipc_look_and_move(instance, (struct ipc_channel *)channel,
+                                                         message->sequence));
 }
 
 static hd_status cuda_ipc_post_send(struct hd_transport *instance, const struct hd_message *message,
                                     void *stream)
 {
     struct book_channel *book = NULL;
-    int moved = 0;
-    hd_status status = book_to_post(&instance->book, message, BOOK_SOURCE, &book);
+    bool moved = false;
 
-    if (status == HD_OK) {
-        status = cuda_ipc_use_device(instance);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    BOOK_TRY(book_to_post(&instance->book, message, BOOK_SOURCE, &book));
+    BOOK_TRY(cuda_ipc_use_device(instance));
     struct ipc_channel *channel = (struct ipc_channel *)book;
     channel->sends[message->sequence % book->slot_count].is_ordered = stream != NULL;
     if (stream != NULL) {
-        status = ipc_mark_written(instance, channel, message->sequence, stream);
+        BOOK_TRY(ipc_mark_written(instance, channel, message->sequence, stream));
     }
-    if (status == HD_OK) {
-        book->posted_count++;
-        status = ipc_move(instance, &moved);
-    }
-    return status;
+    book->posted_count++;
+    return ipc_move(instance, &moved);
 }
 
 /* --- the contract: target ---------------------------------------------------------------- */
@@ -171,16 +150,11 @@ static hd_status cuda_ipc_release(struct hd_transport *instance, const struct hd
                                   void *stream)
 {
     struct book_channel *channel = NULL;
-    hd_status status = book_to_release(&instance->book, message, &channel);
 
-    if (status == HD_OK) {
-        status = cuda_ipc_use_device(instance);
-    }
-    if (status == HD_OK) {
-        channel->released_count++;
-        status = ipc_give_credit(instance, (struct ipc_channel *)channel, stream);
-    }
-    return status;
+    BOOK_TRY(book_to_release(&instance->book, message, &channel));
+    BOOK_TRY(cuda_ipc_use_device(instance));
+    channel->released_count++;
+    return ipc_give_credit(instance, (struct ipc_channel *)channel, stream);
 }
 
 /* --- the contract: either end ------------------------------------------------------------ */
@@ -189,34 +163,30 @@ static hd_status cuda_ipc_ask(struct hd_transport *instance, const struct hd_mes
                               enum book_side side, struct ipc_channel **channel)
 {
     struct book_channel *book = NULL;
-    const hd_status status = book_to_ask(&instance->book, message, side, &book);
 
+    BOOK_TRY(book_to_ask(&instance->book, message, side, &book));
     *channel = (struct ipc_channel *)book;
-    return status == HD_OK ? cuda_ipc_use_device(instance) : status;
+    return cuda_ipc_use_device(instance);
 }
 
 static hd_status cuda_ipc_test(struct hd_transport *instance, const struct hd_message *message)
 {
     struct ipc_channel *channel = NULL;
-    const hd_status status = cuda_ipc_ask(instance, message, BOOK_EITHER, &channel);
 
-    return status == HD_OK ? cuda_ipc_look_and_move(instance, channel, message->sequence) : status;
+    BOOK_TRY(cuda_ipc_ask(instance, message, BOOK_EITHER, &channel));
+    return cuda_ipc_look_and_move(instance, channel, message->sequence);
 }
 
-/* Nothing is said of the host. */
+/* Makes the stream wait; the host does not. */
 static hd_status cuda_ipc_wait_in_stream(struct hd_transport *instance,
                                          const struct hd_message *message, void *stream)
 {
     struct ipc_channel *channel = NULL;
-    hd_status status = cuda_ipc_ask(instance, message, BOOK_TARGET, &channel);
 
-    if (status == HD_OK) {
-        status = ipc_await_signal(instance, channel, message->sequence, stream);
-    }
-    if (status == HD_OK) {
-        book_readable(&channel->book, message->sequence);
-    }
-    return status;
+    BOOK_TRY(cuda_ipc_ask(instance, message, BOOK_TARGET, &channel));
+    BOOK_TRY(ipc_await_signal(instance, channel, message->sequence, stream));
+    book_readable(&channel->book, message->sequence);
+    return HD_OK;
 }
 
 static hd_status cuda_ipc_wait(struct hd_transport *instance, const struct hd_message *message,
@@ -228,38 +198,33 @@ static hd_status cuda_ipc_wait(struct hd_transport *instance, const struct hd_me
     if (stream != NULL) {
         return cuda_ipc_wait_in_stream(instance, message, stream);
     }
-    hd_status status = cuda_ipc_ask(instance, message, BOOK_EITHER, &channel);
-    if (status == HD_OK) {
-        status = cuda_ipc_look_and_move(instance, channel, message->sequence);
-    }
+    BOOK_TRY(cuda_ipc_ask(instance, message, BOOK_EITHER, &channel));
+    hd_status status = cuda_ipc_look_and_move(instance, channel, message->sequence);
     while (status == HD_IN_PROGRESS) { /* ends at the deadline */
         if (book_now_ns(&instance->book) >= deadline_ns) {
-            const struct book_fault fault =
-                book_peer_fault(&channel->book, HD_TIMEOUT, message->sequence);
-            return book_report_wait(&instance->book, &channel->book, &fault, ipc_news(channel));
+            return book_report_wait(&instance->book, &channel->book,
+                                    book_peer_fault(&channel->book, HD_TIMEOUT, message->sequence),
+                                    ipc_news(channel));
         }
         ipc_nap(&pause_ns);
-        status = book_failed(&instance->book);
-        status = status < 0 ? status : cuda_ipc_look_and_move(instance, channel, message->sequence);
+        BOOK_TRY(book_failed(&instance->book));
+        status = cuda_ipc_look_and_move(instance, channel, message->sequence);
     }
     return status;
 }
 
 static hd_status cuda_ipc_progress(struct hd_transport *instance)
 {
-    int moved = 0;
-    hd_status status = book_failed(&instance->book);
+    bool moved = false;
 
-    if (status == HD_OK) {
-        status = cuda_ipc_use_device(instance);
+    BOOK_TRY(book_failed(&instance->book));
+    BOOK_TRY(cuda_ipc_use_device(instance));
+    BOOK_TRY(ipc_move(instance, &moved));
+    if (moved) {
+        return HD_OK;
     }
-    if (status == HD_OK) {
-        status = ipc_move(instance, &moved);
-    }
-    if (status == HD_OK && !moved) {
-        status = ipc_look_for_deaths(instance, NULL);
-    }
-    return status == HD_OK && !moved ? HD_IN_PROGRESS : status;
+    BOOK_TRY(ipc_look_for_deaths(instance, NULL));
+    return HD_IN_PROGRESS;
 }
 
 static void cuda_ipc_abort_waits(struct hd_transport *instance, const char *reason)
@@ -305,7 +270,7 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
                     HD_TRANSPORT_UNBLOCKS | HD_TRANSPORT_SHARED_DEVICE | HD_TRANSPORT_PROGRESS |
                     HD_TRANSPORT_TARGET_PROGRESS,
     .name = "cuda_ipc",
-    .summary = "one-sided copies between GPUs of one node, or processes on one GPU, without NCCL",
+    .summary = "one-sided copies between GPUs of one host, or processes on one GPU, without NCCL",
     .vendor = "heddle",
     .version = "0.1.0",
     .licence = "Apache-2.0",

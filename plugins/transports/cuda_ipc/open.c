@@ -1,26 +1,27 @@
 /*
- * cuda_ipc/open.c - from channels to memory that is lent, mapped and proven; book_open's steps.
+ * cuda_ipc/open.c - from channels to memory that is lent, mapped and tested; book_open calls these
+ * steps.
  *
- *   make      find CUDA, take the GPU, make words, arena, send slots, streams
- *   connect   hold peers, map their words and arenas
- *   warm up   send all, then receive, verify and credit all, then await credits
+ *   make      find CUDA, choose the GPU, allocate words, arena and send slots, create streams
+ *   connect   open pidfds of the peers, map their words and arenas
+ *   warm up   send all, then receive, verify and release all, then wait for all credits
  *   reset     each writer sets its words back to 0
  */
 #include "ipc.h"
 
 #include <stdio.h>
 
-/* An error of CUDA's, where it was noticed; it may be of work that was enqueued before. */
+/* Reports an error of CUDA where it was noticed; earlier enqueued work may have caused it. */
 static hd_status cuda_ipc_fail_device(struct hd_transport *instance,
                                       const struct ipc_channel *channel, const char *text)
 {
-    const struct book_fault fault = {HD_DEVICE, BOOK_NONE,
-                                     channel != NULL ? channel->book.number : BOOK_NONE, 0};
+    const struct book_fault fault =
+        book_channel_fault(HD_DEVICE, channel != NULL ? channel->book.number : BOOK_NONE);
 
     if (channel == NULL) {
-        return book_fail(&instance->book, &fault, "GPU %d: %s", instance->device, text);
+        return book_fail(&instance->book, fault, "GPU %d: %s", instance->device, text);
     }
-    return book_fail(&instance->book, &fault, "channel %u on GPU %d: %s", fault.channel,
+    return book_fail(&instance->book, fault, "channel %u on GPU %d: %s", fault.channel,
                      instance->device, text);
 }
 
@@ -48,25 +49,23 @@ hd_status ipc_driver(struct hd_transport *instance, const struct ipc_channel *ch
                                 cuda_explain_driver(&instance->cuda, call, error, text));
 }
 
-/* --- what this rank has ------------------------------------------------------------------ */
+/* --- make -------------------------------------------------------------------------------- */
 
 static hd_status cuda_ipc_refuse(struct hd_transport *instance, const char *reason)
 {
-    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
-    return book_fail(&instance->book, &fault, "%s", reason);
+    return book_fail(&instance->book, book_own_fault(HD_UNSUPPORTED), "%s", reason);
 }
 
 static hd_status cuda_ipc_find_cuda(struct hd_transport *instance)
 {
-    const struct hd_host *host = instance->book.host;
-    const char *path = host->option_count > 0 ? host->options[0].text : "libcudart.so.13";
+    const char *path = book_text_option(&instance->book, 0, "libcudart.so.13");
 
     return cuda_load(&instance->cuda, path) == HD_OK
                ? HD_OK
                : cuda_ipc_refuse(instance, instance->cuda.reason);
 }
 
-/* Ranks beyond the GPUs of this machine share them, in turn. */
+/* If a host has more ranks than GPUs, the ranks take the GPUs in rotation. */
 static hd_status cuda_ipc_take_device(struct hd_transport *instance, uint32_t ordinal)
 {
     const struct cuda_library *cuda = &instance->cuda;
@@ -75,85 +74,75 @@ static hd_status cuda_ipc_take_device(struct hd_transport *instance, uint32_t or
     int can = 0;
 
     instance->device = (int)(ordinal % (uint32_t)cuda->device_count);
-    hd_status status =
-        ipc_runtime(instance, NULL, "cudaSetDevice", cuda->cudaSetDevice(instance->device));
-    if (status == HD_OK) {
-        status = ipc_runtime(instance, NULL, "cudaDeviceGetAttribute",
-                             cuda->cudaDeviceGetAttribute(&can, has_operations, instance->device));
+    BOOK_TRY(ipc_runtime(instance, NULL, "cudaSetDevice", cuda->cudaSetDevice(instance->device)));
+    BOOK_TRY(ipc_runtime(instance, NULL, "cudaDeviceGetAttribute",
+                         cuda->cudaDeviceGetAttribute(&can, has_operations, instance->device)));
+    if (!can) {
+        return book_fail(&instance->book, book_own_fault(HD_UNSUPPORTED),
+                         "GPU %d has no 64-bit stream memory operations "
+                         "(CAN_USE_64_BIT_STREAM_MEM_OPS), which cuda_ipc needs for its signals",
+                         instance->device);
     }
-    if (status == HD_OK && !can) {
-        const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
-        status = book_fail(&instance->book, &fault,
-                           "GPU %d has no 64-bit stream memory operations "
-                           "(CAN_USE_64_BIT_STREAM_MEM_OPS), which cuda_ipc signals with",
-                           instance->device);
-    }
-    return status;
+    book_log(&instance->book, "GPU %d of %d; CUDA runtime %s", instance->device, cuda->device_count,
+             cuda->path);
+    return HD_OK;
 }
 
 static hd_status cuda_ipc_make_own(struct hd_transport *instance,
                                    const struct hd_transport_setup *setup)
 {
-    hd_status status = HD_OK;
-
     if (setup->memory != HD_MEMORY_CUDA) {
-        status =
-            cuda_ipc_refuse(instance, "cuda_ipc carries device memory only; kernels in host memory "
-                                      "need another transport, such as shm");
+        return cuda_ipc_refuse(instance,
+                               "cuda_ipc carries device memory only: choose another transport, "
+                               "such as shm, for kernels in host memory");
     }
-    if (status == HD_OK) {
-        status = book_check(&instance->book);
-    }
-    if (status == HD_OK) {
-        status = cuda_ipc_find_cuda(instance);
-    }
-    if (status == HD_OK) {
-        status = cuda_ipc_take_device(instance, setup->device);
-    }
-    if (status == HD_OK) {
-        status = ipc_arena_measure(instance);
-    }
-    if (status == HD_OK) {
-        status = ipc_arena_make(instance);
-    }
-    return status == HD_OK ? ipc_streams_make(instance) : status;
+    BOOK_TRY(book_check(&instance->book));
+    BOOK_TRY(cuda_ipc_find_cuda(instance));
+    BOOK_TRY(cuda_ipc_take_device(instance, setup->device));
+    BOOK_TRY(ipc_arena_measure(instance));
+    BOOK_TRY(ipc_arena_make(instance));
+    return ipc_streams_make(instance);
 }
 
-/* What the others need of this rank, or why they get nothing. */
-static hd_status cuda_ipc_make(struct hd_transport *instance,
-                               const struct hd_transport_setup *setup, void *own_card)
+static hd_status cuda_ipc_fill_card(struct hd_transport *instance, struct ipc_card *card)
 {
     const struct ipc_peer *self = &instance->peers[instance->book.host->rank];
-    struct ipc_card *card = own_card;
-    hd_status status = cuda_ipc_make_own(instance, setup);
 
-    card->place = book_find_place();
     card->nonce = instance->nonce;
     card->shift_bytes = instance->shift_bytes;
     card->arena = (uintptr_t)self->arena;
     card->words = (uintptr_t)self->words;
     card->descriptor = instance->descriptor;
+    BOOK_TRY(ipc_runtime(
+        instance, NULL, "cudaDeviceGetPCIBusId",
+        instance->cuda.cudaDeviceGetPCIBusId(card->bus_id, sizeof card->bus_id, instance->device)));
+    if (instance->arena == NULL) {
+        return HD_OK;
+    }
+    return ipc_runtime(instance, NULL, "cudaIpcGetMemHandle",
+                       instance->cuda.cudaIpcGetMemHandle(&card->handle, instance->arena));
+}
+
+static hd_status cuda_ipc_make(struct hd_transport *instance,
+                               const struct hd_transport_setup *setup, void *card)
+{
+    hd_status status = cuda_ipc_make_own(instance, setup);
+
     if (status == HD_OK) {
-        status = ipc_runtime(instance, NULL, "cudaDeviceGetPCIBusId",
-                             instance->cuda.cudaDeviceGetPCIBusId(card->bus_id, sizeof card->bus_id,
-                                                                  instance->device));
+        status = cuda_ipc_fill_card(instance, card);
     }
-    if (status == HD_OK && instance->arena != NULL) {
-        status = ipc_runtime(instance, NULL, "cudaIpcGetMemHandle",
-                             instance->cuda.cudaIpcGetMemHandle(&card->handle, instance->arena));
-    }
-    instance->is_at_rest = status != HD_OK; /* nobody will map what this rank has */
+    instance->is_at_rest = status != HD_OK; /* after a failure no peer maps this rank's memory */
     return status;
 }
 
-/* --- the other ends ---------------------------------------------------------------------- */
+/* --- connect ----------------------------------------------------------------------------- */
 
 static void cuda_ipc_place_channel(struct hd_transport *instance, struct ipc_channel *channel)
 {
     struct ipc_peer *self = &instance->peers[instance->book.host->rank];
     struct ipc_peer *target = &instance->peers[channel->book.shape->target];
     const uint64_t offset_bytes =
-        4096 + channel->book.number * sizeof(struct ipc_words); /* behind the nonce's page */
+        4096 + channel->book.number * sizeof(struct ipc_words); /* after the page of the nonce */
 
     channel->words = (struct ipc_words *)(void *)(target->words + offset_bytes);
     channel->words_gpu = (CUdeviceptr)(uintptr_t)(target->words_gpu + offset_bytes);
@@ -164,7 +153,7 @@ static void cuda_ipc_place_channel(struct hd_transport *instance, struct ipc_cha
     }
 }
 
-/* "cuda_ipc/dev0", or "cuda_ipc/dev0-dev1" where two GPUs have part in it. */
+/* "cuda_ipc/dev0", or "cuda_ipc/dev0-dev1" between two GPUs. */
 static void cuda_ipc_name_channel(const struct hd_transport *instance, struct ipc_channel *channel)
 {
     const int source = channel->book.is_source ? instance->device : channel->peer->device;
@@ -183,33 +172,29 @@ static hd_status cuda_ipc_connect_channel(struct hd_transport *instance,
 {
     struct ipc_peer *peer = &instance->peers[channel->book.peer_rank];
     const struct ipc_card *card = &cards[channel->book.peer_rank];
-    hd_status status = HD_OK;
 
     channel->peer = peer;
     if (peer->book.pidfd < 0) {
-        status = ipc_arena_reach(instance, peer, card);
-        status = status == HD_OK ? ipc_peer_hold(instance, peer, cards) : status;
+        BOOK_TRY(ipc_arena_reach(instance, peer, card));
+        BOOK_TRY(book_hold_peer(&instance->book, &peer->book,
+                                &cards[instance->book.host->rank].head, &card->head));
     }
-    if (status == HD_OK && channel->book.is_source && peer->words == NULL) {
-        status = ipc_arena_open(instance, peer, card);
+    if (channel->book.is_source && peer->words == NULL) {
+        BOOK_TRY(ipc_arena_open(instance, peer, card));
     }
-    if (status == HD_OK) {
-        cuda_ipc_place_channel(instance, channel);
-        cuda_ipc_name_channel(instance, channel);
-    }
-    return status;
+    cuda_ipc_place_channel(instance, channel);
+    cuda_ipc_name_channel(instance, channel);
+    return HD_OK;
 }
 
 static hd_status cuda_ipc_connect_all(struct hd_transport *instance, const void *cards,
                                       uint64_t deadline_ns)
 {
-    hd_status status = HD_OK;
-
     (void)deadline_ns;
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
-        status = cuda_ipc_connect_channel(instance, &instance->channels[i], cards);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        BOOK_TRY(cuda_ipc_connect_channel(instance, &instance->channels[i], cards));
     }
-    return status;
+    return HD_OK;
 }
 
 static void cuda_ipc_reset_words(struct hd_transport *instance)
@@ -223,7 +208,7 @@ static void cuda_ipc_reset_words(struct hd_transport *instance)
 
 /* --- open -------------------------------------------------------------------------------- */
 
-/* The warm-up's stream may wait. */
+/* A stream of the warm-up may be waiting: poison releases it. */
 static void cuda_ipc_close_failed(struct hd_transport *instance, uint64_t deadline_ns)
 {
     ipc_poison(instance);

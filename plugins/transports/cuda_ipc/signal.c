@@ -1,11 +1,11 @@
 /*
- * cuda_ipc/signal.c - the four moves that the order of everything hangs on.
+ * cuda_ipc/signal.c - the four operations that every order depends on.
  *
  *   source's compute       writes ... | written, and nothing else, so that it never waits (G4)
  *   source's copy stream   wait written | copy | arrived = k + 1 | sent
  *   target's stream                              wait arrived > k | reads ... | credit = k + 1
  *
- * tests/fault has a wrong one of each, which the conformance suite must find.
+ * tests/fault breaks each of them in turn, and the conformance suite must notice.
  */
 #include "ipc.h"
 
@@ -25,32 +25,24 @@ hd_status ipc_copy(struct hd_transport *instance, struct ipc_channel *channel, u
     const struct hd_channel *shape = channel->book.shape;
     const uint64_t send_slot = sequence % shape->send_depth;
     struct ipc_send *send = &channel->sends[send_slot];
-    hd_status status = HD_OK;
 
     if (send->is_ordered) {
-        status = ipc_runtime(instance, channel, "cudaStreamWaitEvent",
-                             cuda->cudaStreamWaitEvent(channel->stream, send->written, 0));
+        BOOK_TRY(ipc_runtime(instance, channel, "cudaStreamWaitEvent",
+                             cuda->cudaStreamWaitEvent(channel->stream, send->written, 0)));
     }
-    if (status == HD_OK) {
-        status =
-            ipc_runtime(instance, channel, "cudaMemcpyAsync",
-                        cuda->cudaMemcpyAsync(
-                            channel->peer_slots + sequence % shape->depth * channel->stride_bytes,
-                            channel->own_slots + send_slot * channel->stride_bytes, shape->bytes,
-                            cudaMemcpyDeviceToDevice, channel->stream));
-    }
-    if (status == HD_OK) { /* with the default flags all that the stream did is visible before */
-        status = ipc_driver(
-            instance, channel, "cuStreamWriteValue64",
-            cuda->cuStreamWriteValue64(channel->stream,
-                                       ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)),
-                                       signal, CU_STREAM_WRITE_VALUE_DEFAULT));
-    }
-    if (status == HD_OK) {
-        status = ipc_runtime(instance, channel, "cudaEventRecord",
-                             cuda->cudaEventRecord(send->sent, channel->stream));
-    }
-    return status;
+    BOOK_TRY(ipc_runtime(
+        instance, channel, "cudaMemcpyAsync",
+        cuda->cudaMemcpyAsync(channel->peer_slots + sequence % shape->depth * channel->stride_bytes,
+                              channel->own_slots + send_slot * channel->stride_bytes, shape->bytes,
+                              cudaMemcpyDeviceToDevice, channel->stream)));
+    /* The default flags make everything that the stream did before visible first. */
+    BOOK_TRY(ipc_driver(
+        instance, channel, "cuStreamWriteValue64",
+        cuda->cuStreamWriteValue64(channel->stream,
+                                   ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)),
+                                   signal, CU_STREAM_WRITE_VALUE_DEFAULT)));
+    return ipc_runtime(instance, channel, "cudaEventRecord",
+                       cuda->cudaEventRecord(send->sent, channel->stream));
 }
 
 hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_channel *channel,
@@ -63,19 +55,21 @@ hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_channel *ch
 }
 
 /*
- * Credits follow each other: one that the host stores must not overtake one that a stream is
- * still to write, so it goes behind it.
+ * Credits must stay in order: if a stream has yet to write an earlier credit, a credit of the host
+ * goes through the same stream.
  */
 hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_channel *channel, void *stream)
 {
     const uint64_t credit = channel->book.released_count;
-    const struct book_fault fault = {HD_INVALID, BOOK_NONE, channel->book.number, credit - 1};
-    const int is_behind = atomic_load(&channel->words->credit) + 1 < credit;
+    const struct book_fault fault =
+        (struct book_fault){HD_INVALID, BOOK_NONE, channel->book.number, credit - 1};
+    const bool is_behind = atomic_load(&channel->words->credit) + 1 < credit;
 
     if (stream != NULL && channel->release_stream != NULL && is_behind &&
         stream != channel->release_stream) {
-        return book_fail(&instance->book, &fault,
-                         "channel %u: messages are released in two streams", fault.channel);
+        return book_fail(&instance->book, fault,
+                         "channel %u: messages must be released in one stream, not in two",
+                         fault.channel);
     }
     cudaStream_t through = stream != NULL ? stream : is_behind ? channel->release_stream : NULL;
     channel->release_stream = through;

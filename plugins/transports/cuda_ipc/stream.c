@@ -1,22 +1,22 @@
 /*
- * cuda_ipc/stream.c - the copies: one stream a channel, as far as hardware queues go.
+ * cuda_ipc/stream.c - the copies: one stream a channel, as far as the hardware queues suffice.
  *
  *   caller's stream   ... forward ... | written            (post_send returns at once)
  *   copy stream                wait written | copy | arrived = k + 1 | sent
  *
- * A copy is put into its stream once the host sees its credit, so no stream ever waits for one.
- * It may wait there for `written`; and where two channels shared a hardware queue, the later of
- * them could stand before the earlier and stop both for ever.  So where there are fewer queues
- * than channels the host waits for `written` too (is_paced).
+ * A copy is enqueued once the host sees its credit, so a stream never waits for a credit.  It may
+ * wait for `written`.  If two channels share a hardware queue, the later of two copies could be
+ * enqueued before the earlier one and block both forever.  So if there are fewer queues than
+ * channels, the host also waits for `written` before it enqueues a copy (is_paced).
  */
 #include "ipc.h"
 
 #include <stdlib.h>
 
-/* Of the caller: its compute stream, and one more. */
+/* FOREIGN_STREAM_COUNT: the caller's compute stream, and one more. */
 enum { FOREIGN_STREAM_COUNT = 2, PRIORITY = -1 };
 
-/* What CUDA has read at its start; 8 is its default. */
+/* The value that CUDA read when it started; its default is 8. */
 static uint32_t cuda_ipc_hardware_queues(void)
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -27,83 +27,79 @@ static uint32_t cuda_ipc_hardware_queues(void)
 
 static hd_status cuda_ipc_check_queues(struct hd_transport *instance)
 {
-    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
-
     instance->queue_count = cuda_ipc_hardware_queues();
     if (instance->queue_count > FOREIGN_STREAM_COUNT) {
         return HD_OK;
     }
-    return book_fail(&instance->book, &fault,
-                     "CUDA_DEVICE_MAX_CONNECTIONS=%u puts copies behind the kernels that wait for "
-                     "them: unset it, or set it to %u or more",
-                     instance->queue_count, FOREIGN_STREAM_COUNT + 1);
+    return book_fail(
+        &instance->book, book_own_fault(HD_UNSUPPORTED),
+        "CUDA_DEVICE_MAX_CONNECTIONS=%u queues copies behind the kernels that wait for "
+        "them: unset it, or set it to %u or more",
+        instance->queue_count, FOREIGN_STREAM_COUNT + 1);
 }
 
 static hd_status cuda_ipc_make_events(struct hd_transport *instance, struct ipc_channel *channel)
 {
     const struct hd_host *host = instance->book.host;
     const uint32_t count = channel->book.shape->send_depth;
-    const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->book.number, 0};
-    hd_status status = HD_OK;
 
     channel->sends = host->alloc(host->context, count * sizeof *channel->sends, 64, "cuda_ipc");
     if (channel->sends == NULL) {
-        return book_fail(&instance->book, &fault, "no memory for the books of %u send slots",
-                         count);
+        return book_fail(&instance->book, book_channel_fault(HD_NO_MEMORY, channel->book.number),
+                         "cannot allocate the state of %u send slots", count);
     }
-    for (uint32_t i = 0; status == HD_OK && i < 2 * count; i++) {
+    for (uint32_t i = 0; i < 2 * count; i++) {
         struct ipc_send *send = &channel->sends[i / 2];
-        status =
+        BOOK_TRY(
             ipc_runtime(instance, channel, "cudaEventCreateWithFlags",
                         instance->cuda.cudaEventCreateWithFlags(
-                            i % 2 == 0 ? &send->written : &send->sent, cudaEventDisableTiming));
+                            i % 2 == 0 ? &send->written : &send->sent, cudaEventDisableTiming)));
     }
-    return status;
+    return HD_OK;
 }
 
 static hd_status cuda_ipc_make_streams(struct hd_transport *instance)
 {
     const struct hd_host *host = instance->book.host;
-    const struct book_fault fault = book_own_fault(HD_NO_MEMORY);
-    hd_status status = HD_OK;
 
     instance->streams = host->alloc(
         host->context, (instance->stream_count + 1) * sizeof *instance->streams, 64, "cuda_ipc");
     if (instance->streams == NULL) {
-        return book_fail(&instance->book, &fault, "no memory for the streams of the channels");
+        return book_fail(&instance->book, book_own_fault(HD_NO_MEMORY),
+                         "cannot allocate the streams of the channels");
     }
-    for (uint32_t i = 0; status == HD_OK && i <= instance->stream_count; i++) {
-        status = ipc_runtime(instance, NULL, "cudaStreamCreateWithPriority",
+    for (uint32_t i = 0; i <= instance->stream_count; i++) {
+        BOOK_TRY(ipc_runtime(instance, NULL, "cudaStreamCreateWithPriority",
                              instance->cuda.cudaStreamCreateWithPriority(
-                                 &instance->streams[i], cudaStreamNonBlocking, PRIORITY));
+                                 &instance->streams[i], cudaStreamNonBlocking, PRIORITY)));
     }
-    return status;
+    return HD_OK;
 }
 
 hd_status ipc_streams_make(struct hd_transport *instance)
 {
     uint32_t source_count = 0;
     uint32_t next = 0;
-    hd_status status = cuda_ipc_check_queues(instance);
 
-    if (status != HD_OK) {
-        return status;
-    }
+    BOOK_TRY(cuda_ipc_check_queues(instance));
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
-        source_count += instance->channels[i].book.is_source != 0;
+        source_count += instance->channels[i].book.is_source;
     }
     const uint32_t room_count = instance->queue_count - FOREIGN_STREAM_COUNT;
     instance->is_paced = source_count > room_count;
-    instance->stream_count = source_count > room_count ? room_count : source_count;
-    status = cuda_ipc_make_streams(instance);
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+    instance->stream_count = instance->is_paced ? room_count : source_count;
+    book_log(&instance->book, "%u copy streams for %u channels, of %u hardware queues%s",
+             instance->stream_count, source_count, instance->queue_count,
+             instance->is_paced ? "; the host waits before it enqueues a copy" : "");
+    BOOK_TRY(cuda_ipc_make_streams(instance));
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
         struct ipc_channel *channel = &instance->channels[i];
         if (channel->book.is_source) {
             channel->stream = instance->streams[next++ % instance->stream_count];
-            status = cuda_ipc_make_events(instance, channel);
+            BOOK_TRY(cuda_ipc_make_events(instance, channel));
         }
     }
-    return status;
+    return HD_OK;
 }
 
 void ipc_streams_free(struct hd_transport *instance)
@@ -127,7 +123,7 @@ void ipc_streams_free(struct hd_transport *instance)
     }
     for (uint32_t i = 0; instance->streams != NULL && i <= instance->stream_count; i++) {
         if (instance->streams[i] != NULL) {
-            (void)cuda->cudaStreamDestroy(instance->streams[i]); /* its work goes on */
+            (void)cuda->cudaStreamDestroy(instance->streams[i]); /* its enqueued work continues */
         }
     }
     host->free(host->context, instance->streams);
@@ -136,7 +132,7 @@ void ipc_streams_free(struct hd_transport *instance)
 
 /* --- copies ------------------------------------------------------------------------------ */
 
-/* Whether a copy may go into its stream without waiting there, if it must not. */
+/* HD_OK if a copy may be enqueued: if is_paced, only once it need not wait in its stream. */
 static hd_status cuda_ipc_look_written(struct hd_transport *instance,
                                        const struct ipc_channel *channel, uint64_t sequence)
 {
@@ -150,7 +146,7 @@ static hd_status cuda_ipc_look_written(struct hd_transport *instance,
                                       : ipc_runtime(instance, channel, "cudaEventQuery", error);
 }
 
-hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_channel *channel, int *moved)
+hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_channel *channel, bool *moved)
 {
     while (channel->started_count < channel->book.posted_count) { /* at most send_depth */
         const uint64_t sequence = channel->started_count;
@@ -158,18 +154,13 @@ hd_status ipc_start_copies(struct hd_transport *instance, struct ipc_channel *ch
             ipc_news(channel) <= sequence - channel->book.shape->depth) {
             return HD_OK; /* no credit yet */
         }
-        hd_status status = cuda_ipc_look_written(instance, channel, sequence);
-        if (status == HD_IN_PROGRESS) {
-            return HD_OK;
-        }
-        if (status == HD_OK) {
-            status = ipc_copy(instance, channel, sequence, sequence + 1);
-        }
+        const hd_status status = cuda_ipc_look_written(instance, channel, sequence);
         if (status != HD_OK) {
-            return status;
+            return status == HD_IN_PROGRESS ? HD_OK : status;
         }
+        BOOK_TRY(ipc_copy(instance, channel, sequence, sequence + 1));
         channel->started_count++;
-        *moved = 1;
+        *moved = true;
     }
     return HD_OK;
 }
@@ -186,18 +177,15 @@ hd_status ipc_look_sent(struct hd_transport *instance, struct ipc_channel *chann
         if (error == cudaErrorNotReady) {
             return HD_IN_PROGRESS;
         }
-        const hd_status status = ipc_runtime(instance, channel, "cudaEventQuery", error);
-        if (status != HD_OK) {
-            return status;
-        }
+        BOOK_TRY(ipc_runtime(instance, channel, "cudaEventQuery", error));
         channel->sent_count++;
     }
     return HD_OK;
 }
 
-int ipc_is_idle(struct hd_transport *instance)
+bool ipc_is_idle(struct hd_transport *instance)
 {
-    int is_idle = 1;
+    bool is_idle = true;
 
     for (uint32_t i = 0; instance->streams != NULL && i <= instance->stream_count; i++) {
         is_idle =

@@ -1,21 +1,21 @@
 /*
- * cuda_ipc/warm_up.c - one message down every channel's real path, before any that counts.
+ * cuda_ipc/warm_up.c - sends one message through the real path of every channel.
  *
- * The pattern goes from the host into the send slot, by the channel's own stream into the peer's
- * slot, and is read back behind a stream's wait for the signal: IPC mapping, peer access, both
- * stream operations and their order are proven, or open fails.  Sends never wait for receives, so
- * all ranks may go in channel order.
+ * The pattern goes from the host into the send slot, through the channel's own stream into the
+ * peer's slot, and is read back behind a stream's wait for the signal.  This tests the IPC mapping,
+ * peer access, both stream operations and their order; if one fails, open fails.  Sends never wait
+ * for receives, so all ranks can go in channel order.
  */
 #include "ipc.h"
 
-/* This rank's part in it. */
+/* The warm-up of this rank. */
 struct trial {
     struct hd_transport *instance;
-    unsigned char *staging; /* pinned: of the largest message */
+    unsigned char *staging; /* pinned; as large as the largest message */
     uint64_t deadline_ns;
 };
 
-/* HD_IN_PROGRESS until the deadline, or the end of the peer. */
+/* HD_IN_PROGRESS until the deadline passes or the peer ends. */
 static hd_status cuda_ipc_look_at_peer(const struct trial *trial, const struct ipc_channel *channel)
 {
     if (book_has_ended(&channel->peer->book)) {
@@ -48,19 +48,15 @@ static hd_status cuda_ipc_send(const struct trial *trial, struct ipc_channel *ch
     const uint64_t send_slot = BOOK_WARM_UP % channel->book.shape->send_depth;
 
     book_fill_pattern(&channel->book, trial->staging);
-    hd_status status =
-        ipc_runtime(instance, channel, "cudaMemcpyAsync",
-                    instance->cuda.cudaMemcpyAsync(
-                        channel->own_slots + send_slot * channel->stride_bytes, trial->staging,
-                        channel->book.shape->bytes, cudaMemcpyHostToDevice, channel->stream));
-    if (status == HD_OK) {
-        status = ipc_copy(instance, channel, BOOK_WARM_UP, 1);
-    }
-    /* The staging is the next channel's. */
-    return status == HD_OK ? cuda_ipc_drain(trial, channel, channel->stream) : status;
+    BOOK_TRY(ipc_runtime(instance, channel, "cudaMemcpyAsync",
+                         instance->cuda.cudaMemcpyAsync(
+                             channel->own_slots + send_slot * channel->stride_bytes, trial->staging,
+                             channel->book.shape->bytes, cudaMemcpyHostToDevice, channel->stream)));
+    BOOK_TRY(ipc_copy(instance, channel, BOOK_WARM_UP, 1));
+    return cuda_ipc_drain(trial, channel, channel->stream); /* the next channel needs the staging */
 }
 
-/* As a consumer does it: a stream waits for the signal, reads, and gives the credit. */
+/* Does what a consumer does: a stream waits for the signal, reads, and gives the credit. */
 static hd_status cuda_ipc_receive(const struct trial *trial, struct ipc_channel *channel)
 {
     struct hd_transport *instance = trial->instance;
@@ -68,29 +64,21 @@ static hd_status cuda_ipc_receive(const struct trial *trial, struct ipc_channel 
     cudaStream_t stream = instance->streams[instance->stream_count];
     const uint64_t receive_slot = BOOK_WARM_UP % channel->book.shape->depth;
 
-    hd_status status =
-        ipc_driver(instance, channel, "cuStreamWaitValue64",
-                   cuda->cuStreamWaitValue64(
-                       stream, ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)), 1,
-                       CU_STREAM_WAIT_VALUE_GEQ));
-    if (status == HD_OK) {
-        status = ipc_runtime(
-            instance, channel, "cudaMemcpyAsync",
-            cuda->cudaMemcpyAsync(trial->staging,
-                                  channel->own_slots + receive_slot * channel->stride_bytes,
-                                  channel->book.shape->bytes, cudaMemcpyDeviceToHost, stream));
-    }
-    if (status == HD_OK) {
-        status = ipc_driver(instance, channel, "cuStreamWriteValue64",
-                            cuda->cuStreamWriteValue64(
-                                stream, ipc_gpu_word(channel, offsetof(struct ipc_words, credit)),
-                                1, CU_STREAM_WRITE_VALUE_DEFAULT));
-    }
-    if (status == HD_OK) {
-        status = cuda_ipc_drain(trial, channel, stream);
-    }
-    return status == HD_OK ? book_check_pattern(&instance->book, &channel->book, trial->staging)
-                           : status;
+    BOOK_TRY(ipc_driver(instance, channel, "cuStreamWaitValue64",
+                        cuda->cuStreamWaitValue64(
+                            stream, ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)), 1,
+                            CU_STREAM_WAIT_VALUE_GEQ)));
+    BOOK_TRY(ipc_runtime(
+        instance, channel, "cudaMemcpyAsync",
+        cuda->cudaMemcpyAsync(trial->staging,
+                              channel->own_slots + receive_slot * channel->stride_bytes,
+                              channel->book.shape->bytes, cudaMemcpyDeviceToHost, stream)));
+    BOOK_TRY(ipc_driver(instance, channel, "cuStreamWriteValue64",
+                        cuda->cuStreamWriteValue64(
+                            stream, ipc_gpu_word(channel, offsetof(struct ipc_words, credit)), 1,
+                            CU_STREAM_WRITE_VALUE_DEFAULT)));
+    BOOK_TRY(cuda_ipc_drain(trial, channel, stream));
+    return book_check_pattern(&instance->book, &channel->book, trial->staging);
 }
 
 static hd_status cuda_ipc_await_credit(const struct trial *trial, struct ipc_channel *channel)
@@ -102,59 +90,37 @@ static hd_status cuda_ipc_await_credit(const struct trial *trial, struct ipc_cha
         ipc_nap(&pause_ns);
         status = cuda_ipc_look_at_peer(trial, channel);
     }
-    if (ipc_news(channel) >= 1) { /* it may have come before its end */
+    if (ipc_news(channel) >= 1) { /* the peer may have given it before it ended */
         return HD_OK;
     }
     return book_report_warm_up(&trial->instance->book, &channel->book, status);
 }
 
-/* One part of it, on every channel that has this rank at that end. */
-static hd_status cuda_ipc_on_all(const struct trial *trial, int is_source,
+/* Calls `part` for every channel that has this rank at that end. */
+static hd_status cuda_ipc_on_all(const struct trial *trial, bool is_source,
                                  hd_status (*part)(const struct trial *trial,
                                                    struct ipc_channel *channel))
 {
-    hd_status status = HD_OK;
-
-    for (uint32_t i = 0; status == HD_OK && i < trial->instance->book.own_count; i++) {
+    for (uint32_t i = 0; i < trial->instance->book.own_count; i++) {
         struct ipc_channel *channel = &trial->instance->channels[i];
         if (channel->words != NULL && channel->book.is_source == is_source) {
-            status = part(trial, channel);
+            BOOK_TRY(part(trial, channel));
         }
     }
-    return status;
-}
-
-static uint64_t cuda_ipc_largest_message(const struct hd_transport *instance)
-{
-    uint64_t bytes = 8;
-
-    for (uint32_t i = 0; i < instance->book.own_count; i++) {
-        const uint64_t own = instance->channels[i].book.shape->bytes;
-        bytes = own > bytes ? own : bytes;
-    }
-    return bytes;
+    return HD_OK;
 }
 
 hd_status ipc_warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 {
     void *staging = NULL;
-    hd_status status =
-        ipc_runtime(instance, NULL, "cudaHostAlloc",
-                    instance->cuda.cudaHostAlloc(&staging, cuda_ipc_largest_message(instance),
-                                                 cudaHostAllocDefault));
-    const struct trial trial = {instance, staging, deadline_ns};
 
-    if (status == HD_OK) {
-        status = cuda_ipc_on_all(&trial, 1, cuda_ipc_send);
-    }
-    if (status == HD_OK) {
-        status = cuda_ipc_on_all(&trial, 0, cuda_ipc_receive);
-    }
-    if (status == HD_OK) {
-        status = cuda_ipc_on_all(&trial, 1, cuda_ipc_await_credit);
-    }
-    if (status == HD_OK) { /* after a failure a stream may be at it still: it is left */
-        status = ipc_runtime(instance, NULL, "cudaFreeHost", instance->cuda.cudaFreeHost(staging));
-    }
-    return status;
+    BOOK_TRY(ipc_runtime(instance, NULL, "cudaHostAlloc",
+                         instance->cuda.cudaHostAlloc(&staging, book_largest_bytes(&instance->book),
+                                                      cudaHostAllocDefault)));
+    const struct trial trial = {instance, staging, deadline_ns};
+    BOOK_TRY(cuda_ipc_on_all(&trial, true, cuda_ipc_send));
+    BOOK_TRY(cuda_ipc_on_all(&trial, false, cuda_ipc_receive));
+    BOOK_TRY(cuda_ipc_on_all(&trial, true, cuda_ipc_await_credit));
+    /* After a failure the staging is leaked: a stream may still use it. */
+    return ipc_runtime(instance, NULL, "cudaFreeHost", instance->cuda.cudaFreeHost(staging));
 }

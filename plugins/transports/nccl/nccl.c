@@ -7,18 +7,11 @@
  *   post_send behind the caller's stream:                   ncclRecv into slot k mod D
  *             ncclSend  - - - rendezvous - - - >  wait     the caller's stream, behind its event
  *
- * Nothing crosses for a release: the next receive is the credit.  Both kernels hold their blocks
- * of the GPU until they have met, at most max_ctas of them each, so the core issues in the one
- * order of law 7 (HD_TRANSPORT_SERIAL) and posts what depends on each other as one group.
+ * A release sends nothing: the next receive is the credit.  Both kernels hold their thread blocks,
+ * at most max_ctas each, until they have met.  So the core posts in the one order of law 7
+ * (HD_TRANSPORT_SERIAL), and posts transfers that depend on each other as one group.
  */
 #include "nccl_link.h"
-
-static hd_status nccl_nccl_check(struct hd_transport *instance, char reason[NCCL_REASON_BYTES])
-{
-    (void)instance;
-    (void)reason;
-    return HD_OK;
-}
 
 static uint64_t nccl_arena_bytes(const struct nccl_channel *channel)
 {
@@ -27,15 +20,12 @@ static uint64_t nccl_arena_bytes(const struct nccl_channel *channel)
 
 static hd_status nccl_prepare(struct hd_transport *instance, struct nccl_channel *channel)
 {
-    const hd_status status =
+    BOOK_TRY(
         nccl_cuda(instance, channel,
                   instance->cuda.cudaMalloc((void **)&channel->slots, nccl_arena_bytes(channel)),
-                  "cudaMalloc");
-
-    if (status == HD_OK) {
-        book_account(&instance->book, (int64_t)nccl_arena_bytes(channel), "transfer");
-    }
-    return status;
+                  "cudaMalloc"));
+    book_account(&instance->book, (int64_t)nccl_arena_bytes(channel), "transfer");
+    return HD_OK;
 }
 
 static void nccl_finish(struct hd_transport *instance, struct nccl_channel *channel)
@@ -64,16 +54,12 @@ static hd_status nccl_receive_one(struct hd_transport *instance, struct nccl_cha
                                   uint64_t sequence)
 {
     const uint64_t slot = sequence % channel->book.slot_count;
-    hd_status status = HD_OK;
 
     if (sequence >= channel->book.slot_count && channel->is_freed[slot]) {
-        status =
+        BOOK_TRY(
             nccl_cuda(instance, channel,
                       instance->cuda.cudaStreamWaitEvent(channel->stream, channel->freed[slot], 0),
-                      "cudaStreamWaitEvent");
-    }
-    if (status != HD_OK) {
-        return status;
+                      "cudaStreamWaitEvent"));
     }
     return nccl_begun(instance, channel,
                       instance->nccl.ncclRecv(nccl_slot_of(channel, sequence),
@@ -82,43 +68,11 @@ static hd_status nccl_receive_one(struct hd_transport *instance, struct nccl_cha
                       "ncclRecv");
 }
 
-/* The event stands behind the receive since that was posted. */
-static hd_status nccl_await(struct hd_transport *instance, struct nccl_channel *channel,
-                            uint64_t sequence, cudaStream_t stream)
-{
-    (void)instance;
-    (void)channel;
-    (void)sequence;
-    (void)stream;
-    return HD_OK;
-}
-
-static hd_status nccl_release_one(struct hd_transport *instance, struct nccl_channel *channel,
-                                  uint64_t sequence)
-{
-    (void)instance;
-    (void)channel;
-    (void)sequence;
-    return HD_OK;
-}
-
-/* A send that is over has met its receive: nothing more crosses. */
-static hd_status nccl_await_credit(struct hd_transport *instance, struct nccl_channel *channel)
-{
-    (void)instance;
-    (void)channel;
-    return HD_OK;
-}
-
 static const struct nccl_mode nccl_mode = {.name = "nccl",
-                                           .check = nccl_nccl_check,
                                            .prepare = nccl_prepare,
                                            .finish = nccl_finish,
                                            .send = nccl_send_one,
-                                           .receive = nccl_receive_one,
-                                           .await = nccl_await,
-                                           .release = nccl_release_one,
-                                           .await_credit = nccl_await_credit};
+                                           .receive = nccl_receive_one};
 
 static hd_status nccl_open_two_sided(const struct hd_transport_setup *setup,
                                      struct hd_transport **out)
@@ -133,7 +87,7 @@ static const struct hd_option nccl_options[] = {
     {.name = "max_ctas",
      .initial = "1",
      .range = "1 | 2 | 4 | 8",
-     .help = "Thread blocks that each transfer may hold; NCCL rounds other numbers up.",
+     .help = "Thread blocks that each transfer may hold; NCCL rounds other values up.",
      .type = HD_OPTION_INTEGER},
 };
 

@@ -1,18 +1,16 @@
 /*
- * nccl_link/channel.c - the calls of the contract: whose turn it is, what is free, what has arrived.
+ * nccl_link/channel.c - the data calls: their order, which slot is free, what has arrived.
  *
  *   source   reserve   done > k - slots           the device has read the send slot
- *   source   post      behind the caller's stream, on the channel's own
- *   target   wait      makes the caller's stream wait; or done > k, if there is none
+ *   source   post      behind the caller's stream, on the channel's own stream
+ *   target   wait      makes the caller's stream wait; without one, until done > k
  *   target   release   behind the caller's stream
  *
- * done counts events that the device has passed; the host looks at them, and nobody else moves it.
+ * `done` counts events that the device has passed.  The host reads them; nothing else changes it.
  */
 #include "nccl_link.h"
 
-/* --- what has happened ------------------------------------------------------------------- */
-
-/* When the device passed an event, on the host's clock. */
+/* Reports to the trace when the device passed the message's event, on the host's clock. */
 static void nccl_link_trace(struct hd_transport *instance, struct nccl_channel *channel,
                             uint64_t sequence)
 {
@@ -31,7 +29,7 @@ static void nccl_link_trace(struct hd_transport *instance, struct nccl_channel *
                              .end_ns = instance->base_ns + (uint64_t)((double)milliseconds * 1e6)});
 }
 
-/* How many messages have an event behind them: all posted ones, or those that were waited for. */
+/* The number of messages with a recorded event: all posted ones, or those that were awaited. */
 static uint64_t nccl_link_recorded_count(const struct hd_transport *instance,
                                          const struct nccl_channel *channel)
 {
@@ -47,7 +45,7 @@ hd_status nccl_advance(struct hd_transport *instance, struct nccl_channel *chann
     hd_status status = HD_OK;
 
     if (instance->group_count > 0) {
-        return HD_IN_PROGRESS; /* its events are not recorded yet */
+        return HD_IN_PROGRESS; /* the events of the group are not recorded yet */
     }
     while (status == HD_OK && channel->done_count < nccl_link_recorded_count(instance, channel)) {
         status = nccl_query(instance, channel,
@@ -75,7 +73,7 @@ static hd_status nccl_link_look(struct hd_transport *instance, struct nccl_chann
     }
     const hd_status failed = book_failed(&instance->book);
     if (failed < 0) {
-        return failed; /* an abort passes the device's events, too, and nothing has arrived */
+        return failed; /* after an abort the device passes events although nothing has arrived */
     }
     return book_answer(&channel->book, sequence, channel->done_count);
 }
@@ -97,92 +95,72 @@ void *nccl_slot(struct hd_transport *instance, const struct hd_message *message)
 hd_status nccl_reserve(struct hd_transport *instance, const struct hd_message *message)
 {
     struct book_channel *channel = NULL;
-    hd_status status = book_to_reserve(&instance->book, message, &channel);
 
-    if (status == HD_OK) {
-        status = nccl_use_device(instance);
-    }
-    if (status == HD_OK) {
-        status = nccl_link_look(instance, (struct nccl_channel *)channel, message->sequence);
-    }
-    return book_reserved(channel, status);
+    BOOK_TRY(book_to_reserve(&instance->book, message, &channel));
+    BOOK_TRY(nccl_use_device(instance));
+    return book_reserved(
+        channel, nccl_link_look(instance, (struct nccl_channel *)channel, message->sequence));
 }
 
 hd_status nccl_post_send(struct hd_transport *instance, const struct hd_message *message,
                          void *stream)
 {
     struct book_channel *book = NULL;
-    hd_status status = book_to_post(&instance->book, message, BOOK_SOURCE, &book);
-    struct nccl_channel *channel = (struct nccl_channel *)book;
 
-    if (status == HD_OK) {
-        status = nccl_use_device(instance);
-    }
-    if (status == HD_OK) {
-        status = nccl_follow(instance, channel, channel->ready, stream);
-    }
-    if (status == HD_OK) {
-        status = nccl_launch(instance, channel, message, instance->mode->send);
-    }
-    if (status == HD_OK) {
-        book->posted_count++;
-    }
-    return status;
+    BOOK_TRY(book_to_post(&instance->book, message, BOOK_SOURCE, &book));
+    struct nccl_channel *channel = (struct nccl_channel *)book;
+    BOOK_TRY(nccl_use_device(instance));
+    BOOK_TRY(nccl_follow(instance, channel, channel->ready, stream));
+    BOOK_TRY(nccl_launch(instance, channel, message, instance->mode->send));
+    book->posted_count++;
+    return HD_OK;
 }
 
 hd_status nccl_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
     struct book_channel *channel = NULL;
-    hd_status status = book_to_post(&instance->book, message, BOOK_TARGET, &channel);
 
-    if (status == HD_OK) {
-        status = nccl_use_device(instance);
-    }
-    if (status == HD_OK) {
-        status =
-            nccl_launch(instance, (struct nccl_channel *)channel, message, instance->mode->receive);
-    }
-    if (status == HD_OK) {
-        channel->posted_count++;
-    }
-    return status;
+    BOOK_TRY(book_to_post(&instance->book, message, BOOK_TARGET, &channel));
+    BOOK_TRY(nccl_use_device(instance));
+    BOOK_TRY(
+        nccl_launch(instance, (struct nccl_channel *)channel, message, instance->mode->receive));
+    channel->posted_count++;
+    return HD_OK;
 }
 
-/* At the target, the message's event stands on `stream`, or on one of the channel's, afterwards. */
+/* At the target, the message's event is recorded afterwards, on `stream` or on the channel's. */
 static hd_status nccl_link_ask(struct hd_transport *instance, const struct hd_message *message,
                                void *stream, struct nccl_channel **channel)
 {
     struct book_channel *book = NULL;
     const enum book_side side = stream != NULL ? BOOK_TARGET : BOOK_EITHER;
-    hd_status status = book_to_ask(&instance->book, message, side, &book);
 
+    BOOK_TRY(book_to_ask(&instance->book, message, side, &book));
     *channel = (struct nccl_channel *)book;
-    if (status == HD_OK) {
-        status = nccl_use_device(instance);
-    }
-    if (status == HD_OK && !book->is_source) {
-        status = instance->mode->await(instance, *channel, message->sequence, stream);
-    }
-    return status;
+    BOOK_TRY(nccl_use_device(instance));
+    return !book->is_source && instance->mode->await != NULL
+               ? instance->mode->await(instance, *channel, message->sequence, stream)
+               : HD_OK;
 }
 
 hd_status nccl_test(struct hd_transport *instance, const struct hd_message *message)
 {
     struct nccl_channel *channel = NULL;
-    const hd_status status = nccl_link_ask(instance, message, NULL, &channel);
 
-    return status == HD_OK ? nccl_link_look(instance, channel, message->sequence) : status;
+    BOOK_TRY(nccl_link_ask(instance, message, NULL, &channel));
+    return nccl_link_look(instance, channel, message->sequence);
 }
 
 static hd_status nccl_link_wait_on_host(struct hd_transport *instance, struct nccl_channel *channel,
                                         uint64_t sequence, uint64_t deadline_ns)
 {
-    const struct book_fault late = book_peer_fault(&channel->book, HD_TIMEOUT, sequence);
     hd_status status = nccl_link_look(instance, channel, sequence);
 
     while (status == HD_IN_PROGRESS) {
         if (book_now_ns(&instance->book) > deadline_ns) {
-            return book_report_wait(&instance->book, &channel->book, &late, channel->done_count);
+            return book_report_wait(&instance->book, &channel->book,
+                                    book_peer_fault(&channel->book, HD_TIMEOUT, sequence),
+                                    channel->done_count);
         }
         nccl_nap();
         status = nccl_link_look(instance, channel, sequence);
@@ -194,11 +172,8 @@ hd_status nccl_wait(struct hd_transport *instance, const struct hd_message *mess
                     uint64_t deadline_ns)
 {
     struct nccl_channel *channel = NULL;
-    const hd_status status = nccl_link_ask(instance, message, stream, &channel);
 
-    if (status != HD_OK) {
-        return status;
-    }
+    BOOK_TRY(nccl_link_ask(instance, message, stream, &channel));
     if (stream == NULL) {
         return nccl_link_wait_on_host(instance, channel, message->sequence, deadline_ns);
     }
@@ -213,35 +188,26 @@ hd_status nccl_release(struct hd_transport *instance, const struct hd_message *m
                        void *stream)
 {
     struct book_channel *book = NULL;
-    hd_status status = book_to_release(&instance->book, message, &book);
-    struct nccl_channel *channel = (struct nccl_channel *)book;
-    const uint64_t sequence = message->sequence;
 
-    if (status == HD_OK) {
-        status = nccl_use_device(instance);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
-    channel->is_freed[sequence % channel->book.slot_count] = stream != NULL;
+    BOOK_TRY(book_to_release(&instance->book, message, &book));
+    BOOK_TRY(nccl_use_device(instance));
+    struct nccl_channel *channel = (struct nccl_channel *)book;
+    const uint64_t slot = message->sequence % book->slot_count;
+    channel->is_freed[slot] = stream != NULL;
     if (stream != NULL) {
-        status = nccl_cuda(instance, channel,
-                           instance->cuda.cudaEventRecord(
-                               channel->freed[sequence % channel->book.slot_count], stream),
-                           "cudaEventRecord");
+        BOOK_TRY(nccl_cuda(instance, channel,
+                           instance->cuda.cudaEventRecord(channel->freed[slot], stream),
+                           "cudaEventRecord"));
     }
-    if (status == HD_OK) {
-        status = instance->mode->release(instance, channel, sequence);
+    if (instance->mode->release != NULL) {
+        BOOK_TRY(instance->mode->release(instance, channel, message->sequence));
     }
-    if (status != HD_OK) {
-        return status;
-    }
-    channel->book.released_count++;
-    status = nccl_advance(instance, channel); /* what has been read is counted */
+    book->released_count++;
+    const hd_status status = nccl_advance(instance, channel);
     return status < 0 ? status : HD_OK;
 }
 
-/* Nothing here needs a host to move it; but what went wrong on the device is seen. */
+/* No transfer needs a host to move it; this notices errors of the device and of NCCL. */
 hd_status nccl_progress(struct hd_transport *instance)
 {
     hd_status moved = HD_IN_PROGRESS;
@@ -254,14 +220,10 @@ hd_status nccl_progress(struct hd_transport *instance)
     }
     for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
         const struct nccl_channel *channel = &instance->channels[i];
-        ncclResult_t result = ncclSuccess;
         pthread_mutex_lock(&instance->lock);
-        const ncclResult_t asked =
-            book_failed(&instance->book) < 0
-                ? ncclSuccess
-                : instance->nccl.ncclCommGetAsyncError(channel->comm, &result);
-        status =
-            nccl_begun(instance, channel, asked != ncclSuccess ? asked : result, "its channel");
+        const ncclResult_t result =
+            book_failed(&instance->book) < 0 ? ncclSuccess : nccl_async_result(instance, channel);
+        status = nccl_begun(instance, channel, result, "its channel");
         pthread_mutex_unlock(&instance->lock);
     }
     return status == HD_OK ? moved : status;

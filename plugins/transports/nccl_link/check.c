@@ -1,10 +1,11 @@
-/* nccl_link/check.c - what this machine and these ranks must have, each condition by its name. */
+/* nccl_link/check.c - what this machine and these ranks must have; errors name the condition. */
 #include "nccl_link.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* CUDA's default number of hardware queues; streams besides those of the channels. */
 enum { CONNECTIONS = 8, OTHER_STREAMS = 2 };
 
 #define BYTES_MAX (UINT64_C(1) << 46) /* half of what a process can address */
@@ -12,8 +13,8 @@ enum { CONNECTIONS = 8, OTHER_STREAMS = 2 };
 static hd_status nccl_link_refuse(struct hd_transport *instance, hd_status status,
                                   const char *reason)
 {
-    const struct book_fault fault = book_own_fault(status);
-    return book_fail(&instance->book, &fault, "%s: %s", instance->book.name, reason);
+    return book_fail(&instance->book, book_own_fault(status), "%s: %s", instance->book.name,
+                     reason);
 }
 
 static hd_status nccl_link_check_sizes(struct hd_transport *instance)
@@ -21,11 +22,11 @@ static hd_status nccl_link_check_sizes(struct hd_transport *instance)
     for (uint32_t i = 0; i < instance->book.channel_count; i++) {
         const struct hd_channel *shape = instance->book.shapes[i];
         if (shape->bytes > BYTES_MAX || shape->depth > BYTES_MAX / shape->bytes) {
-            const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, i, 0};
-            return book_fail(&instance->book, &fault,
-                             "%s: no device has so much memory: plan fewer slots or smaller "
-                             "microbatches",
-                             instance->book.name);
+            return book_fail(
+                &instance->book, book_channel_fault(HD_NO_MEMORY, i),
+                "%s: the slots of a channel exceed the memory of any device: plan fewer "
+                "slots or smaller microbatches",
+                instance->book.name);
         }
     }
     return HD_OK;
@@ -37,39 +38,28 @@ static hd_status nccl_link_check_setup(struct hd_transport *instance,
     if (setup->memory != HD_MEMORY_CUDA) {
         return nccl_link_refuse(
             instance, HD_UNSUPPORTED,
-            "it moves device memory; choose kernels that compute on a GPU, or another "
-            "transport (shm, ucx_tag, ucx_put) for these");
+            "moves device memory only: choose kernels that compute on a GPU, or another "
+            "transport (shm, ucx_tag, ucx_put)");
     }
-    const hd_status status = book_check(&instance->book);
-    return status == HD_OK ? nccl_link_check_sizes(instance) : status;
-}
-
-static const char *nccl_link_text_option(const struct hd_host *host, uint32_t option,
-                                         const char *initial)
-{
-    return host->option_count > option && host->options[option].text != NULL
-               ? host->options[option].text
-               : initial;
+    BOOK_TRY(book_check(&instance->book));
+    return nccl_link_check_sizes(instance);
 }
 
 static hd_status nccl_link_load(struct hd_transport *instance)
 {
-    const struct hd_host *host = instance->book.host;
-    const char *runtime = nccl_link_text_option(host, NCCL_OPTION_RUNTIME, "libcudart.so.13");
-    const char *library = nccl_link_text_option(host, NCCL_OPTION_LIBRARY, "libnccl.so.2");
+    const struct book *book = &instance->book;
+    const char *runtime = book_text_option(book, NCCL_OPTION_RUNTIME, "libcudart.so.13");
+    const char *library = book_text_option(book, NCCL_OPTION_LIBRARY, "libnccl.so.2");
 
     hd_status status = cuda_load(&instance->cuda, runtime);
     if (status != HD_OK) {
         return nccl_link_refuse(instance, status, instance->cuda.reason);
     }
     status = nccl_load(&instance->nccl, library);
-    if (status != HD_OK) {
-        return nccl_link_refuse(instance, status, instance->nccl.reason);
-    }
-    return HD_OK;
+    return status == HD_OK ? HD_OK : nccl_link_refuse(instance, status, instance->nccl.reason);
 }
 
-/* The run's log says which library it really was. */
+/* The log of the run shows which libraries were loaded. */
 static void nccl_link_say_library(const struct hd_transport *instance)
 {
     char version[16], text[2 * NCCL_PATH_BYTES + 128];
@@ -88,7 +78,7 @@ static hd_status nccl_link_choose_device(struct hd_transport *instance,
 
     if (setup->device >= (uint32_t)instance->cuda.device_count) {
         snprintf(reason, sizeof reason,
-                 "rank %u would use GPU %u and there are %d: NCCL wants a GPU for each rank; use "
+                 "rank %u would use GPU %u of %d: NCCL needs one GPU for each rank; use "
                  "fewer ranks, or transport cuda_ipc",
                  instance->book.host->rank, setup->device, instance->cuda.device_count);
         return nccl_link_refuse(instance, HD_UNSUPPORTED, reason);
@@ -97,7 +87,7 @@ static hd_status nccl_link_choose_device(struct hd_transport *instance,
     return nccl_use_device(instance);
 }
 
-/* A stream that waits holds its queue of the GPU, and whatever shares that queue waits along. */
+/* A stream that waits holds its hardware queue and blocks every stream that shares the queue. */
 static hd_status nccl_link_check_queues(const struct hd_transport *instance,
                                         char reason[NCCL_REASON_BYTES])
 {
@@ -122,69 +112,61 @@ static hd_status check_mode(struct hd_transport *instance)
     char reason[NCCL_REASON_BYTES];
     hd_status status = nccl_link_check_queues(instance, reason);
 
-    if (status == HD_OK) {
+    if (status == HD_OK && instance->mode->check != NULL) {
         status = instance->mode->check(instance, reason);
     }
-    return status != HD_OK ? nccl_link_refuse(instance, status, reason) : HD_OK;
+    return status == HD_OK ? HD_OK : nccl_link_refuse(instance, status, reason);
 }
 
 hd_status nccl_check(struct hd_transport *instance, const struct hd_transport_setup *setup,
                      struct nccl_card *card)
 {
-    hd_status status = nccl_link_check_setup(instance, setup);
-
-    if (status == HD_OK) {
-        status = nccl_link_load(instance);
-    }
-    if (status == HD_OK) {
-        status = nccl_link_choose_device(instance, setup);
-    }
-    if (status == HD_OK) {
-        nccl_link_say_library(instance);
-        status = check_mode(instance);
-    }
-    card->place = book_find_place();
+    BOOK_TRY(nccl_link_check_setup(instance, setup));
+    BOOK_TRY(nccl_link_load(instance));
+    BOOK_TRY(nccl_link_choose_device(instance, setup));
+    nccl_link_say_library(instance);
+    BOOK_TRY(check_mode(instance));
     card->nccl_version = instance->nccl.version;
     card->device = (int32_t)instance->device;
-    if (status == HD_OK && instance->cuda.cudaDeviceGetPCIBusId(
-                               card->pci, sizeof card->pci, (int)instance->device) != cudaSuccess) {
+    if (instance->cuda.cudaDeviceGetPCIBusId(card->pci, sizeof card->pci, (int)instance->device) !=
+        cudaSuccess) {
         snprintf(card->pci, sizeof card->pci, "device %u", instance->device);
     }
-    return status;
+    return HD_OK;
 }
 
-/* --- the others -------------------------------------------------------------------------- */
+/* --- the other ranks --------------------------------------------------------------------- */
 
 hd_status nccl_meet(struct hd_transport *instance, const struct nccl_card *cards, uint32_t rank)
 {
     const struct nccl_card *own = &cards[instance->book.host->rank];
     const struct nccl_card *card = &cards[rank];
-    const struct book_fault unsupported = {HD_UNSUPPORTED, rank, BOOK_NONE, 0};
-    const int is_here = book_is_on_host(&own->place, &card->place);
+    const struct book_fault unsupported = book_rank_fault(HD_UNSUPPORTED, rank);
+    const bool is_here = book_is_on_host(&own->head.place, &card->head.place);
     char version[16], other[16];
 
     if (card == own) {
         return HD_OK;
     }
     if (card->nccl_version != own->nccl_version) {
-        return book_fail(&instance->book, &unsupported,
-                         "rank %u has NCCL %s and this rank %s: NCCL speaks only with its own "
-                         "version",
+        return book_fail(&instance->book, unsupported,
+                         "rank %u has NCCL %s and this rank %s: install one version of NCCL "
+                         "everywhere",
                          rank, nccl_version_text(card->nccl_version, other),
                          nccl_version_text(own->nccl_version, version));
     }
     if (is_here && strcmp(own->pci, card->pci) == 0 &&
         getenv("NCCL_MULTI_RANK_GPU_ENABLE") == NULL) {
         return book_fail(
-            &instance->book, &unsupported,
-            "ranks %u and %u share the GPU %s, which NCCL refuses: use fewer ranks, or "
+            &instance->book, unsupported,
+            "ranks %u and %u share GPU %s, which NCCL does not support: use fewer ranks, or "
             "transport cuda_ipc",
             instance->book.host->rank, rank, own->pci);
     }
     if (!is_here && instance->mode->is_one_sided) {
-        return book_fail(&instance->book, &unsupported,
-                         "rank %u is on another host, and %s puts within one (single node): use "
-                         "transport nccl",
+        return book_fail(&instance->book, unsupported,
+                         "rank %u is on another host, and %s works only within one host (single "
+                         "node): use transport nccl",
                          rank, instance->book.name);
     }
     return HD_OK;

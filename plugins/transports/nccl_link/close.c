@@ -1,13 +1,13 @@
 /*
- * nccl_link/close.c - the abort, and the end.
+ * nccl_link/close.c - abort, quiesce, close.
  *
- *   abort      a word, and a semaphore; then the helper's own pace:
- *              the lock, ncclCommRevoke, ncclCommAbort, one communicator after the other
- *   quiesce    everything posted has left or has arrived, and no communicator has an error
+ *   abort      sets a word and posts a semaphore; then the helper thread takes the lock and calls
+ *              ncclCommRevoke and ncclCommAbort, one communicator after the other
+ *   quiesce    everything posted has left or arrived, and no communicator has an error
  *   close      ncclCommFinalize and ncclCommDestroy in channel order, collective; then the rest
  *
- * ncclCommAbort may hang, so it never runs where somebody waits for it.  After a failure a peer's
- * kernel may still write here, so nothing is freed: the process is about to end.
+ * ncclCommAbort may hang, so no thread that another thread waits for calls it.  After a failure a
+ * kernel of a peer may still write here, so nothing is freed: the process is about to end.
  */
 #include "nccl_link.h"
 
@@ -19,8 +19,8 @@ enum { LOCK_S = 2 };
 
 /* --- abort ------------------------------------------------------------------------------- */
 
-/* A call of NCCL that hangs keeps the lock; then the process must end without this. */
-static int nccl_link_take_lock(struct hd_transport *instance)
+/* A call of NCCL that hangs keeps the lock; then the process must end without the tear-down. */
+static bool nccl_link_take_lock(struct hd_transport *instance)
 {
     struct timespec until;
 
@@ -34,7 +34,7 @@ static void nccl_link_tear_down(struct hd_transport *instance)
     if (!nccl_link_take_lock(instance)) {
         instance->book.host->log(
             instance->book.host->context, 1,
-            "NCCL has not come back from a call: its communicators are not aborted");
+            "a call of NCCL does not return: its communicators are not aborted");
         return;
     }
     instance->cuda.cudaSetDevice((int)instance->device);
@@ -70,14 +70,13 @@ static void *nccl_link_help(void *argument)
 
 hd_status nccl_start_helper(struct hd_transport *instance)
 {
-    const struct book_fault fault = book_own_fault(HD_SYSTEM);
     const int error = pthread_create(&instance->helper, NULL, nccl_link_help, instance);
 
     if (error != 0) {
-        return book_fail(&instance->book, &fault, "no thread that would abort NCCL: %s",
-                         strerror(error));
+        return book_fail(&instance->book, book_own_fault(HD_SYSTEM),
+                         "cannot create the thread that aborts NCCL: %s", strerror(error));
     }
-    instance->has_helper = 1;
+    instance->has_helper = true;
     return HD_OK;
 }
 
@@ -90,7 +89,7 @@ void nccl_abort(struct hd_transport *instance, const char *reason)
     }
 }
 
-/* It may hang in NCCL after an abort, and is then left to the end of the process. */
+/* After an abort the helper may hang in NCCL; it then lives until the process ends. */
 static void nccl_link_end_helper(struct hd_transport *instance)
 {
     struct timespec until;
@@ -105,43 +104,35 @@ static void nccl_link_end_helper(struct hd_transport *instance)
     if (pthread_timedjoin_np(instance->helper, NULL, &until) != 0) {
         pthread_detach(instance->helper);
     }
-    instance->has_helper = 0;
+    instance->has_helper = false;
 }
 
-/* --- rest -------------------------------------------------------------------------------- */
+/* --- quiesce ----------------------------------------------------------------------------- */
 
 static hd_status nccl_link_report_restless(struct hd_transport *instance,
                                            const struct nccl_channel *channel)
 {
-    const struct book_fault fault =
-        book_peer_fault(&channel->book, HD_TIMEOUT, channel->done_count);
-
-    book_fail(&instance->book, &fault,
-              "channel %u to rank %u did not come to rest by the deadline: this rank's memory is "
-              "leaked",
+    book_fail(&instance->book, book_peer_fault(&channel->book, HD_TIMEOUT, channel->done_count),
+              "channel %u to rank %u did not finish by the deadline: this rank's memory is leaked",
               channel->book.number, channel->book.peer_rank);
     return HD_TIMEOUT;
 }
 
-/* Until all that the channel's streams hold is over. */
+/* Waits until everything on the channel's streams has ended. */
 static hd_status nccl_link_rest_channel(struct hd_transport *instance, struct nccl_channel *channel,
                                         uint64_t deadline_ns)
 {
     cudaStream_t streams[] = {channel->stream, channel->arrivals};
-    hd_status status = HD_OK;
 
-    for (unsigned i = 0; status == HD_OK && i < 2; i++) {
-        if (streams[i] == NULL) {
-            continue;
-        }
-        status =
-            nccl_cuda(instance, channel, instance->cuda.cudaEventRecord(channel->ready, streams[i]),
-                      "cudaEventRecord");
-        if (status == HD_OK) {
-            status = nccl_await_event(instance, channel, channel->ready, deadline_ns);
+    for (unsigned i = 0; i < 2; i++) {
+        if (streams[i] != NULL) {
+            BOOK_TRY(nccl_cuda(instance, channel,
+                               instance->cuda.cudaEventRecord(channel->ready, streams[i]),
+                               "cudaEventRecord"));
+            BOOK_TRY(nccl_await_event(instance, channel, channel->ready, deadline_ns));
         }
     }
-    return status;
+    return HD_OK;
 }
 
 hd_status nccl_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
@@ -158,13 +149,13 @@ hd_status nccl_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
         status = nccl_progress(instance);
     }
     if (status < 0) {
-        return HD_TIMEOUT; /* a peer's kernel may still write here */
+        return HD_TIMEOUT; /* a kernel of a peer may still write here */
     }
-    instance->may_be_written = 0;
+    instance->may_be_written = false;
     return HD_OK;
 }
 
-/* --- the end ----------------------------------------------------------------------------- */
+/* --- close ------------------------------------------------------------------------------- */
 
 static void nccl_link_end_communicators(struct hd_transport *instance, uint64_t deadline_ns)
 {
@@ -215,7 +206,7 @@ void nccl_close(struct hd_transport *instance, uint64_t deadline_ns)
     }
     if (instance->may_be_written) {
         nccl_link_end_helper(instance);
-        return; /* memory, communicators and all: a late write must find what it was sent to */
+        return; /* memory and communicators are leaked: a late write must find them as they were */
     }
     if (instance->has_helper && book_failed(&instance->book) == HD_OK) {
         nccl_link_end_communicators(instance, deadline_ns);

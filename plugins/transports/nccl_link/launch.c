@@ -1,10 +1,10 @@
 /*
- * nccl_link/launch.c - calls of NCCL and CUDA, and what they answer.
+ * nccl_link/launch.c - calls of NCCL and CUDA, and their results.
  *
- * A communicator that does not block answers "in progress" while a thread of NCCL's own enqueues
- * the work.  That waits for nobody else, since every connection was made in open; so it is waited
- * for here, with the lock held, and an abort or the deadline ends it.  Only then may an event be
- * recorded behind the work.
+ * A communicator that does not block answers "in progress" while a thread of NCCL enqueues the
+ * work.  That thread waits for no peer, because open has made every connection; so the caller waits
+ * for it with the lock held, until it is done, or until an abort or the deadline.  Only then may an
+ * event be recorded behind the work.
  */
 #include "nccl_link.h"
 
@@ -12,8 +12,7 @@
 
 enum { NAP_NS = 20000, SPIN_COUNT = 200 };
 
-/* Posts get no deadline from the core; the watchdog's abort ends them, and this if all else
-   fails. */
+/* The core gives posts no deadline: the watchdog's abort ends them, or at last this limit. */
 #define LAUNCH_NS UINT64_C(60000000000)
 
 static struct book_fault nccl_link_fault_of(const struct nccl_channel *channel, hd_status status)
@@ -31,14 +30,13 @@ void nccl_nap(void)
 hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_channel *channel,
                     cudaError_t error, const char *call)
 {
-    const struct book_fault fault = nccl_link_fault_of(channel, HD_DEVICE);
     char text[CUDA_REASON_BYTES];
 
     if (error == cudaSuccess) {
         return HD_OK;
     }
-    return book_fail(&instance->book, &fault, "%s: %s", instance->book.name,
-                     cuda_explain(&instance->cuda, call, error, text));
+    return book_fail(&instance->book, nccl_link_fault_of(channel, HD_DEVICE), "%s: %s",
+                     instance->book.name, cuda_explain(&instance->cuda, call, error, text));
 }
 
 hd_status nccl_use_device(struct hd_transport *instance)
@@ -71,37 +69,40 @@ static hd_status nccl_link_explain(struct hd_transport *instance,
                                    const struct nccl_channel *channel, ncclResult_t result,
                                    const char *call)
 {
-    const struct book_fault fault = nccl_link_fault_of(channel, nccl_link_status_of(result));
     const char *last = instance->nccl.ncclGetLastError(channel != NULL ? channel->comm : NULL);
 
-    return book_fail(&instance->book, &fault, "%s: %s with rank %u: %s%s%s", instance->book.name,
-                     call, channel != NULL ? channel->book.peer_rank : instance->book.host->rank,
+    return book_fail(&instance->book, nccl_link_fault_of(channel, nccl_link_status_of(result)),
+                     "%s: %s with rank %u: %s%s%s", instance->book.name, call,
+                     channel != NULL ? channel->book.peer_rank : instance->book.host->rank,
                      instance->nccl.ncclGetErrorString(result),
                      last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
+}
+
+ncclResult_t nccl_async_result(struct hd_transport *instance, const struct nccl_channel *channel)
+{
+    ncclResult_t result = ncclSuccess;
+    const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(channel->comm, &result);
+
+    return asked != ncclSuccess ? asked : result;
 }
 
 hd_status nccl_settle(struct hd_transport *instance, const struct nccl_channel *channel,
                       ncclResult_t result, const char *call, uint64_t deadline_ns)
 {
-    const struct book_fault late = nccl_link_fault_of(channel, HD_TIMEOUT);
-
-    for (uint32_t book = 0; result == ncclInProgress; book++) {
+    for (uint32_t round = 0; result == ncclInProgress; round++) {
         const hd_status failed = book_failed(&instance->book);
         if (failed < 0) {
             return failed;
         }
         if (book_now_ns(&instance->book) > deadline_ns) {
-            return book_fail(&instance->book, &late,
-                             "%s: %s with rank %u was not over by the deadline",
-                             instance->book.name, call, channel->book.peer_rank);
+            return book_fail(&instance->book, nccl_link_fault_of(channel, HD_TIMEOUT),
+                             "%s: %s with rank %u did not end by the deadline", instance->book.name,
+                             call, channel->book.peer_rank);
         }
-        if (book >= SPIN_COUNT) {
+        if (round >= SPIN_COUNT) {
             nccl_nap();
         }
-        const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(channel->comm, &result);
-        if (asked != ncclSuccess) {
-            result = asked;
-        }
+        result = nccl_async_result(instance, channel);
     }
     return result == ncclSuccess ? HD_OK : nccl_link_explain(instance, channel, result, call);
 }
@@ -121,7 +122,8 @@ hd_status nccl_query(struct hd_transport *instance, const struct nccl_channel *c
     const cudaError_t error = instance->cuda.cudaEventQuery(event);
 
     if (error == cudaErrorNotReady) {
-        (void)instance->cuda.cudaGetLastError(); /* no error, but the runtime keeps it as one */
+        (void)instance->cuda
+            .cudaGetLastError(); /* the runtime keeps this answer as an error; clear it */
         return HD_IN_PROGRESS;
     }
     return nccl_cuda(instance, channel, error, "cudaEventQuery");
@@ -133,14 +135,11 @@ hd_status nccl_follow(struct hd_transport *instance, struct nccl_channel *channe
     if (stream == NULL) {
         return HD_OK;
     }
-    hd_status status = nccl_cuda(instance, channel, instance->cuda.cudaEventRecord(event, stream),
-                                 "cudaEventRecord");
-    if (status == HD_OK) {
-        status = nccl_cuda(instance, channel,
-                           instance->cuda.cudaStreamWaitEvent(channel->stream, event, 0),
-                           "cudaStreamWaitEvent");
-    }
-    return status;
+    BOOK_TRY(nccl_cuda(instance, channel, instance->cuda.cudaEventRecord(event, stream),
+                       "cudaEventRecord"));
+    return nccl_cuda(instance, channel,
+                     instance->cuda.cudaStreamWaitEvent(channel->stream, event, 0),
+                     "cudaStreamWaitEvent");
 }
 
 hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_channel *channel,
@@ -173,13 +172,13 @@ static hd_status nccl_link_record_moved(struct hd_transport *instance, struct nc
                      "cudaEventRecord");
 }
 
-/* The last of its group has been enqueued: all begin, and an event stands behind each. */
+/* After the last post of a group: starts all transfers and records an event behind each. */
 static hd_status nccl_link_end_group(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;
 
     if (instance->is_group_open) {
-        instance->is_group_open = 0;
+        instance->is_group_open = false;
         const ncclResult_t result = instance->nccl.ncclGroupEnd();
         if (result != ncclSuccess && result != ncclInProgress) {
             status = nccl_link_explain(instance, instance->group[0], result, "ncclGroupEnd");
@@ -187,10 +186,8 @@ static hd_status nccl_link_end_group(struct hd_transport *instance, uint64_t dea
     }
     for (uint32_t i = 0; status == HD_OK && i < instance->group_count; i++) {
         struct nccl_channel *channel = instance->group[i];
-        ncclResult_t result = ncclSuccess;
-        const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(channel->comm, &result);
-        result = asked != ncclSuccess ? asked : result;
-        status = nccl_settle(instance, channel, result, "a group of transfers", deadline_ns);
+        status = nccl_settle(instance, channel, nccl_async_result(instance, channel),
+                             "a group of transfers", deadline_ns);
         if (status == HD_OK && !instance->mode->is_one_sided) {
             status = nccl_link_record_moved(instance, channel, instance->group_sequence[i]);
         }
@@ -203,12 +200,11 @@ static hd_status nccl_link_open_group(struct hd_transport *instance,
                                       const struct nccl_channel *channel,
                                       const struct hd_message *message)
 {
-    const struct book_fault fault = {HD_UNSUPPORTED, BOOK_NONE, channel->book.number,
-                                     message->sequence};
-
     if (instance->group_count == NCCL_GROUP_MAX) {
-        return book_fail(&instance->book, &fault, "%s: a group of more than %d posts",
-                         instance->book.name, NCCL_GROUP_MAX);
+        return book_fail(
+            &instance->book,
+            (struct book_fault){HD_UNSUPPORTED, BOOK_NONE, channel->book.number, message->sequence},
+            "%s: a group must have at most %d posts", instance->book.name, NCCL_GROUP_MAX);
     }
     if (message->group_left == 0 || instance->is_group_open) {
         return HD_OK;
@@ -227,7 +223,7 @@ hd_status nccl_launch(struct hd_transport *instance, struct nccl_channel *channe
 
     pthread_mutex_lock(&instance->lock);
     hd_status status = nccl_link_open_group(instance, channel, message);
-    if (status == HD_OK) {
+    if (status == HD_OK && enqueue != NULL) {
         status = enqueue(instance, channel, message->sequence);
     }
     if (status == HD_OK) {

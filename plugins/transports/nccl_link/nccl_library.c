@@ -1,16 +1,14 @@
-/* nccl_link/nccl_library.c - dlopen of NCCL, and why it may not do. */
+/* nccl_link/nccl_library.c - dlopen of NCCL, and why it may fail. */
 #include "nccl_library.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-static hd_status nccl_link_nccl_library_refuse(struct nccl_library *library, const char *format,
-                                               ...) __attribute__((format(printf, 2, 3)));
-
-static hd_status nccl_link_nccl_library_refuse(struct nccl_library *library, const char *format,
-                                               ...)
+__attribute__((format(printf, 2, 3))) static hd_status nccl_library_refuse(
+    struct nccl_library *library, const char *format, ...)
 {
     va_list arguments;
 
@@ -26,8 +24,8 @@ const char *nccl_version_text(int version, char text[16])
     return text;
 }
 
-/* A pointer to data may hold one to a function, by POSIX; C wants it said through memory. */
-static int nccl_link_find(void *handle, const char *name, void *out)
+/* POSIX lets a data pointer hold a function pointer; C requires the copy through memory. */
+static bool nccl_link_find(void *handle, const char *name, void *out)
 {
     void *symbol = dlsym(handle, name);
 
@@ -42,15 +40,14 @@ static hd_status nccl_link_open_file(struct nccl_library *library, const char *p
 
     *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (*handle == NULL) {
-        return nccl_link_nccl_library_refuse(
-            library, "NCCL is not here (%s): install it, or name its file with the option library",
+        return nccl_library_refuse(
+            library, "cannot load NCCL (%s): install it, or name its file with the option library",
             dlerror());
     }
     snprintf(library->path, sizeof library->path, "%s", path);
     if (!nccl_link_find(*handle, "ncclGetVersion", &get_version) ||
         get_version(&library->version) != ncclSuccess) {
-        return nccl_link_nccl_library_refuse(library, "%s is no NCCL: it has no ncclGetVersion",
-                                             path);
+        return nccl_library_refuse(library, "%s is not NCCL: it has no ncclGetVersion", path);
     }
     void *symbol = dlsym(*handle, "ncclGetVersion");
     if (dladdr(symbol, &where) != 0 && where.dli_fname != NULL) {
@@ -69,11 +66,11 @@ hd_status nccl_load(struct nccl_library *library, const char *path)
     if (status != HD_OK) {
         return status;
     }
-#define FIND(name)                                                                      \
-    if (status == HD_OK && !nccl_link_find(handle, #name, &library->name)) {            \
-        status = nccl_link_nccl_library_refuse(                                         \
-            library, "%s is NCCL %s and has no %s: install a newer one", library->path, \
-            nccl_version_text(library->version, version), #name);                       \
+#define FIND(name)                                                                                \
+    if (status == HD_OK && !nccl_link_find(handle, #name, &library->name)) {                      \
+        status = nccl_library_refuse(library, "%s is NCCL %s and has no %s: install a newer one", \
+                                     library->path, nccl_version_text(library->version, version), \
+                                     #name);                                                      \
     }
     NCCL_CALLS(FIND)
 #undef FIND

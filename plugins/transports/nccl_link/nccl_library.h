@@ -1,11 +1,11 @@
 /*
- * nccl_link/nccl_library.h - NCCL, found by name when a transport is opened.
+ * nccl_link/nccl_library.h - NCCL, loaded by name when a transport is opened.
  *
  *   option library -> dlopen -> ncclGetVersion -> every call below
  *
- * As with CUDA nothing is linked, so a machine without NCCL still lists the plugins, and two
- * versions can be tried by one build.  What NCCL learnt later than 2.28 is declared here: the
- * header that this was built with may be older than the library that it meets.
+ * As with CUDA nothing is linked, so a machine without NCCL can still list the plugins, and one
+ * build can use two versions.  Calls that are newer than NCCL 2.28 are declared here, because the
+ * header at build time may be older than the library that is loaded.
  */
 #ifndef NCCL_LIBRARY_H
 #define NCCL_LIBRARY_H
@@ -25,8 +25,8 @@
 struct nccl_wait_signal {
     int signal_count;
     int peer;
-    int signal_index; /* 0: another is refused by NCCL */
-    int context;      /* 0, likewise */
+    int signal_index; /* must be 0 */
+    int context;      /* must be 0 */
 };
 
 typedef ncclResult_t (*nccl_put_signal)(const void *source, size_t count, ncclDataType_t type,
@@ -43,18 +43,18 @@ enum { NCCL_PATH_BYTES = 256, NCCL_REASON_BYTES = 512 };
 
 struct nccl_library {
     char path[NCCL_PATH_BYTES];
-    char reason[NCCL_REASON_BYTES]; /* why there is none: a sentence with its remedy */
-    int version;                    /* 22809 is 2.28.9 */
+    char reason[NCCL_REASON_BYTES]; /* why it cannot be used, with the remedy */
+    int version;                    /* 22809 means 2.28.9 */
 #define NCCL_MEMBER(name) __typeof__(name) *name;
     NCCL_CALLS(NCCL_MEMBER)
 #undef NCCL_MEMBER
-    nccl_revoke revoke; /* these four may be NULL: an older library has none */
+    nccl_revoke revoke; /* these four are NULL if the library is too old */
     nccl_put_signal put_signal;
     nccl_signal signal;
     nccl_wait_for_signal wait_signal;
 };
 
-/* Fills `library`; HD_UNSUPPORTED with `reason` set.  The library stays loaded.  [setup] */
+/* Fills `library`, which stays loaded; HD_UNSUPPORTED with `reason` set. [setup] */
 hd_status nccl_load(struct nccl_library *library, const char *path);
 
 /* "2.28.9", in `text`. */

@@ -1,15 +1,16 @@
 /*
- * nccl_link/open.c - from channels to connected, proven channels.
+ * nccl_link/open.c - from channels to connected and tested communicators; book_open calls these
+ * steps.
  *
- *   every rank     libraries, device; one card, and the id of each channel that it is
- *                  the source of                                         fence
- *                  for each channel of its own, in order: communicator, slots, one
- *                  message of the pattern with its credit                fence
+ *   every rank     libraries, device; one card, and the id of each channel of which it is
+ *                  the source                                            fence
+ *                  for each of its channels, in order: communicator, slots, one message of
+ *                  the pattern with its credit                           fence
  *                  counts back to 0                                      fence
  *
- * The order of the channels is the same on all ranks, and each is finished before the next, so no
- * two pairs can wait for each other however lazily NCCL connects.  The warm-up is message 0 of each
- * channel, by the same calls of the mode; then every count goes back to 0.
+ * All ranks use one order of channels and finish each before the next, so no two pairs wait for
+ * each other, even if NCCL connects lazily.  The warm-up is message 0 of each channel, sent by the
+ * usual calls of the mode; then every count is reset to 0.
  */
 #include "nccl_link.h"
 
@@ -21,22 +22,19 @@
 static hd_status nccl_link_put_ids(struct hd_transport *instance)
 {
     const struct hd_host *host = instance->book.host;
-    hd_status status = HD_OK;
     ncclUniqueId id;
     char key[BOOK_KEY_BYTES];
 
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
         const struct nccl_channel *channel = &instance->channels[i];
         if (channel->book.is_source) {
-            status = nccl_begun(instance, channel, instance->nccl.ncclGetUniqueId(&id),
-                                "ncclGetUniqueId");
-            if (status == HD_OK) {
-                book_key(&instance->book, "channel", channel->book.number, key);
-                status = host->put(host->context, key, &id, sizeof id);
-            }
+            BOOK_TRY(nccl_begun(instance, channel, instance->nccl.ncclGetUniqueId(&id),
+                                "ncclGetUniqueId"));
+            book_key(&instance->book, "channel", channel->book.number, key);
+            BOOK_TRY(host->put(host->context, key, &id, sizeof id));
         }
     }
-    return status;
+    return HD_OK;
 }
 
 /* --- one channel ---------------------------------------------------------------------------- */
@@ -49,37 +47,35 @@ static hd_status nccl_link_make_stream(struct hd_transport *instance,
                      "cudaStreamCreateWithPriority");
 }
 
+static hd_status nccl_link_make_event(struct hd_transport *instance,
+                                      const struct nccl_channel *channel, cudaEvent_t *event,
+                                      unsigned flags)
+{
+    return nccl_cuda(instance, channel, instance->cuda.cudaEventCreateWithFlags(event, flags),
+                     "cudaEventCreateWithFlags");
+}
+
 static hd_status nccl_link_make_events(struct hd_transport *instance, struct nccl_channel *channel)
 {
     const struct hd_host *host = instance->book.host;
     const uint32_t count = channel->book.slot_count;
-    hd_status status = HD_OK;
 
     channel->moved =
         host->alloc(host->context, 2 * count * sizeof(cudaEvent_t), 64, instance->book.name);
-    channel->is_freed = host->alloc(host->context, count, 64, instance->book.name);
+    channel->is_freed = host->alloc(host->context, count * sizeof(bool), 64, instance->book.name);
     if (channel->moved == NULL || channel->is_freed == NULL) {
-        const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->book.number, 0};
-        return book_fail(&instance->book, &fault, "no memory for the events of channel %u",
-                         channel->book.number);
+        return book_fail(&instance->book, book_channel_fault(HD_NO_MEMORY, channel->book.number),
+                         "cannot allocate the events of channel %u", channel->book.number);
     }
     channel->freed = channel->moved + count;
-    for (uint32_t i = 0; status == HD_OK && i < 2 * count; i++) {
-        const unsigned flags = i < count ? cudaEventDefault : cudaEventDisableTiming;
-        status = nccl_cuda(instance, channel,
-                           instance->cuda.cudaEventCreateWithFlags(&channel->moved[i], flags),
-                           "cudaEventCreateWithFlags");
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        BOOK_TRY(nccl_link_make_event(instance, channel, &channel->moved[i],
+                                      i < count ? cudaEventDefault : cudaEventDisableTiming));
     }
-    if (status == HD_OK) {
-        status = nccl_cuda(
-            instance, channel,
-            instance->cuda.cudaEventCreateWithFlags(&channel->ready, cudaEventDisableTiming),
-            "cudaEventCreateWithFlags");
-    }
-    return status;
+    return nccl_link_make_event(instance, channel, &channel->ready, cudaEventDisableTiming);
 }
 
-/* A kernel of one or two blocks cannot be a cluster of four, NCCL's own default on newer GPUs. */
+/* A kernel of one or two blocks cannot be a cluster of four, NCCL's default on newer GPUs. */
 static ncclConfig_t nccl_link_configure(const struct hd_transport *instance)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -102,11 +98,8 @@ static hd_status nccl_link_connect_channel(struct hd_transport *instance,
     char key[BOOK_KEY_BYTES];
 
     book_key(&instance->book, "channel", channel->book.number, key);
-    hd_status status = host->get(host->context, key, &id, sizeof id, deadline_ns);
-    if (status != HD_OK) {
-        return status;
-    }
-    instance->may_be_written = 1; /* until quiesce knows better */
+    BOOK_TRY(host->get(host->context, key, &id, sizeof id, deadline_ns));
+    instance->may_be_written = true; /* until quiesce decides */
     const ncclResult_t result = instance->nccl.ncclCommInitRankConfig(
         &channel->comm, 2, id, channel->book.is_source ? NCCL_SOURCE : NCCL_TARGET, &config);
     return nccl_settle(instance, channel, result, "connecting", deadline_ns);
@@ -115,7 +108,7 @@ static hd_status nccl_link_connect_channel(struct hd_transport *instance,
 /* --- warm-up ----------------------------------------------------------------------------- */
 
 static hd_status nccl_link_copy_slot(struct hd_transport *instance, struct nccl_channel *channel,
-                                     int is_down)
+                                     bool is_down)
 {
     void *target = is_down ? (void *)channel->slots : (void *)instance->staging;
     const void *source = is_down ? (const void *)instance->staging : (const void *)channel->slots;
@@ -126,18 +119,15 @@ static hd_status nccl_link_copy_slot(struct hd_transport *instance, struct nccl_
                      "cudaMemcpyAsync");
 }
 
-/* Until everything on the channel's own stream is over. */
+/* Waits until everything on the channel's stream has ended. */
 static hd_status nccl_link_drain(struct hd_transport *instance, struct nccl_channel *channel,
                                  uint64_t deadline_ns)
 {
-    hd_status status = nccl_cuda(instance, channel,
-                                 instance->cuda.cudaEventRecord(channel->ready, channel->stream),
-                                 "cudaEventRecord");
-
-    if (status == HD_OK) {
-        status = nccl_await_event(instance, channel, channel->ready, deadline_ns);
-    }
-    return book_report_warm_up(&instance->book, &channel->book, status);
+    BOOK_TRY(nccl_cuda(instance, channel,
+                       instance->cuda.cudaEventRecord(channel->ready, channel->stream),
+                       "cudaEventRecord"));
+    return book_report_warm_up(&instance->book, &channel->book,
+                               nccl_await_event(instance, channel, channel->ready, deadline_ns));
 }
 
 static hd_status nccl_link_warm_source(struct hd_transport *instance, struct nccl_channel *channel,
@@ -146,45 +136,37 @@ static hd_status nccl_link_warm_source(struct hd_transport *instance, struct ncc
     const struct hd_message first = {.sequence = 0, .channel = channel->book.number};
 
     book_fill_pattern(&channel->book, instance->staging);
-    hd_status status = nccl_link_copy_slot(instance, channel, 1);
-    if (status == HD_OK) {
-        status = nccl_launch(instance, channel, &first, instance->mode->send);
-        channel->book.posted_count = 1;
+    BOOK_TRY(nccl_link_copy_slot(instance, channel, true));
+    BOOK_TRY(nccl_launch(instance, channel, &first, instance->mode->send));
+    channel->book.posted_count = 1;
+    if (instance->mode->await_credit != NULL) {
+        BOOK_TRY(instance->mode->await_credit(instance, channel));
     }
-    if (status == HD_OK) {
-        status = instance->mode->await_credit(instance, channel);
-    }
-    return status == HD_OK ? nccl_link_drain(instance, channel, deadline_ns) : status;
+    return nccl_link_drain(instance, channel, deadline_ns);
 }
 
 static hd_status nccl_link_warm_target(struct hd_transport *instance, struct nccl_channel *channel,
                                        uint64_t deadline_ns)
 {
+    const struct nccl_mode *mode = instance->mode;
     const struct hd_message first = {.sequence = 0, .channel = channel->book.number};
-    hd_status status = nccl_launch(instance, channel, &first, instance->mode->receive);
 
+    BOOK_TRY(nccl_launch(instance, channel, &first, mode->receive));
     channel->book.posted_count = 1;
-    if (status == HD_OK) {
-        status = instance->mode->await(instance, channel, 0, NULL);
+    if (mode->await != NULL) {
+        BOOK_TRY(mode->await(instance, channel, 0, NULL));
     }
-    if (status == HD_OK) {
-        status = nccl_await_event(instance, channel, channel->moved[0], deadline_ns);
-        status = book_report_warm_up(&instance->book, &channel->book, status);
+    BOOK_TRY(
+        book_report_warm_up(&instance->book, &channel->book,
+                            nccl_await_event(instance, channel, channel->moved[0], deadline_ns)));
+    BOOK_TRY(nccl_link_copy_slot(instance, channel, false));
+    BOOK_TRY(nccl_link_drain(instance, channel, deadline_ns));
+    BOOK_TRY(book_check_pattern(&instance->book, &channel->book, instance->staging));
+    channel->is_freed[0] = false;
+    if (mode->release != NULL) {
+        BOOK_TRY(mode->release(instance, channel, 0));
     }
-    if (status == HD_OK) {
-        status = nccl_link_copy_slot(instance, channel, 0);
-    }
-    if (status == HD_OK) {
-        status = nccl_link_drain(instance, channel, deadline_ns);
-    }
-    if (status == HD_OK) {
-        status = book_check_pattern(&instance->book, &channel->book, instance->staging);
-    }
-    channel->is_freed[0] = 0;
-    if (status == HD_OK) {
-        status = instance->mode->release(instance, channel, 0);
-    }
-    return status == HD_OK ? nccl_link_drain(instance, channel, deadline_ns) : status;
+    return nccl_link_drain(instance, channel, deadline_ns);
 }
 
 static void nccl_link_reset(struct hd_transport *instance)
@@ -198,76 +180,56 @@ static void nccl_link_reset(struct hd_transport *instance)
     }
 }
 
-/* --- all of it --------------------------------------------------------------------------- */
+/* --- all channels ------------------------------------------------------------------------ */
 
 static hd_status nccl_link_open_channel(struct hd_transport *instance, struct nccl_channel *channel,
                                         uint64_t deadline_ns)
 {
-    hd_status status = nccl_link_make_stream(instance, channel, &channel->stream);
-
-    if (status == HD_OK && instance->mode->is_one_sided && !channel->book.is_source) {
-        status = nccl_link_make_stream(instance, channel, &channel->arrivals);
+    BOOK_TRY(nccl_link_make_stream(instance, channel, &channel->stream));
+    if (instance->mode->is_one_sided && !channel->book.is_source) {
+        BOOK_TRY(nccl_link_make_stream(instance, channel, &channel->arrivals));
     }
-    if (status == HD_OK) {
-        status = nccl_link_make_events(instance, channel);
-    }
-    if (status == HD_OK) {
-        status = nccl_link_connect_channel(instance, channel, deadline_ns);
-    }
-    if (status == HD_OK) {
-        status = instance->mode->prepare(instance, channel);
-    }
-    if (status == HD_OK) {
-        status = channel->book.is_source ? nccl_link_warm_source(instance, channel, deadline_ns)
-                                         : nccl_link_warm_target(instance, channel, deadline_ns);
-    }
-    return status;
+    BOOK_TRY(nccl_link_make_events(instance, channel));
+    BOOK_TRY(nccl_link_connect_channel(instance, channel, deadline_ns));
+    BOOK_TRY(instance->mode->prepare(instance, channel));
+    return channel->book.is_source ? nccl_link_warm_source(instance, channel, deadline_ns)
+                                   : nccl_link_warm_target(instance, channel, deadline_ns);
 }
 
-static hd_status open_channels(struct hd_transport *instance, uint64_t deadline_ns)
+static hd_status nccl_link_open_channels(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    uint64_t bytes_max = 8;
-    hd_status status = HD_OK;
+    const struct cuda_library *cuda = &instance->cuda;
 
+    BOOK_TRY(
+        nccl_cuda(instance, NULL,
+                  cuda->cudaHostAlloc((void **)&instance->staging,
+                                      book_largest_bytes(&instance->book), cudaHostAllocDefault),
+                  "cudaHostAlloc"));
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
-        const uint64_t bytes = instance->channels[i].book.shape->bytes;
-        bytes_max = bytes > bytes_max ? bytes : bytes_max;
+        BOOK_TRY(nccl_link_open_channel(instance, &instance->channels[i], deadline_ns));
     }
-    status = nccl_cuda(
-        instance, NULL,
-        instance->cuda.cudaHostAlloc((void **)&instance->staging, bytes_max, cudaHostAllocDefault),
-        "cudaHostAlloc");
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
-        status = nccl_link_open_channel(instance, &instance->channels[i], deadline_ns);
+    if (instance->book.own_count == 0) {
+        return HD_OK;
     }
-    if (status != HD_OK || instance->book.own_count == 0) {
-        return status;
-    }
-    status = nccl_cuda(instance, NULL,
-                       instance->cuda.cudaEventCreateWithFlags(&instance->base, cudaEventDefault),
-                       "cudaEventCreateWithFlags");
-    if (status == HD_OK) {
-        status =
-            nccl_cuda(instance, NULL,
-                      instance->cuda.cudaEventRecord(instance->base, instance->channels[0].stream),
-                      "cudaEventRecord");
-    }
-    if (status == HD_OK) {
-        status = nccl_await_event(instance, NULL, instance->base, deadline_ns);
-        instance->base_ns = book_now_ns(&instance->book);
-    }
+    BOOK_TRY(nccl_link_make_event(instance, NULL, &instance->base, cudaEventDefault));
+    BOOK_TRY(nccl_cuda(instance, NULL,
+                       cuda->cudaEventRecord(instance->base, instance->channels[0].stream),
+                       "cudaEventRecord"));
+    const hd_status status = nccl_await_event(instance, NULL, instance->base, deadline_ns);
+    instance->base_ns = book_now_ns(&instance->book);
     return status;
 }
 
 static void nccl_link_place_channel(const struct hd_transport *instance,
                                     struct nccl_channel *channel)
 {
-    const uint64_t align = instance->book.alignment_bytes;
     char version[16];
 
-    channel->stride_bytes = (channel->book.shape->bytes + align - 1) / align * align;
+    channel->stride_bytes =
+        book_round_up(channel->book.shape->bytes, instance->book.alignment_bytes);
     if (instance->mode->is_one_sided) {
-        channel->book.slot_count = channel->book.shape->depth; /* of one symmetric window */
+        channel->book.slot_count =
+            channel->book.shape->depth; /* both ends of a symmetric window have one size */
     }
     snprintf(channel->book.carrier, sizeof channel->book.carrier, "%s/gpu%u/nccl-%s",
              instance->book.name, instance->device,
@@ -277,23 +239,20 @@ static void nccl_link_place_channel(const struct hd_transport *instance,
 static hd_status nccl_link_make(struct hd_transport *instance,
                                 const struct hd_transport_setup *setup, void *card)
 {
-    const hd_status status = nccl_check(instance, setup, card);
-
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+    BOOK_TRY(nccl_check(instance, setup, card));
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
         nccl_link_place_channel(instance, &instance->channels[i]);
     }
-    return status == HD_OK ? nccl_start_helper(instance) : status;
+    return nccl_start_helper(instance);
 }
 
 static hd_status nccl_link_connect_all(struct hd_transport *instance, const void *cards,
                                        uint64_t deadline_ns)
 {
-    hd_status status = HD_OK;
-
-    for (uint32_t rank = 0; status == HD_OK && rank < instance->book.host->rank_count; rank++) {
-        status = nccl_meet(instance, cards, rank);
+    for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
+        BOOK_TRY(nccl_meet(instance, cards, rank));
     }
-    return status == HD_OK ? open_channels(instance, deadline_ns) : status;
+    return nccl_link_open_channels(instance, deadline_ns);
 }
 
 hd_status nccl_open(const struct hd_transport_setup *setup, const struct nccl_mode *mode,
@@ -308,7 +267,6 @@ hd_status nccl_open(const struct hd_transport_setup *setup, const struct nccl_mo
                                             .connect = nccl_link_connect_all,
                                             .reset = nccl_link_reset,
                                             .close = nccl_close};
-    const struct hd_host *host = setup->host;
     struct hd_transport *instance = book_create(setup, mode->name, &sizes);
 
     if (instance == NULL) {
@@ -316,9 +274,7 @@ hd_status nccl_open(const struct hd_transport_setup *setup, const struct nccl_mo
     }
     instance->mode = mode;
     instance->channels = instance->book.own_channels;
-    instance->max_ctas = host->option_count > NCCL_OPTION_CTAS
-                             ? (uint32_t)host->options[NCCL_OPTION_CTAS].integer
-                             : 1;
+    instance->max_ctas = (uint32_t)book_option(&instance->book, NCCL_OPTION_CTAS, 1);
     pthread_mutex_init(&instance->lock, NULL);
     sem_init(&instance->wake, 0, 0);
     return book_open(instance, setup, &steps, out);

@@ -9,11 +9,11 @@
  *             put into slot k mod D, then signal - - - - ->  wait     caller's stream: signal
  *                                                           the caller's stream, at the latest
  *
- * No kernel holds the GPU: a put is a copy, and a wait is the stream's own.  NCCL counts signals by
- * communicator and sender, without numbers, so every channel has its own communicator: what comes
- * from the source is data, what comes from the target is an acknowledgement, and neither can be
- * taken for another channel's.  NCCL itself gives no credit; the acknowledgement is ours, waited
- * for on the channel's stream and never on the caller's.
+ * No kernel holds the GPU: a put is a copy, and the stream itself waits.  NCCL counts signals per
+ * communicator and sender, without numbers, so every channel has its own communicator: a signal
+ * from the source means data, a signal from the target means an acknowledgement, and neither can
+ * belong to another channel.  NCCL gives no credits; the acknowledgement is our credit, and the
+ * channel's stream waits for it, never the caller's.
  */
 #include "nccl_link.h"
 
@@ -21,29 +21,33 @@
 
 enum { VERSION_MIN = 23007, DRIVER_MIN = 12050 };
 
+#define ENQUEUE_NS UINT64_C(60000000000)
+
 static hd_status nccl_rma_check(struct hd_transport *instance, char reason[NCCL_REASON_BYTES])
 {
     const struct nccl_library *nccl = &instance->nccl;
     char version[16];
 
     if (nccl->version < VERSION_MIN) {
-        snprintf(reason, NCCL_REASON_BYTES,
-                 "version: %s is NCCL %s, and puts lose data before 2.30.7: install that or newer, "
-                 "or use transport nccl",
-                 nccl->path, nccl_version_text(nccl->version, version));
+        snprintf(
+            reason, NCCL_REASON_BYTES,
+            "version: %s is NCCL %s, and puts lose data before 2.30.7: install 2.30.7 or newer, "
+            "or use transport nccl",
+            nccl->path, nccl_version_text(nccl->version, version));
         return HD_UNSUPPORTED;
     }
     if (nccl->put_signal == NULL || nccl->signal == NULL || nccl->wait_signal == NULL) {
         snprintf(reason, NCCL_REASON_BYTES,
-                 "version: %s says that it is NCCL %s and has no ncclPutSignal, ncclSignal or "
-                 "ncclWaitSignal",
+                 "version: %s is NCCL %s but lacks ncclPutSignal, ncclSignal or ncclWaitSignal: "
+                 "install another build",
                  nccl->path, nccl_version_text(nccl->version, version));
         return HD_UNSUPPORTED;
     }
     if (instance->cuda.driver_version < DRIVER_MIN) {
-        snprintf(reason, NCCL_REASON_BYTES,
-                 "driver: it serves CUDA %d.%d, and NCCL's puts need 12.5: install a newer one",
-                 instance->cuda.driver_version / 1000, instance->cuda.driver_version % 1000 / 10);
+        snprintf(
+            reason, NCCL_REASON_BYTES,
+            "driver: it supports CUDA %d.%d, and NCCL's puts need 12.5: install a newer driver",
+            instance->cuda.driver_version / 1000, instance->cuda.driver_version % 1000 / 10);
         return HD_UNSUPPORTED;
     }
     return HD_OK;
@@ -53,17 +57,15 @@ static hd_status nccl_rma_check(struct hd_transport *instance, char reason[NCCL_
 
 static uint64_t nccl_rma_window_bytes(const struct nccl_channel *channel)
 {
-    const uint64_t page = NCCL_WIN_REQUIRED_ALIGNMENT;
-    const uint64_t bytes = channel->book.shape->depth * channel->stride_bytes;
-    return (bytes + page - 1) / page * page;
+    return book_round_up(channel->book.shape->depth * channel->stride_bytes,
+                         NCCL_WIN_REQUIRED_ALIGNMENT);
 }
 
-/* Both ends register as much: a symmetric window is one size. */
+/* Both ends register the same size, as a symmetric window requires. */
 static hd_status nccl_rma_prepare(struct hd_transport *instance, struct nccl_channel *channel)
 {
     const struct hd_host *host = instance->book.host;
-    const struct book_fault missing = book_peer_fault(&channel->book, HD_UNSUPPORTED, 0);
-    const uint64_t deadline_ns = book_now_ns(&instance->book) + 60000000000u;
+    const uint64_t deadline_ns = book_now_ns(&instance->book) + ENQUEUE_NS;
     void *memory = NULL;
     hd_status status = nccl_settle(
         instance, channel, instance->nccl.ncclMemAlloc(&memory, nccl_rma_window_bytes(channel)),
@@ -80,9 +82,9 @@ static hd_status nccl_rma_prepare(struct hd_transport *instance, struct nccl_cha
                              &channel->window, NCCL_WIN_COLL_SYMMETRIC),
                          "ncclCommWindowRegister", deadline_ns);
     if (status == HD_OK && channel->window == NULL) {
-        return book_fail(&instance->book, &missing,
-                         "symmetric window: NCCL makes none between ranks %u and %u; their GPUs "
-                         "must reach each other (P2P, cuMem): use transport nccl",
+        return book_fail(&instance->book, book_peer_fault(&channel->book, HD_UNSUPPORTED, 0),
+                         "symmetric window: NCCL cannot create one between ranks %u and %u, whose "
+                         "GPUs must reach each other (P2P, cuMem): use transport nccl",
                          host->rank, channel->book.peer_rank);
     }
     return status;
@@ -103,28 +105,25 @@ static void nccl_rma_finish(struct hd_transport *instance, struct nccl_channel *
 
 /* --- messages ---------------------------------------------------------------------------- */
 
-/* `count` signals of the peer, on `stream`; NCCL adds them to what it expects. */
-static hd_status nccl_rma_await_signals(struct hd_transport *instance, struct nccl_channel *channel,
-                                        int count, cudaStream_t stream)
-{
-    struct nccl_wait_signal signals = {.signal_count = count,
-                                       .peer = channel->book.is_source ? NCCL_TARGET : NCCL_SOURCE};
-
-    const hd_status status = nccl_begun(
-        instance, channel, instance->nccl.wait_signal(1, &signals, channel->comm, stream),
-        "ncclWaitSignal");
-    return status;
-}
-
-/* The library's own work on this host: until an event may stand behind it. */
+/* Waits on this host until NCCL's own thread has enqueued the work, so that an event may follow. */
 static hd_status nccl_rma_enqueued(struct hd_transport *instance,
                                    const struct nccl_channel *channel)
 {
-    ncclResult_t result = ncclSuccess;
-    const ncclResult_t asked = instance->nccl.ncclCommGetAsyncError(channel->comm, &result);
+    return nccl_settle(instance, channel, nccl_async_result(instance, channel), "a transfer",
+                       book_now_ns(&instance->book) + ENQUEUE_NS);
+}
 
-    return nccl_settle(instance, channel, asked != ncclSuccess ? asked : result, "a transfer",
-                       book_now_ns(&instance->book) + 60000000000u);
+/* Enqueues a wait for one signal of the peer. */
+static hd_status nccl_rma_await_signal(struct hd_transport *instance, struct nccl_channel *channel,
+                                       cudaStream_t stream)
+{
+    struct nccl_wait_signal signals = {.signal_count = 1,
+                                       .peer = channel->book.is_source ? NCCL_TARGET : NCCL_SOURCE};
+
+    BOOK_TRY(nccl_begun(instance, channel,
+                        instance->nccl.wait_signal(1, &signals, channel->comm, stream),
+                        "ncclWaitSignal"));
+    return nccl_rma_enqueued(instance, channel);
 }
 
 static hd_status nccl_rma_record(struct hd_transport *instance, struct nccl_channel *channel,
@@ -140,50 +139,34 @@ static hd_status nccl_rma_send_one(struct hd_transport *instance, struct nccl_ch
                                    uint64_t sequence)
 {
     const uint64_t offset = sequence % channel->book.slot_count * channel->stride_bytes;
-    hd_status status = HD_OK;
 
     if (sequence >= channel->book.slot_count) {
-        status = nccl_rma_await_signals(instance, channel, 1, channel->stream);
-        status = status == HD_OK ? nccl_rma_enqueued(instance, channel) : status;
+        BOOK_TRY(nccl_rma_await_signal(instance, channel, channel->stream));
     }
-    if (status == HD_OK) {
-        status = nccl_begun(instance, channel,
-                            instance->nccl.put_signal(channel->slots + offset,
-                                                      channel->book.shape->bytes, ncclUint8,
-                                                      NCCL_TARGET, channel->window, offset, 0, 0, 0,
-                                                      channel->comm, channel->stream),
-                            "ncclPutSignal");
-    }
-    if (status == HD_OK) {
-        status = nccl_rma_enqueued(instance, channel);
-    }
-    return status == HD_OK ? nccl_rma_record(instance, channel, sequence, channel->stream) : status;
+    BOOK_TRY(
+        nccl_begun(instance, channel,
+                   instance->nccl.put_signal(channel->slots + offset, channel->book.shape->bytes,
+                                             ncclUint8, NCCL_TARGET, channel->window, offset, 0, 0,
+                                             0, channel->comm, channel->stream),
+                   "ncclPutSignal"));
+    BOOK_TRY(nccl_rma_enqueued(instance, channel));
+    return nccl_rma_record(instance, channel, sequence, channel->stream);
 }
 
-/* Nobody asks for a message: it lands in its slot, which its release made free. */
-static hd_status nccl_rma_receive_one(struct hd_transport *instance, struct nccl_channel *channel,
-                                      uint64_t sequence)
-{
-    (void)instance;
-    (void)channel;
-    (void)sequence;
-    return HD_OK;
-}
-
-/* One wait a message, in sequence: on the consumer's stream, or else on one where it holds up
-   nothing. */
+/* Enqueues one wait per message, in sequence: on the consumer's stream, or else on `arrivals`,
+   where it blocks nothing. */
 static hd_status nccl_rma_await(struct hd_transport *instance, struct nccl_channel *channel,
                                 uint64_t sequence, cudaStream_t stream)
 {
+    const cudaStream_t where = stream != NULL ? stream : channel->arrivals;
     hd_status status = HD_OK;
 
     pthread_mutex_lock(&instance->lock);
     while (status == HD_OK && channel->awaited_count <= sequence) {
-        const cudaStream_t where = stream != NULL ? stream : channel->arrivals;
-        status = nccl_rma_await_signals(instance, channel, 1, where);
-        status = status == HD_OK ? nccl_rma_enqueued(instance, channel) : status;
-        status = status == HD_OK ? nccl_rma_record(instance, channel, channel->awaited_count, where)
-                                 : status;
+        status = nccl_rma_await_signal(instance, channel, where);
+        if (status == HD_OK) {
+            status = nccl_rma_record(instance, channel, channel->awaited_count, where);
+        }
         channel->awaited_count += status == HD_OK;
     }
     pthread_mutex_unlock(&instance->lock);
@@ -194,21 +177,17 @@ static hd_status nccl_rma_release_one(struct hd_transport *instance, struct nccl
                                       uint64_t sequence)
 {
     const uint64_t slot = sequence % channel->book.slot_count;
-    hd_status status = HD_OK;
 
     if (channel->is_freed[slot]) {
-        status =
+        BOOK_TRY(
             nccl_cuda(instance, channel,
                       instance->cuda.cudaStreamWaitEvent(channel->stream, channel->freed[slot], 0),
-                      "cudaStreamWaitEvent");
+                      "cudaStreamWaitEvent"));
     }
     pthread_mutex_lock(&instance->lock);
-    if (status == HD_OK) {
-        status =
-            nccl_begun(instance, channel,
-                       instance->nccl.signal(NCCL_SOURCE, 0, 0, 0, channel->comm, channel->stream),
-                       "ncclSignal");
-    }
+    hd_status status = nccl_begun(
+        instance, channel,
+        instance->nccl.signal(NCCL_SOURCE, 0, 0, 0, channel->comm, channel->stream), "ncclSignal");
     if (status == HD_OK) {
         status = nccl_rma_enqueued(instance, channel);
     }
@@ -219,19 +198,17 @@ static hd_status nccl_rma_release_one(struct hd_transport *instance, struct nccl
 static hd_status nccl_rma_await_credit(struct hd_transport *instance, struct nccl_channel *channel)
 {
     pthread_mutex_lock(&instance->lock);
-    hd_status status = nccl_rma_await_signals(instance, channel, 1, channel->stream);
-    status = status == HD_OK ? nccl_rma_enqueued(instance, channel) : status;
+    const hd_status status = nccl_rma_await_signal(instance, channel, channel->stream);
     pthread_mutex_unlock(&instance->lock);
     return status;
 }
 
 static const struct nccl_mode nccl_rma_mode = {.name = "nccl_rma",
-                                               .is_one_sided = 1,
+                                               .is_one_sided = true,
                                                .check = nccl_rma_check,
                                                .prepare = nccl_rma_prepare,
                                                .finish = nccl_rma_finish,
                                                .send = nccl_rma_send_one,
-                                               .receive = nccl_rma_receive_one,
                                                .await = nccl_rma_await,
                                                .release = nccl_rma_release_one,
                                                .await_credit = nccl_rma_await_credit};

@@ -1,14 +1,14 @@
 /*
- * shm/close.c - the end: say that this rank writes no more, wait until no peer does.
+ * shm/close.c - the end: announce that this rank writes no more, wait until no peer writes here.
  *
- * A source that is neither stopped nor dead may still write into this rank's arena, so
- * that arena is leaked, mapping and all, and never becomes anything else.
+ * A source that has neither stopped nor died may still write into this rank's memory.  That memory
+ * is then leaked with its mapping, so that the addresses are never reused.
  */
 #include "shm.h"
 
 #include <inttypes.h>
 
-/* Of both ends: a source writes payload, a target credits. */
+/* On every channel: a source writes payloads, a target writes credits. */
 static void shm_tell_peers(struct hd_transport *instance)
 {
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
@@ -21,8 +21,8 @@ static void shm_tell_peers(struct hd_transport *instance)
     }
 }
 
-/* Can the source of this incoming channel still write? */
-static int shm_is_at_rest(const struct shm_channel *channel)
+/* Whether the source of this incoming channel has stopped writing. */
+static bool shm_is_at_rest(const struct shm_channel *channel)
 {
     return atomic_load(&channel->words->source_stopped) != 0 ||
            (channel->peer != NULL && book_has_ended(&channel->peer->book));
@@ -35,22 +35,22 @@ static hd_status shm_await_rest(struct hd_transport *instance, const struct shm_
                                   .goal = 1,
                                   .asleep = shm_own_asleep(channel),
                                   .peer = channel->peer,
-                                  .until_rest = 1,
+                                  .until_rest = true,
                                   .deadline_ns = deadline_ns};
 
     if (shm_wait_for(instance, &wait) != HD_TIMEOUT) {
-        return HD_OK; /* it has stopped, or is dead */
+        return HD_OK; /* the source has stopped or died */
     }
     const struct book_fault fault =
         book_peer_fault(&channel->book, HD_TIMEOUT, atomic_load(&channel->words->arrived));
-    book_fail(&instance->book, &fault,
-              "channel %u: rank %u did not come to rest by the deadline (it has sent %" PRIu64
+    book_fail(&instance->book, fault,
+              "channel %u: rank %u did not stop writing by the deadline (it has sent %" PRIu64
               " messages): its memory here is leaked",
               fault.channel, fault.rank, fault.sequence);
     return HD_TIMEOUT;
 }
 
-/* Says what it found, whatever failed before: only this decides what close may free. */
+/* Its result does not depend on earlier failures: close frees only what this found unused. */
 hd_status shm_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     hd_status status = HD_OK;

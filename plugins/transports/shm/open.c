@@ -1,75 +1,74 @@
 /*
- * shm/open.c - from channels to mapped, proven memory, and back; the steps are book_open's.
+ * shm/open.c - from channels to mapped and tested memory; book_open calls these steps.
  *
- *   make      the arena of this rank's incoming channels
- *   connect   hold peers, open the outgoing channels
- *   warm up   write all, then verify and credit all, then wait for all credits
+ *   make      allocate the memory of this rank's incoming channels
+ *   connect   open pidfds of the peers, map the outgoing channels
+ *   warm up   write all messages, then verify and release all, then wait for all credits
  *   reset     each writer sets its words back to 0
  *
- * Nobody waits while somebody waits for it: sends never block here, credits follow
- * arrivals, and all wait in channel order.
+ * No cycle of waits is possible: sends never block here, a credit follows its message at once, and
+ * all ranks wait in channel order.
  */
 #include "shm.h"
 
 #include <stdio.h>
 
+enum {
+    SPIN_ALONE_NS = 100000, /* a futex sleep and its wake-up cost about 35 us */
+    SPIN_CROWDED_NS = 0,    /* only the first looks: the peer may need this core */
+};
+
 /* --- memory and peers -------------------------------------------------------------------- */
 
 static hd_status shm_make(struct hd_transport *instance, const struct hd_transport_setup *setup,
-                          void *card)
+                          void *own_card)
 {
-    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
-    hd_status status = HD_OK;
+    struct shm_card *card = own_card;
 
+    card->descriptor = -1;
     if (setup->memory != HD_MEMORY_HOST) {
-        status = book_fail(&instance->book, &fault,
-                           "shm carries host memory only; kernels on a device need another "
-                           "transport");
+        return book_fail(&instance->book, book_own_fault(HD_UNSUPPORTED),
+                         "shm carries host memory only: choose another transport for kernels on a "
+                         "device");
     }
-    if (status == HD_OK) {
-        status = book_check(&instance->book);
-    }
-    if (status == HD_OK) {
-        status = shm_arena_measure(instance);
-    }
-    if (status == HD_OK) {
-        status = shm_arena_make(instance);
-    }
-    shm_peer_introduce(instance, card);
-    return status;
+    BOOK_TRY(book_check(&instance->book));
+    BOOK_TRY(shm_arena_measure(instance));
+    BOOK_TRY(shm_arena_make(instance));
+    card->nonce = instance->nonce;
+    card->descriptor = instance->descriptor;
+    return HD_OK;
 }
 
 static hd_status shm_connect_channel(struct hd_transport *instance, struct shm_channel *channel,
                                      const struct shm_card *cards)
 {
-    hd_status status = HD_OK;
+    const struct shm_card *card = &cards[channel->book.peer_rank];
 
     channel->peer = &instance->peers[channel->book.peer_rank];
     snprintf(channel->book.carrier, sizeof channel->book.carrier, "shm");
     if (channel->peer->book.pidfd < 0) {
-        status = shm_peer_hold(instance, channel->peer, cards);
+        BOOK_TRY(book_hold_peer(&instance->book, &channel->peer->book,
+                                &cards[instance->book.host->rank].head, &card->head));
     }
-    if (status != HD_OK || !channel->book.is_source) {
-        return status;
-    }
-    return shm_arena_open(instance, channel, &cards[channel->book.peer_rank]);
+    return channel->book.is_source ? shm_arena_open(instance, channel, card) : HD_OK;
 }
 
-static hd_status shm_connect_all(struct hd_transport *instance, const void *all_cards,
+static hd_status shm_connect_all(struct hd_transport *instance, const void *cards,
                                  uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->book.host;
-    const struct shm_card *cards = all_cards;
-    const int is_given = host->option_count > 0 && host->options[0].integer >= 0;
-    hd_status status = HD_OK;
+    const int64_t spin_us = book_option(&instance->book, 0, -1);
 
     (void)deadline_ns;
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
-        status = shm_connect_channel(instance, &instance->channels[i], cards);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        BOOK_TRY(shm_connect_channel(instance, &instance->channels[i], cards));
     }
-    instance->spin_ns = is_given ? (uint64_t)host->options[0].integer * 1000
-                                 : shm_peer_spin_ns(cards, host->rank, host->rank_count);
-    return status;
+    instance->spin_ns = book_is_crowded(&instance->book, cards, sizeof(struct shm_card))
+                            ? SPIN_CROWDED_NS
+                            : SPIN_ALONE_NS;
+    instance->spin_ns = spin_us >= 0 ? (uint64_t)spin_us * 1000 : instance->spin_ns;
+    book_log(&instance->book, "a wait spins for %u us before it sleeps",
+             (unsigned)(instance->spin_ns / 1000));
+    return HD_OK;
 }
 
 /* --- warm-up ----------------------------------------------------------------------------- */
@@ -97,22 +96,16 @@ static hd_status shm_await_warm_up(struct hd_transport *instance, const struct s
 static hd_status shm_receive_warm_up(struct hd_transport *instance, struct shm_channel *channel,
                                      uint64_t deadline_ns)
 {
-    hd_status status = shm_await_warm_up(instance, channel, deadline_ns);
-
-    if (status == HD_OK) {
-        status = book_check_pattern(&instance->book, &channel->book, shm_warm_up_slot(channel));
-    }
-    if (status == HD_OK) {
-        shm_publish(&channel->words->credit, 1, shm_peer_asleep(channel));
-    }
-    return status;
+    BOOK_TRY(shm_await_warm_up(instance, channel, deadline_ns));
+    BOOK_TRY(book_check_pattern(&instance->book, &channel->book, shm_warm_up_slot(channel)));
+    shm_publish(&channel->words->credit, 1, shm_peer_asleep(channel));
+    return HD_OK;
 }
 
 static hd_status shm_warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 {
     const uint32_t own_count = instance->book.own_count;
     struct shm_channel *channels = instance->channels;
-    hd_status status = HD_OK;
 
     for (uint32_t i = 0; i < own_count; i++) {
         if (channels[i].book.is_source) {
@@ -120,17 +113,17 @@ static hd_status shm_warm_up(struct hd_transport *instance, uint64_t deadline_ns
             shm_publish(&channels[i].words->arrived, 1, shm_peer_asleep(&channels[i]));
         }
     }
-    for (uint32_t i = 0; status == HD_OK && i < own_count; i++) {
+    for (uint32_t i = 0; i < own_count; i++) {
         if (!channels[i].book.is_source) {
-            status = shm_receive_warm_up(instance, &channels[i], deadline_ns);
+            BOOK_TRY(shm_receive_warm_up(instance, &channels[i], deadline_ns));
         }
     }
-    for (uint32_t i = 0; status == HD_OK && i < own_count; i++) {
+    for (uint32_t i = 0; i < own_count; i++) {
         if (channels[i].book.is_source) {
-            status = shm_await_warm_up(instance, &channels[i], deadline_ns);
+            BOOK_TRY(shm_await_warm_up(instance, &channels[i], deadline_ns));
         }
     }
-    return status;
+    return HD_OK;
 }
 
 static void shm_reset_words(struct hd_transport *instance)
@@ -140,7 +133,7 @@ static void shm_reset_words(struct hd_transport *instance)
         atomic_store(channel->book.is_source ? &channel->words->arrived : &channel->words->credit,
                      0);
     }
-    shm_arena_close_descriptor(instance); /* every source has it mapped by now */
+    shm_arena_close_descriptor(instance); /* every source has mapped it by now */
 }
 
 hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transport **out)
@@ -148,7 +141,7 @@ hd_status shm_open_all(const struct hd_transport_setup *setup, struct hd_transpo
     static const struct book_sizes sizes = {.instance_bytes = sizeof(struct hd_transport),
                                             .channel_bytes = sizeof(struct shm_channel),
                                             .peer_bytes = sizeof(struct shm_peer),
-                                            .is_in_place = 1};
+                                            .is_in_place = true};
     static const struct book_steps steps = {.magic = SHM_MAGIC,
                                             .card_bytes = sizeof(struct shm_card),
                                             .make = shm_make,

@@ -1,9 +1,9 @@
 /*
- * plugins/transports/shm - one-sided and in place, between processes of one node.
+ * plugins/transports/shm - one-sided and in place, between processes of one host.
  *
- * The arena of a channel is memory of its target that the source has mapped too.  The
- * source writes a tensor where the target will read it, so nothing is ever copied: a
- * message is one store of a word, and so is its release.
+ * The slots of a channel are memory of its target, which the source maps too.  The source
+ * writes a tensor where the target reads it, so nothing is copied: sending a message is one
+ * store of a word, and so is its release.
  *
  *   source                       memfd of the target                     target
  *   reserve   credit > k - D  <-- credit  ---------------------+
@@ -12,19 +12,17 @@
  *                                                          |   read    slot k mod D
  *                                                          +-- release credit = k+1
  *
- * Both words count up for the whole job and have one writer each.  The protocol is the
- * one of tests/model/slot_protocol.pml, its host flavour; waits are in wait.c.
+ * Both words count up for the whole job, and each has one writer.  The protocol is the host
+ * variant of tests/model/slot_protocol.pml; waits are in wait.c.
  *
- * abort sets a word of this process only: the core tells the other ranks.  A dead peer
- * is seen by its pidfd, a stopped one by nothing but the deadline.
+ * abort sets a word of this process only; the core tells the other ranks.  The pidfd of a
+ * peer shows its death.  A stopped peer is noticed only by the deadline.
  */
 #include "shm.h"
 
-/* --- what the peer has done -------------------------------------------------------------- */
-
 /*
- * HD_OK once the peer's word has come to the goal of `message`, else HD_IN_PROGRESS.  What was
- * known before is not asked again: the word's line stays with the peer, who is writing it.
+ * HD_OK once the peer's word has reached the goal of `sequence`, else HD_IN_PROGRESS.  The word is
+ * read only if its last value does not suffice: each read takes the cache line from the peer.
  */
 static inline hd_status shm_look(struct hd_transport *instance, struct shm_channel *channel,
                                  uint64_t sequence)
@@ -61,8 +59,7 @@ static hd_status shm_reserve(struct hd_transport *instance, const struct hd_mess
     return book_reserved(channel, status);
 }
 
-/* In place, all bytes are there already when the signal goes, at `now_ns`: a transfer takes no
-   time, and holds nobody. */
+/* In place, all bytes are written before the signal at `now_ns`: a transfer takes no time. */
 static void shm_report(const struct hd_transport *instance, const struct hd_message *message,
                        uint64_t now_ns)
 {
@@ -89,7 +86,8 @@ static hd_status shm_post_send(struct hd_transport *instance, const struct hd_me
     book->posted_count++;
     shm_publish(&channel->words->arrived, book->posted_count, shm_peer_asleep(channel));
     if (instance->book.is_traced) {
-        shm_report(instance, message, now_ns); /* the peer need not wait for it */
+        shm_report(instance, message,
+                   now_ns); /* after the signal, so that the peer does not wait for it */
     }
     return HD_OK;
 }
@@ -114,7 +112,7 @@ static hd_status shm_test(struct hd_transport *instance, const struct hd_message
                            : status;
 }
 
-/* Sleeps until the peer's word has come to the goal of `message`. */
+/* Blocks until the peer's word has reached the goal of `sequence`. */
 static hd_status shm_await(struct hd_transport *instance, struct shm_channel *channel,
                            uint64_t sequence, uint64_t deadline_ns)
 {
@@ -124,10 +122,10 @@ static hd_status shm_await(struct hd_transport *instance, struct shm_channel *ch
                                     .peer = channel->peer,
                                     .deadline_ns = deadline_ns};
     const hd_status status = shm_wait_for(instance, &wanted);
-    const struct book_fault fault = book_peer_fault(&channel->book, status, sequence);
 
     if (status == HD_PEER_LOST || status == HD_TIMEOUT) {
-        return book_report_wait(&instance->book, &channel->book, &fault,
+        return book_report_wait(&instance->book, &channel->book,
+                                book_peer_fault(&channel->book, status, sequence),
                                 atomic_load(shm_news(channel)));
     }
     return status == HD_OK ? shm_look(instance, channel, sequence) : status;
@@ -205,7 +203,7 @@ static const struct hd_transport_ops shm_ops = {
 
 static const struct hd_option shm_options[] = {
     {"spin_us", "-1", "-1..1000",
-     "Microseconds that a wait looks before it sleeps; -1: 100, or 0 where more ranks than cores "
+     "Microseconds that a wait spins before it sleeps; -1: 100, or 0 if more ranks than cores "
      "share this rank's cores.",
      HD_OPTION_INTEGER, 0},
 };
@@ -217,7 +215,7 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_IN_PLACE |
                     HD_TRANSPORT_NO_RESIDENT | HD_TRANSPORT_PEER_DEATH,
     .name = "shm",
-    .summary = "one-sided, in place, between processes of one node: nothing is copied",
+    .summary = "one-sided, in place, between processes of one host: nothing is copied",
     .vendor = "heddle",
     .version = "0.1.0",
     .licence = "Apache-2.0",

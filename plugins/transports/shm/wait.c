@@ -1,16 +1,15 @@
 /*
- * shm/wait.c - the only place that blocks: look for a while, then sleep on a futex.
+ * shm/wait.c - the only file that blocks: a wait spins for a while, then sleeps on a futex.
  *
- * No wake-up is lost, because of both sides each moves first and looks second:
+ * No wake-up is lost, because each side first writes and then reads:
  *
  *   waiter      asleep = 1; word >= goal? failed?;  sleep while asleep is 1
  *   publisher   word = value; asleep? -> asleep = 0, wake
  *   abort       failed = status; asleep? -> asleep = 0, wake
  *
- * The looks cannot go before the moves (sequential consistency, or a fence between), so one
- * of the two sees the other; what sleeps is the announcement itself, so the kernel sees a
- * wake-up between look and sleep.  It is `wait_until` and `publish` of
- * tests/model/slot_protocol.pml.
+ * Sequential consistency, or a fence, keeps each read behind its write, so at least one side sees
+ * the other's write.  The futex is `asleep` itself, so the kernel notices a wake-up between the
+ * read and the sleep.  tests/model/slot_protocol.pml models this as `wait_until` and `publish`.
  */
 #include "shm.h"
 
@@ -22,9 +21,9 @@
 #include <unistd.h>
 
 enum {
-    LOOK_COUNT = 64,          /* looks before the first glance at the clock */
-    SLICE_FIRST_NS = 8000000, /* sleep this long before looking whether the peer lives */
-    SLICE_LAST_NS = 32000000, /* and in a long wait this long */
+    LOOK_COUNT = 64,          /* looks at the word between two reads of the clock */
+    SLICE_FIRST_NS = 8000000, /* the first sleep before a look whether the peer is alive */
+    SLICE_LAST_NS = 32000000, /* the longest such sleep; each is twice the one before */
 };
 
 static void shm_pause_briefly(void)
@@ -41,7 +40,7 @@ static void shm_futex_wake(_Atomic uint32_t *word)
     (void)syscall(SYS_futex, (void *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Returns on a wake-up, a signal, the end of the time, or at once if *word is not 1. */
+/* Returns on a wake-up, on a signal, after `duration_ns`, or at once if *word is not 1. */
 static void shm_futex_sleep(_Atomic uint32_t *word, uint64_t duration_ns)
 {
     const struct timespec duration = {.tv_sec = (time_t)(duration_ns / 1000000000u),
@@ -57,13 +56,13 @@ void shm_wake(_Atomic uint32_t *asleep)
 }
 
 /*
- * The release store alone would let the look at `asleep` go before it.  A sequentially
- * consistent store is one locked instruction, which the reader would have to wait for; a
- * fence behind the store is not on its way.
+ * A release store alone would allow the read of `asleep` to go before it.  A sequentially
+ * consistent store is a locked instruction, which delays the reader; a fence after the store does
+ * not.
  */
 static void shm_store_in_order(_Atomic uint64_t *word, uint64_t value)
 {
-#if defined(__SANITIZE_THREAD__) /* gcc's knows no fences */
+#if defined(__SANITIZE_THREAD__) /* the thread sanitizer of gcc does not support fences */
     atomic_store(word, value);
 #else
     atomic_store_explicit(word, value, memory_order_release);
@@ -74,13 +73,13 @@ static void shm_store_in_order(_Atomic uint64_t *word, uint64_t value)
 void shm_publish(_Atomic uint64_t *word, uint64_t value, _Atomic uint32_t *asleep)
 {
 #if defined(__x86_64__)
-    __builtin_ia32_sfence(); /* a kernel's non-temporal stores obey no release store */
+    __builtin_ia32_sfence(); /* a release store does not order non-temporal stores of a kernel */
 #endif
     shm_store_in_order(word, value);
     shm_wake(asleep);
 }
 
-/* HD_IN_PROGRESS while nothing ends the wait that this process can see without the kernel. */
+/* HD_IN_PROGRESS unless something in memory ends the wait; asks the kernel nothing. */
 static hd_status shm_wait_look(struct hd_transport *instance, const struct shm_wait *wait)
 {
     const hd_status failed = book_failed(&instance->book);
@@ -88,8 +87,8 @@ static hd_status shm_wait_look(struct hd_transport *instance, const struct shm_w
     if (failed < 0 && !wait->until_rest) {
         return failed;
     }
-    /* What the peer did last before it stopped still counts: so first stopped, then the word. */
-    const int is_stopped = wait->stopped != NULL && atomic_load(wait->stopped) != 0;
+    /* Read `stopped` before the word: what the peer sent before it stopped still counts. */
+    const bool is_stopped = wait->stopped != NULL && atomic_load(wait->stopped) != 0;
     if (atomic_load(wait->word) >= wait->goal) {
         return HD_OK;
     }
@@ -105,7 +104,7 @@ static hd_status shm_spin(struct hd_transport *instance, const struct shm_wait *
     do {
         for (uint32_t i = 0; status == HD_IN_PROGRESS && i < LOOK_COUNT; i++) {
             status = shm_wait_look(instance, wait);
-            if (status == HD_IN_PROGRESS) { /* a pause is as long as half a message takes */
+            if (status == HD_IN_PROGRESS) { /* a pause lasts half as long as a message */
                 shm_pause_briefly();
             }
         }
@@ -113,13 +112,13 @@ static hd_status shm_spin(struct hd_transport *instance, const struct shm_wait *
             end_ns = book_now_ns(book) + instance->spin_ns;
         }
         if (status == HD_IN_PROGRESS && end_ns != 0) {
-            sched_yield(); /* the peer may share this core, whatever the affinity masks say */
+            sched_yield(); /* the peer may share this core, even if the affinity masks differ */
         }
     } while (status == HD_IN_PROGRESS && end_ns != 0 && book_now_ns(book) < end_ns);
     return status;
 }
 
-/* One sleep of at most `slice_ns`, and a look at the peer. */
+/* Sleeps for at most `slice_ns`, then looks whether the peer is alive. */
 static hd_status shm_sleep_once(struct hd_transport *instance, const struct shm_wait *wait,
                                 uint64_t slice_ns)
 {
@@ -136,7 +135,8 @@ static hd_status shm_sleep_once(struct hd_transport *instance, const struct shm_
     }
     atomic_store(wait->asleep, 0);
     if (status == HD_IN_PROGRESS && book_has_ended(&wait->peer->book)) {
-        status = shm_wait_look(instance, wait); /* its last signal may have come before its end */
+        status = shm_wait_look(instance,
+                               wait); /* the peer may have sent its last signal before it ended */
         return status == HD_IN_PROGRESS ? HD_PEER_LOST : status;
     }
     return status == HD_IN_PROGRESS ? shm_wait_look(instance, wait) : status;

@@ -1,10 +1,10 @@
 /*
- * ucx/channel.c - the calls of the contract: whose turn it is, what is free, what has arrived.
+ * ucx/channel.c - the data calls: their order, which slot is free, what has arrived.
  *
  *   source   reserve   done > k - send_depth      the send slot is free
- *   source   post      handed to the mode, which sends it once it may
+ *   source   post      passed to the mode, which sends the message once it may
  *   target   wait      done > k                   the message is readable
- *   target   release   handed to the mode, which gives the credit
+ *   target   release   passed to the mode, which gives the credit
  */
 #include "ucx.h"
 
@@ -18,26 +18,23 @@ hd_status ucx_fail_channel(struct hd_transport *instance, struct ucx_channel *ch
     if (status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_ENDPOINT_TIMEOUT ||
         status == UCS_ERR_UNREACHABLE || status == UCS_ERR_CANCELED ||
         status == UCS_ERR_NOT_CONNECTED || status == UCS_ERR_REJECTED) {
-        atomic_store(&channel->peer->is_lost, 1); /* whoever waits for it says so */
+        atomic_store(&channel->peer->is_lost, 1); /* the next wait for this peer reports it */
         return HD_IN_PROGRESS;
     }
-    return book_fail(&instance->book, &fault, "channel %u: message %" PRIu64 " %s rank %u: UCX: %s",
+    return book_fail(&instance->book, fault, "channel %u: message %" PRIu64 " %s rank %u: UCX: %s",
                      channel->book.number, ucx_done(channel),
                      channel->book.is_source ? "to" : "from", fault.rank,
                      ucs_status_string(status));
 }
 
-/* --- what has happened ------------------------------------------------------------------- */
-
 static hd_status ucx_report_wait(struct hd_transport *instance, const struct ucx_channel *channel,
                                  hd_status status, uint64_t sequence)
 {
-    const struct book_fault fault = book_peer_fault(&channel->book, status, sequence);
-
-    return book_report_wait(&instance->book, &channel->book, &fault, ucx_done(channel));
+    return book_report_wait(&instance->book, &channel->book,
+                            book_peer_fault(&channel->book, status, sequence), ucx_done(channel));
 }
 
-/* Moves once if it must, and sees a peer that UCX has given up. */
+/* Progresses once if needed, and notices a peer that UCX has given up. */
 static hd_status ucx_look_twice(struct hd_transport *instance, struct ucx_channel *channel,
                                 uint64_t sequence)
 {
@@ -56,7 +53,7 @@ static hd_status ucx_look_twice(struct hd_transport *instance, struct ucx_channe
     return status;
 }
 
-/* Nothing here is ever resident: what waits for its peer is a send slot, and no core or device. */
+/* Nothing is ever resident: only a send slot waits for a peer, never a core or a device. */
 void ucx_report(const struct hd_transport *instance, const struct ucx_channel *channel,
                 uint64_t sequence, uint64_t begin_ns, uint64_t end_ns)
 {
@@ -67,8 +64,6 @@ void ucx_report(const struct hd_transport *instance, const struct ucx_channel *c
                                                           .end_ns = end_ns});
     }
 }
-
-/* --- the contract ------------------------------------------------------------------------ */
 
 void *ucx_slot(struct hd_transport *instance, const struct hd_message *message)
 {
@@ -91,11 +86,8 @@ hd_status ucx_post_send(struct hd_transport *instance, const struct hd_message *
                         void *stream)
 {
     struct book_channel *channel = NULL;
-    const hd_status status = book_to_post(&instance->book, message, BOOK_SOURCE, &channel);
 
-    if (status != HD_OK) {
-        return status;
-    }
+    BOOK_TRY(book_to_post(&instance->book, message, BOOK_SOURCE, &channel));
     if (stream != NULL) {
         return book_refuse_stream(&instance->book, message);
     }
@@ -106,43 +98,37 @@ hd_status ucx_post_send(struct hd_transport *instance, const struct hd_message *
 hd_status ucx_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
     struct book_channel *channel = NULL;
-    const hd_status status = book_to_post(&instance->book, message, BOOK_TARGET, &channel);
 
-    if (status != HD_OK) {
-        return status;
-    }
+    BOOK_TRY(book_to_post(&instance->book, message, BOOK_TARGET, &channel));
     channel->posted_count++;
-    return instance->mode->receive(instance, (struct ucx_channel *)channel);
+    return instance->mode->receive != NULL
+               ? instance->mode->receive(instance, (struct ucx_channel *)channel)
+               : HD_OK;
 }
 
 hd_status ucx_test(struct hd_transport *instance, const struct hd_message *message)
 {
     struct book_channel *channel = NULL;
-    const hd_status status = book_to_ask(&instance->book, message, BOOK_EITHER, &channel);
 
-    return status == HD_OK
-               ? ucx_look_twice(instance, (struct ucx_channel *)channel, message->sequence)
-               : status;
+    BOOK_TRY(book_to_ask(&instance->book, message, BOOK_EITHER, &channel));
+    return ucx_look_twice(instance, (struct ucx_channel *)channel, message->sequence);
 }
 
 hd_status ucx_wait(struct hd_transport *instance, const struct hd_message *message, void *stream,
                    uint64_t deadline_ns)
 {
     struct book_channel *book = NULL;
-    hd_status status = book_to_ask(&instance->book, message, BOOK_EITHER, &book);
 
-    if (status == HD_OK && stream != NULL) {
+    BOOK_TRY(book_to_ask(&instance->book, message, BOOK_EITHER, &book));
+    if (stream != NULL) {
         return book_refuse_stream(&instance->book, message);
-    }
-    if (status != HD_OK) {
-        return status;
     }
     struct ucx_channel *channel = (struct ucx_channel *)book;
     const struct ucx_wait wait = {.channel = channel,
                                   .peer = channel->peer,
                                   .goal = book_goal(book, message->sequence),
                                   .deadline_ns = deadline_ns};
-    status = ucx_wait_for(instance, &wait);
+    const hd_status status = ucx_wait_for(instance, &wait);
     if (status == HD_PEER_LOST || status == HD_TIMEOUT) {
         return ucx_report_wait(instance, channel, status, message->sequence);
     }
@@ -152,19 +138,18 @@ hd_status ucx_wait(struct hd_transport *instance, const struct hd_message *messa
 hd_status ucx_release(struct hd_transport *instance, const struct hd_message *message, void *stream)
 {
     struct book_channel *channel = NULL;
-    const hd_status status = book_to_release(&instance->book, message, &channel);
 
-    if (status != HD_OK) {
-        return status;
-    }
+    BOOK_TRY(book_to_release(&instance->book, message, &channel));
     if (stream != NULL) {
         return book_refuse_stream(&instance->book, message);
     }
     channel->released_count++;
-    return instance->mode->release(instance, (struct ucx_channel *)channel);
+    return instance->mode->release != NULL
+               ? instance->mode->release(instance, (struct ucx_channel *)channel)
+               : HD_OK;
 }
 
-/* A waiter looks at the word before each of its looks. */
+/* A wait checks the abort word before every look. */
 void ucx_abort(struct hd_transport *instance, const char *reason)
 {
     (void)reason;

@@ -1,30 +1,30 @@
 /*
- * ucx/close.c - the end: let go what has been sent, say that no more comes, hear the same.
+ * ucx/close.c - the end: let everything leave, announce that nothing follows, wait for the same.
  *
  *   1  everything that was posted leaves this rank
- *   2  flush the endpoint to every peer; behind it "stop", behind which nothing comes
- *   3  go on moving, for the peers' sake too, until every peer has said stop or is dead
- *   4  cancel the receives that nobody meets any more
+ *   2  flush the endpoint to every peer, then send "stop", which is the last message
+ *   3  keep progressing, also for the peers, until every peer has said stop or has died
+ *   4  cancel the receives that no peer will match any more
  *
- * From 2 on UCX moves and no channel does: a payload that gets its credit now would go behind "stop",
- * and a receive that is cancelled is no broken connection (ucx_wait, at_rest; BUG_MOVES_AT_REST of
- * tests/model/put_protocol.pml).
+ * From step 2 on UCX progresses and no channel does: a payload that got its credit now would go
+ * behind "stop", and a cancelled receive is not a broken connection (ucx_wait, at_rest;
+ * BUG_MOVES_AT_REST of tests/model/put_protocol.pml).
  *
- * After a failure step 1 is left out: what has no credit never goes.  But what is under way may
- * still be written into the peer when "stop" gets there, so that waits for its flush all the same
- * (BUG_STOP_OVERTAKES of tests/model/put_protocol.pml); and a peer that is well needs this rank's
- * progress to come to its own rest.
+ * After a failure step 1 is left out, because a message without a credit never goes.  "stop" still
+ * waits for the flush: otherwise a put in progress could be written into a peer that has already
+ * received "stop" (BUG_STOP_OVERTAKES of tests/model/put_protocol.pml).  Step 3 remains as well: a
+ * healthy peer needs this rank's progress to finish its own quiesce.
  */
 #include "ucx.h"
 
 #include <inttypes.h>
 
-static int ucx_is_gone(const struct ucx_peer *peer)
+static bool ucx_is_gone(const struct ucx_peer *peer)
 {
     return ucx_peer_is_dead(peer) || (peer->book.pidfd < 0 && atomic_load(&peer->is_lost));
 }
 
-static int ucx_has_stopped(const struct ucx_peer *peer)
+static bool ucx_has_stopped(const struct ucx_peer *peer)
 {
     return !peer->is_mine || peer->ep == NULL || ucx_has_ended(&peer->stop_received) ||
            ucx_is_gone(peer);
@@ -32,22 +32,22 @@ static int ucx_has_stopped(const struct ucx_peer *peer)
 
 /* --- 1 ----------------------------------------------------------------------------------- */
 
-static int ucx_have_all_left(struct hd_transport *instance, const struct ucx_wait *wait)
+static bool ucx_have_all_left(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
         const struct ucx_channel *channel = &instance->channels[i];
         if (!instance->mode->is_settled(channel) && !atomic_load(&channel->peer->is_lost) &&
             !ucx_has_stopped(channel->peer)) {
-            return 0;
+            return false;
         }
     }
-    return 1;
+    return true;
 }
 
 /* --- 2 and 3 ----------------------------------------------------------------------------- */
 
-/* Once: a quiesce that came to its deadline may be asked for again. */
+/* Flushes each peer once, even if quiesce is called again after its deadline. */
 static void ucx_flush_all(struct hd_transport *instance)
 {
     for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
@@ -60,7 +60,7 @@ static void ucx_flush_all(struct hd_transport *instance)
     }
 }
 
-/* To each peer once its flush has landed, which was this flight before. */
+/* Sends "stop" to each peer whose flush has landed; `stop_sent` first held the flush. */
 static void ucx_say_stop(struct hd_transport *instance)
 {
     const uint64_t tag = ucx_tag(UCX_CHANNEL_STOP, instance->book.host->rank);
@@ -70,30 +70,30 @@ static void ucx_say_stop(struct hd_transport *instance)
         if (peer->ep != NULL && !peer->has_said_stop && peer->stop_sent.state != UCX_FLYING &&
             !ucx_is_gone(peer)) {
             const ucp_request_param_t sending = ucx_sending(&peer->stop_sent);
-            peer->has_said_stop = 1;
+            peer->has_said_stop = true;
             ucx_launch(&peer->stop_sent, ucp_tag_send_nbx(peer->ep, &peer->stop_out,
                                                           sizeof peer->stop_out, tag, &sending));
         }
     }
 }
 
-static int ucx_have_all_stopped(struct hd_transport *instance, const struct ucx_wait *wait)
+static bool ucx_have_all_stopped(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
     ucx_say_stop(instance);
     for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         const struct ucx_peer *peer = &instance->peers[rank];
-        const int has_heard = peer->stop_sent.state != UCX_FLYING || ucx_is_gone(peer);
-        if (!ucx_has_stopped(peer) || !has_heard) {
-            return 0;
+        const bool has_left = peer->stop_sent.state != UCX_FLYING || ucx_is_gone(peer);
+        if (!ucx_has_stopped(peer) || !has_left) {
+            return false;
         }
     }
-    return 1;
+    return true;
 }
 
 /* --- 4 ----------------------------------------------------------------------------------- */
 
-static int ucx_is_nothing_flying(struct hd_transport *instance, const struct ucx_wait *wait)
+static bool ucx_is_nothing_flying(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     (void)wait;
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
@@ -101,18 +101,18 @@ static int ucx_is_nothing_flying(struct hd_transport *instance, const struct ucx
         for (uint32_t slot = 0; !channel->book.is_source && slot < channel->book.slot_count;
              slot++) {
             if (channel->flights[slot].state == UCX_FLYING) {
-                return 0;
+                return false;
             }
         }
     }
-    return 1;
+    return true;
 }
 
 static hd_status ucx_cancel_receives(struct hd_transport *instance, uint64_t deadline_ns)
 {
     const uint64_t grace_ns = book_now_ns(&instance->book) + 100000000u;
     const struct ucx_wait wait = {.is_over = ucx_is_nothing_flying,
-                                  .at_rest = 1,
+                                  .at_rest = true,
                                   .deadline_ns = deadline_ns > grace_ns ? deadline_ns : grace_ns};
 
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
@@ -134,33 +134,33 @@ static hd_status ucx_report_restless(struct hd_transport *instance)
     while (rank + 1 < instance->book.host->rank_count && ucx_has_stopped(&instance->peers[rank])) {
         rank++;
     }
-    const struct book_fault fault = {HD_TIMEOUT, rank, BOOK_NONE, 0};
-    book_fail(&instance->book, &fault, "rank %u did not come to rest by the deadline%s", rank,
+    book_fail(&instance->book, book_rank_fault(HD_TIMEOUT, rank),
+              "rank %u did not stop sending by the deadline%s", rank,
               instance->may_be_written ? ": this rank's memory is leaked" : "");
     return HD_TIMEOUT;
 }
 
-/* Can a peer that has not stopped still write here? */
-static int ucx_can_be_written(const struct hd_transport *instance)
+/* Whether a peer that has not stopped can still write here. */
+static bool ucx_can_be_written(const struct hd_transport *instance)
 {
     for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         const struct ucx_peer *peer = &instance->peers[rank];
         if (instance->mode->writes_remotely && !peer->is_messaged && !ucx_has_stopped(peer)) {
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
-/* Says what it found, whatever failed before: only this decides what close may free. */
+/* Its result does not depend on earlier failures: close frees only what this found unused. */
 hd_status ucx_quiesce(struct hd_transport *instance, uint64_t deadline_ns)
 {
     const struct ucx_wait leave = {.is_over = ucx_have_all_left, .deadline_ns = deadline_ns};
     const struct ucx_wait rest = {
-        .is_over = ucx_have_all_stopped, .at_rest = 1, .deadline_ns = deadline_ns};
+        .is_over = ucx_have_all_stopped, .at_rest = true, .deadline_ns = deadline_ns};
 
     if (book_failed(&instance->book) >= 0) {
-        (void)ucx_wait_for(instance, &leave); /* what has not left by then never will */
+        (void)ucx_wait_for(instance, &leave); /* what has not left by the deadline never leaves */
     }
     ucx_flush_all(instance);
     const hd_status rested = ucx_wait_for(instance, &rest);
@@ -179,7 +179,7 @@ void ucx_close(struct hd_transport *instance, uint64_t deadline_ns)
     }
     book_let_go(&instance->book);
     if (instance->may_be_written) {
-        return; /* memory, worker and all: a late write must find what it was sent to */
+        return; /* memory and worker are leaked: a late write must find them as they were */
     }
     if (instance->worker != NULL) {
         (void)ucx_cancel_receives(instance, 0);

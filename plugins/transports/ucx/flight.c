@@ -1,4 +1,4 @@
-/* ucx/flight.c - how the end of an operation comes back. */
+/* ucx/flight.c - the callbacks that end an operation. */
 #include "flight.h"
 
 static void ucx_on_sent(void *request, ucs_status_t status, void *user_data)
@@ -11,7 +11,7 @@ static void ucx_on_received(void *request, ucs_status_t status, const ucp_tag_re
                             void *user_data)
 {
     struct ucx_flight *flight = user_data;
-    const int is_whole = info->length == flight->bytes;
+    const bool is_whole = info->length == flight->bytes;
 
     flight->bytes = info->length;
     ucx_end(flight, status);
@@ -28,7 +28,7 @@ ucp_request_param_t ucx_sending(struct ucx_flight *flight)
                                  .user_data = flight};
 }
 
-/* Always ended by the callback: 1.13 leaves the length out when a receive ends at once. */
+/* Always ended by the callback: UCX 1.13 omits the length of a receive that ends at once. */
 ucp_request_param_t ucx_receiving(struct ucx_flight *flight, uint64_t bytes)
 {
     flight->state = UCX_FLYING;

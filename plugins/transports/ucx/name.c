@@ -1,14 +1,15 @@
 /*
- * ucx/name.c - which of UCX's channels really carries a channel.
+ * ucx/name.c - which transport of UCX carries a channel.
  *
- * UCX chooses by itself, and slower than one thinks when it must: in 1.13 the only place where it
- * says what it chose is the text of ucp_ep_print_info, so that is what is read:
+ * UCX chooses its transports itself, and a slow choice is easily overlooked.  UCX 1.13 shows its
+ * choice only in the text of ucp_ep_print_info, so this file parses that text.  There a "lane" is
+ * one transport of an endpoint:
  *
- *     channel[0]:  4:posix/memory.0 md[3]    -> md[3]/posix/sysdev[255] am am_bw#0
- *     channel[1]:  5:cma/memory.0 md[4]      -> md[4]/cma/sysdev[255] rma_bw#0
+ *     lane[0]:  4:posix/memory.0 md[3]    -> md[3]/posix/sysdev[255] am am_bw#0
+ *     lane[1]:  5:cma/memory.0 md[4]      -> md[4]/cma/sysdev[255] rma_bw#0
  *       put[0]: 0..<short>..4294967296..<bcopy>..(inf)
  *
- * The last line is there only if some channel can put; else a put is emulated.
+ * The last line exists only if a lane supports puts; otherwise UCX emulates them.
  */
 #include "ucx.h"
 
@@ -18,12 +19,12 @@
 
 struct choice {
     char eager[16]; /* carries active messages */
-    char bulk[16];  /* and the payload of a rendezvous, if another does */
-    int has_puts;
-    int has_other; /* a channel that is no shared memory */
+    char bulk[16];  /* carries the payload of a rendezvous, if that is another */
+    bool has_puts;
+    bool has_other; /* a lane that is not shared memory */
 };
 
-/* "4:posix/memory.0" is "posix", "6:tcp/eth0.0" is "tcp/eth0". */
+/* "4:posix/memory.0" becomes "posix", "6:tcp/eth0.0" becomes "tcp/eth0". */
 static void ucx_shorten(const char *resource, char name[16])
 {
     const char *colon = strchr(resource, ':');
@@ -43,12 +44,12 @@ static void ucx_read_line(const char *line, struct choice *choice)
     const char *lane = strstr(line, "lane[");
     const char *uses = strstr(line, "->");
 
-    choice->has_puts |= strstr(line, " put[") != NULL;
+    choice->has_puts = choice->has_puts || strstr(line, " put[") != NULL;
     if (lane == NULL || uses == NULL || sscanf(lane, "lane[%*d]: %63s", resource) != 1) {
         return;
     }
     ucx_shorten(resource, name);
-    choice->has_other |= strstr(resource, "/memory") == NULL;
+    choice->has_other = choice->has_other || strstr(resource, "/memory") == NULL;
     const char *message = strstr(uses, " am");
     if (message != NULL && (message[3] == ' ' || message[3] == '\n' || message[3] == '\0')) {
         snprintf(choice->eager, sizeof choice->eager, "%s", name);
@@ -58,50 +59,52 @@ static void ucx_read_line(const char *line, struct choice *choice)
     }
 }
 
-static void ucx_read_choice(ucp_ep_h ep, struct choice *choice)
+static struct choice ucx_read_choice(ucp_ep_h ep)
 {
+    struct choice choice = {"?", "", false, false};
     char *text = NULL;
     size_t bytes = 0;
     char *rest = NULL;
     FILE *stream = open_memstream(&text, &bytes);
 
     if (stream == NULL) {
-        return;
+        return choice;
     }
     ucp_ep_print_info(ep, stream);
     fclose(stream);
     for (char *line = strtok_r(text, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
-        ucx_read_line(line, choice);
+        ucx_read_line(line, &choice);
     }
     free(text);
+    return choice;
 }
 
-int ucx_has_puts(ucp_ep_h ep)
+bool ucx_has_puts(ucp_ep_h ep)
 {
-    struct choice choice = {"", "", 0, 0};
-
-    ucx_read_choice(ep, &choice);
-    return choice.has_puts;
+    return ucx_read_choice(ep).has_puts;
 }
 
-int ucx_is_memory(ucp_ep_h ep)
+bool ucx_is_memory(ucp_ep_h ep)
 {
-    struct choice choice = {"", "", 0, 0};
+    const struct choice choice = ucx_read_choice(ep);
 
-    ucx_read_choice(ep, &choice);
     return choice.has_puts && !choice.has_other;
 }
 
 void ucx_name_channels(struct hd_transport *instance, const struct ucx_peer *peer)
 {
-    struct choice choice = {"?", "", 0, 0};
-    const char *way = "";
+    const struct choice choice = ucx_read_choice(peer->ep);
+    const char *way = peer->is_messaged ? ", by messages"
+                      : peer->is_mapped ? ", stored in place"
+                                        : "";
+    const bool has_bulk = choice.bulk[0] != '\0' && strcmp(choice.bulk, choice.eager) != 0;
 
-    ucx_read_choice(peer->ep, &choice);
-    way = peer->is_mapped ? ", stored in place" : way;
-    way = peer->is_messaged ? ", by messages" : way;
-    const int has_bulk = choice.bulk[0] != '\0' && strcmp(choice.bulk, choice.eager) != 0;
+    book_log(&instance->book,
+             "to rank %u UCX has chosen %s%s%s%s; puts: %s, other than shared memory: %s",
+             peer->book.rank, choice.eager, has_bulk ? " and for bulk " : "",
+             has_bulk ? choice.bulk : "", way, choice.has_puts ? "yes" : "emulated",
+             choice.has_other ? "yes" : "no");
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
         struct ucx_channel *channel = &instance->channels[i];
         if (channel->peer == peer && instance->mode->writes_remotely) {

@@ -1,30 +1,30 @@
 /*
- * ucx/open.c - from channels to connected, proven channels; the steps are book_open's.
+ * ucx/open.c - from channels to connected and tested endpoints; book_open calls these steps.
  *
  *   make      memory, worker
  *   connect   an endpoint to each peer
  *   warm up   send all, verify and release all, wait for all credits
  *
- * The warm-up is message 0 of each channel, which it really goes through: the same calls of the mode,
- * with the pattern of sequence UINT64_MAX; then every count goes back to 0.  In a fence nothing
- * moves, so a rank enters it only once everything that it sends has left it.
+ * The warm-up is message 0 of each channel, sent by the mode's usual calls, with the pattern of
+ * sequence UINT64_MAX; then every count is reset to 0.  UCX does not move during a fence, so a rank
+ * enters the fence only when everything that it sends has left it.
  */
 #include "table.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* A look takes 10 ns in shared memory, and over tcp as long as the clock and a yield, 100 and more:
-   they come seldom where nobody else wants the core. */
+/* A look takes 10 ns in shared memory.  Over tcp it takes as long as reading the clock and a yield,
+   100 ns and more, so both are done seldom if no other rank wants the core. */
 enum { SPIN_ALONE_NS = 100000, SPIN_CROWDED_NS = 20000, LOOKS_ALONE = 1000 };
 
-/* --- what this rank has ------------------------------------------------------------------ */
+/* --- make -------------------------------------------------------------------------------- */
 
 static hd_status ucx_refuse_setup(struct hd_transport *instance, hd_status status,
                                   const char *reason)
 {
-    const struct book_fault fault = book_own_fault(status);
-    return book_fail(&instance->book, &fault, "%s: %s", instance->book.name, reason);
+    return book_fail(&instance->book, book_own_fault(status), "%s: %s", instance->book.name,
+                     reason);
 }
 
 static hd_status ucx_check_setup(struct hd_transport *instance,
@@ -32,25 +32,18 @@ static hd_status ucx_check_setup(struct hd_transport *instance,
 {
     if (setup->memory != HD_MEMORY_HOST) {
         return ucx_refuse_setup(instance, HD_UNSUPPORTED,
-                                "host memory only; kernels on a device need another transport");
+                                "carries host memory only: choose another transport for kernels "
+                                "on a device");
     }
     if (setup->channel_count >= UCX_CHANNEL_STOP) {
-        return ucx_refuse_setup(instance, HD_UNSUPPORTED, "a tag numbers 2^20 - 1 channels");
+        return ucx_refuse_setup(instance, HD_UNSUPPORTED,
+                                "the plan must have at most 2^20 - 1 channels");
     }
     return book_check(&instance->book);
 }
 
-static void ucx_find_peers(struct hd_transport *instance)
-{
-    for (uint32_t i = 0; i < instance->book.own_count; i++) {
-        struct ucx_channel *channel = &instance->channels[i];
-        channel->peer = &instance->peers[channel->book.peer_rank];
-        channel->peer->is_mine = 1;
-    }
-}
-
-/* One flight for every slot of this rank. */
-static hd_status ucx_take_flights(struct hd_transport *instance)
+/* Finds the peer of each channel, and allocates one flight for every slot of this rank. */
+static hd_status ucx_fill_channels(struct hd_transport *instance)
 {
     const struct hd_host *host = instance->book.host;
     uint64_t count = 0;
@@ -61,138 +54,112 @@ static hd_status ucx_take_flights(struct hd_transport *instance)
     instance->flights = host->alloc(host->context, (count + 1) * sizeof *instance->flights, 64,
                                     instance->book.name);
     if (instance->flights == NULL) {
-        return ucx_refuse_setup(instance, HD_NO_MEMORY, "no memory for the books of the slots");
+        return ucx_refuse_setup(instance, HD_NO_MEMORY, "cannot allocate the state of its slots");
     }
-    count = 0;
+    struct ucx_flight *next = instance->flights;
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
         struct ucx_channel *channel = &instance->channels[i];
-        channel->flights = &instance->flights[count];
-        count += channel->book.slot_count;
+        channel->peer = &instance->peers[channel->book.peer_rank];
+        channel->peer->is_mine = true;
+        channel->flights = next;
+        next += channel->book.slot_count;
     }
     return HD_OK;
 }
 
 static hd_status ucx_make(struct hd_transport *instance, const struct hd_transport_setup *setup,
-                          void *own_card)
+                          void *card)
 {
-    struct ucx_card *card = own_card;
-    hd_status status = ucx_check_setup(instance, setup);
-
-    card->place = book_find_place();
-    card->cores = book_find_cores();
-    if (status == HD_OK) {
-        ucx_find_peers(instance);
-        status = ucx_take_flights(instance);
-    }
-    if (status == HD_OK) {
-        status = ucx_worker_open(instance);
-    }
-    if (status == HD_OK) {
-        status = instance->mode->prepare(instance, card);
-    }
-    if (status == HD_OK) {
-        status = ucx_worker_introduce(instance, card);
-    }
-    return status;
+    BOOK_TRY(ucx_check_setup(instance, setup));
+    BOOK_TRY(ucx_fill_channels(instance));
+    BOOK_TRY(ucx_worker_open(instance));
+    BOOK_TRY(instance->mode->prepare(instance, card));
+    return ucx_worker_introduce(instance, card);
 }
 
-/* --- the others -------------------------------------------------------------------------- */
+/* --- connect ----------------------------------------------------------------------------- */
 
-/* UCX needs a keep-alive round to see a death through shared memory; a pidfd says it at once.
-   Without one, that and the deadline are left. */
+/* UCX needs a keep-alive round to notice a death through shared memory; a pidfd shows it at once.
+   If no pidfd can be opened, the keep-alive and the deadline remain. */
 static hd_status ucx_hold(struct hd_transport *instance, struct ucx_peer *peer,
                           const struct ucx_card *card)
 {
-    const struct book_fault lost = {HD_PEER_LOST, peer->book.rank, BOOK_NONE, 0};
+    const int32_t pid = card->head.place.pid;
 
-    if (book_hold(&peer->book, card->place.pid) == ESRCH) {
-        return book_fail(&instance->book, &lost, "rank %u (process %d) has ended", peer->book.rank,
-                         card->place.pid);
+    if (book_hold(&peer->book, pid) == ESRCH) {
+        return book_fail(&instance->book, book_rank_fault(HD_PEER_LOST, peer->book.rank),
+                         "rank %u (process %d) has ended", peer->book.rank, pid);
     }
     return HD_OK;
 }
 
 static hd_status ucx_meet(struct hd_transport *instance, struct ucx_peer *peer,
-                          const struct ucx_card *card, int is_here)
+                          const struct ucx_card *cards)
 {
-    instance->may_be_written = instance->mode->writes_remotely; /* until quiesce knows better */
-    hd_status status = is_here ? ucx_hold(instance, peer, card) : HD_OK;
+    const struct ucx_card *card = &cards[peer->book.rank];
+    const struct ucx_card *own = &cards[instance->book.host->rank];
 
-    if (status == HD_OK) {
-        status = ucx_worker_connect(instance, peer, card);
+    instance->may_be_written = instance->mode->writes_remotely; /* until quiesce decides */
+    if (book_is_in_reach(&own->head.place, &card->head.place)) {
+        BOOK_TRY(ucx_hold(instance, peer, card));
     }
-    return status == HD_OK ? instance->mode->connect(instance, peer, card) : status;
+    BOOK_TRY(ucx_worker_connect(instance, peer, card));
+    return instance->mode->connect != NULL ? instance->mode->connect(instance, peer, card) : HD_OK;
 }
 
-/* `sharer_count` ranks, this one included, want the cores that this one may run on. */
-static void ucx_choose_spin(struct hd_transport *instance, uint32_t sharer_count,
-                            uint32_t core_count)
+static void ucx_choose_spin(struct hd_transport *instance, const struct ucx_card *cards)
 {
-    const struct hd_host *host = instance->book.host;
-    const struct hd_option_value *spin =
-        host->option_count > UCX_OPTION_SPIN ? &host->options[UCX_OPTION_SPIN] : NULL;
+    const int64_t spin_us = book_option(&instance->book, UCX_OPTION_SPIN, -1);
+    const bool is_crowded = book_is_crowded(&instance->book, cards, sizeof *cards);
 
-    const int is_alone = sharer_count <= core_count;
-
-    instance->look_count = is_alone ? LOOKS_ALONE : UCX_LOOKS_FEW;
-    if (spin != NULL && spin->integer >= 0) {
-        instance->spin_ns = (uint64_t)spin->integer * 1000;
-    } else {
-        instance->spin_ns = is_alone ? SPIN_ALONE_NS : SPIN_CROWDED_NS;
-    }
+    instance->look_count = is_crowded ? UCX_LOOKS_FEW : LOOKS_ALONE;
+    instance->spin_ns = is_crowded ? SPIN_CROWDED_NS : SPIN_ALONE_NS;
+    instance->spin_ns = spin_us >= 0 ? (uint64_t)spin_us * 1000 : instance->spin_ns;
+    book_log(&instance->book, "a wait spins for %u us, %u looks at a time, before it sleeps",
+             (unsigned)(instance->spin_ns / 1000), instance->look_count);
 }
 
-/* An endpoint to each that a channel leads to. */
-static hd_status ucx_connect_all(struct hd_transport *instance, const void *all_cards,
+static hd_status ucx_connect_all(struct hd_transport *instance, const void *cards,
                                  uint64_t deadline_ns)
 {
-    const struct hd_host *host = instance->book.host;
-    const struct ucx_card *cards = all_cards, *own = &cards[host->rank];
-    uint32_t sharer_count = 0;
-    hd_status status = HD_OK;
-
     (void)deadline_ns;
-    for (uint32_t rank = 0; status == HD_OK && rank < host->rank_count; rank++) {
-        const int is_here = book_is_in_reach(&own->place, &cards[rank].place);
-        sharer_count += (uint32_t)(is_here && book_share_core(&own->cores, &cards[rank].cores));
+    for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         if (instance->peers[rank].is_mine) {
-            status = ucx_meet(instance, &instance->peers[rank], &cards[rank], is_here);
+            BOOK_TRY(ucx_meet(instance, &instance->peers[rank], cards));
         }
     }
-    ucx_choose_spin(instance, sharer_count, book_core_count(&own->cores));
-    return status;
+    ucx_choose_spin(instance, cards);
+    return HD_OK;
 }
 
 /* --- warm-up ----------------------------------------------------------------------------- */
 
 static hd_status ucx_begin_warm_up(struct hd_transport *instance, struct ucx_channel *channel)
 {
+    const struct ucx_mode *mode = instance->mode;
+
     channel->book.posted_count = 1;
-    if (!channel->book.is_source) {
-        return instance->mode->receive(instance, channel);
+    if (channel->book.is_source) {
+        book_fill_pattern(&channel->book, channel->slots);
+        return mode->send(instance, channel);
     }
-    book_fill_pattern(&channel->book, channel->slots);
-    return instance->mode->send(instance, channel);
+    return mode->receive != NULL ? mode->receive(instance, channel) : HD_OK;
 }
 
 static hd_status ucx_verify_warm_up(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    const hd_status status = book_check_pattern(&instance->book, &channel->book, channel->slots);
-
-    if (status != HD_OK) {
-        return status;
-    }
+    BOOK_TRY(book_check_pattern(&instance->book, &channel->book, channel->slots));
     channel->book.released_count = 1;
-    return instance->mode->release(instance, channel);
+    return instance->mode->release != NULL ? instance->mode->release(instance, channel) : HD_OK;
 }
 
-static int ucx_is_settled(struct hd_transport *instance, const struct ucx_wait *wait)
+static bool ucx_is_settled(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     return instance->mode->is_settled(wait->channel);
 }
 
 static hd_status ucx_await_warm_up(struct hd_transport *instance, struct ucx_channel *channel,
-                                   int (*is_over)(struct hd_transport *, const struct ucx_wait *),
+                                   bool (*is_over)(struct hd_transport *, const struct ucx_wait *),
                                    uint64_t deadline_ns)
 {
     const struct ucx_wait wait = {.is_over = is_over,
@@ -206,23 +173,23 @@ static hd_status ucx_await_warm_up(struct hd_transport *instance, struct ucx_cha
 
 static hd_status ucx_warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    hd_status status = HD_OK;
-
-    for (uint32_t i = 0; status >= 0 && i < instance->book.own_count; i++) {
-        status = ucx_begin_warm_up(instance, &instance->channels[i]);
-    }
-    status = status > 0 ? HD_OK : status;
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
-        struct ucx_channel *channel = &instance->channels[i];
-        if (!channel->book.is_source) {
-            status = ucx_await_warm_up(instance, channel, NULL, deadline_ns);
-            status = status == HD_OK ? ucx_verify_warm_up(instance, channel) : status;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        const hd_status status = ucx_begin_warm_up(instance, &instance->channels[i]);
+        if (status < 0) {
+            return status;
         }
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
-        status = ucx_await_warm_up(instance, &instance->channels[i], ucx_is_settled, deadline_ns);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        struct ucx_channel *channel = &instance->channels[i];
+        if (!channel->book.is_source) {
+            BOOK_TRY(ucx_await_warm_up(instance, channel, NULL, deadline_ns));
+            BOOK_TRY(ucx_verify_warm_up(instance, channel));
+        }
     }
-    return status;
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        BOOK_TRY(ucx_await_warm_up(instance, &instance->channels[i], ucx_is_settled, deadline_ns));
+    }
+    return HD_OK;
 }
 
 static void ucx_reset(struct hd_transport *instance)
@@ -240,7 +207,7 @@ static void ucx_reset(struct hd_transport *instance)
             ucx_name_channels(instance, &instance->peers[rank]);
         }
     }
-    instance->is_open = 1;
+    instance->is_open = true;
 }
 
 hd_status ucx_open(const struct hd_transport_setup *setup, const struct ucx_mode *mode,

@@ -1,4 +1,4 @@
-/* ucx/slots.c - how much memory a rank's slots need, and what is said where it is not there. */
+/* ucx/slots.c - how much memory the slots of a rank need, and the errors if there is less. */
 #include "ucx.h"
 
 #include <inttypes.h>
@@ -6,8 +6,7 @@
 
 uint64_t ucx_stride_bytes(const struct hd_transport *instance, const struct hd_channel *shape)
 {
-    const uint64_t align = instance->book.alignment_bytes;
-    return (shape->bytes + HD_SEAL_BYTES + align - 1) / align * align;
+    return book_round_up(shape->bytes + HD_SEAL_BYTES, instance->book.alignment_bytes);
 }
 
 hd_status ucx_count_slots(struct hd_transport *instance, uint64_t *bytes)
@@ -17,13 +16,13 @@ hd_status ucx_count_slots(struct hd_transport *instance, uint64_t *bytes)
     *bytes = 0;
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
         const struct book_channel *channel = &instance->channels[i].book;
-        const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->number, 0};
         if (channel->shape->bytes > most_bytes ||
             channel->slot_count >
                 (most_bytes - *bytes) / ucx_stride_bytes(instance, channel->shape)) {
-            return book_fail(&instance->book, &fault,
+            return book_fail(&instance->book, book_channel_fault(HD_NO_MEMORY, channel->number),
                              "channel %u: %u slots of %" PRIu64
-                             " bytes are more memory than a process can map",
+                             " bytes are more than a process can map: plan fewer slots or "
+                             "smaller microbatches",
                              channel->number, channel->slot_count, channel->shape->bytes);
         }
         *bytes += channel->slot_count * ucx_stride_bytes(instance, channel->shape);
@@ -45,8 +44,7 @@ hd_status ucx_check_room(struct hd_transport *instance, uint64_t bytes)
 
 hd_status ucx_refuse_slots(struct hd_transport *instance, uint64_t bytes, const char *reason)
 {
-    const struct book_fault fault = book_own_fault(HD_NO_MEMORY);
-    return book_fail(&instance->book, &fault,
+    return book_fail(&instance->book, book_own_fault(HD_NO_MEMORY),
                      "this rank's slots need %" PRIu64
                      " bytes of memory: %s; plan fewer slots or smaller microbatches",
                      bytes, reason);

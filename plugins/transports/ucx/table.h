@@ -1,10 +1,10 @@
-/* ucx/table.h - what the descriptors of ucx_tag and ucx_put have in common. */
+/* ucx/table.h - what the plugin descriptors of ucx_tag and ucx_put have in common. */
 #ifndef UCX_TABLE_H
 #define UCX_TABLE_H
 
 #include "ucx.h"
 
-/* Options: these, in this order, are those of both plugins. */
+/* The options of both plugins, in the order of their rows. */
 enum ucx_option {
     UCX_OPTION_TLS,
     UCX_OPTION_SPIN,
@@ -14,36 +14,26 @@ enum ucx_option {
     UCX_OPTION_COUNT
 };
 
-#define UCX_OPTION_ROWS                                                                           \
-    {"tls",          "auto",                                                                      \
-     NULL,           "Transports that UCX may use, as in UCX_TLS: posix,cma,self or tcp,self.",   \
-     HD_OPTION_TEXT, 0},                                                                          \
-        {"spin_us",                                                                               \
-         "-1",                                                                                    \
-         "-1..1000",                                                                              \
-         "Microseconds that a wait looks before it sleeps; -1: 100, or 20 where more ranks than " \
-         "cores are on this host.",                                                               \
-         HD_OPTION_INTEGER,                                                                       \
-         0},                                                                                      \
-        {"keepalive_ms",                                                                          \
-         "500",                                                                                   \
-         "10..60000",                                                                             \
-         "How often UCX asks whether a peer's host still answers; deaths on this host are seen "  \
-         "at once.",                                                                              \
-         HD_OPTION_INTEGER,                                                                       \
-         0},                                                                                      \
-        {"rendezvous_bytes",                                                                      \
-         "8K",                                                                                    \
-         NULL,                                                                                    \
-         "Larger messages wait at the source for their receive, so that UCX buffers none.",       \
-         HD_OPTION_BYTES,                                                                         \
-         0},                                                                                      \
-    {                                                                                             \
-        "element_bytes", "8448", "128..64K",                                                      \
-            "Of UCX's queue through shared memory, 64 elements a rank: messages that fit lie in " \
-            "it, larger ones beside it.",                                                         \
-            HD_OPTION_BYTES, 0                                                                    \
+#define UCX_ROW(row_type, row_name, row_initial, row_range, row_help) \
+    {                                                                 \
+        row_name, row_initial, row_range, row_help, row_type, 0       \
     }
+
+#define UCX_OPTION_ROWS                                                                           \
+    UCX_ROW(HD_OPTION_TEXT, "tls", "auto", NULL,                                                  \
+            "Transports that UCX may use, in the form of UCX_TLS: posix,cma,self or tcp,self."),  \
+        UCX_ROW(HD_OPTION_INTEGER, "spin_us", "-1", "-1..1000",                                   \
+                "Microseconds that a wait spins before it sleeps; -1: 100, or 20 if more ranks "  \
+                "than cores share this rank's cores."),                                           \
+        UCX_ROW(HD_OPTION_INTEGER, "keepalive_ms", "500", "10..60000",                            \
+                "Milliseconds between two checks by UCX that a peer's host answers; a death on "  \
+                "this host is seen at once."),                                                    \
+        UCX_ROW(HD_OPTION_BYTES, "rendezvous_bytes", "8K", NULL,                                  \
+                "Larger messages wait at the source for their receive, so that UCX buffers none " \
+                "of them."),                                                                      \
+        UCX_ROW(HD_OPTION_BYTES, "element_bytes", "8448", "128..64K",                             \
+                "Size of an element of UCX's queue in shared memory, which has 64 per rank: "     \
+                "messages that fit travel in the queue, larger ones beside it.")
 
 #define UCX_OPS(open_function)                                                             \
     {                                                                                      \

@@ -1,9 +1,8 @@
 /*
- * ucx/wait.c - what moves UCX while the transport is open, and the only place that blocks.
+ * ucx/wait.c - progresses UCX while the transport is open; the only file that blocks.
  *
- * There is no wake-up to lose: a put into shared memory rings no bell, so a wait that has looked
- * for a while sleeps in short naps, each longer than the last.  Every nap looks at the peer, at the
- * abort word and at the deadline.
+ * A put into shared memory wakes nobody, so a wait that has spun for a while sleeps in short naps,
+ * each longer than the last, and checks the peer, the abort word and the deadline between them.
  */
 #include "ucx.h"
 
@@ -11,10 +10,10 @@
 #include <time.h>
 
 enum {
-    TURN_MAX = 16,         /* of UCX in one move: far below 100 us */
-    OTHERS_EVERY = 8,      /* looks at an awaited word, for one at all channels */
-    NAP_FIRST_NS = 20000,  /* a nap lasts about 60 us longer than it says */
-    NAP_LAST_NS = 1000000, /* and a rank that sleeps moves nothing for its peers */
+    ROUND_MAX = 16,        /* of progress in one move: far below 100 us */
+    OTHERS_EVERY = 8,      /* looks at the awaited channel for one at all others */
+    NAP_FIRST_NS = 20000,  /* the kernel adds about 60 us to a nap */
+    NAP_LAST_NS = 1000000, /* a sleeping rank moves nothing for its peers */
 };
 
 static hd_status ucx_look_at_channels(struct hd_transport *instance)
@@ -39,7 +38,7 @@ hd_status ucx_move(struct hd_transport *instance)
     const hd_status failed = book_failed(&instance->book);
     hd_status moved = HD_IN_PROGRESS;
 
-    for (uint32_t book = 0; book < TURN_MAX && ucp_worker_progress(instance->worker) != 0; book++) {
+    for (uint32_t i = 0; i < ROUND_MAX && ucp_worker_progress(instance->worker) != 0; i++) {
         moved = HD_OK;
     }
     if (failed < 0) {
@@ -55,29 +54,30 @@ static void ucx_nap(uint64_t duration_ns)
     nanosleep(&duration, NULL);
 }
 
-static int ucx_is_over(struct hd_transport *instance, const struct ucx_wait *wait)
+static bool ucx_is_over(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     return wait->is_over != NULL ? wait->is_over(instance, wait)
                                  : ucx_done(wait->channel) >= wait->goal;
 }
 
-/* Many looks, and no clock: it and a yield take longer than a message does.  What is waited for
-   comes first, the other channels only where that has not come: what stands between a message and its
-   answer is counted in nanoseconds.  Where nothing but UCX moves a channel there is nothing to see
-   unless UCX did; a word that a peer puts says nothing to UCX.  UCX has its turn when all that it
-   brought is counted, and one turn at a time: what it brings before its receive is posted is copied
-   once more.  *moved: HD_OK if anything moved. */
+/*
+ * Looks several times without reading the clock, since a message takes less time than the clock and
+ * a yield.  The awaited channel is looked at first, the others only if it has not moved.  In a mode
+ * without remote writes nothing can have changed unless UCX has progressed.  UCX is progressed once
+ * per look, after everything that it brought is counted: a message that UCX receives before its
+ * receive is posted is copied once more.  *moved is HD_OK if anything moved.
+ */
 static hd_status ucx_look(struct hd_transport *instance, const struct ucx_wait *wait,
                           uint32_t look_count, hd_status *moved)
 {
     const struct ucx_mode *mode = instance->mode;
     hd_status failed = book_failed(&instance->book);
-    hd_status now = HD_OK; /* before this look anything may have come */
+    hd_status now = HD_OK; /* anything may have arrived before the first look */
 
     *moved = HD_IN_PROGRESS;
     for (uint32_t i = 0; failed >= 0 && i < look_count; i++) {
-        const int has_turned = now != HD_OK && ucp_worker_progress(instance->worker) != 0;
-        const int has_news = has_turned || now == HD_OK;
+        const bool has_progressed = now != HD_OK && ucp_worker_progress(instance->worker) != 0;
+        const bool has_news = has_progressed || now == HD_OK;
         if (!has_news && !mode->writes_remotely) {
             continue;
         }
@@ -93,12 +93,12 @@ static hd_status ucx_look(struct hd_transport *instance, const struct ucx_wait *
         if (failed >= 0 && ucx_is_over(instance, wait)) {
             return HD_OK;
         }
-        *moved = has_turned || now == HD_OK ? HD_OK : *moved;
+        *moved = has_progressed || now == HD_OK ? HD_OK : *moved;
     }
     return failed < 0 ? failed : HD_IN_PROGRESS;
 }
 
-/* Likewise for a rank that posts and gives nothing any more. */
+/* The same for a rank that sends nothing more and gives no more credits. */
 static hd_status ucx_look_at_rest(struct hd_transport *instance, const struct ucx_wait *wait,
                                   hd_status *moved)
 {
@@ -109,7 +109,7 @@ static hd_status ucx_look_at_rest(struct hd_transport *instance, const struct uc
     return ucx_is_over(instance, wait) ? HD_OK : HD_IN_PROGRESS;
 }
 
-/* Has the peer gone, and left nothing that would end the wait? */
+/* HD_PEER_LOST if the peer has ended and nothing that it sent before ends the wait. */
 static hd_status ucx_look_at_peer(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     hd_status moved = HD_IN_PROGRESS;
@@ -138,7 +138,7 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
     hd_status status =
         ucx_is_over(instance, wait) ? HD_OK : ucx_look_again(instance, wait, look_count, &moved);
 
-    if (status == HD_IN_PROGRESS) { /* what came at once costs no look at the clock */
+    if (status == HD_IN_PROGRESS) { /* a wait that is over at once does not read the clock */
         idle_since_ns = host->now_ns(host->context);
     }
 
@@ -159,7 +159,7 @@ hd_status ucx_wait_for(struct hd_transport *instance, const struct ucx_wait *wai
                 return status;
             }
             ucx_nap(nap_ns);
-            look_count = UCX_LOOKS_FEW; /* who sleeps does not spin as well */
+            look_count = UCX_LOOKS_FEW; /* a wait that sleeps does not spin as well */
             nap_ns = nap_ns < NAP_LAST_NS ? nap_ns * 3 / 2 : NAP_LAST_NS;
         }
         status = ucx_look_again(instance, wait, look_count, &moved);

@@ -1,8 +1,8 @@
 /*
  * ucx/worker.c - UCX itself: its context, the worker, one endpoint per peer, and its log.
  *
- * Peer error mode is asked for on every endpoint, so that a broken connection is told; UCX then
- * only keeps its shared memory with MM_ERROR_HANDLING, which it would else leave for tcp over
+ * Every endpoint asks for UCX's peer error mode, so that UCX reports a broken connection.  In that
+ * mode UCX keeps shared memory only with MM_ERROR_HANDLING; without it, it would use tcp over
  * loopback (measured: eight times slower at 1 KiB).
  */
 #include "table.h"
@@ -17,12 +17,12 @@
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
 
-/* --- what UCX says ----------------------------------------------------------------------- */
+/* --- the log of UCX ---------------------------------------------------------------------- */
 
 static _Thread_local char ucx_last_words[160];
 static atomic_int ucx_is_listening;
 
-/* UCX would print to stdout, which is the core's; a failure of ours quotes it. */
+/* UCX would print to stdout, which belongs to the core; an error of ours quotes UCX instead. */
 static ucs_log_func_rc_t ucx_hear(const char *file, unsigned line, const char *function,
                                   ucs_log_level_t level, const ucs_log_component_config_t *config,
                                   const char *message, va_list arguments)
@@ -37,8 +37,8 @@ static ucs_log_func_rc_t ucx_hear(const char *file, unsigned line, const char *f
     return UCS_LOG_FUNC_RC_STOP;
 }
 
-/* Signals are the core's too: UCX takes some over when it is loaded.  And where an assertion of its
-   own fails, thirty lines of its calls would stand before the report of the run. */
+/* Signals belong to the core too, and UCX takes some over when it is loaded.  HANDLE_ERRORS=none
+   keeps a failed assertion of UCX from printing thirty lines of backtrace before our report. */
 static void ucx_tame(void)
 {
     static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
@@ -59,40 +59,37 @@ static hd_status ucx_refuse(struct hd_transport *instance, uint32_t rank, const 
                             ucs_status_t status)
 {
     const hd_status reason = status == UCS_ERR_NO_MEMORY ? HD_NO_MEMORY : HD_UNSUPPORTED;
-    const struct book_fault fault = {reason, rank, BOOK_NONE, 0};
 
-    return book_fail(
-        &instance->book, &fault, "%s: UCX: %s%s%s; the option tls says what it may use", call,
-        ucs_status_string(status), ucx_last_words[0] != '\0' ? ": " : "", ucx_last_words);
+    return book_fail(&instance->book, book_rank_fault(reason, rank),
+                     "%s: UCX: %s%s%s; the option tls lists the transports that UCX may use", call,
+                     ucs_status_string(status), ucx_last_words[0] != '\0' ? ": " : "",
+                     ucx_last_words);
 }
 
 /* --- context and worker ------------------------------------------------------------------ */
 
-static const struct hd_option_value *ucx_option(const struct hd_transport *instance, uint32_t index)
+static void ucx_set(ucp_config_t *config, const char *key, int64_t value, const char *unit)
 {
-    const struct hd_host *host = instance->book.host;
-    return index < host->option_count ? &host->options[index] : NULL;
-}
-
-/* Our options, over what UCX_ variables of the environment say. */
-static void ucx_configure(const struct hd_transport *instance, ucp_config_t *config)
-{
-    const struct hd_option_value *tls = ucx_option(instance, UCX_OPTION_TLS);
-    const struct hd_option_value *keepalive = ucx_option(instance, UCX_OPTION_KEEPALIVE);
-    const struct hd_option_value *rendezvous = ucx_option(instance, UCX_OPTION_RENDEZVOUS);
-    const struct hd_option_value *element = ucx_option(instance, UCX_OPTION_ELEMENT);
     char text[32];
 
+    snprintf(text, sizeof text, "%" PRId64 "%s", value, unit);
+    ucp_config_modify(config, key, text);
+}
+
+/* Our options override the UCX_ variables of the environment. */
+static void ucx_configure(const struct hd_transport *instance, ucp_config_t *config)
+{
+    const struct book *book = &instance->book;
+    const char *tls = book_text_option(book, UCX_OPTION_TLS, "auto");
+
     ucp_config_modify(config, "MM_ERROR_HANDLING", "y");
-    if (tls != NULL && tls->text != NULL && strcmp(tls->text, "auto") != 0) {
-        ucp_config_modify(config, "TLS", tls->text);
+    if (strcmp(tls, "auto") != 0) {
+        ucp_config_modify(config, "TLS", tls);
     }
-    snprintf(text, sizeof text, "%" PRId64 "ms", keepalive != NULL ? keepalive->integer : 500);
-    ucp_config_modify(config, "KEEPALIVE_INTERVAL", text);
-    snprintf(text, sizeof text, "%" PRId64, rendezvous != NULL ? rendezvous->integer : 8192);
-    ucp_config_modify(config, "RNDV_THRESH", text);
-    snprintf(text, sizeof text, "%" PRId64, element != NULL ? element->integer : 8448);
-    ucp_config_modify(config, "MM_FIFO_ELEM_SIZE", text);
+    ucx_set(config, "KEEPALIVE_INTERVAL", book_option(book, UCX_OPTION_KEEPALIVE, 500), "ms");
+    ucx_set(config, "RNDV_THRESH", book_option(book, UCX_OPTION_RENDEZVOUS, 8192), "");
+    ucx_set(config, "MM_FIFO_ELEM_SIZE", book_option(book, UCX_OPTION_ELEMENT, 8448), "");
+    book_log(book, "UCX %s, tls %s", ucp_get_version_string(), tls);
 }
 
 hd_status ucx_worker_open(struct hd_transport *instance)
@@ -115,7 +112,7 @@ hd_status ucx_worker_open(struct hd_transport *instance)
         instance->context = NULL;
         return ucx_refuse(instance, BOOK_NONE, "ucp_init", status);
     }
-    ucx_last_words[0] = '\0'; /* it warns of MM_ERROR_HANDLING where no shared memory is in use */
+    ucx_last_words[0] = '\0'; /* it warns about MM_ERROR_HANDLING if it uses no shared memory */
     status = ucp_worker_create(instance->context, &threads, &instance->worker);
     if (status != UCS_OK) {
         instance->worker = NULL;
@@ -127,7 +124,6 @@ hd_status ucx_worker_open(struct hd_transport *instance)
 
 hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *card)
 {
-    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
     ucp_address_t *address = NULL;
     size_t bytes = 0;
 
@@ -135,15 +131,15 @@ hd_status ucx_worker_introduce(struct hd_transport *instance, struct ucx_card *c
     if (status != UCS_OK) {
         return ucx_refuse(instance, BOOK_NONE, "ucp_worker_get_address", status);
     }
-    const int fits = bytes <= sizeof card->address;
+    const bool fits = bytes <= sizeof card->address;
     if (fits) {
         memcpy(card->address, address, bytes);
         card->address_bytes = (uint32_t)bytes;
     }
     ucp_worker_release_address(instance->worker, address);
     if (!fits) {
-        return book_fail(&instance->book, &fault,
-                         "the address of this worker takes %zu bytes, and a card holds %zu; name "
+        return book_fail(&instance->book, book_own_fault(HD_UNSUPPORTED),
+                         "the address of this worker has %zu bytes and must have at most %zu: list "
                          "fewer transports in the option tls",
                          bytes, sizeof card->address);
     }
@@ -184,19 +180,19 @@ hd_status ucx_worker_connect(struct hd_transport *instance, struct ucx_peer *pee
 
 /* --- the end ----------------------------------------------------------------------------- */
 
-static int ucx_has_landed(struct hd_transport *instance, const struct ucx_wait *wait)
+static bool ucx_has_landed(struct hd_transport *instance, const struct ucx_wait *wait)
 {
     const struct ucx_flight *flight = &instance->peers[wait->goal].stop_received;
     return flight->state != UCX_FLYING;
 }
 
-/* What nobody sends any more. */
+/* Cancels the receive of a "stop" that the peer no longer sends. */
 static void ucx_cancel_stop(struct hd_transport *instance, struct ucx_peer *peer,
                             uint64_t deadline_ns)
 {
     const struct ucx_wait wait = {.is_over = ucx_has_landed,
                                   .goal = peer->book.rank,
-                                  .at_rest = 1,
+                                  .at_rest = true,
                                   .deadline_ns = deadline_ns};
 
     if (peer->stop_received.state == UCX_FLYING) {
@@ -205,7 +201,7 @@ static void ucx_cancel_stop(struct hd_transport *instance, struct ucx_peer *peer
     }
 }
 
-/* Forced: everything of worth has been flushed by quiesce, and the peer may not be there. */
+/* Closes by force: quiesce has flushed everything that matters, and the peer may have ended. */
 static void ucx_close_endpoint(struct hd_transport *instance, struct ucx_peer *peer,
                                uint64_t deadline_ns)
 {

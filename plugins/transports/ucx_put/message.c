@@ -1,17 +1,17 @@
 /*
- * ucx_put/message.c - the same words and slots where a channel has no puts: tcp.
+ * ucx_put/message.c - the same words and slots where UCX has no puts, as over tcp.
  *
  *   source                 active message                    target
  *   put_message_payload    channel, sequence, | seal | slot | --->  on_payload: into slot k mod D
- *                          its last byte is there:                  arrived = k + 1
+ *                          the last byte has arrived:               arrived = k + 1
  *   on_credit: credit = k + 1   <--- channel, count                 put_message_credit
  *
- * UCX would emulate a put there, by messages too, but in 1.13 the target must answer each of them,
- * and its process aborts when the answer finds the connection broken: the survivor of a death dies
- * of it.  A message of ours needs no answer, and a large one goes by rendezvous straight into the
- * slot.  The source has the slot's credit before it sends, so nothing is ever unexpected.
+ * UCX emulates puts by messages too, but in 1.13 the target must answer each of them, and UCX
+ * aborts the process if the connection is broken when it answers: the survivor of a death dies of
+ * it.  Our messages need no answer, and a large one goes by rendezvous straight into the slot.  The
+ * source has the slot's credit before it sends, so a message never arrives unexpectedly.
  *
- * All handlers run within ucp_worker_progress, so under the lock of the data calls.
+ * All handlers run inside ucp_worker_progress, so under the lock of the data calls.
  */
 #include "put.h"
 
@@ -20,14 +20,13 @@
 
 enum { ID_PAYLOAD = 0, ID_CREDIT = 1 };
 
-/* --- coming ------------------------------------------------------------------------------ */
+/* --- arrivals ---------------------------------------------------------------------------- */
 
-/* The channel of a message that this rank is at the `is_source` end of; NULL after a failure. */
+/* The channel of a message, if this rank is at its `is_source` end; NULL after a failure. */
 static struct ucx_channel *ucx_put_channel_of(struct hd_transport *instance, const void *bytes,
-                                              size_t count, int is_source,
+                                              size_t count, bool is_source,
                                               struct put_header *header)
 {
-    const struct book_fault fault = book_own_fault(HD_PROTOCOL);
     struct ucx_channel *channel = NULL;
 
     if (count == sizeof *header) {
@@ -37,8 +36,9 @@ static struct ucx_channel *ucx_put_channel_of(struct hd_transport *instance, con
         }
     }
     if (channel == NULL || channel->book.is_source != is_source) {
-        book_fail(&instance->book, &fault,
-                  "a message came that belongs to no channel of this rank");
+        book_fail(
+            &instance->book, book_own_fault(HD_PROTOCOL),
+            "received a message for an unknown channel: the ranks must run one version of ucx_put");
         return NULL;
     }
     return channel;
@@ -46,12 +46,12 @@ static struct ucx_channel *ucx_put_channel_of(struct hd_transport *instance, con
 
 static void ucx_put_on_received(void *request, ucs_status_t status, size_t length, void *user_data)
 {
-    (void)length; /* of its announcement, and checked then */
+    (void)length; /* checked when the message was announced */
     ucx_end(user_data, status);
     ucp_request_free(request);
 }
 
-/* The announcement of a large one: it comes from its slot into this one. */
+/* Accepts a large message, which UCX then moves from its send slot into this slot. */
 static void ucx_put_fetch(struct hd_transport *instance, struct ucx_channel *channel,
                           uint64_t sequence, void *announcement)
 {
@@ -73,7 +73,7 @@ static ucs_status_t ucx_put_on_payload(void *argument, const void *header, size_
 {
     struct hd_transport *instance = argument;
     struct put_header said;
-    struct ucx_channel *channel = ucx_put_channel_of(instance, header, header_bytes, 0, &said);
+    struct ucx_channel *channel = ucx_put_channel_of(instance, header, header_bytes, false, &said);
 
     if (channel == NULL) {
         return UCS_OK;
@@ -83,9 +83,9 @@ static ucs_status_t ucx_put_on_payload(void *argument, const void *header, size_
     const struct book_fault fault = book_peer_fault(&channel->book, HD_PROTOCOL, said.number);
     if (said.number != put->started_count || bytes != wanted_bytes ||
         said.number >= channel->book.released_count + channel->book.shape->depth) {
-        book_fail(&instance->book, &fault,
-                  "channel %u: rank %u sent message %" PRIu64 " of %zu bytes, where only %" PRIu64
-                  " of %" PRIu64 " bytes can come",
+        book_fail(&instance->book, fault,
+                  "channel %u: rank %u sent message %" PRIu64
+                  " of %zu bytes; the next must be %" PRIu64 " of %" PRIu64 " bytes",
                   channel->book.number, fault.rank, said.number, bytes, put->started_count,
                   wanted_bytes);
         return UCS_OK;
@@ -105,7 +105,7 @@ static ucs_status_t ucx_put_on_credit(void *argument, const void *header, size_t
                                       void *data, size_t bytes, const ucp_am_recv_param_t *param)
 {
     struct put_header said;
-    struct ucx_channel *channel = ucx_put_channel_of(argument, header, header_bytes, 1, &said);
+    struct ucx_channel *channel = ucx_put_channel_of(argument, header, header_bytes, true, &said);
 
     (void)data;
     (void)bytes;
@@ -139,7 +139,6 @@ hd_status put_message_count(struct hd_transport *instance, struct ucx_channel *c
 
 hd_status put_message_open(struct hd_transport *instance)
 {
-    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
     const ucp_am_recv_callback_t handlers[] = {
         [ID_PAYLOAD] = ucx_put_on_payload, [ID_CREDIT] = ucx_put_on_credit};
 
@@ -152,14 +151,14 @@ hd_status put_message_open(struct hd_transport *instance)
                                               .arg = instance};
         const ucs_status_t status = ucp_worker_set_am_recv_handler(instance->worker, &param);
         if (status != UCS_OK) {
-            return book_fail(&instance->book, &fault, "ucp_worker_set_am_recv_handler: UCX: %s",
-                             ucs_status_string(status));
+            return book_fail(&instance->book, book_own_fault(HD_UNSUPPORTED),
+                             "ucp_worker_set_am_recv_handler: UCX: %s", ucs_status_string(status));
         }
     }
     return HD_OK;
 }
 
-/* --- going ------------------------------------------------------------------------------- */
+/* --- departures -------------------------------------------------------------------------- */
 
 void put_message_payload(struct ucx_channel *channel, struct put_channel *put, uint64_t sequence)
 {

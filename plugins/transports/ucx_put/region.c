@@ -1,22 +1,22 @@
 /*
  * ucx_put/region.c - the one region of a rank that its peers write.
  *
- *   | word of channel 0 | word of channel 1 | ... | seal | slot 0 | seal | slot 1 | ... | send
- * slots | one line each, of the whole job                receive slots, by channel
+ *   | word of channel 0 | word of channel 1 | ... | seal | slot 0 | seal | slot 1 | ... |
+ *     one line each, of all channels of the job     receive and send slots, by channel
  *
- * Every rank knows all channels, so it reckons where things lie in a peer's region instead of
- * asking.  The memory must come from UCX: what it has not allocated itself has no key for shared
- * memory, and a put into it would be emulated by messages.
+ * Every rank knows all channels and computes the addresses in a peer's region.  The memory must be
+ * allocated by UCX: memory that UCX has not allocated has no key for shared memory, and UCX would
+ * emulate a put into it by messages.
  */
 #include "put.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static uint64_t ucx_put_head_bytes(const struct hd_transport *instance)
 {
-    const uint64_t align = instance->book.alignment_bytes;
     const uint64_t words = (uint64_t)instance->book.channel_count * PUT_LINE_BYTES + HD_SEAL_BYTES;
-    return (words + align - 1) / align * align;
+    return book_round_up(words, instance->book.alignment_bytes);
 }
 
 /* The offset of slot 0 of `channel` in the region of `rank`. */
@@ -36,18 +36,15 @@ static uint64_t ucx_put_offset_of(const struct hd_transport *instance, uint32_t 
     return offset;
 }
 
-static hd_status ucx_put_take_region(struct hd_transport *instance, uint64_t bytes)
+static hd_status ucx_put_allocate_region(struct hd_transport *instance, uint64_t bytes)
 {
     const ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                                                        UCP_MEM_MAP_PARAM_FIELD_FLAGS,
                                          .length = bytes,
                                          .flags = UCP_MEM_MAP_ALLOCATE};
     ucp_mem_attr_t found = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
-    const hd_status fits = ucx_check_room(instance, bytes);
 
-    if (fits != HD_OK) {
-        return fits;
-    }
+    BOOK_TRY(ucx_check_room(instance, bytes));
     ucs_status_t status = ucp_mem_map(instance->context, &params, &instance->memory);
     if (status != UCS_OK) {
         instance->memory = NULL;
@@ -55,33 +52,32 @@ static hd_status ucx_put_take_region(struct hd_transport *instance, uint64_t byt
     }
     status = ucp_mem_query(instance->memory, &found);
     if (status != UCS_OK || (uintptr_t)found.address % instance->book.alignment_bytes != 0) {
-        return ucx_refuse_slots(instance, bytes, "what UCX gives is not aligned");
+        return ucx_refuse_slots(instance, bytes, "UCX returned memory that is not aligned");
     }
     instance->region = found.address;
     memset(instance->region, 0, ucx_put_head_bytes(instance));
     return HD_OK;
 }
 
-static hd_status ucx_put_take_channel(struct hd_transport *instance, struct ucx_channel *channel)
+static hd_status ucx_put_prepare_channel(struct hd_transport *instance, struct ucx_channel *channel)
 {
     const struct hd_host *host = instance->book.host;
     const uint64_t bytes =
         sizeof(struct put_channel) +
         channel->book.slot_count *
             (sizeof(ucp_request_param_t) + sizeof(struct ucx_flight) + sizeof(struct put_header));
-    const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->book.number, 0};
     struct put_channel *put = host->alloc(host->context, bytes, 64, "ucx_put");
 
     if (put == NULL) {
-        return book_fail(&instance->book, &fault, "channel %u: no memory for its books",
-                         channel->book.number);
+        return book_fail(&instance->book, book_channel_fault(HD_NO_MEMORY, channel->book.number),
+                         "channel %u: cannot allocate its state", channel->book.number);
     }
     put->how = (ucp_request_param_t *)(put + 1);
     put->flushes = (struct ucx_flight *)(put->how + channel->book.slot_count);
     put->headers = (struct put_header *)(put->flushes + channel->book.slot_count);
     put->news = (_Atomic uint64_t *)(void *)(instance->region +
                                              (uint64_t)channel->book.number * PUT_LINE_BYTES);
-    put->is_warming = 1;
+    put->is_warming = true;
     for (uint32_t i = 0; i < channel->book.slot_count; i++) {
         put->how[i] = ucx_sending(&channel->flights[i]);
         channel->flights[i].state = UCX_IDLE;
@@ -95,14 +91,13 @@ static hd_status ucx_put_take_channel(struct hd_transport *instance, struct ucx_
 
 static hd_status ucx_put_pack_key(struct hd_transport *instance, struct ucx_card *card)
 {
-    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
     void *key = NULL;
     size_t bytes = 0;
 
     const ucs_status_t status = ucp_rkey_pack(instance->context, instance->memory, &key, &bytes);
     if (status != UCS_OK || bytes > sizeof card->rkey) {
-        return book_fail(&instance->book, &fault,
-                         "no key for this rank's memory: UCX: %s, %zu bytes",
+        return book_fail(&instance->book, book_own_fault(HD_UNSUPPORTED),
+                         "cannot pack a key to this rank's memory: UCX: %s, %zu bytes",
                          ucs_status_string(status), bytes);
     }
     memcpy(card->rkey, key, bytes);
@@ -115,40 +110,37 @@ static hd_status ucx_put_pack_key(struct hd_transport *instance, struct ucx_card
 hd_status put_prepare(struct hd_transport *instance, struct ucx_card *card)
 {
     uint64_t slot_bytes = 0;
-    hd_status status = ucx_count_slots(instance, &slot_bytes);
 
-    if (status == HD_OK) {
-        status = ucx_put_take_region(instance, ucx_put_head_bytes(instance) + slot_bytes);
+    BOOK_TRY(ucx_count_slots(instance, &slot_bytes));
+    const uint64_t bytes = ucx_put_head_bytes(instance) + slot_bytes;
+    BOOK_TRY(ucx_put_allocate_region(instance, bytes));
+    book_log(&instance->book, "%" PRIu64 " bytes that peers may write, %" PRIu64 " for slots",
+             bytes, slot_bytes);
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
+        BOOK_TRY(ucx_put_prepare_channel(instance, &instance->channels[i]));
     }
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
-        status = ucx_put_take_channel(instance, &instance->channels[i]);
-    }
-    if (status == HD_OK) {
-        status = put_message_open(instance);
-    }
-    return status == HD_OK ? ucx_put_pack_key(instance, card) : status;
+    BOOK_TRY(put_message_open(instance));
+    return ucx_put_pack_key(instance, card);
 }
 
-/* Messages, unless a channel has puts of its own, or the user asks for UCX's emulation. */
-static int ucx_put_is_messaged(const struct hd_transport *instance, const struct ucx_peer *peer)
+/* Messages replace puts unless UCX has puts to the peer or the user asks for UCX's emulation. */
+static bool ucx_put_is_messaged(const struct hd_transport *instance, const struct ucx_peer *peer)
 {
-    const struct hd_host *host = instance->book.host;
-    const char *puts =
-        host->option_count > PUT_OPTION_PUTS ? host->options[PUT_OPTION_PUTS].text : "auto";
+    const char *puts = book_text_option(&instance->book, PUT_OPTION_PUTS, "auto");
     return !peer->is_mapped && strcmp(puts, "always") != 0 && !ucx_has_puts(peer->ep);
 }
 
 hd_status put_connect(struct hd_transport *instance, struct ucx_peer *peer,
                       const struct ucx_card *card)
 {
-    const struct book_fault fault = {HD_UNSUPPORTED, peer->book.rank, BOOK_NONE, 0};
     void *here = NULL;
 
     const ucs_status_t status = ucp_ep_rkey_unpack(peer->ep, card->rkey, &peer->rkey);
     if (status != UCS_OK) {
         peer->rkey = NULL;
-        return book_fail(&instance->book, &fault, "the key to the memory of rank %u: UCX: %s",
-                         peer->book.rank, ucs_status_string(status));
+        return book_fail(&instance->book, book_rank_fault(HD_UNSUPPORTED, peer->book.rank),
+                         "cannot unpack the key to the memory of rank %u: UCX: %s", peer->book.rank,
+                         ucs_status_string(status));
     }
     peer->region = card->region;
     peer->is_mapped =

@@ -1,7 +1,7 @@
 /*
- * plugins/transports/ucx_put - one-sided, by UCX's puts, within a host and between.
+ * plugins/transports/ucx_put - one-sided, by UCX's puts, within a host and between hosts.
  *
- * Every rank owns one region that its peers may write: two words a channel, and the receive slots.
+ * Every rank owns one region that its peers may write: one word a channel, and the receive slots.
  *
  *   source                                              region of the target          target
  *   reserve   message k - Ds has left its send slot
@@ -11,15 +11,15 @@
  *             put arrived = k + 1   ----------------->  arrived                    wait
  *             credit                <----- put credit = k + 1 ------------------   release
  *
- * The signal may not overtake the payload.  Where the region is mapped memory a put is a store, and
- * so is the word; a fence keeps the order.  Anywhere else the end of a put says only that the
- * source may be written again, so an endpoint flush stands between (UCX 9653).
+ * The signal must not overtake the payload.  If the region is mapped, a put is a copy and the word
+ * a store, and a fence keeps their order.  Otherwise the end of a put says only that the source may
+ * be written again, so the endpoint is flushed before the word is put (UCX issue 9653).
  *
- * Both words count up for the whole job and have one writer each.  A word under way is not
- * followed by another: what has been reached meanwhile goes with the next.
+ * Both words count up for the whole job, and each has one writer.  While a put of a word is in
+ * progress no other is started; the next one carries the count that has been reached by then.
  *
- * UCX emulates puts where a channel has none, tcp above all, and badly where a peer dies.  There
- * payload and credit are messages of ours, into the same slots and the same words: message.c.
+ * Where UCX has no puts, above all over tcp, it emulates them, badly if a peer dies.  There the
+ * payload and the credit are messages of ours into the same slots and words: message.c.
  */
 #include "put.h"
 #include "table.h"
@@ -52,10 +52,9 @@ static void put_payload(const struct hd_transport *instance, struct ucx_channel 
     }
 }
 
-/* Into memory a put is a copy, done when it has landed; what comes after waits for it.  x86 keeps
-   stores in order, but for those past the cache, which UCX may choose for a large copy: a fence of
-   stores is enough there, and takes nothing.  UCX's own waits until every store has left this core,
-   20 to 60 ns in which the word could go with the payload. */
+/* Orders a payload that has been copied into mapped memory before its word.  x86 keeps stores in
+   order except for non-temporal ones, which UCX may use for a large copy; a store fence orders
+   those at no cost.  UCX's own fence waits 20 to 60 ns until every store has left this core. */
 static void ucx_put_order_payload(const struct hd_transport *instance)
 {
 #if defined(__x86_64__)
@@ -66,8 +65,8 @@ static void ucx_put_order_payload(const struct hd_transport *instance)
 #endif
 }
 
-/* Publishes `count` in the peer's word, which needs no UCX where it is memory; else the value stays
-   in place until the put has landed. */
+/* Writes `count` to the peer's word: by a store if it is mapped, else by a put, whose source
+   word_value stays unchanged until the put has landed. */
 static void ucx_put_put_word(struct ucx_channel *channel, struct put_channel *put, uint64_t count)
 {
     if (put->there != NULL) {
@@ -80,7 +79,7 @@ static void ucx_put_put_word(struct ucx_channel *channel, struct put_channel *pu
                                        put->remote_word, channel->peer->rkey, &sending));
 }
 
-/* Has message `ready_count` come to the target?  Of one that is sent: has it left? */
+/* HD_OK once message `ready_count` has arrived at the target, or has left if it is a message. */
 static hd_status ucx_put_check_payload(struct hd_transport *instance, struct ucx_channel *channel,
                                        const struct put_channel *put)
 {
@@ -116,7 +115,7 @@ static hd_status ucx_put_read_news(struct hd_transport *instance, const struct u
     return status;
 }
 
-/* A word that did not land has lost its peer. */
+/* A put of a word that failed means that the peer is lost. */
 static hd_status ucx_put_check_word(struct hd_transport *instance, struct ucx_channel *channel,
                                     const struct put_channel *put)
 {
@@ -148,7 +147,7 @@ static hd_status ucx_put_advance_source(struct hd_transport *instance, struct uc
     if (moved >= 0 && put->ready_count > put->said_count && put->word.state != UCX_FLYING) {
         put->said_count = put->ready_count;
         if (channel->peer->is_messaged) {
-            return HD_OK; /* each has said itself that it is there */
+            return HD_OK; /* a message needs no word behind it */
         }
         if (channel->peer->is_mapped) {
             ucx_put_order_payload(instance);
@@ -161,7 +160,7 @@ static hd_status ucx_put_advance_source(struct hd_transport *instance, struct uc
 
 /* --- the target -------------------------------------------------------------------------- */
 
-/* What has come is read even from a peer that is lost; nothing more goes there. */
+/* What has arrived is counted even if the peer is lost; nothing more is sent to it. */
 static hd_status ucx_put_advance_target(struct hd_transport *instance, struct ucx_channel *channel,
                                         struct put_channel *put)
 {
@@ -207,15 +206,7 @@ static hd_status ucx_put_advance_now(struct hd_transport *instance, struct ucx_c
     return status < 0 ? status : HD_OK;
 }
 
-/* Readable is what the word says; there is nothing to post. */
-static hd_status ucx_put_receive(struct hd_transport *instance, struct ucx_channel *channel)
-{
-    (void)instance;
-    (void)channel;
-    return HD_OK;
-}
-
-static int ucx_put_is_settled(const struct ucx_channel *channel)
+static bool ucx_put_is_settled(const struct ucx_channel *channel)
 {
     const struct put_channel *put = channel->own;
     const uint64_t wanted =
@@ -228,8 +219,8 @@ static void ucx_put_reset(struct ucx_channel *channel)
 {
     struct put_channel *put = channel->own;
 
-    atomic_store(put->news, 0); /* both ends have read it, and write it no more before the fence */
-    put->is_warming = 0;
+    atomic_store(put->news, 0); /* both ends have read it, and write no more before the fence */
+    put->is_warming = false;
     put->known_count = 0;
     put->started_count = 0;
     put->ready_count = 0;
@@ -240,12 +231,11 @@ static void ucx_put_reset(struct ucx_channel *channel)
 
 static const struct ucx_mode ucx_put_mode = {.name = "ucx_put",
                                              .features = UCP_FEATURE_RMA | UCP_FEATURE_AM,
-                                             .writes_remotely = 1,
+                                             .writes_remotely = true,
                                              .prepare = put_prepare,
                                              .connect = put_connect,
                                              .finish = put_finish,
                                              .send = ucx_put_advance_now,
-                                             .receive = ucx_put_receive,
                                              .release = ucx_put_advance_now,
                                              .advance = ucx_put_advance,
                                              .is_settled = ucx_put_is_settled,
@@ -261,8 +251,8 @@ static const struct hd_transport_ops ucx_put_ops = UCX_OPS(ucx_put_open_put);
 static const struct hd_option ucx_put_options[] = {
     UCX_OPTION_ROWS,
     {"puts", "auto", "auto | always",
-     "Where UCX only emulates puts, auto sends messages; always: its emulation, for comparison, "
-     "which in 1.13 aborts a process whose peer has died.",
+     "Where UCX only emulates puts: auto sends messages; always uses the emulation, for "
+     "comparison, which in UCX 1.13 aborts a process if its peer dies.",
      HD_OPTION_TEXT, 0},
 };
 

@@ -1,55 +1,54 @@
 /*
- * plugins/transports/ucx_tag - two-sided, by UCX's tagged messages, within a host and between.
+ * plugins/transports/ucx_tag - two-sided, by UCX's tagged messages, within and between hosts.
  *
- *   source                              tag = channel, sequence                target
+ *   source                                tag = channel and sequence         target
  *   reserve   send of k - Ds has ended                                    post_recv
  *   write     send slot k mod Ds      | seal | slot |                         |  receive into
  *   post_send ucp_tag_send_nbx  ------------------------------------------->  v  slot k mod D
  *                                                                         wait: it has ended
  *
- * Tags match exactly, so channels between the same two ranks can never take each other's messages.
- * Nothing crosses for a release: the next post_recv is the credit.  A message above
- * rendezvous_bytes waits at the source until then; a smaller one may already lie in a buffer of
- * UCX, copied once more, and nothing but the plan bounds how many do.
+ * Tags match exactly, so channels between the same two ranks never take each other's messages.
+ * A release sends nothing: the next post_recv is the credit.  A message larger than
+ * rendezvous_bytes waits at the source for that receive.  A smaller one may be copied into a buffer
+ * of UCX before; only the plan bounds how many are.
  *
- * The trace has a transfer from when both ends had posted it until it has landed.
+ * In the trace, a transfer lasts from when both ends had posted it until it has landed.
  */
 #include "table.h"
 
 #include <inttypes.h>
 
-/* A block above the first size takes whole pages of the second. */
+/* A block of at least the first size is rounded up to whole pages of the second. */
 enum { HUGE_FROM_BYTES = 1 << 17, HUGE_BYTES = 1 << 21 };
 
 static uint64_t ucx_tag_head_bytes(const struct hd_transport *instance)
 {
-    return instance->book.alignment_bytes; /* of the first slot; the seal stands at its end */
+    return instance->book.alignment_bytes; /* ends with the seal of the first slot */
 }
 
-/* What stands between a message's arrival and the answer to it is reckoned beforehand. */
+/* Computed in advance, so that little is left to do between a message's arrival and its answer. */
 struct tag_channel {
-    uint64_t bytes;            /* of a message, with its seal */
+    uint64_t bytes;            /* of a message with its seal */
     uint32_t posted_slot;      /* of message posted_count, once it is posted */
     uint32_t done_slot;        /* of message done_count */
     ucp_request_param_t how[]; /* [slot_count] */
 };
 
-static void *ucx_tag_take(struct hd_transport *instance, uint64_t bytes)
+static void *ucx_tag_allocate(struct hd_transport *instance, uint64_t bytes)
 {
     const struct hd_host *host = instance->book.host;
     return host->alloc(host->context, bytes, instance->book.alignment_bytes, "ucx_tag");
 }
 
-static hd_status ucx_tag_take_books(struct hd_transport *instance, struct ucx_channel *channel)
+static hd_status ucx_tag_prepare_channel(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    const struct book_fault fault = {HD_NO_MEMORY, BOOK_NONE, channel->book.number, 0};
     struct tag_channel *tag =
-        ucx_tag_take(instance, sizeof *tag + channel->book.slot_count * sizeof tag->how[0]);
+        ucx_tag_allocate(instance, sizeof *tag + channel->book.slot_count * sizeof tag->how[0]);
 
     channel->own = tag;
     if (tag == NULL) {
-        return book_fail(&instance->book, &fault, "channel %u: no memory for its books",
-                         channel->book.number);
+        return book_fail(&instance->book, book_channel_fault(HD_NO_MEMORY, channel->book.number),
+                         "channel %u: cannot allocate its state", channel->book.number);
     }
     tag->bytes = channel->book.shape->bytes + HD_SEAL_BYTES;
     tag->posted_slot = tag->done_slot = 0;
@@ -62,49 +61,38 @@ static hd_status ucx_tag_take_books(struct hd_transport *instance, struct ucx_ch
     return HD_OK;
 }
 
-/* All slots lie in one block, which the host puts on huge pages if it is large enough: UCX has a
-   peer's large message copied by the kernel, which looks up every page of it, each time. */
-static hd_status ucx_tag_take_region(struct hd_transport *instance)
+/* All slots are one block, so that the host can put a large block on huge pages: the kernel copies
+   a peer's large message, and looks up every page each time. */
+static hd_status ucx_tag_allocate_region(struct hd_transport *instance)
 {
     uint64_t bytes = 0;
-    hd_status status = ucx_count_slots(instance, &bytes);
 
+    BOOK_TRY(ucx_count_slots(instance, &bytes));
     bytes += ucx_tag_head_bytes(instance);
     if (bytes >= HUGE_FROM_BYTES) {
-        bytes = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+        bytes = book_round_up(bytes, HUGE_BYTES);
     }
-    if (status == HD_OK) {
-        status = ucx_check_room(instance, bytes);
-    }
-    if (status == HD_OK) {
-        instance->region = ucx_tag_take(instance, bytes);
-        status = instance->region != NULL ? HD_OK : ucx_refuse_slots(instance, bytes, "no memory");
-    }
-    return status;
+    BOOK_TRY(ucx_check_room(instance, bytes));
+    instance->region = ucx_tag_allocate(instance, bytes);
+    book_log(&instance->book, "%" PRIu64 " bytes for the slots of this rank, %s huge pages", bytes,
+             bytes >= HUGE_FROM_BYTES ? "in whole" : "without");
+    return instance->region != NULL ? HD_OK
+                                    : ucx_refuse_slots(instance, bytes, "cannot allocate them");
 }
 
 static hd_status ucx_tag_prepare(struct hd_transport *instance, struct ucx_card *card)
 {
-    hd_status status = ucx_tag_take_region(instance);
     uint64_t offset = ucx_tag_head_bytes(instance);
 
     (void)card;
-    for (uint32_t i = 0; status == HD_OK && i < instance->book.own_count; i++) {
+    BOOK_TRY(ucx_tag_allocate_region(instance));
+    for (uint32_t i = 0; i < instance->book.own_count; i++) {
         struct ucx_channel *channel = &instance->channels[i];
         channel->stride_bytes = ucx_stride_bytes(instance, channel->book.shape);
         channel->slots = instance->region + offset;
         offset += channel->book.slot_count * channel->stride_bytes;
-        status = ucx_tag_take_books(instance, channel);
+        BOOK_TRY(ucx_tag_prepare_channel(instance, channel));
     }
-    return status;
-}
-
-static hd_status ucx_tag_connect_peer(struct hd_transport *instance, struct ucx_peer *peer,
-                                      const struct ucx_card *card)
-{
-    (void)instance;
-    (void)peer;
-    (void)card;
     return HD_OK;
 }
 
@@ -131,23 +119,14 @@ static void ucx_tag_start(struct ucx_channel *channel)
                                 ucx_tag(channel->book.number, sequence), &tag->how[slot]));
 }
 
-static hd_status ucx_tag_start_traced(const struct hd_transport *instance,
-                                      struct ucx_channel *channel)
+static hd_status ucx_tag_send_one(struct hd_transport *instance, struct ucx_channel *channel)
 {
     const uint64_t begin_ns = ucx_now_ns(instance);
 
     ucx_tag_start(channel);
-    ucx_report(instance, channel, channel->book.posted_count - 1, begin_ns,
-               0); /* it is under way */
-    return HD_OK;
-}
-
-static hd_status ucx_tag_send_one(struct hd_transport *instance, struct ucx_channel *channel)
-{
-    if (instance->book.is_traced) {
-        return ucx_tag_start_traced(instance, channel);
+    if (instance->book.is_traced) { /* after the start, which the peer waits for */
+        ucx_report(instance, channel, channel->book.posted_count - 1, begin_ns, 0);
     }
-    ucx_tag_start(channel);
     return HD_OK;
 }
 
@@ -167,13 +146,6 @@ static hd_status ucx_tag_receive_one(struct hd_transport *instance, struct ucx_c
     return HD_OK;
 }
 
-static hd_status ucx_tag_release_one(struct hd_transport *instance, struct ucx_channel *channel)
-{
-    (void)instance;
-    (void)channel;
-    return HD_OK;
-}
-
 static hd_status ucx_tag_refuse(struct hd_transport *instance, struct ucx_channel *channel,
                                 const struct ucx_flight *flight)
 {
@@ -183,20 +155,14 @@ static hd_status ucx_tag_refuse(struct hd_transport *instance, struct ucx_channe
     if (flight->status != UCS_OK) {
         return ucx_fail_channel(instance, channel, flight->status);
     }
-    return book_fail(
-        &instance->book, &fault,
-        "channel %u: message %" PRIu64 " of rank %u has %" PRIu64 " bytes instead of %" PRIu64,
-        channel->book.number, ucx_done(channel), fault.rank, flight->bytes, tag->bytes);
+    return book_fail(&instance->book, fault,
+                     "channel %u: message %" PRIu64 " of rank %u has %" PRIu64
+                     " bytes and must have %" PRIu64 ": the ranks must run one plan",
+                     channel->book.number, ucx_done(channel), fault.rank, flight->bytes,
+                     tag->bytes);
 }
 
-static hd_status ucx_tag_tell_landed(const struct hd_transport *instance,
-                                     const struct ucx_channel *channel, uint64_t begin_ns)
-{
-    ucx_report(instance, channel, ucx_done(channel) - 1, begin_ns, ucx_now_ns(instance));
-    return HD_OK;
-}
-
-/* Counts one that has landed, in sequence: a message that overtakes waits for the one before it. */
+/* Counts the next message if it has landed; a later message that has landed waits for it. */
 static hd_status ucx_tag_advance(struct hd_transport *instance, struct ucx_channel *channel)
 {
     struct tag_channel *tag = channel->own;
@@ -210,12 +176,14 @@ static hd_status ucx_tag_advance(struct hd_transport *instance, struct ucx_chann
     }
     ucx_set_done(channel, ucx_done(channel) + 1);
     ucx_next_slot(&tag->done_slot, channel->book.slot_count);
-    return instance->book.is_traced && !channel->book.is_source
-               ? ucx_tag_tell_landed(instance, channel, flight->posted_ns)
-               : HD_OK;
+    if (instance->book.is_traced && !channel->book.is_source) {
+        ucx_report(instance, channel, ucx_done(channel) - 1, flight->posted_ns,
+                   ucx_now_ns(instance));
+    }
+    return HD_OK;
 }
 
-static int ucx_tag_is_settled(const struct ucx_channel *channel)
+static bool ucx_tag_is_settled(const struct ucx_channel *channel)
 {
     return !channel->book.is_source || ucx_done(channel) == channel->book.posted_count;
 }
@@ -228,11 +196,9 @@ static void ucx_tag_reset(struct ucx_channel *channel)
 
 static const struct ucx_mode ucx_tag_mode = {.name = "ucx_tag",
                                              .prepare = ucx_tag_prepare,
-                                             .connect = ucx_tag_connect_peer,
                                              .finish = ucx_tag_finish,
                                              .send = ucx_tag_send_one,
                                              .receive = ucx_tag_receive_one,
-                                             .release = ucx_tag_release_one,
                                              .advance = ucx_tag_advance,
                                              .is_settled = ucx_tag_is_settled,
                                              .reset = ucx_tag_reset};
