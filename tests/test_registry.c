@@ -37,20 +37,20 @@ struct fault_row {
 static const struct fault_row fault_rows[] = {
     {HD_KIND_SCHEDULE, "magic", "wrong magic"},
     {HD_KIND_SCHEDULE, "major", "built for ABI 2, this heddle has 1"},
-    {HD_KIND_SCHEDULE, "smaller", "its descriptor says"},
-    {HD_KIND_SCHEDULE, "liar", "its descriptor says 1048576 bytes"},
+    {HD_KIND_SCHEDULE, "smaller", "its descriptor gives its size as"},
+    {HD_KIND_SCHEDULE, "liar", "its descriptor gives its size as 1048576 bytes"},
     {HD_KIND_SCHEDULE, "short_ops", "lacks plan"},
     {HD_KIND_SCHEDULE, "missing", "lacks rank_of"},
     {HD_KIND_SCHEDULE, "no_ops", "no table of operations"},
     {HD_KIND_SCHEDULE, "default", "option depth: its own default 65 is not in 1..64"},
-    {HD_KIND_SCHEDULE, "renamed", "calls itself other, its file name says renamed"},
-    {HD_KIND_TRANSPORT, "kind", "is a schedule, its file name says transport"},
+    {HD_KIND_SCHEDULE, "renamed", "its name is other, but its file name says renamed"},
+    {HD_KIND_TRANSPORT, "kind", "is a schedule, but its file name says transport"},
     {HD_KIND_SCHEDULE, "symbol", "does not export hd_plugin"},
     {HD_KIND_SCHEDULE, "function", "is a function"},
     {HD_KIND_KERNEL, "half", "only one of backward_input and backward_weight"},
     {HD_KIND_KERNEL, "boaster", "only some of abort, allocate, copy, mark and reached"},
-    {HD_KIND_KERNEL, "spoiled", "its table says that it has 0 bytes"},
-    {HD_KIND_TRANSPORT, "spoiled", "its table says that it has 0 bytes"},
+    {HD_KIND_KERNEL, "spoiled", "its table gives its size as 0 bytes"},
+    {HD_KIND_TRANSPORT, "spoiled", "its table gives its size as 0 bytes"},
 };
 
 static void check_faults(void)
@@ -221,7 +221,7 @@ static void check_file_of_any_name(void)
     CU_ASSERT_EQUAL(hd_registry_find(registry, HD_KIND_SCHEDULE, path, &found, &problem), HD_OK);
     CU_ASSERT_STRING_EQUAL(found->name, "sound");
     CU_ASSERT_NOT_EQUAL(hd_registry_find(registry, HD_KIND_KERNEL, path, &found, &problem), HD_OK);
-    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "this is a schedule, not a kernel"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, "it is a schedule, not a kernel"));
     CU_ASSERT_EQUAL(unlink(path), 0);
     free(bytes);
     hd_registry_destroy(registry);

@@ -120,7 +120,7 @@ static void check_known_death(void)
     write_damaged(&image);
     free(image.bytes);
     CU_ASSERT_EQUAL_FATAL(outcome(), 1);
-    CU_ASSERT_PTR_NOT_NULL(strstr(reason_of(damaged_path), "the loader dies of it (signal 11)"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(reason_of(damaged_path), "the loader crashes on it (signal 11)"));
     check_no_child_is_left();
 }
 
@@ -183,7 +183,7 @@ static void refuse_constructor(const char *does, uint64_t limit_ns, const char *
 
 static void check_constructors(void)
 {
-    refuse_constructor("abort", 60 * HD_S_NS, "the loader dies of it (signal 6)");
+    refuse_constructor("abort", 60 * HD_S_NS, "the loader crashes on it (signal 6)");
     refuse_constructor("exit", 60 * HD_S_NS, "loading it ends the process");
     refuse_constructor("hang", 100 * HD_MS_NS,
                        "its constructors or destructors do not return in time");

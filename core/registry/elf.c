@@ -1,4 +1,4 @@
-/* registry/elf.c - what must be true of a file before the loader may touch it. */
+/* registry/elf.c - the checks of a file before the loader reads it. */
 #include "registry/internal.h"
 
 #include <elf.h>
@@ -29,36 +29,36 @@ enum { THIS_ORDER = ELFDATA2LSB };
 enum { THIS_ORDER = ELFDATA2MSB };
 #endif
 
-static int elf_refuse(char *reason, const char *text)
+static bool elf_refuse(char *reason, const char *text)
 {
     snprintf(reason, HD_CANDIDATE_REASON_BYTES, "%s", text);
-    return 0;
+    return false;
 }
 
-static int elf_check_header(const Elf64_Ehdr *header, char *reason)
+static bool elf_check_header(const Elf64_Ehdr *header, char *reason)
 {
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) {
         return elf_refuse(reason, "not an ELF file");
     }
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != THIS_ORDER ||
         header->e_machine != THIS_MACHINE) {
-        return elf_refuse(reason, "built for another machine than this one");
+        return elf_refuse(reason, "built for another machine");
     }
     if (header->e_type != ET_DYN) {
         return elf_refuse(reason, "not a shared object");
     }
     if (header->e_phentsize != sizeof(Elf64_Phdr) || header->e_phnum == 0 ||
         header->e_phnum > HEADER_COUNT_MAX) {
-        return elf_refuse(reason, "its program headers make no sense");
+        return elf_refuse(reason, "its program headers are not valid");
     }
-    return 1;
+    return true;
 }
 
-/* A segment past the end would be a SIGBUS when it is touched. */
-static int elf_check_segments(const Elf64_Phdr *headers, uint32_t count, uint64_t file_bytes,
-                              char *reason)
+/* An access to a segment past the end of the file would be a SIGBUS. */
+static bool elf_check_segments(const Elf64_Phdr *headers, uint32_t count, uint64_t file_bytes,
+                               char *reason)
 {
-    int has_load = 0;
+    bool has_load = false;
 
     for (uint32_t i = 0; i < count; i++) {
         const Elf64_Phdr *header = &headers[i];
@@ -71,13 +71,13 @@ static int elf_check_segments(const Elf64_Phdr *headers, uint32_t count, uint64_
                      "truncated: a segment ends at byte %llu, the file at %llu",
                      (unsigned long long)(header->p_offset + header->p_filesz),
                      (unsigned long long)file_bytes);
-            return 0;
+            return false;
         }
     }
-    return has_load ? 1 : elf_refuse(reason, "it has nothing to load");
+    return has_load || elf_refuse(reason, "it has no segment to load");
 }
 
-static int elf_check_opened(int file, char *reason)
+static bool elf_check_opened(int file, char *reason)
 {
     Elf64_Phdr headers[HEADER_COUNT_MAX];
     Elf64_Ehdr header;
@@ -93,7 +93,7 @@ static int elf_check_opened(int file, char *reason)
         return elf_refuse(reason, "truncated: shorter than an ELF header");
     }
     if (!elf_check_header(&header, reason)) {
-        return 0;
+        return false;
     }
     const size_t bytes = header.e_phnum * sizeof headers[0];
     if (header.e_phoff > (uint64_t)about.st_size ||
@@ -103,15 +103,15 @@ static int elf_check_opened(int file, char *reason)
     return elf_check_segments(headers, header.e_phnum, (uint64_t)about.st_size, reason);
 }
 
-int hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES])
+bool hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES])
 {
-    /* Never blocks, even if somebody has put a FIFO there. */
+    /* O_NONBLOCK, because the file may be a FIFO. */
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (file < 0) {
         return elf_refuse(reason, strerror(errno));
     }
-    const int is_loadable = elf_check_opened(file, reason);
+    const bool is_loadable = elf_check_opened(file, reason);
     close(file);
     return is_loadable;
 }

@@ -1,33 +1,19 @@
-/*
- * registry/internal.h - what the files of core/registry share: is this file safe to load, and is
- * what it exports a plugin.  Not for anybody else. [setup]
- */
+/* registry/internal.h - the steps of loading a candidate, for core/registry and its tests. */
 #ifndef HEDDLE_REGISTRY_INTERNAL_H
 #define HEDDLE_REGISTRY_INTERNAL_H
 
-#include "registry/registry.h"
+#include "registry/candidate.h"
 
-#include <stdbool.h>
+/* Whether the file is a regular ELF64 shared object of this machine with all segments inside the
+   file; false with a reason.  Reads the file's bytes, and runs none of its code. */
+bool hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES]);
 
-#define HD_CANDIDATE_REASON_BYTES 1024u
-
-/* A regular ELF64 shared object of this machine with all its segments inside the file?  0 with
-   a reason.  Looks only at the file's bytes; runs none of it. */
-int hd_elf_is_loadable(const char *path, char reason[HD_CANDIDATE_REASON_BYTES]);
-
-/* Does the file survive a first load, in a child that ends right after it?  0 with the reason.
-   Not over after limit_ns is a reason too; leaves no process behind. */
+/* Whether the file survives a first load in a child process that ends after it; false with the
+   reason, as when the child has not ended after limit_ns.  Leaves no process behind. */
 bool hd_trial_passes(struct hd_candidate *candidate, uint64_t limit_ns);
 
-/* Loads the file here and checks what it exports, in the order of plugin.h; fills
-   candidate->plugin, or candidate->reason.  The handle of the library, NULL: the loader refuses. */
+/* Loads the file in this process and checks what it exports, in the order of plugin.h; fills
+   candidate->plugin, or candidate->reason.  Returns the library's handle; NULL: dlopen failed. */
 void *hd_candidate_open(struct hd_candidate *candidate);
-
-/* The file's bytes, then the trial, then the load; candidate->is_loaded is set either way. */
-void hd_candidate_load(struct hd_candidate *candidate);
-
-/* Checks a descriptor of which `readable_bytes` may be read (0: not known). */
-int hd_descriptor_check(struct hd_candidate *candidate, const void *symbol,
-                        uint64_t readable_bytes);
 
 #endif /* HEDDLE_REGISTRY_INTERNAL_H */

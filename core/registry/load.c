@@ -1,12 +1,15 @@
 /*
  * registry/load.c - from a file to a checked plugin: dlopen, the symbol, the descriptor, the table
- * of options, the members that its kind cannot do without.
+ * of options, the members of the ops table that every plugin of its kind needs.
  */
-#include "base/clock.h"
 #include "base/number.h"
 #include "base/option.h"
 #include "base/text.h"
 #include "registry/internal.h"
+
+#include <heddle/kernel.h>
+#include <heddle/schedule.h>
+#include <heddle/transport.h>
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -17,10 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Device libraries take seconds at worst; a constructor that waits must not be waited for. */
-#define TRIAL_NS (30 * HD_S_NS)
-
-/* A member of a table of operations, by where it lies. */
+/* A function pointer in an ops table. */
 struct member {
     const char *name;
     size_t offset;
@@ -54,7 +54,7 @@ static const struct member load_kernel_members[] = {
     MEMBER(hd_kernel_ops, update),        {NULL, 0},
 };
 
-/* With a stream all five are there; without one the core does their work itself. */
+/* A kernel with a stream has all five; without one the core does their work itself. */
 static const struct member load_stream_members[] = {
     MEMBER(hd_kernel_ops, abort), MEMBER(hd_kernel_ops, allocate), MEMBER(hd_kernel_ops, copy),
     MEMBER(hd_kernel_ops, mark),  MEMBER(hd_kernel_ops, reached),  {NULL, 0},
@@ -66,7 +66,6 @@ static const struct member load_half_members[] = {
     {NULL, 0},
 };
 
-/* What the core knows of each kind. */
 static const struct {
     size_t ops_bytes;
     const struct member *required;
@@ -76,11 +75,11 @@ static const struct {
     [HD_KIND_KERNEL] = {sizeof(struct hd_kernel_ops), load_kernel_members},
 };
 
-/* The descriptor of version 1.0; members after it may be missing. */
+/* The descriptor of version 1.0; later members may be missing. */
 enum { DESCRIPTOR_BYTES_MIN = offsetof(struct hd_plugin, ops) + sizeof(void *) };
 
-__attribute__((format(printf, 2, 3))) static int load_refuse(struct hd_candidate *candidate,
-                                                             const char *format, ...)
+__attribute__((format(printf, 2, 3))) static bool load_refuse(struct hd_candidate *candidate,
+                                                              const char *format, ...)
 {
     va_list arguments;
 
@@ -88,18 +87,18 @@ __attribute__((format(printf, 2, 3))) static int load_refuse(struct hd_candidate
     vsnprintf(candidate->reason, sizeof candidate->reason, format, arguments);
     va_end(arguments);
     memset(&candidate->plugin, 0, sizeof candidate->plugin);
-    return 0;
+    return false;
 }
 
-static int load_has_member(const void *ops, const struct member *member)
+static bool load_has_member(const void *ops, const struct member *member)
 {
     void (*function)(void);
     memcpy(&function, (const char *)ops + member->offset, sizeof function);
     return function != NULL;
 }
 
-/* All of them, or none of them; 0: some. */
-static int load_is_all_or_none(const void *ops, const struct member *members, int *is_all)
+/* False: some of the members are set, but not all. */
+static bool load_is_all_or_none(const void *ops, const struct member *members, bool *is_all)
 {
     uint32_t present = 0;
     uint32_t total = 0;
@@ -111,10 +110,10 @@ static int load_is_all_or_none(const void *ops, const struct member *members, in
     return present == 0 || present == total;
 }
 
-static int load_check_kernel(struct hd_candidate *candidate, const void *ops)
+static bool load_check_kernel(struct hd_candidate *candidate, const void *ops)
 {
-    const int has_stream = (candidate->plugin.capabilities & HD_KERNEL_STREAM) != 0;
-    int is_all;
+    const bool has_stream = (candidate->plugin.capabilities & HD_KERNEL_STREAM) != 0;
+    bool is_all;
 
     if (!load_is_all_or_none(ops, load_half_members, &is_all)) {
         return load_refuse(candidate,
@@ -129,11 +128,11 @@ static int load_check_kernel(struct hd_candidate *candidate, const void *ops)
                            "it has a stream, but its table lacks abort, allocate, copy, mark "
                            "and reached");
     }
-    return 1;
+    return true;
 }
 
-/* Copies the table over zeros, so that the core may look at any member it knows. */
-static int load_take_ops(struct hd_candidate *candidate, const void *ops)
+/* Copies the table over zeros, so that the core may read every member that it knows. */
+static bool load_take_ops(struct hd_candidate *candidate, const void *ops)
 {
     const size_t own_bytes = load_kinds[candidate->plugin.kind].ops_bytes;
     const struct member *required = load_kinds[candidate->plugin.kind].required;
@@ -144,30 +143,30 @@ static int load_take_ops(struct hd_candidate *candidate, const void *ops)
     }
     memcpy(&bytes, ops, sizeof bytes);
     if (bytes < sizeof bytes || bytes > 65536) {
-        return load_refuse(candidate, "its table says that it has %u bytes", bytes);
+        return load_refuse(candidate, "its table gives its size as %u bytes", bytes);
     }
     void *copy = calloc(1, own_bytes);
     if (copy == NULL) {
-        return load_refuse(candidate, "out of memory");
+        return load_refuse(candidate, "cannot allocate memory for its table");
     }
     memcpy(copy, ops, hd_min_u64(bytes, own_bytes));
     for (; required->name != NULL; required++) {
         if (!load_has_member(copy, required)) {
-            load_refuse(candidate, "its table of %u bytes lacks %s, which a %s cannot do without",
-                        bytes, required->name, hd_kind_name(candidate->plugin.kind));
+            load_refuse(candidate, "its table of %u bytes lacks %s, which every %s needs", bytes,
+                        required->name, hd_kind_name(candidate->plugin.kind));
             free(copy);
-            return 0;
+            return false;
         }
     }
     if (candidate->plugin.kind == HD_KIND_KERNEL && !load_check_kernel(candidate, copy)) {
         free(copy);
-        return 0;
+        return false;
     }
     candidate->plugin.ops = copy;
-    return 1;
+    return true;
 }
 
-static int load_check_names(struct hd_candidate *candidate)
+static bool load_check_names(struct hd_candidate *candidate)
 {
     const struct hd_plugin *plugin = &candidate->plugin;
 
@@ -176,20 +175,20 @@ static int load_check_names(struct hd_candidate *candidate)
                            plugin->kind);
     }
     if (plugin->name == NULL || !hd_text_is_name(plugin->name)) {
-        return load_refuse(candidate, "its name is not of a-z, 0-9 and _, at most 48 bytes");
+        return load_refuse(candidate, "its name must have only a-z, 0-9 and _, at most 48 bytes");
     }
     if (candidate->kind != 0 && candidate->kind != plugin->kind) {
-        return load_refuse(candidate, "it is a %s, its file name says %s",
+        return load_refuse(candidate, "it is a %s, but its file name says %s",
                            hd_kind_name(plugin->kind), hd_kind_name(candidate->kind));
     }
     if (candidate->name[0] != '\0' && strcmp(candidate->name, plugin->name) != 0) {
-        return load_refuse(candidate, "it calls itself %s, its file name says %s", plugin->name,
+        return load_refuse(candidate, "its name is %s, but its file name says %s", plugin->name,
                            candidate->name);
     }
-    return 1;
+    return true;
 }
 
-/* Text that a plugin may leave out is empty from here on. */
+/* A text that the plugin leaves out becomes empty. */
 static void load_fill_texts(struct hd_plugin *plugin)
 {
     const char **const texts[] = {&plugin->summary, &plugin->vendor, &plugin->version,
@@ -201,7 +200,8 @@ static void load_fill_texts(struct hd_plugin *plugin)
     }
 }
 
-int hd_descriptor_check(struct hd_candidate *candidate, const void *symbol, uint64_t readable_bytes)
+static bool load_check_descriptor(struct hd_candidate *candidate, const void *symbol,
+                                  uint64_t readable_bytes)
 {
     struct hd_plugin head = {.magic = 0};
     char reason[HD_REASON_BYTES];
@@ -213,7 +213,7 @@ int hd_descriptor_check(struct hd_candidate *candidate, const void *symbol, uint
     }
     memcpy(&head, symbol, head_bytes);
     if (head.magic != HD_PLUGIN_MAGIC) {
-        return load_refuse(candidate, "wrong magic: 0x%llx is no plugin of heddle",
+        return load_refuse(candidate, "wrong magic: 0x%llx is not a heddle plugin",
                            (unsigned long long)head.magic);
     }
     if (head.abi_major != HD_ABI_MAJOR) {
@@ -221,14 +221,15 @@ int hd_descriptor_check(struct hd_candidate *candidate, const void *symbol, uint
                            head.abi_major, HD_ABI_MAJOR);
     }
     if (head.size < DESCRIPTOR_BYTES_MIN || (readable_bytes != 0 && head.size > readable_bytes)) {
-        return load_refuse(candidate, "its descriptor says %u bytes: it has %llu, and needs %d",
-                           head.size, (unsigned long long)readable_bytes, DESCRIPTOR_BYTES_MIN);
+        return load_refuse(
+            candidate,
+            "its descriptor gives its size as %u bytes: it has %llu, and needs at least %d",
+            head.size, (unsigned long long)readable_bytes, DESCRIPTOR_BYTES_MIN);
     }
     memset(&candidate->plugin, 0, sizeof candidate->plugin);
-    memcpy(&candidate->plugin, symbol,
-           head.size < sizeof head ? head.size : sizeof candidate->plugin);
+    memcpy(&candidate->plugin, symbol, hd_min_u64(head.size, sizeof candidate->plugin));
     if (!load_check_names(candidate)) {
-        return 0;
+        return false;
     }
     if (!hd_option_table_is_sound(candidate->plugin.options, candidate->plugin.option_count,
                                   reason)) {
@@ -236,14 +237,14 @@ int hd_descriptor_check(struct hd_candidate *candidate, const void *symbol, uint
     }
     load_fill_texts(&candidate->plugin);
     if (!load_take_ops(candidate, candidate->plugin.ops)) {
-        return 0;
+        return false;
     }
     candidate->kind = candidate->plugin.kind; /* of a file that is named otherwise */
     snprintf(candidate->name, sizeof candidate->name, "%s", candidate->plugin.name);
-    return 1;
+    return true;
 }
 
-/* The symbol, of this very file and not of a library that it needs, and its size. */
+/* Finds the symbol and its size; a symbol of a library that the file needs does not count. */
 static const void *load_find_symbol(struct hd_candidate *candidate, void *library, uint64_t *bytes)
 {
     const void *symbol = dlsym(library, "hd_plugin");
@@ -271,27 +272,18 @@ void *hd_candidate_open(struct hd_candidate *candidate)
     char path[sizeof candidate->path + 2];
     uint64_t readable_bytes;
 
-    /* Without a slash the loader would search its own directories. */
+    /* For a name without a slash the loader would search its own directories. */
     snprintf(path, sizeof path, "%s%s", strchr(candidate->path, '/') != NULL ? "" : "./",
              candidate->path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL) {
         const char *why = dlerror();
-        load_refuse(candidate, "the loader refuses it: %s", why != NULL ? why : "no reason given");
+        load_refuse(candidate, "the loader rejects it: %s", why != NULL ? why : "unknown reason");
         return NULL;
     }
     const void *symbol = load_find_symbol(candidate, library, &readable_bytes);
     if (symbol != NULL) {
-        hd_descriptor_check(candidate, symbol, readable_bytes);
+        load_check_descriptor(candidate, symbol, readable_bytes);
     }
     return library;
-}
-
-void hd_candidate_load(struct hd_candidate *candidate)
-{
-    candidate->is_loaded = 1;
-    if (hd_elf_is_loadable(candidate->path, candidate->reason) &&
-        hd_trial_passes(candidate, TRIAL_NS)) {
-        hd_candidate_open(candidate);
-    }
 }

@@ -1,35 +1,40 @@
 #include "registry/registry.h"
+
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/option.h"
 #include "base/text.h"
 #include "registry/internal.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
+/* The limit of a first load.  Device libraries need a few seconds; a constructor may hang. */
+#define TRIAL_NS (30 * HD_S_NS)
+
 enum { DIRECTORY_COUNT_MAX = 64, CANDIDATE_COUNT_MAX = 4096, PATH_BYTES = 4096 };
 
 struct hd_registry {
     uint32_t candidate_count;
-    struct hd_candidate **candidates; /* by pointer: what find returns must not move */
+    struct hd_candidate **candidates; /* by pointer, as the caller keeps what find returns */
     uint32_t directory_count;
     char directories[DIRECTORY_COUNT_MAX][PATH_BYTES];
 };
 
-/* "heddle_schedule_1f1b.so" into its parts; 0: the name has another form. */
-static int registry_read_file_name(const char *file_name, uint32_t *kind, char name[64])
+/* Takes "heddle_schedule_1f1b.so" apart; false: the name has another form. */
+static bool registry_read_file_name(const char *file_name, uint32_t *kind, char name[64])
 {
     static const char prefix[] = "heddle_";
     const size_t length = strlen(file_name);
 
     if (strncmp(file_name, prefix, sizeof prefix - 1) != 0 || length < 4 ||
         strcmp(file_name + length - 3, ".so") != 0) {
-        return 0;
+        return false;
     }
     const char *at = file_name + sizeof prefix - 1;
     for (*kind = HD_KIND_SCHEDULE; *kind <= HD_KIND_KERNEL; ++*kind) {
@@ -41,7 +46,7 @@ static int registry_read_file_name(const char *file_name, uint32_t *kind, char n
             return hd_text_is_name(name);
         }
     }
-    return 0;
+    return false;
 }
 
 static struct hd_candidate *registry_add_candidate(struct hd_registry *registry, const char *path)
@@ -70,7 +75,7 @@ static struct hd_candidate *registry_add_candidate(struct hd_registry *registry,
     return candidate;
 }
 
-/* The first candidate of this kind and name among `count`; its place, or `count`. */
+/* The index of the first candidate of this kind and name among `count`; or `count`. */
 static uint32_t registry_place_of(const struct hd_registry *registry, uint32_t count, uint32_t kind,
                                   const char *name)
 {
@@ -94,7 +99,7 @@ static int registry_by_name(const struct dirent **left, const struct dirent **ri
     return strcmp((*left)->d_name, (*right)->d_name);
 }
 
-/* Adds the plugins of one directory, by name; 0, or errno. */
+/* Adds the plugins of one directory, sorted by name; returns 0, or errno. */
 static int registry_add_directory(struct hd_registry *registry, const char *directory)
 {
     char path[2 * PATH_BYTES];
@@ -106,8 +111,11 @@ static int registry_add_directory(struct hd_registry *registry, const char *dire
                strlen(directory) + 1);
     }
     if (count < 0) {
-        return errno;
+        const int error = errno;
+        hd_log(HD_LOG_DEBUG, "registry: cannot read %s: %s", directory, strerror(error));
+        return error;
     }
+    hd_log(HD_LOG_DEBUG, "registry: %s has %d plugins", directory, count);
     for (int i = 0; i < count; i++) {
         snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name);
         struct hd_candidate *candidate = registry_add_candidate(registry, path);
@@ -122,7 +130,7 @@ static int registry_add_directory(struct hd_registry *registry, const char *dire
     return 0;
 }
 
-/* Colon separated; a directory that is not there is no error, but is listed as searched. */
+/* Colon separated; a missing directory is not an error, but is listed as searched. */
 static void registry_add_environment(struct hd_registry *registry)
 {
     const char *path = getenv("HEDDLE_PLUGIN_PATH");
@@ -133,14 +141,14 @@ static void registry_add_environment(struct hd_registry *registry)
     char *copy = strdup(path);
     char *rest = copy;
     for (char *part; copy != NULL && (part = strsep(&rest, ":")) != NULL;) {
-        if (part[0] != '\0') { /* an empty one would be the working directory */
+        if (part[0] != '\0') { /* an empty part would mean the working directory */
             registry_add_directory(registry, part);
         }
     }
     free(copy);
 }
 
-/* <exe>/../lib/heddle/abi1: where the build and an installation have them. */
+/* <exe>/../lib/heddle/abi1, in a build tree and in an installation. */
 static void registry_add_own(struct hd_registry *registry)
 {
     char path[PATH_BYTES];
@@ -168,7 +176,7 @@ hd_status hd_registry_create(uint32_t directory_count, const char *const *direct
     struct hd_registry *made = calloc(1, sizeof *made);
 
     if (made == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
+        return hd_problem_no_memory(problem, 0, "the registry");
     }
     for (uint32_t i = 0; i < directory_count; i++) {
         const int error = registry_add_directory(made, directories[i]);
@@ -199,19 +207,7 @@ void hd_registry_destroy(struct hd_registry *registry)
     free(registry);
 }
 
-/* Appends to the message of a problem, as far as there is room. */
-__attribute__((format(printf, 3, 4))) static void registry_add(char *text, size_t capacity,
-                                                               const char *format, ...)
-{
-    const size_t length = strlen(text);
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text + length, capacity - length, format, arguments);
-    va_end(arguments);
-}
-
-/* Every candidate of that name with its reason, or the nearest name; and where was searched. */
+/* Lists every candidate of that name with its reason, or the directories and the nearest name. */
 static hd_status registry_say_not_found(const struct hd_registry *registry, uint32_t kind,
                                         const char *name, struct hd_problem *problem)
 {
@@ -225,33 +221,33 @@ static hd_status registry_say_not_found(const struct hd_registry *registry, uint
         }
         hd_nearest_offer(&nearest, candidate->name);
         if (strcmp(candidate->name, name) == 0) {
-            registry_add(text, sizeof text, "%s%s: %s", text[0] != '\0' ? "; " : "",
-                         candidate->path,
-                         candidate->is_shadowed         ? "an earlier file has the same name"
-                         : candidate->reason[0] != '\0' ? candidate->reason
-                                                        : "not tried");
+            hd_text_append(
+                text, sizeof text, "%s%.600s: %.600s", text[0] != '\0' ? "; " : "", candidate->path,
+                candidate->is_shadowed         ? "a file in an earlier directory has the same name"
+                : candidate->reason[0] != '\0' ? candidate->reason
+                                               : "not loaded");
         }
     }
     hd_problem_key(problem, "%s", hd_kind_name(kind));
     if (text[0] != '\0') {
-        hd_problem_remedy(problem, "build it again, or name another one");
-        return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "no %s %s can be used: %s",
+        hd_problem_remedy(problem, "build it again, or choose another one");
+        return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN, "%s %s cannot be used: %s",
                               hd_kind_name(kind), name, text);
     }
     for (uint32_t i = 0; i < registry->directory_count; i++) {
-        registry_add(text, sizeof text, "%s%s", i > 0 ? ", " : "", registry->directories[i]);
+        hd_text_append(text, sizeof text, "%s%.600s", i > 0 ? ", " : "", registry->directories[i]);
     }
     if (nearest.name != NULL) {
         hd_problem_remedy(problem, "the nearest one is %s; `heddle list %s` shows all",
                           nearest.name, hd_kind_name(kind));
     } else {
-        hd_problem_remedy(problem, "say where its file is with --plugin-dir DIR");
+        hd_problem_remedy(problem, "give the directory of its file with --plugin-dir DIR");
     }
     return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
                           "there is no %s %.200s; searched: %s", hd_kind_name(kind), name, text);
 }
 
-/* The message names the file, for the place is the caller's: where the file is asked for. */
+/* The message names the file; the caller sets the place, which is where the file is asked for. */
 static hd_status registry_say_unusable(const struct hd_candidate *candidate, uint32_t kind,
                                        const char *path, struct hd_problem *problem)
 {
@@ -265,11 +261,30 @@ static hd_status registry_say_unusable(const struct hd_candidate *candidate, uin
                               path, candidate->reason);
     }
     return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
-                          "%.500s cannot be used: this is a %s, not a %s", path,
+                          "%.500s cannot be used: it is a %s, not a %s", path,
                           hd_kind_name(candidate->plugin.kind), hd_kind_name(kind));
 }
 
-/* A path is that file and nothing else. */
+/* Runs all checks once: the bytes of the file, the trial, the load. */
+static void registry_load(struct hd_candidate *candidate)
+{
+    if (candidate->is_loaded) {
+        return;
+    }
+    candidate->is_loaded = true;
+    if (hd_elf_is_loadable(candidate->path, candidate->reason) &&
+        hd_trial_passes(candidate, TRIAL_NS)) {
+        hd_candidate_open(candidate);
+    }
+    if (candidate->reason[0] == '\0') {
+        hd_log(HD_LOG_DEBUG, "registry: loaded %s: %s %s", candidate->path,
+               hd_kind_name(candidate->kind), candidate->name);
+    } else {
+        hd_log(HD_LOG_DEBUG, "registry: rejected %s: %s", candidate->path, candidate->reason);
+    }
+}
+
+/* A path is that file and no other. */
 static hd_status registry_find_file(struct hd_registry *registry, uint32_t kind, const char *path,
                                     const struct hd_candidate **found, struct hd_problem *problem)
 {
@@ -285,11 +300,9 @@ static hd_status registry_find_file(struct hd_registry *registry, uint32_t kind,
     }
     if (candidate == NULL) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                              "too many plugins, or out of memory");
+                              "there are too many plugins, or memory cannot be allocated");
     }
-    if (!candidate->is_loaded) {
-        hd_candidate_load(candidate);
-    }
+    registry_load(candidate);
     if (candidate->reason[0] != '\0' || (kind != 0 && candidate->plugin.kind != kind)) {
         return registry_say_unusable(candidate, kind, path, problem);
     }
@@ -308,9 +321,7 @@ hd_status hd_registry_find(struct hd_registry *registry, uint32_t kind, const ch
     const uint32_t place = registry_place_of(registry, registry->candidate_count, kind, name);
     if (place < registry->candidate_count) {
         struct hd_candidate *candidate = registry->candidates[place];
-        if (!candidate->is_loaded) {
-            hd_candidate_load(candidate);
-        }
+        registry_load(candidate);
         if (candidate->reason[0] == '\0') {
             *found = candidate;
             return HD_OK;
@@ -322,9 +333,7 @@ hd_status hd_registry_find(struct hd_registry *registry, uint32_t kind, const ch
 void hd_registry_load_all(struct hd_registry *registry)
 {
     for (uint32_t i = 0; i < registry->candidate_count; i++) {
-        if (!registry->candidates[i]->is_loaded) {
-            hd_candidate_load(registry->candidates[i]);
-        }
+        registry_load(registry->candidates[i]);
     }
 }
 
@@ -338,7 +347,7 @@ const struct hd_candidate *hd_registry_at(const struct hd_registry *registry, ui
     return index < registry->candidate_count ? registry->candidates[index] : NULL;
 }
 
-int hd_registry_knows(const struct hd_registry *registry, const char *kind, const char *name)
+bool hd_registry_knows(const struct hd_registry *registry, const char *kind, const char *name)
 {
     return registry_place_of(registry, registry->candidate_count, hd_kind_of_name(kind), name) <
            registry->candidate_count;

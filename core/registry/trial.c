@@ -52,12 +52,12 @@ static void trial_make_quiet(void)
     }
 }
 
-/* The texts that the checks do not read, but `heddle inspect` does. */
+/* Reads the texts that the checks do not read, but `heddle inspect` does. */
 static void trial_read_texts(const struct hd_plugin *plugin)
 {
     const char *const texts[] = {plugin->summary, plugin->vendor, plugin->version, plugin->licence,
                                  plugin->source};
-    volatile size_t total = 0; /* or the compiler would not read them */
+    volatile size_t total = 0; /* so that the compiler keeps the reads */
 
     for (unsigned i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         total += strlen(texts[i]);
@@ -65,8 +65,8 @@ static void trial_read_texts(const struct hd_plugin *plugin)
     (void)total;
 }
 
-/* As the loader does it at exit, but only those of the plugin itself: others' state is shared with
-   the parent.  Nothing is unmapped, for its threads may live on. */
+/* Runs the destructors of the plugin as the loader does at exit, but not those of other libraries,
+   whose state the parent shares.  Unmaps nothing, because threads of the plugin may still run. */
 static void trial_run_destructors(void *library)
 {
     struct link_map *own = NULL;
@@ -118,7 +118,7 @@ static bool trial_judge(struct hd_candidate *candidate, struct verdict *verdict,
         snprintf(reason, HD_CANDIDATE_REASON_BYTES,
                  "its constructors or destructors do not return in time");
     } else if (WIFSIGNALED(status)) {
-        snprintf(reason, HD_CANDIDATE_REASON_BYTES, "the loader dies of it (signal %d)",
+        snprintf(reason, HD_CANDIDATE_REASON_BYTES, "the loader crashes on it (signal %d)",
                  WTERMSIG(status));
     } else { /* a constructor called exit, or an assertion of ld.so failed, which exits too */
         snprintf(reason, HD_CANDIDATE_REASON_BYTES, "loading it ends the process");
