@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "registry/internal.h"
+#include "registry/registry.h"
 #include "support/check.h"
 
 #include <elf.h>
