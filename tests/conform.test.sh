@@ -160,7 +160,7 @@ exits 3 "cannot find a plugin nothing" nothing
 exits 3 "No such file" ./heddle_schedule_nowhere.so
 exits 3 "magic" "$faults/heddle_schedule_magic.so"
 exits 7 "No such file" schedule.1f1b --level load --junit nowhere/out.xml
-FAULT_CONSTRUCTOR=abort exits 3 "dies of it (signal 6)" "$faults/heddle_schedule_constructor.so"
+FAULT_CONSTRUCTOR=abort exits 3 "crashes on it (signal 6)" "$faults/heddle_schedule_constructor.so"
 
 # A hang is over at the deadline of its check, and is said to be one.
 "$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws --limit 1 schedule.breaker.does=hang \
