@@ -54,8 +54,9 @@ static void test_pool_is_exact(void)
     acquire(&pool, 5);
     acquire(&pool, 6);
     CU_ASSERT_EQUAL(hd_lease_acquire(&pool, 7, &full), HD_PROTOCOL);
-    CU_ASSERT(has(&full, "stage 3: no payload slot for microbatch 7; all 2 are leased, slot 0 to "
-                         "microbatch 5"));
+    CU_ASSERT(has(&full,
+                  "stage 3: no payload slot is free for microbatch 7: all 2 are leased, slot 0 to "
+                  "microbatch 5"));
     CU_ASSERT_EQUAL(hd_lease_acquire(&pool, 6, &twice), HD_PROTOCOL);
     CU_ASSERT(has(&twice, "stage 3: microbatch 6 already holds payload slot 1"));
     CU_ASSERT_EQUAL(pool.held_count, 2);
@@ -73,9 +74,9 @@ static void test_lease_ends_once(void)
     acquire(&pool, 1);
     CU_ASSERT_EQUAL(hd_lease_release(&pool, 1, &problem), HD_OK);
     CU_ASSERT_EQUAL(hd_lease_release(&pool, 1, &ended), HD_PROTOCOL);
-    CU_ASSERT(has(&ended, "stage 3: microbatch 1 holds no payload slot: its lease has ended"));
+    CU_ASSERT(has(&ended, "stage 3: microbatch 1 has no payload slot: its lease has ended"));
     CU_ASSERT_EQUAL(hd_lease_find(&pool, 4, &payload, &generation, &never), HD_PROTOCOL);
-    CU_ASSERT(has(&never, "microbatch 4 holds no payload slot"));
+    CU_ASSERT(has(&never, "microbatch 4 has no payload slot"));
     CU_ASSERT_EQUAL(pool.held_count, 0);
     hd_lease_pool_finish(&pool);
 }

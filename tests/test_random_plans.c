@@ -129,7 +129,7 @@ static void one_slot_fewer(const struct hd_random_plan *plan, struct hd_pipeline
     CU_ASSERT_PTR_NOT_NULL(strstr(problem.message, wanted));
     CU_ASSERT_EQUAL(pipeline->payload_slots[stage], needed);
     CU_ASSERT(walk_stage(plan, stage, &worst) > 0);
-    CU_ASSERT_PTR_NOT_NULL(strstr(worst.problem.message, "no payload slot for microbatch"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(worst.problem.message, "no payload slot is free for microbatch"));
 }
 
 static void exactly_h_slots(void)

@@ -1,6 +1,8 @@
 /* engine/create.c - builds an engine before the first step, and takes it apart after the last. */
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/number.h"
+#include "base/try.h"
 #include "engine/internal.h"
 #include "engine/order.h"
 
@@ -28,21 +30,19 @@ static void engine_abort_waits(void *context, const char *reason)
 
 static hd_status engine_open_kernel(struct hd_engine *engine, struct hd_problem *problem)
 {
-    const struct hd_plugin *plugin = engine->setup.kernel;
     struct hd_device *device = &engine->device;
     struct hd_kernel *kernel = NULL;
 
     device->size = sizeof *device;
     const hd_status status =
         engine->kernel_ops->open(&engine->kernel_host.host, engine->setup.ordinal, device, &kernel);
-    if (status != HD_OK) {
-        return hd_engine_check_call(engine, status, plugin, "opening the kernel", problem);
-    }
+    HD_TRY(
+        hd_engine_check_call(engine, status, engine->setup.kernel, "opening the kernel", problem));
     atomic_store(&engine->kernel, kernel);
     engine->regions = (struct hd_regions){
         .ops = device->stream != NULL ? engine->kernel_ops : NULL,
         .kernel = kernel,
-        .alignment = device->alignment > HD_SEAL_BYTES ? device->alignment : HD_SEAL_BYTES,
+        .alignment = hd_max_u64(device->alignment, HD_SEAL_BYTES),
         .is_device = device->memory == HD_MEMORY_CUDA,
     };
     return hd_device_check(engine, problem);
@@ -51,13 +51,9 @@ static hd_status engine_open_kernel(struct hd_engine *engine, struct hd_problem 
 static hd_status engine_take_region(struct hd_engine *engine, uint64_t bytes, const char *tag,
                                     void **out, struct hd_problem *problem)
 {
-    const hd_status status = hd_regions_take(&engine->regions, bytes, tag, out);
-    if (status != HD_OK) {
-        hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "cannot allocate %llu bytes for %s",
-                       (unsigned long long)bytes, tag);
-        return hd_engine_check_own(engine, HD_NO_MEMORY, "allocating", problem);
-    }
-    return HD_OK;
+    return hd_regions_take(&engine->regions, bytes, tag, out) == HD_OK
+               ? HD_OK
+               : hd_engine_no_memory(engine, bytes, tag, problem);
 }
 
 /* Host memory is zero already. */
@@ -99,11 +95,7 @@ static hd_status engine_take_regions(struct hd_engine *engine, struct hd_local_s
     memory->size = sizeof *memory;
     memory->scratch = engine->scratch;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const hd_status status =
-            engine_take_region(engine, rows[i].bytes, rows[i].tag, rows[i].out, problem);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(engine_take_region(engine, rows[i].bytes, rows[i].tag, rows[i].out, problem));
     }
     return engine_zero_state(engine, local, problem);
 }
@@ -128,9 +120,7 @@ static hd_status engine_create_pools(struct hd_engine *engine, struct hd_local_s
         pool->fault = fault;
         const hd_status status =
             hd_lease_pool_create(pool, slots, local->needs->payload_bytes, problem);
-        if (status != HD_OK) {
-            return hd_engine_check_own(engine, status, "allocating", problem);
-        }
+        HD_TRY(hd_engine_check_own(engine, status, "allocating", problem));
         hd_log(HD_LOG_DEBUG, "rank %u: stage %u, pool %u has %u payload slots of %llu bytes",
                engine->setup.rank, local->stage, i, slots, (unsigned long long)pool->slot_bytes);
     }
@@ -145,22 +135,16 @@ static hd_status engine_create_stage(struct hd_engine *engine, uint32_t index,
 
     local->stage = engine->program.stages[index];
     local->needs = &engine->setup.needs[local->stage];
-    local->terms = hd_memory_take((microbatches * local->needs->term_count + 1) * sizeof(double),
-                                  TERMS_ALIGNMENT, "terms");
+    const uint64_t bytes = (microbatches * local->needs->term_count + 1) * sizeof(double);
+    local->terms = hd_memory_take(bytes, TERMS_ALIGNMENT, "terms");
     if (local->terms == NULL) {
-        return hd_engine_no_memory(engine, "the terms", problem);
+        return hd_engine_no_memory(engine, bytes, "the terms", problem);
     }
-    hd_status status = engine_take_regions(engine, local, problem);
-    if (status != HD_OK) {
-        return status;
-    }
-    status = engine_create_pools(engine, local, problem);
-    if (status != HD_OK) {
-        return status;
-    }
-    status = engine->kernel_ops->stage_create(atomic_load(&engine->kernel),
-                                              &engine->setup.specs[local->stage], &local->memory,
-                                              &local->instance);
+    HD_TRY(engine_take_regions(engine, local, problem));
+    HD_TRY(engine_create_pools(engine, local, problem));
+    const hd_status status = engine->kernel_ops->stage_create(atomic_load(&engine->kernel),
+                                                              &engine->setup.specs[local->stage],
+                                                              &local->memory, &local->instance);
     return hd_engine_check_call(engine, status, engine->setup.kernel, "creating a stage", problem);
 }
 
@@ -171,19 +155,18 @@ static hd_status engine_create_stages(struct hd_engine *engine, struct hd_proble
 
     engine->stages = hd_memory_take(program->stage_count * sizeof engine->stages[0], 64, "stages");
     if (engine->stages == NULL) {
-        return hd_engine_no_memory(engine, "the stages", problem);
+        return hd_engine_no_memory(engine, 0, "the stages", problem);
     }
     engine->stage_count = program->stage_count;
     for (uint32_t i = 0; i < program->stage_count; i++) {
-        const uint64_t bytes = engine->setup.needs[program->stages[i]].scratch_bytes;
-        scratch_bytes = bytes > scratch_bytes ? bytes : scratch_bytes;
+        scratch_bytes =
+            hd_max_u64(scratch_bytes, engine->setup.needs[program->stages[i]].scratch_bytes);
     }
-    hd_status status =
-        engine_take_region(engine, scratch_bytes, "scratch", &engine->scratch, problem);
-    for (uint32_t i = 0; status == HD_OK && i < program->stage_count; i++) {
-        status = engine_create_stage(engine, i, problem);
+    HD_TRY(engine_take_region(engine, scratch_bytes, "scratch", &engine->scratch, problem));
+    for (uint32_t i = 0; i < program->stage_count; i++) {
+        HD_TRY(engine_create_stage(engine, i, problem));
     }
-    return status;
+    return HD_OK;
 }
 
 /* Both ends of a boundary come from one model, so if their bytes differ the plugin has a bug. */
@@ -242,14 +225,11 @@ static hd_status engine_list_channels(struct hd_engine *engine, struct hd_proble
     engine->channel_list =
         hd_memory_take((count + 1) * sizeof engine->channel_list[0], 64, "lanes");
     if (engine->channels == NULL || engine->channel_list == NULL) {
-        return hd_engine_no_memory(engine, "the channels", problem);
+        return hd_engine_no_memory(engine, 0, "the channels", problem);
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct hd_pipeline_channel *channel = &pipeline->channels[i];
-        const hd_status status = engine_check_boundary(engine, channel->boundary, problem);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(engine_check_boundary(engine, channel->boundary, problem));
         engine->channels[i] = (struct hd_channel){
             .boundary = channel->boundary,
             .direction = channel->direction,
@@ -275,7 +255,7 @@ static hd_status engine_create_lanes(struct hd_engine *engine, struct hd_problem
     engine->lanes =
         hd_memory_take((program->lane_count + 1) * sizeof engine->lanes[0], 64, "lanes");
     if (engine->lanes == NULL) {
-        return hd_engine_no_memory(engine, "the lanes", problem);
+        return hd_engine_no_memory(engine, 0, "the lanes", problem);
     }
     for (uint32_t i = 0; i < program->lane_count; i++) {
         struct hd_lane *lane = &engine->lanes[i];
@@ -291,9 +271,7 @@ static hd_status engine_create_lanes(struct hd_engine *engine, struct hd_problem
         lane->ops = engine->transport_ops;
         engine->lane_count++;
         const hd_status status = hd_lane_create(lane, problem);
-        if (status != HD_OK) {
-            return hd_engine_check_own(engine, status, "making the lanes", problem);
-        }
+        HD_TRY(hd_engine_check_own(engine, status, "making the lanes", problem));
     }
     return HD_OK;
 }
@@ -307,12 +285,12 @@ static hd_status engine_start_watchdog(struct hd_engine *engine, struct hd_probl
         .context = engine,
     };
     const int error = hd_watchdog_start(&engine->watchdog);
-    if (error != 0) {
-        hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "cannot start the watchdog thread: %s",
-                       strerror(error));
-        return hd_engine_check_own(engine, HD_SYSTEM, "starting", problem);
+    if (error == 0) {
+        return HD_OK;
     }
-    return HD_OK;
+    hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "cannot start the watchdog thread: %s",
+                   strerror(error));
+    return hd_engine_check_own(engine, HD_SYSTEM, "starting", problem);
 }
 
 static hd_status engine_build(struct hd_engine *engine, struct hd_problem *problem)
@@ -333,15 +311,13 @@ static hd_status engine_build(struct hd_engine *engine, struct hd_problem *probl
         status = hd_recorder_create(&engine->recorder, engine->program.instruction_count,
                                     setup->trace_steps, problem);
     }
-    if (status != HD_OK) {
-        return hd_engine_check_own(engine, status, "starting", problem);
-    }
+    HD_TRY(hd_engine_check_own(engine, status, "starting", problem));
     engine->recorder.step = setup->steps_before;
     engine->recorder.alternates = setup->trace_alternates;
-    for (unsigned i = 0; status == HD_OK && i < sizeof steps / sizeof steps[0]; i++) {
-        status = steps[i](engine, problem);
+    for (unsigned i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        HD_TRY(steps[i](engine, problem));
     }
-    return status;
+    return HD_OK;
 }
 
 static void engine_init_host(struct hd_engine *engine, const struct hd_plugin *plugin,
@@ -365,8 +341,7 @@ hd_status hd_engine_create(const struct hd_engine_setup *setup, struct hd_engine
     struct hd_engine *engine = hd_memory_take(sizeof *engine, 64, "engine");
 
     if (engine == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                              "cannot allocate memory for the engine");
+        return hd_problem_no_memory(problem, sizeof *engine, "the engine");
     }
     engine->setup = *setup;
     engine->kernel_ops = setup->kernel->ops;

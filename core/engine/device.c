@@ -11,6 +11,8 @@
  */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/number.h"
+#include "base/try.h"
 #include "engine/internal.h"
 
 #include <assert.h>
@@ -57,25 +59,38 @@ hd_status hd_device_check(struct hd_engine *engine, struct hd_problem *problem)
     return HD_OK;
 }
 
+static uint64_t device_terms_bytes(const struct hd_engine *engine,
+                                   const struct hd_local_stage *local)
+{
+    return (uint64_t)engine->setup.pipeline->microbatch_count * local->needs->term_count *
+           sizeof(double);
+}
+
+/* The tokens, or the targets, of one microbatch. */
+static uint64_t device_row_bytes(const struct hd_engine *engine)
+{
+    const struct hd_stage_spec *spec = &engine->setup.specs[0];
+    return (uint64_t)spec->batch * spec->sequence * sizeof(int32_t);
+}
+
 /* Allocates both sides of what is copied back at the end of a step. */
 static hd_status device_prepare_results(struct hd_engine *engine, struct hd_local_stage *local,
                                         struct hd_problem *problem)
 {
-    const uint64_t microbatches = engine->setup.pipeline->microbatch_count;
+    const struct hd_regions *regions = &engine->regions;
     const uint64_t squares_bytes = local->needs->tensor_count * sizeof(double);
-    const uint64_t terms_bytes = microbatches * local->needs->term_count * sizeof(double);
+    const uint64_t terms_bytes = device_terms_bytes(engine, local);
 
     local->squares = hd_memory_take(squares_bytes, PAGE_BYTES, "terms");
     if (local->squares == NULL) {
-        return hd_engine_no_memory(engine, "the norms", problem);
+        return hd_engine_no_memory(engine, squares_bytes, "the norms", problem);
     }
-    hd_status status =
-        hd_regions_take(&engine->regions, squares_bytes, "terms", &local->device_squares);
+    hd_status status = hd_regions_take(regions, squares_bytes, "terms", &local->device_squares);
     if (status == HD_OK) {
-        status = hd_regions_take(&engine->regions, terms_bytes, "terms", &local->device_terms);
+        status = hd_regions_take(regions, terms_bytes, "terms", &local->device_terms);
     }
     if (status == HD_OK) {
-        status = hd_regions_fill(&engine->regions, local->device_terms, terms_bytes, 0);
+        status = hd_regions_fill(regions, local->device_terms, terms_bytes, 0);
     }
     return hd_engine_check_call(engine, status, engine->setup.kernel, "allocating", problem);
 }
@@ -83,17 +98,14 @@ static hd_status device_prepare_results(struct hd_engine *engine, struct hd_loca
 static hd_status device_prepare_staging(struct hd_engine *engine, uint32_t which,
                                         struct hd_problem *problem)
 {
-    const struct hd_stage_spec *spec = &engine->setup.specs[0];
-    const uint64_t alignment = engine->regions.alignment;
-    const uint64_t row_bytes = (uint64_t)spec->batch * spec->sequence * sizeof(int32_t);
-    const uint64_t stride_bytes = (row_bytes + alignment - 1) / alignment * alignment;
+    const uint64_t stride_bytes = hd_round_up(device_row_bytes(engine), engine->regions.alignment);
     const uint64_t bytes = engine->setup.pipeline->microbatch_count * stride_bytes;
     struct hd_staging *staging = &engine->staging[which];
 
     staging->stride = stride_bytes / sizeof(int32_t);
     staging->host = hd_memory_take(bytes, PAGE_BYTES, "tokens");
     if (staging->host == NULL) {
-        return hd_engine_no_memory(engine, "tokens and targets", problem);
+        return hd_engine_no_memory(engine, bytes, "tokens and targets", problem);
     }
     const hd_status status = hd_regions_take(&engine->regions, bytes, "tokens", &staging->device);
     return hd_engine_check_call(engine, status, engine->setup.kernel, "allocating", problem);
@@ -101,28 +113,28 @@ static hd_status device_prepare_staging(struct hd_engine *engine, uint32_t which
 
 hd_status hd_device_prepare(struct hd_engine *engine, struct hd_problem *problem)
 {
+    const uint64_t flight_bytes = HD_FLIGHT_MAX * sizeof engine->flights.rows[0];
     bool reads[2] = {false, false};
-    hd_status status = HD_OK;
 
     if (engine->device.stream == NULL) {
         return HD_OK;
     }
-    engine->flights.rows =
-        hd_memory_take(HD_FLIGHT_MAX * sizeof engine->flights.rows[0], 64, "recorder");
+    engine->flights.rows = hd_memory_take(flight_bytes, 64, "recorder");
     if (engine->flights.rows == NULL) {
-        return hd_engine_no_memory(engine, "the actions under way", problem);
+        return hd_engine_no_memory(engine, flight_bytes, "the actions under way", problem);
     }
     for (uint32_t i = 0; engine->regions.is_device && i < engine->stage_count; i++) {
         const struct hd_stage_spec *spec = &engine->setup.specs[engine->stages[i].stage];
         reads[HD_STAGED_TOKENS] |= spec->has_embedding != 0;
         reads[HD_STAGED_TARGETS] |= spec->has_head != 0;
-        status =
-            status == HD_OK ? device_prepare_results(engine, &engine->stages[i], problem) : status;
+        HD_TRY(device_prepare_results(engine, &engine->stages[i], problem));
     }
-    for (uint32_t which = 0; status == HD_OK && which < 2; which++) {
-        status = reads[which] ? device_prepare_staging(engine, which, problem) : HD_OK;
+    for (uint32_t which = 0; which < 2; which++) {
+        if (reads[which]) {
+            HD_TRY(device_prepare_staging(engine, which, problem));
+        }
     }
-    return status;
+    return HD_OK;
 }
 
 void hd_device_finish(struct hd_engine *engine)
@@ -137,7 +149,6 @@ void hd_device_finish(struct hd_engine *engine)
 
 static hd_status device_upload(struct hd_engine *engine, uint32_t which, const int32_t *const *rows)
 {
-    const struct hd_stage_spec *spec = &engine->setup.specs[0];
     const struct hd_staging *staging = &engine->staging[which];
     const uint64_t count = engine->setup.pipeline->microbatch_count;
 
@@ -145,8 +156,7 @@ static hd_status device_upload(struct hd_engine *engine, uint32_t which, const i
         return HD_OK;
     }
     for (uint64_t i = 0; i < count; i++) {
-        memcpy(staging->host + i * staging->stride, rows[i],
-               (uint64_t)spec->batch * spec->sequence * sizeof(int32_t));
+        memcpy(staging->host + i * staging->stride, rows[i], device_row_bytes(engine));
     }
     return engine->kernel_ops->copy(atomic_load(&engine->kernel), staging->device, staging->host,
                                     count * staging->stride * sizeof(int32_t), 0);
@@ -179,20 +189,16 @@ static hd_status device_copy_back(struct hd_engine *engine, const struct hd_loca
     const struct hd_kernel_ops *ops = engine->kernel_ops;
     struct hd_kernel *kernel = atomic_load(&engine->kernel);
     const uint64_t squares_bytes = local->needs->tensor_count * sizeof(double);
-    const uint64_t terms_bytes = (uint64_t)engine->setup.pipeline->microbatch_count *
-                                 local->needs->term_count * sizeof(double);
-    hd_status status = HD_OK;
+    const uint64_t terms_bytes = device_terms_bytes(engine, local);
 
     if (terms_bytes > 0) {
-        status = ops->copy(kernel, local->terms, local->device_terms, terms_bytes, 0);
+        HD_TRY(ops->copy(kernel, local->terms, local->device_terms, terms_bytes, 0));
     }
-    if (status == HD_OK && squares_bytes > 0 && !engine->setup.pipeline->is_forward_only) {
-        status = ops->norms(local->instance, local->device_squares);
-        if (status == HD_OK) {
-            status = ops->copy(kernel, local->squares, local->device_squares, squares_bytes, 0);
-        }
+    if (squares_bytes == 0 || engine->setup.pipeline->is_forward_only) {
+        return HD_OK;
     }
-    return status;
+    HD_TRY(ops->norms(local->instance, local->device_squares));
+    return ops->copy(kernel, local->squares, local->device_squares, squares_bytes, 0);
 }
 
 hd_status hd_device_end(struct hd_engine *engine, struct hd_problem *problem)
@@ -228,12 +234,8 @@ hd_status hd_device_settle(struct hd_engine *engine, struct hd_problem *problem)
     if (engine->flights.rows == NULL) {
         return HD_OK;
     }
-    hd_status status = device_add_step_flight(engine, problem);
-    if (status == HD_OK) {
-        status = hd_flights_wait(engine, 0, problem);
-    }
-    if (status == HD_OK) {
-        hd_engine_phase(engine, phase); /* the flights had published theirs */
-    }
-    return status;
+    HD_TRY(device_add_step_flight(engine, problem));
+    HD_TRY(hd_flights_wait(engine, 0, problem));
+    hd_engine_phase(engine, phase); /* the flights had published theirs */
+    return HD_OK;
 }

@@ -51,10 +51,10 @@ hd_status hd_engine_check_own(struct hd_engine *engine, hd_status status, const 
     return status;
 }
 
-hd_status hd_engine_no_memory(struct hd_engine *engine, const char *what,
+hd_status hd_engine_no_memory(struct hd_engine *engine, uint64_t bytes, const char *what,
                               struct hd_problem *problem)
 {
-    hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "cannot allocate memory for %s", what);
+    hd_problem_no_memory(problem, bytes, "%s", what);
     return hd_engine_check_own(engine, HD_NO_MEMORY, "allocating", problem);
 }
 

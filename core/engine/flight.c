@@ -12,6 +12,8 @@
  * which rank the device waits for, or which pass it runs.  Flights end in their order.  At most
  * HD_FLIGHT_MAX are under way, which limits how far the host runs ahead.
  */
+#include "base/number.h"
+#include "base/try.h"
 #include "engine/internal.h"
 
 #include <assert.h>
@@ -25,11 +27,6 @@ static struct hd_flight *flight_first_of(struct hd_flights *flights)
 {
     assert(flights->count > 0);
     return &flights->rows[flights->first];
-}
-
-static uint64_t flight_later_of(uint64_t one_ns, uint64_t other_ns)
-{
-    return one_ns > other_ns ? one_ns : other_ns;
 }
 
 static const struct hd_instruction *flight_instruction_of(const struct hd_engine *engine,
@@ -70,13 +67,13 @@ static void flight_show_first(struct hd_engine *engine)
     state->phase = is_waiting ? HD_PHASE_RECEIVE : HD_PHASE_DEVICE;
     state->peer = UINT32_MAX;
     state->channel = UINT32_MAX;
-    state->since_ns = flight_later_of(flights->free_ns, flight->times.begin_ns);
+    state->since_ns = hd_max_u64(flights->free_ns, flight->times.begin_ns);
     if (is_waiting) {
         flight_name_input(engine, instruction);
     } else {
-        state->since_ns = flight_later_of(state->since_ns, flight->times.run_ns);
+        state->since_ns = hd_max_u64(state->since_ns, flight->times.run_ns);
         state->since_ns =
-            flight_later_of(state->since_ns, flight->is_ready ? flight->times.ready_ns : 0);
+            hd_max_u64(state->since_ns, flight->is_ready ? flight->times.ready_ns : 0);
     }
     hd_board_publish(engine->setup.board, engine->setup.rank, state);
 }
@@ -108,12 +105,12 @@ static void flight_record(struct hd_engine *engine, struct hd_flight *flight, ui
     struct hd_record *row = hd_recorder_row(&engine->recorder, flight->instruction);
     const struct hd_record *host = &flight->times;
 
-    row->begin_ns = flight_later_of(free_ns, host->begin_ns);
-    row->ready_ns = flight_later_of(row->begin_ns, host->ready_ns);
-    row->claim_ns = flight_later_of(row->ready_ns, host->claim_ns);
-    row->run_ns = flight_later_of(row->claim_ns, host->run_ns);
-    row->end_ns = flight_later_of(row->run_ns, end_ns);
-    row->sent_ns = flight_later_of(row->end_ns, host->sent_ns);
+    row->begin_ns = hd_max_u64(free_ns, host->begin_ns);
+    row->ready_ns = hd_max_u64(row->begin_ns, host->ready_ns);
+    row->claim_ns = hd_max_u64(row->ready_ns, host->claim_ns);
+    row->run_ns = hd_max_u64(row->claim_ns, host->run_ns);
+    row->end_ns = hd_max_u64(row->run_ns, end_ns);
+    row->sent_ns = hd_max_u64(row->end_ns, host->sent_ns);
     hd_recorder_add(&engine->recorder, row);
 }
 
@@ -143,9 +140,9 @@ static hd_status flight_end_first(struct hd_engine *engine, uint64_t timeout_ns)
         engine->state.action_count++;
     } else if (engine->state.action_count == 0) {
         struct hd_step_times *times = &engine->recorder.times;
-        times->begin_ns = flight_later_of(times->begin_ns, passed_ns);
+        times->begin_ns = hd_max_u64(times->begin_ns, passed_ns);
     }
-    flights->free_ns = flight_later_of(flights->free_ns, passed_ns);
+    flights->free_ns = hd_max_u64(flights->free_ns, passed_ns);
     flights->first = (flights->first + 1) % HD_FLIGHT_MAX;
     flights->count--;
     return HD_OK;
@@ -166,17 +163,16 @@ hd_status hd_flights_look(struct hd_engine *engine, uint64_t timeout_ns, struct 
 hd_status hd_flights_wait(struct hd_engine *engine, uint32_t left, struct hd_problem *problem)
 {
     const uint64_t wait_ns = engine->transport_ops->progress != NULL ? MOVE_WAIT_NS : MARK_WAIT_NS;
-    hd_status status = HD_OK;
 
-    while (status == HD_OK && engine->flights.count > left) {
-        status = hd_flights_look(engine, wait_ns, problem);
-        if (status == HD_OK && engine->flights.count > left) {
-            status = hd_engine_check_call(engine, hd_engine_move_transfers(engine),
-                                          engine->setup.transport,
-                                          "moving transfers beside the device", problem);
+    while (engine->flights.count > left) {
+        HD_TRY(hd_flights_look(engine, wait_ns, problem));
+        if (engine->flights.count > left) {
+            HD_TRY(hd_engine_check_call(engine, hd_engine_move_transfers(engine),
+                                        engine->setup.transport,
+                                        "moving transfers beside the device", problem));
         }
     }
-    return status;
+    return HD_OK;
 }
 
 hd_status hd_flights_mark(struct hd_engine *engine, uint64_t *mark, struct hd_problem *problem)
@@ -185,10 +181,7 @@ hd_status hd_flights_mark(struct hd_engine *engine, uint64_t *mark, struct hd_pr
     hd_status status = engine->kernel_ops->mark(kernel, mark);
 
     while (status == HD_BUSY && engine->flights.count > 0) {
-        status = hd_flights_wait(engine, engine->flights.count - 1, problem);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(hd_flights_wait(engine, engine->flights.count - 1, problem));
         status = engine->kernel_ops->mark(kernel, mark);
     }
     return flight_check(engine, status == HD_BUSY ? HD_DEVICE : status, problem);
@@ -200,13 +193,9 @@ hd_status hd_flights_add(struct hd_engine *engine, const struct hd_flight *fligh
     struct hd_flights *flights = &engine->flights;
     struct hd_flight row = *flight;
 
-    hd_status status = hd_flights_mark(engine, &row.end_mark, problem);
-    if (status == HD_OK && flights->count == HD_FLIGHT_MAX) {
-        status = hd_flights_wait(engine, HD_FLIGHT_MAX - 1, problem);
-    }
-    if (status == HD_OK) {
-        flights->rows[(flights->first + flights->count) % HD_FLIGHT_MAX] = row;
-        flights->count++;
-    }
-    return status;
+    HD_TRY(hd_flights_mark(engine, &row.end_mark, problem));
+    HD_TRY(hd_flights_wait(engine, HD_FLIGHT_MAX - 1, problem));
+    flights->rows[(flights->first + flights->count) % HD_FLIGHT_MAX] = row;
+    flights->count++;
+    return HD_OK;
 }

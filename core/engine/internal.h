@@ -140,8 +140,8 @@ hd_status hd_engine_check_own(struct hd_engine *engine, hd_status status, const 
 void hd_engine_note_failure(void *context, const struct hd_plugin *plugin,
                             const struct hd_error *error);
 
-/* The engine cannot allocate memory for `what`. */
-hd_status hd_engine_no_memory(struct hd_engine *engine, const char *what,
+/* As hd_problem_no_memory. */
+hd_status hd_engine_no_memory(struct hd_engine *engine, uint64_t bytes, const char *what,
                               struct hd_problem *problem);
 
 /* "running 4B2 of step 7", in text, which it returns. */

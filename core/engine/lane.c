@@ -1,6 +1,8 @@
 #include "engine/lane.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/number.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -36,17 +38,15 @@ hd_status hd_lane_create(struct hd_lane *lane, struct hd_problem *problem)
 
     assert(depth > 0 && alignment >= HD_SEAL_BYTES);
     lane->lead_bytes = lane->regions->is_device ? 0 : alignment;
-    lane->stride_bytes =
-        (lane->channel->bytes + alignment - 1) / alignment * alignment + lane->lead_bytes;
+    lane->stride_bytes = hd_round_up(lane->channel->bytes, alignment) + lane->lead_bytes;
     lane->is_released = hd_memory_take(depth * sizeof lane->is_released[0], 64, "lanes");
     if (hd_lane_is_local(lane)) {
         status = hd_regions_take(lane->regions, depth * lane->stride_bytes, "transfer", &arena);
         lane->arena = arena;
     }
     if (lane->is_released == NULL || status != HD_OK) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                              "cannot allocate %u slots of %llu bytes at boundary %u", depth,
-                              (unsigned long long)lane->stride_bytes, lane->channel->boundary);
+        return hd_problem_no_memory(problem, depth * lane->stride_bytes, "%u slots at boundary %u",
+                                    depth, lane->channel->boundary);
     }
     return HD_OK;
 }
@@ -69,6 +69,11 @@ void hd_lane_begin(struct hd_lane *lane, uint32_t step)
     lane->base = (uint64_t)(step - 1) * lane->message_count;
 }
 
+static bool lane_is_free(const struct hd_lane *lane, uint64_t sequence)
+{
+    return sequence < lane->released_count + lane->channel->depth;
+}
+
 hd_status hd_lane_post_next(struct hd_lane *lane, uint32_t group_left)
 {
     struct hd_message message = lane_message_of(lane, lane->posted_count);
@@ -81,13 +86,10 @@ hd_status hd_lane_post_next(struct hd_lane *lane, uint32_t group_left)
 
 hd_status hd_lane_post_free(struct hd_lane *lane, uint64_t end)
 {
-    hd_status status = HD_OK;
-
-    while (status == HD_OK && lane->posted_count < end &&
-           lane->posted_count < lane->released_count + lane->channel->depth) {
-        status = hd_lane_post_next(lane, 0);
+    while (lane->posted_count < end && lane_is_free(lane, lane->posted_count)) {
+        HD_TRY(hd_lane_post_next(lane, 0));
     }
-    return status;
+    return HD_OK;
 }
 
 hd_status hd_lane_post_all(struct hd_lane *lane)
@@ -97,17 +99,10 @@ hd_status hd_lane_post_all(struct hd_lane *lane)
 
 hd_status hd_lane_post_until(struct hd_lane *lane, uint64_t sequence)
 {
-    hd_status status = HD_OK;
-
-    while (status == HD_OK && lane->posted_count <= sequence) {
-        status = hd_lane_post_next(lane, 0);
+    while (lane->posted_count <= sequence) {
+        HD_TRY(hd_lane_post_next(lane, 0));
     }
-    return status;
-}
-
-static bool lane_is_free(const struct hd_lane *lane, uint64_t sequence)
-{
-    return sequence < lane->released_count + lane->channel->depth;
+    return HD_OK;
 }
 
 /* A rank runs its plan in order, so a local message is there when its reader comes, and a local
@@ -224,7 +219,7 @@ static uint64_t lane_checksum_of(const unsigned char *bytes, uint64_t count)
     for (uint64_t at = 0; at < count; at += sizeof word) {
         const uint64_t left = count - at;
         word = 0;
-        memcpy(&word, bytes + at, left < sizeof word ? left : sizeof word);
+        memcpy(&word, bytes + at, hd_min_u64(left, sizeof word));
         sum = (sum ^ word) * 0xff51afd7ed558ccdull;
         sum ^= sum >> 32;
     }

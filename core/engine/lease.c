@@ -1,5 +1,6 @@
 #include "engine/lease.h"
 #include "base/memory.h"
+#include "base/number.h"
 
 #include <assert.h>
 #include <string.h>
@@ -7,12 +8,11 @@
 hd_status hd_lease_pool_create(struct hd_lease_pool *pool, uint32_t slot_count, uint64_t slot_bytes,
                                struct hd_problem *problem)
 {
-    const uint64_t alignment = pool->regions->alignment;
     void *memory = NULL;
 
     assert(slot_count > 0 && slot_bytes > 0 && pool->microbatch_count > 0);
     pool->slot_count = slot_count;
-    pool->slot_bytes = (slot_bytes + alignment - 1) / alignment * alignment;
+    pool->slot_bytes = hd_round_up(slot_bytes, pool->regions->alignment);
     pool->next_generation = 1;
     pool->slots = hd_memory_take(slot_count * sizeof pool->slots[0], 64, "lease");
     pool->slot_of = hd_memory_take(pool->microbatch_count * sizeof(uint32_t), 64, "lease");
@@ -22,9 +22,8 @@ hd_status hd_lease_pool_create(struct hd_lease_pool *pool, uint32_t slot_count, 
     pool->memory = memory;
     if (status != HD_OK || pool->slots == NULL || pool->slot_of == NULL ||
         pool->generation_of == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                              "cannot allocate %u payload slots of %llu bytes (stage %u)",
-                              slot_count, (unsigned long long)pool->slot_bytes, pool->stage);
+        return hd_problem_no_memory(problem, slot_count * pool->slot_bytes,
+                                    "%u payload slots of stage %u", slot_count, pool->stage);
     }
     memset(pool->slot_of, 0xFF, pool->microbatch_count * sizeof(uint32_t));
     return HD_OK;
@@ -44,7 +43,7 @@ void hd_lease_pool_finish(struct hd_lease_pool *pool)
     pool->generation_of = NULL;
 }
 
-/* The slot that the next forward gets; HD_LEASE_NO_SLOT if all are leased. */
+/* The slot for the next forward; HD_LEASE_NO_SLOT if all are leased. */
 static uint32_t lease_choose_slot(struct hd_lease_pool *pool, uint32_t microbatch)
 {
     if (pool->fault == HD_LEASE_OFF) {
@@ -73,7 +72,7 @@ hd_status hd_lease_acquire(struct hd_lease_pool *pool, uint32_t microbatch,
     if (slot == HD_LEASE_NO_SLOT) {
         return hd_problem_set(
             problem, HD_PROTOCOL, HD_EXIT_FAILED,
-            "stage %u: no payload slot for microbatch %u; all %u are leased, slot 0 to "
+            "stage %u: no payload slot is free for microbatch %u: all %u are leased, slot 0 to "
             "microbatch %u",
             pool->stage, microbatch, pool->slot_count, pool->slots[0].microbatch);
     }
@@ -84,20 +83,17 @@ hd_status hd_lease_acquire(struct hd_lease_pool *pool, uint32_t microbatch,
     row->microbatch = microbatch;
     pool->slot_of[microbatch] = slot;
     pool->generation_of[microbatch] = row->generation;
-    if (pool->held_count > pool->peak_count) {
-        pool->peak_count = pool->held_count;
-    }
+    pool->peak_count = hd_max_u32(pool->peak_count, pool->held_count);
     return HD_OK;
 }
 
 static hd_status lease_missing(const struct hd_lease_pool *pool, uint32_t microbatch,
                                struct hd_problem *problem)
 {
-    return hd_problem_set(
-        problem, HD_PROTOCOL, HD_EXIT_FAILED,
-        "stage %u: microbatch %u holds no payload slot: its lease has ended, or no "
-        "forward began it",
-        pool->stage, microbatch);
+    return hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_FAILED,
+                          "stage %u: microbatch %u has no payload slot: its lease has ended, or no "
+                          "forward began one",
+                          pool->stage, microbatch);
 }
 
 hd_status hd_lease_find(const struct hd_lease_pool *pool, uint32_t microbatch, void **payload,
@@ -113,7 +109,7 @@ hd_status hd_lease_find(const struct hd_lease_pool *pool, uint32_t microbatch, v
     return HD_OK;
 }
 
-/* The slot is free, unless it is another's by now. */
+/* Frees the slot, unless another microbatch has leased it since. */
 static hd_status lease_free_slot(struct hd_lease_pool *pool, uint32_t microbatch)
 {
     const uint32_t slot = pool->slot_of[microbatch];

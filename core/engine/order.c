@@ -83,9 +83,7 @@ hd_status hd_order_create(const struct hd_pipeline *pipeline, const struct hd_pr
     hd_issue_finish(&issue);
     if (status != HD_OK) {
         hd_order_finish(order);
-        return hd_problem_set(problem, status, HD_EXIT_FAILED,
-                              "cannot allocate memory for the order of rank %u's transfers",
-                              program->rank);
+        return hd_problem_no_memory(problem, 0, "the order of rank %u's transfers", program->rank);
     }
     return HD_OK;
 }

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* What is looked up while the instructions are made. */
+/* What program_resolve looks up. */
 struct scan {
     const struct hd_pipeline *pipeline;
     struct hd_program *program;
@@ -28,9 +28,10 @@ static struct hd_program_message program_message_of(const struct scan *scan, uin
     return (struct hd_program_message){scan->lane_of[channel], pipeline->sequence[producer]};
 }
 
-/* A plan may mix B with I and W (DualPipeV does): each microbatch has its own last reader. */
-static uint32_t program_is_last_reader(const struct hd_pipeline *pipeline,
-                                       const struct hd_action *action)
+/* A plan may mix B with I and W, as DualPipeV does, so the last reader depends on the
+   microbatch. */
+static bool program_is_last_reader(const struct hd_pipeline *pipeline,
+                                   const struct hd_action *action)
 {
     if (pipeline->is_forward_only) {
         return action->kind == HD_FORWARD;
@@ -45,7 +46,7 @@ static void program_resolve(const struct scan *scan, uint32_t index,
     const struct hd_action *action = &pipeline->actions[index];
     const uint32_t replica = pipeline->replica_of[action->microbatch];
     const uint32_t local = scan->local_of[replica * pipeline->stage_count + action->stage];
-    const uint32_t is_last = program_is_last_reader(pipeline, action);
+    const bool is_last = program_is_last_reader(pipeline, action);
     const uint32_t forward =
         hd_pipeline_find(pipeline, HD_PASS_FORWARD, action->stage, action->microbatch);
     uint32_t gradient_producer = HD_NO_ACTION;
@@ -138,8 +139,7 @@ hd_status hd_program_create(const struct hd_pipeline *pipeline, uint32_t rank,
     hd_memory_give(scan.lane_of);
     if (status != HD_OK) {
         hd_program_finish(program);
-        return hd_problem_set(problem, status, HD_EXIT_FAILED,
-                              "cannot allocate memory for the program of rank %u", rank);
+        return hd_problem_no_memory(problem, 0, "the program of rank %u", rank);
     }
     return HD_OK;
 }

@@ -1,11 +1,9 @@
 /*
  * engine/program.h - the plan of one rank, resolved: what each action reads, writes and gives back.
  *
- * Made once, before the first step; a step then walks it and looks nothing up.  Sequences here
- * count from 0 within a step; the engine adds step x message_count, since a transport counts over
- * the whole job.
- *
- *   lane   this rank's view of one channel that it reads or writes, remote or local
+ * Made once, before the first step; a step walks it and looks nothing up.  Sequences here count
+ * from 0 within a step.  The engine adds step x message_count, because a transport counts over the
+ * whole job.
  */
 #ifndef HEDDLE_ENGINE_PROGRAM_H
 #define HEDDLE_ENGINE_PROGRAM_H
@@ -13,9 +11,11 @@
 #include "base/problem.h"
 #include "plan/pipeline.h"
 
+#include <stdbool.h>
+
 #define HD_NO_LANE UINT32_MAX
 
-/* One message of a lane. */
+/* One message of a lane: this rank's view of one channel that it reads or writes. */
 struct hd_program_message {
     uint32_t lane; /* HD_NO_LANE: none */
     uint32_t sequence;
@@ -25,13 +25,13 @@ struct hd_instruction {
     struct hd_action action;
     uint32_t action_index;                /* in the pipeline */
     uint32_t local_stage;                 /* index into the rank's stages */
-    struct hd_program_message activation; /* what the stage's forward reads; its backward, too */
+    struct hd_program_message activation; /* what the forward reads, and the backward too */
     struct hd_program_message gradient;   /* what B and I read */
     struct hd_program_message output;     /* what this action writes */
-    uint32_t releases_activation, releases_gradient, releases_payload; /* when it ends */
+    bool releases_activation, releases_gradient, releases_payload; /* when it ends */
 };
 
-/* What the action consumes, and so waits for. */
+/* The message that the action waits for. */
 static inline struct hd_program_message hd_instruction_input(
     const struct hd_instruction *instruction)
 {

@@ -23,77 +23,62 @@ static void *pulse_slot(struct hd_transport *pulse, const struct hd_message *mes
     return pulse->inner_ops->slot(pulse->inner, message);
 }
 
+/* Returns what a call of the inner transport returns, made under the lock. */
+#define PULSE_LOCKED(pulse, call)             \
+    do {                                      \
+        pthread_mutex_lock(&(pulse)->lock);   \
+        const hd_status status = (call);      \
+        pthread_mutex_unlock(&(pulse)->lock); \
+        return status;                        \
+    } while (0)
+
 static hd_status pulse_reserve(struct hd_transport *pulse, const struct hd_message *message)
 {
-    pthread_mutex_lock(&pulse->lock);
-    const hd_status status = pulse->inner_ops->reserve(pulse->inner, message);
-    pthread_mutex_unlock(&pulse->lock);
-    return status;
+    PULSE_LOCKED(pulse, pulse->inner_ops->reserve(pulse->inner, message));
 }
 
 static hd_status pulse_post_send(struct hd_transport *pulse, const struct hd_message *message,
                                  void *stream)
 {
-    pthread_mutex_lock(&pulse->lock);
-    const hd_status status = pulse->inner_ops->post_send(pulse->inner, message, stream);
-    pthread_mutex_unlock(&pulse->lock);
-    return status;
+    PULSE_LOCKED(pulse, pulse->inner_ops->post_send(pulse->inner, message, stream));
 }
 
 static hd_status pulse_post_recv(struct hd_transport *pulse, const struct hd_message *message)
 {
-    pthread_mutex_lock(&pulse->lock);
-    const hd_status status = pulse->inner_ops->post_recv(pulse->inner, message);
-    pthread_mutex_unlock(&pulse->lock);
-    return status;
+    PULSE_LOCKED(pulse, pulse->inner_ops->post_recv(pulse->inner, message));
 }
 
 static hd_status pulse_test(struct hd_transport *pulse, const struct hd_message *message)
 {
-    pthread_mutex_lock(&pulse->lock);
-    const hd_status status = pulse->inner_ops->test(pulse->inner, message);
-    pthread_mutex_unlock(&pulse->lock);
-    return status;
+    PULSE_LOCKED(pulse, pulse->inner_ops->test(pulse->inner, message));
 }
 
 /* A wait moves everything by itself, so the thread may stay outside. */
 static hd_status pulse_wait(struct hd_transport *pulse, const struct hd_message *message,
                             void *stream, uint64_t deadline_ns)
 {
-    pthread_mutex_lock(&pulse->lock);
-    const hd_status status = pulse->inner_ops->wait(pulse->inner, message, stream, deadline_ns);
-    pthread_mutex_unlock(&pulse->lock);
-    return status;
+    PULSE_LOCKED(pulse, pulse->inner_ops->wait(pulse->inner, message, stream, deadline_ns));
 }
 
 static hd_status pulse_release(struct hd_transport *pulse, const struct hd_message *message,
                                void *stream)
 {
-    pthread_mutex_lock(&pulse->lock);
-    const hd_status status = pulse->inner_ops->release(pulse->inner, message, stream);
-    pthread_mutex_unlock(&pulse->lock);
-    return status;
+    PULSE_LOCKED(pulse, pulse->inner_ops->release(pulse->inner, message, stream));
 }
 
 static hd_status pulse_progress(struct hd_transport *pulse)
 {
-    pthread_mutex_lock(&pulse->lock);
-    const hd_status status = pulse->inner_ops->progress(pulse->inner);
-    pthread_mutex_unlock(&pulse->lock);
-    return status;
+    PULSE_LOCKED(pulse, pulse->inner_ops->progress(pulse->inner));
+}
+
+static hd_status pulse_quiesce(struct hd_transport *pulse, uint64_t deadline_ns)
+{
+    PULSE_LOCKED(pulse, pulse->inner_ops->quiesce(pulse->inner, deadline_ns));
 }
 
 static void pulse_abort_waits(struct hd_transport *pulse, const char *reason)
 {
     pulse->inner_ops->abort(pulse->inner, reason);
-}
-
-static hd_status pulse_quiesce(struct hd_transport *pulse, uint64_t deadline_ns)
-{
-    pthread_mutex_lock(&pulse->lock);
-    const hd_status status = pulse->inner_ops->quiesce(pulse->inner, deadline_ns);
-    pthread_mutex_unlock(&pulse->lock);
-    return status;
 }
 
 static void pulse_stats(struct hd_transport *pulse, uint32_t channel, struct hd_channel_stats *out)

@@ -1,5 +1,4 @@
-/* engine/range.c - ranges by NVTX, header-only: it loads the profiler that the environment
-   names. */
+/* engine/range.c - ranges by NVTX, whose headers load the profiler that the environment names. */
 #include "engine/range.h"
 #include "plan/pipeline.h"
 
@@ -9,8 +8,8 @@
 
 enum { UNKNOWN, OFF, ON };
 
-/* NVTX itself would look again in each thread; a name costs more than the look. */
-static int range_is_on(void)
+/* Tells whether a name must be made, which costs more than this check. */
+static bool range_is_on(void)
 {
     static _Atomic int known = UNKNOWN;
 

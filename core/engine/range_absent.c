@@ -1,4 +1,4 @@
-/* engine/range_absent.c - for a build without NVTX's headers: no ranges. */
+/* engine/range_absent.c - for a build without the headers of NVTX: no ranges. */
 #include "engine/range.h"
 
 void hd_range_push(const char *head, const struct hd_action *action)

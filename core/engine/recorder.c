@@ -1,6 +1,7 @@
 #include "engine/recorder.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/number.h"
 
 #include <assert.h>
 #include <string.h>
@@ -15,9 +16,8 @@ hd_status hd_recorder_create(struct hd_recorder *recorder, uint32_t action_count
     if (bytes > 0) {
         recorder->records = hd_memory_take(bytes, 64, "recorder");
         if (recorder->records == NULL) {
-            return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                                  "cannot allocate memory to record %u actions of %u steps",
-                                  action_count, step_max);
+            return hd_problem_no_memory(problem, bytes, "the times of %u actions of %u steps",
+                                        action_count, step_max);
         }
     }
     return HD_OK;
@@ -30,11 +30,6 @@ void hd_recorder_finish(struct hd_recorder *recorder)
     pthread_mutex_destroy(&recorder->lock);
 }
 
-static uint64_t recorder_later(uint64_t left, uint64_t right)
-{
-    return left > right ? left : right;
-}
-
 struct hd_passage hd_record_transfer(const struct hd_record *producer,
                                      const struct hd_record *consumer, uint32_t step)
 {
@@ -43,7 +38,7 @@ struct hd_passage hd_record_transfer(const struct hd_record *producer,
     const struct hd_passage *in = consumer->in.step == step ? &consumer->in : &unknown;
 
     return (struct hd_passage){
-        .begin_ns = recorder_later(out->begin_ns, in->begin_ns),
+        .begin_ns = hd_max_u64(out->begin_ns, in->begin_ns),
         .end_ns = in->end_ns > 0 ? in->end_ns : out->end_ns,
         .resident_ns = out->resident_ns + in->resident_ns,
         .step = step,
@@ -71,7 +66,7 @@ void hd_recorder_begin(struct hd_recorder *recorder, uint32_t step)
     recorder->times = (struct hd_step_times){.begin_ns = hd_now_ns()};
 }
 
-static uint32_t recorder_keeps(const struct hd_recorder *recorder, uint64_t step)
+static bool recorder_keeps(const struct hd_recorder *recorder, uint64_t step)
 {
     return recorder->records != NULL && !(recorder->alternates && step % 2 == 0);
 }
@@ -105,9 +100,9 @@ void hd_recorder_end(struct hd_recorder *recorder, uint64_t end_ns)
         times->end_ns - times->begin_ns - times->compute_ns - times->wait_ns - times->credit_ns;
 }
 
-/* Of the ring, or of the step that comes next: a peer may be ahead. */
-static uint32_t recorder_has_place(const struct hd_recorder *recorder,
-                                   const struct hd_recorder_report *report)
+/* The report belongs to a step that is kept, or to the next step: a peer may be ahead. */
+static bool recorder_has_place(const struct hd_recorder *recorder,
+                               const struct hd_recorder_report *report)
 {
     return report->action < recorder->action_count && report->step > 0 &&
            report->step <= (uint64_t)recorder->step + 1 &&
@@ -122,9 +117,7 @@ static void recorder_join(struct hd_passage *passage, const struct hd_recorder_r
     if (report->begin_ns > 0 && (passage->begin_ns == 0 || report->begin_ns < passage->begin_ns)) {
         passage->begin_ns = report->begin_ns;
     }
-    if (report->end_ns > passage->end_ns) {
-        passage->end_ns = report->end_ns;
-    }
+    passage->end_ns = hd_max_u64(passage->end_ns, report->end_ns);
     passage->resident_ns += report->resident_ns;
 }
 
@@ -150,13 +143,13 @@ void hd_recorder_lose(struct hd_recorder *recorder)
 
 const struct hd_record *hd_recorder_step(const struct hd_recorder *recorder, uint32_t step)
 {
-    const uint32_t is_kept = recorder_keeps(recorder, step) && step > 0 && step <= recorder->step &&
-                             step + recorder->step_max > recorder->step;
+    const bool is_kept = recorder_keeps(recorder, step) && step > 0 && step <= recorder->step &&
+                         step + recorder->step_max > recorder->step;
 
     return is_kept ? recorder_rows_of(recorder, step) : NULL;
 }
 
-uint32_t hd_recorder_copy(struct hd_recorder *recorder, uint32_t step, struct hd_record *out)
+bool hd_recorder_copy(struct hd_recorder *recorder, uint32_t step, struct hd_record *out)
 {
     pthread_mutex_lock(&recorder->lock);
     const struct hd_record *rows = hd_recorder_step(recorder, step);

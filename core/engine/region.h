@@ -1,25 +1,27 @@
 /*
- * engine/region.h - memory where a stage computes: the host's, or what the kernel allocates.
+ * engine/region.h - memory where a stage computes: of the host, or of the kernel.
  *
- * A kernel that has `allocate` is asked for every region, and its close frees all of them; one that
- * has none gets memory of the host's.  Nothing here waits: on a device a fill takes its turn in the
- * compute stream, behind every pass that was enqueued before it.  Elsewhere it is done at once, and
- * the caller sees to it that no pass is under way.
+ * A kernel that has `allocate` is asked for every region, and its close frees all of them; for any
+ * other kernel the memory is the host's.  Nothing here blocks: on a device the compute stream runs
+ * a fill after every pass that was enqueued before it.  In host memory a fill is done at once, and
+ * the caller makes sure that no pass is under way.
  */
 #ifndef HEDDLE_ENGINE_REGION_H
 #define HEDDLE_ENGINE_REGION_H
 
 #include <heddle/kernel.h>
 
+#include <stdbool.h>
+
 /* Where regions come from. */
 struct hd_regions {
-    const struct hd_kernel_ops *ops; /* allocate and copy are there; NULL: taken of the host */
+    const struct hd_kernel_ops *ops; /* with allocate and copy; NULL: memory of the host */
     struct hd_kernel *kernel;
     uint64_t alignment; /* of every region */
-    uint32_t is_device; /* no host can touch them */
+    bool is_device;     /* the host cannot touch them */
 };
 
-/* Of 0 bytes a device has none: NULL.  HD_NO_MEMORY, or what the kernel says. [setup] */
+/* Of 0 bytes on a device: NULL.  HD_NO_MEMORY, or what the kernel returns. [setup] */
 hd_status hd_regions_take(const struct hd_regions *regions, uint64_t bytes, const char *tag,
                           void **out);
 void hd_regions_give(const struct hd_regions *regions, void *memory); /* takes NULL */

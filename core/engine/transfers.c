@@ -19,7 +19,7 @@ hd_status hd_engine_map_transfers(struct hd_engine *engine, struct hd_problem *p
 
     engine->lane_of = hd_memory_take((engine->remote_count + 1) * sizeof(uint32_t), 64, "lanes");
     if (engine->lane_of == NULL) {
-        return hd_engine_no_memory(engine, "the messages of a step", problem);
+        return hd_engine_no_memory(engine, 0, "the messages of a step", problem);
     }
     memset(engine->lane_of, 0xFF, (engine->remote_count + 1) * sizeof(uint32_t));
     for (uint32_t i = 0; i < engine->lane_count; i++) {
@@ -30,7 +30,7 @@ hd_status hd_engine_map_transfers(struct hd_engine *engine, struct hd_problem *p
         lane->action_of =
             hd_memory_take((lane->message_count + 1u) * sizeof(uint32_t), 64, "lanes");
         if (lane->action_of == NULL) {
-            return hd_engine_no_memory(engine, "the messages of a step", problem);
+            return hd_engine_no_memory(engine, 0, "the messages of a step", problem);
         }
         engine->lane_of[lane->index] = i;
     }
