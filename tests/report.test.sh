@@ -83,13 +83,13 @@ report 2 empty
 grep -q "neither report.html nor config.ini" out || say "an empty directory: $(cat out)"
 echo '<html></html>' >other.html
 report 2 other.html
-grep -q "is no page of heddle" out || say "another's page: $(cat out)"
+grep -q "is not a page of heddle" out || say "another's page: $(cat out)"
 sed '/^\]<.script>/,$d' both.html >cut.html
 report 2 cut.html
 grep -q "cut short" out || say "half a page: $(cat out)"
 sed 's/^{"name": "/&<script>/' one.html >forged.html
 report 2 forged.html
-grep -q "holds data that heddle has not written" out || say "markup in the data: $(cat out)"
+grep -q "has data that heddle did not write" out || say "markup in the data: $(cat out)"
 report 7 one.html two.html -o nowhere/page.html
 report 2 one.html pipeline.ranks=4
 

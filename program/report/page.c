@@ -7,21 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The two marks between which a page's items stand, one a line. */
+/* A page's items are between these two marks, one on each line. */
 static const char page_head_mark[] = "<script type=\"application/json\" id=\"data\">[";
 static const char page_tail_mark[] = "]</script>";
-/* Where page.html wants the rest. */
+/* The places of the other parts in page.html. */
 static const char page_css_place[] = "<!--css-->", page_data_place[] = "<!--data-->",
                   page_js_place[] = "<!--js-->";
 
-/* The three bytes of U+2028 and U+2029, which are line ends to some readers of scripts. */
-static int page_is_line_separator(const char *text)
+/* U+2028 and U+2029 end a line for some readers of scripts. */
+static bool page_is_line_separator(const char *text)
 {
     return (unsigned char)text[0] == 0xe2 && (unsigned char)text[1] == 0x80 &&
            ((unsigned char)text[2] == 0xa8 || (unsigned char)text[2] == 0xa9);
 }
 
-/* Markup can stand only inside the strings of JSON, where \u escapes mean the same. */
+/* Markup can occur only in the strings of JSON, where \u escapes mean the same. */
 static void page_put_item(const char *item, FILE *stream)
 {
     for (; *item != '\0'; item++) {
@@ -46,7 +46,7 @@ static void page_put_items(uint32_t item_count, char *const *items, FILE *stream
     fputs(page_tail_mark, stream);
 }
 
-/* Writes page.html up to a place and moves behind it. */
+/* Writes page.html up to a place; returns what follows it. */
 static const char *page_put_until(const char *html, const char *place, FILE *stream)
 {
     const char *found = strstr(html, place);
@@ -85,15 +85,14 @@ void hd_page_items_finish(struct hd_page_items *items)
 
 static hd_status page_refuse_page(struct hd_problem *problem, const char *path, const char *reason)
 {
-    hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
     hd_problem_place(problem, "%s", path);
     hd_problem_remedy(problem,
                       "give a directory of a run, or a page that heddle plan --html has written");
-    return HD_INVALID;
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
 }
 
-/* One line between the marks: an object without markup, and a comma after all but the last. */
-static int page_take_line(const char *line, size_t length, struct hd_page_items *items)
+/* One line between the marks: an object without markup, with a comma after all but the last. */
+static bool page_take_line(const char *line, size_t length, struct hd_page_items *items)
 {
     if (length > 0 && line[length - 1] == ',') {
         length--;
@@ -101,7 +100,7 @@ static int page_take_line(const char *line, size_t length, struct hd_page_items 
     char *item = strndup(line, length);
     assert(item != NULL);
     cJSON *tree = strpbrk(item, "<>&") == NULL ? cJSON_Parse(item) : NULL;
-    const int is_item = cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(tree, "facts"));
+    const bool is_item = cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(tree, "facts"));
     cJSON_Delete(tree);
     if (is_item) {
         hd_page_items_add(items, item);
@@ -118,13 +117,14 @@ static hd_status page_take_lines(const char *text, const char *path, struct hd_p
     const char *end = line != NULL ? strstr(line, page_tail_mark) : NULL;
 
     if (line == NULL || end == NULL) {
-        return page_refuse_page(
-            problem, path, line == NULL ? "is no page of heddle" : "is a page that was cut short");
+        return page_refuse_page(problem, path,
+                                line == NULL ? "is not a page of heddle"
+                                             : "is a page that was cut short");
     }
     for (line = strchr(line, '\n'); line != NULL && line + 1 < end;) {
         const char *next = strchr(line + 1, '\n');
         if (next == NULL || !page_take_line(line + 1, (size_t)(next - line - 1), items)) {
-            return page_refuse_page(problem, path, "holds data that heddle has not written");
+            return page_refuse_page(problem, path, "has data that heddle did not write");
         }
         line = next;
     }
@@ -141,7 +141,7 @@ char *hd_page_file(const char *path)
         return NULL;
     }
     errno = 0;
-    if (getdelim(&text, &bytes, '\0', file) < 0) { /* a page holds no zero byte */
+    if (getdelim(&text, &bytes, '\0', file) < 0) { /* a page has no zero byte */
         free(text);
         text = errno == 0 ? strdup("") : NULL;
     }

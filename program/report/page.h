@@ -1,16 +1,16 @@
 /*
  * report/page.h - report.html: one self-contained file for one plan or run, or for several.
  *
- *   assets/   page.css, page.html and the scripts, written by hand and held in the binary
+ *   assets/   page.css, page.html and the scripts, which the build puts into the binary
  *   item      one plan or run as one line of JSON; a page holds a list of them
- *   page      assets around items; it opens from disk and asks the network for nothing
+ *   page      the assets and the items; it opens from disk and loads nothing from the network
  *
- * Items are data, never markup: every < > & of theirs is written \u003c and so on, and the scripts
- * set text as text only.  A page can be read again: its items are lines between two fixed marks,
- * so that `heddle report` puts the items of several pages into one.
+ * Items are data, never markup: every < > & in them is written as \u003c and so on, and the scripts
+ * set text as text.  A page can be read again: its items are lines between two fixed marks, so
+ * `heddle report` can join the items of several pages.
  *
  * An item, by member (times in ticks, of a trace in nanoseconds):
- *   name    what the reader calls it
+ *   name    the title to show
  *   facts   as `heddle plan --json` (docs/interface.md)
  *   grid    replica_of [microbatches]; ranks [{kind "FFB", stage [], microbatch [], gap [], ticks
  *           []}]: gap is the time since the action before; ticks only where they are not 1 2 1 1
@@ -38,7 +38,7 @@ struct hd_page_trace {
     const void *context;
 };
 
-/* What an item is made of; all borrowed, NULL where there is none. */
+/* The parts of an item; all borrowed, NULL if there is none. */
 struct hd_page_source {
     const char *name;
     const struct hd_plan_facts *facts;
@@ -48,15 +48,15 @@ struct hd_page_source {
     const struct hd_page_trace *trace;
 };
 
-/* One line of JSON, owned by the caller (free).  HD_EXIT_FAILED without memory, or when `run` is
-   no JSON. */
+/* One line of JSON, owned by the caller (free).  HD_EXIT_FAILED if it cannot allocate memory, or if
+   `run` is not JSON. */
 hd_status hd_page_item(const struct hd_page_source *source, char **item,
                        struct hd_problem *problem);
 
-/* The whole page; whether the stream took it is for the caller to ask. */
+/* Writes the whole page; the caller checks the stream for errors. */
 void hd_page_write(uint32_t item_count, char *const *items, FILE *stream);
 
-/* A whole file as text, owned by the caller (free); NULL and errno when it cannot be had. */
+/* A whole file as text, owned by the caller (free); NULL and errno if it cannot be read. */
 char *hd_page_file(const char *path);
 
 struct hd_page_items {
@@ -64,10 +64,10 @@ struct hd_page_items {
     char **items; /* [count], owned */
 };
 
-/* Appends the items of the page at `path`.  A file that is no page of ours, or is cut short:
-   HD_EXIT_USAGE. */
+/* Appends the items of the page at `path`.  HD_EXIT_USAGE if the file is not a page of heddle, or
+   is cut short. */
 hd_status hd_page_read(const char *path, struct hd_page_items *items, struct hd_problem *problem);
-/* Appends one item, which is the list's from then on. */
+/* Appends one item; the list then owns it. */
 void hd_page_items_add(struct hd_page_items *items, char *item);
 void hd_page_items_finish(struct hd_page_items *items);
 

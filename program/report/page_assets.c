@@ -1,5 +1,5 @@
-/* The assembler reads the files as they stand: no generator, no escapes.  CMake says where they are
-   (HD_ASSET_DIR), and that this file is to be built again when one of them changes. */
+/* The assembler includes the files unchanged.  CMake defines HD_ASSET_DIR, and builds this file
+   again when one of them changes. */
 #include "report/page_assets.h"
 
 #define TEXT_OF(name, files)                              \

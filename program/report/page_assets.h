@@ -1,5 +1,5 @@
 /*
- * report/page_assets.h - the files of assets/, as the build has put them into the binary.
+ * report/page_assets.h - the files of assets/, which the build puts into the binary.
  *
  * Each ends in a zero byte.  [any-thread]
  */

@@ -1,4 +1,4 @@
-/* One plan or run as a line of JSON: the trees through base/json, the long rows straight out. */
+/* One plan or run as a line of JSON: trees with base/json, long rows printed directly. */
 #include "report/page.h"
 
 #include "base/json.h"
@@ -15,7 +15,7 @@ enum { METRIC_ROW_MAX = 1024 };
 
 /* --- grid ------------------------------------------------------------------------------------- */
 
-/* Whole ticks, which nearly all are, in few bytes; else so that they read back. */
+/* Few bytes for whole ticks, which nearly all are; nine digits for others. */
 static void page_item_put_number(double value, FILE *stream)
 {
     if (fabs(value) < 1e15 && value == floor(value)) {
@@ -25,7 +25,7 @@ static void page_item_put_number(double value, FILE *stream)
     }
 }
 
-static int page_item_has_own_ticks(const struct hd_plan_facts *facts)
+static bool page_item_has_own_ticks(const struct hd_plan_facts *facts)
 {
     return facts->timeline->kind == HD_TIMELINE_COSTED;
 }
@@ -135,7 +135,7 @@ static uint32_t page_item_count_lines(const char *text)
     return count;
 }
 
-/* A line that a kill has cut is left out. */
+/* Leaves out a line that a kill has cut. */
 static void page_item_add_metrics(struct cJSON *const *columns, const char *line, size_t length)
 {
     cJSON *row = cJSON_ParseWithLength(line, length);
@@ -147,7 +147,7 @@ static void page_item_add_metrics(struct cJSON *const *columns, const char *line
     cJSON_Delete(row);
 }
 
-/* Every row, or one in so many that METRIC_ROW_MAX are left; the last one always. */
+/* Every row, or one in `every`, so that METRIC_ROW_MAX remain; always the last one. */
 static void page_item_put_metrics(const char *text, FILE *stream)
 {
     const uint32_t line_count = page_item_count_lines(text);
@@ -171,8 +171,7 @@ static void page_item_put_metrics(const char *text, FILE *stream)
 
 /* --- trace ------------------------------------------------------------------------------------ */
 
-/* When the rank was free for its next action; one that sends nothing may have no time of
-   sending. */
+/* When the rank was free for its next action; sent_ns may be 0 if it sends nothing. */
 static uint64_t page_item_free_ns(const struct hd_record *row)
 {
     return row->sent_ns > row->end_ns ? row->sent_ns : row->end_ns;
@@ -219,27 +218,27 @@ static void page_item_put_step(const struct hd_page_trace *trace,
     fputc(']', stream);
 }
 
-/* What `consumer` reads, if another rank sent it; 0: nothing, or it is local. */
-static int page_item_find_transfer(const struct hd_page_trace *trace,
-                                   const struct hd_pipeline *pipeline, uint32_t consumer,
-                                   struct hd_record out[2], uint32_t step)
+/* Finds the records of what `consumer` reads; false if no other rank sent it. */
+static bool page_item_find_transfer(const struct hd_page_trace *trace,
+                                    const struct hd_pipeline *pipeline, uint32_t consumer,
+                                    struct hd_record out[2], uint32_t step)
 {
     const struct hd_action *action = &pipeline->actions[consumer];
     const uint32_t producer = hd_flow_producer(pipeline, action);
 
     if (producer == HD_NO_ACTION) {
-        return 0;
+        return false;
     }
     const struct hd_pipeline_channel *channel =
         &pipeline->channels[hd_flow_in_channel(pipeline, action)];
     if (!hd_pipeline_is_remote(channel)) {
-        return 0;
+        return false;
     }
     out[0] = trace->rows(trace->context, channel->source,
                          step)[producer - pipeline->rank_begin[channel->source]];
     out[1] = trace->rows(trace->context, channel->target,
                          step)[consumer - pipeline->rank_begin[channel->target]];
-    return 1;
+    return true;
 }
 
 static void page_item_put_transfer(const struct hd_record ends[2], uint32_t step,
@@ -299,7 +298,7 @@ static void page_item_put_string(const char *text, FILE *stream)
 {
     struct cJSON *tree = hd_json_new();
 
-    /* The value alone of a tree of one member: base/json knows how to write text. */
+    /* Prints the value of a tree with one member, because base/json escapes text. */
     hd_json_text(tree, "text", text);
     hd_json_print(cJSON_GetObjectItemCaseSensitive(tree, "text"), stream);
     hd_json_free(tree);
@@ -330,15 +329,15 @@ static void page_item_put_item(const struct hd_page_source *source, FILE *stream
     fputc('}', stream);
 }
 
-static int page_item_is_json(const char *text)
+static bool page_item_is_json(const char *text)
 {
     cJSON *tree = text != NULL ? cJSON_Parse(text) : NULL;
-    const int is_tree = text == NULL || tree != NULL;
+    const bool is_tree = text == NULL || tree != NULL;
     cJSON_Delete(tree);
     return is_tree;
 }
 
-/* Line ends stand between the parts only: inside texts they are escaped. */
+/* Line ends occur only between the parts: within texts they are escaped. */
 static void page_item_join_lines(char *item)
 {
     for (char *end = item; (end = strchr(end, '\n')) != NULL; end++) {
@@ -353,7 +352,7 @@ hd_status hd_page_item(const struct hd_page_source *source, char **item, struct 
 
     assert(source->name != NULL && source->facts != NULL);
     if (!page_item_is_json(source->run)) {
-        return hd_problem_set(problem, HD_INVALID, HD_EXIT_FAILED, "%s: run.json is no JSON",
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_FAILED, "%s: run.json is not JSON",
                               source->name);
     }
     FILE *stream = open_memstream(&text, &bytes);
@@ -362,7 +361,7 @@ hd_status hd_page_item(const struct hd_page_source *source, char **item, struct 
     }
     if (stream == NULL || fclose(stream) != 0) {
         free(text);
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the page");
+        return hd_problem_no_memory(problem, 0, "the page");
     }
     page_item_join_lines(text);
     *item = text;

@@ -1,30 +1,29 @@
-/* Names for what a plan is. */
 #include "report/plan_facts.h"
 
 #include <assert.h>
 
-static int plan_facts_is_loop(const struct hd_pipeline *pipeline)
+static bool plan_facts_is_loop(const struct hd_pipeline *pipeline)
 {
     for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
         if (pipeline->stage_rank[stage] != stage % pipeline->rank_count) {
-            return 0;
+            return false;
         }
     }
-    return 1;
+    return true;
 }
 
-/* Down the ranks and up again, as often as there are stages. */
-static int plan_facts_is_folded(const struct hd_pipeline *pipeline)
+/* Up the ranks from 0 and down again, as often as there are stages. */
+static bool plan_facts_is_folded(const struct hd_pipeline *pipeline)
 {
     for (uint32_t stage = 0; stage < pipeline->stage_count; stage++) {
         const uint32_t lap = stage / pipeline->rank_count;
         const uint32_t step = stage % pipeline->rank_count;
         if (pipeline->stage_rank[stage] !=
             (lap % 2 == 0 ? step : pipeline->rank_count - 1 - step)) {
-            return 0;
+            return false;
         }
     }
-    return 1;
+    return true;
 }
 
 const char *hd_plan_placement(const struct hd_pipeline *pipeline)
@@ -45,12 +44,12 @@ const char *hd_plan_timeline_name(uint32_t kind)
     return names[kind];
 }
 
-int hd_plan_has_kind(const struct hd_pipeline *pipeline, char kind)
+bool hd_plan_has_kind(const struct hd_pipeline *pipeline, char kind)
 {
     for (uint64_t i = 0; i < pipeline->action_count; i++) {
         if ((char)pipeline->actions[i].kind == kind) {
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }

@@ -1,7 +1,7 @@
 /*
- * report/plan_facts.h - everything that a plan's text, table and JSON say, in one place.
+ * report/plan_facts.h - the facts that a plan's text, grid and JSON print.
  *
- * Filled by run/planning; borrowed by the printers of this floor, which decide nothing.
+ * output/planning fills them; the printers only print.
  */
 #ifndef HEDDLE_REPORT_PLAN_FACTS_H
 #define HEDDLE_REPORT_PLAN_FACTS_H
@@ -17,19 +17,19 @@
 struct hd_plan_facts {
     const struct hd_pipeline *pipeline;
     const struct hd_timeline *timeline;
-    const struct hd_footprint *footprints; /* [rank_count]; NULL: bytes are not known */
-    const struct hd_stage_needs *needs;    /* [stage_count]; NULL: not known */
-    uint64_t budget_bytes;                 /* 0: none */
-    const char *memory_source;             /* whose bytes they are, or why they are unknown */
+    const struct hd_footprint *footprints; /* [rank_count]; NULL if bytes are unknown */
+    const struct hd_stage_needs *needs;    /* [stage_count]; NULL if unknown */
+    uint64_t budget_bytes;                 /* 0 if there is none */
+    const char *memory_source;             /* where the bytes come from, or why they are unknown */
     const char *hash;                      /* hex */
-    const char *layers;                    /* "8,8,7,7"; NULL: not known */
+    const char *layers;                    /* "8,8,7,7"; NULL if unknown */
     uint64_t transfer_count;               /* messages of a step that cross between ranks */
     uint64_t transfer_bytes;               /* of a step */
-    /* With this many microbatches, and more in whole rounds, the copies are what they stay at; 0:
-       they grow with every microbatch, UINT32_MAX: not asked. */
+    /* From this number of microbatches on, in whole rounds, more of them add no copies.  0: copies
+       grow with every microbatch; UINT32_MAX: not computed. */
     uint32_t steady_from;
-    const char *issue_order;   /* of transfers that move one at a time; static; NULL: they do not */
-    double side_by_side_ticks; /* of the step, if they did not have to; 0: no costs */
+    const char *issue_order;   /* of a serial transport; static; NULL if it is not serial */
+    double side_by_side_ticks; /* of the step if it were not serial; 0 without costs */
     double plan_seconds;
     uint32_t note_count;
     const char *notes[HD_PLAN_NOTE_MAX];
@@ -41,7 +41,7 @@ const char *hd_plan_placement(const struct hd_pipeline *pipeline);
 /* "asap", "drawn" or "costed"; static. */
 const char *hd_plan_timeline_name(uint32_t kind);
 
-/* Some action is of that kind, a letter of enum hd_action_kind. */
-int hd_plan_has_kind(const struct hd_pipeline *pipeline, char kind);
+/* True if the plan has an action of that kind, a letter of enum hd_action_kind. */
+bool hd_plan_has_kind(const struct hd_pipeline *pipeline, char kind);
 
 #endif /* HEDDLE_REPORT_PLAN_FACTS_H */

@@ -1,4 +1,3 @@
-/* A plan as JSON; the names are docs/interface.md's. */
 #include "report/plan_json.h"
 
 #include "base/json.h"
@@ -29,7 +28,7 @@ static void plan_json_add_times(const struct hd_plan_facts *facts, struct cJSON 
     }
 }
 
-/* Under costs a class means nothing: hidden and exposed are times there. */
+/* A costed plan has no classes: hidden and exposed are times there. */
 static void plan_json_add_handoffs(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     const struct hd_pipeline_handoffs *handoffs = &facts->timeline->handoffs;
@@ -45,7 +44,7 @@ static void plan_json_add_handoffs(const struct hd_plan_facts *facts, struct cJS
     }
 }
 
-/* What law 7 costs; null where transfers move side by side. */
+/* What law 7 costs; null if the transport is not serial. */
 static void plan_json_add_serial(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     if (facts->issue_order == NULL) {
@@ -104,7 +103,7 @@ static void plan_json_add_memory(const struct hd_plan_facts *facts, struct cJSON
         plan_json_add_bytes(item, "scratch_bytes", print ? &print->scratch_bytes : NULL);
         plan_json_add_bytes(item, "total_bytes", print ? &print->total_bytes : NULL);
         if (print != NULL) {
-            hd_json_flag(item, "fits", print->fits != 0);
+            hd_json_flag(item, "fits", print->fits);
         } else {
             hd_json_null(item, "fits");
         }
@@ -143,7 +142,7 @@ static void plan_json_add_steady(const struct hd_plan_facts *facts, struct cJSON
     }
 }
 
-/* Per stage: slots of the payload pool, and bytes of one; null where no kernel says it. */
+/* By stage: slots of the payload pool and bytes of one; null if no kernel is known. */
 static void plan_json_add_pools(const struct hd_plan_facts *facts, struct cJSON *parent)
 {
     if (facts->needs == NULL) {
@@ -161,7 +160,7 @@ static void plan_json_add_pools(const struct hd_plan_facts *facts, struct cJSON 
     }
 }
 
-void hd_plan_json(const struct hd_plan_facts *facts, int has_actions, struct cJSON *parent)
+void hd_plan_json(const struct hd_plan_facts *facts, bool has_actions, struct cJSON *parent)
 {
     const struct hd_pipeline *pipeline = facts->pipeline;
 
@@ -183,7 +182,7 @@ void hd_plan_json(const struct hd_plan_facts *facts, int has_actions, struct cJS
     plan_json_add_channels(pipeline, false, "local_channels", parent);
     hd_json_u64(parent, "transfers", facts->transfer_count);
     hd_json_u64(parent, "bytes_per_step", facts->transfer_bytes);
-    hd_json_flag(parent, "ascending", pipeline->is_ascending != 0);
+    hd_json_flag(parent, "ascending", pipeline->is_ascending);
     plan_json_add_memory(facts, parent);
     hd_json_text(parent, "hash", facts->hash);
     hd_json_number(parent, "plan_seconds", facts->plan_seconds);

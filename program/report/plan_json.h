@@ -8,7 +8,7 @@
 
 struct cJSON;
 
-/* Adds all members of a plan to `parent`; `has_actions` also every action with its tick. */
-void hd_plan_json(const struct hd_plan_facts *facts, int has_actions, struct cJSON *parent);
+/* Adds all members of a plan to `parent`; if `has_actions`, also every action with its tick. */
+void hd_plan_json(const struct hd_plan_facts *facts, bool has_actions, struct cJSON *parent);
 
 #endif /* HEDDLE_REPORT_PLAN_JSON_H */

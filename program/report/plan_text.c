@@ -8,7 +8,7 @@
 
 enum { LABEL_COLUMNS = 12, WORD_BYTES = 64 };
 
-/* A page being written: the stream, its style, and where the line stands. */
+/* The page that is written, and the column of its current line. */
 struct page {
     FILE *stream;
     const struct hd_plan_style *style;
@@ -26,7 +26,7 @@ static void plan_text_end_line(struct page *page)
     fputc('\n', page->stream);
 }
 
-/* One word of a list, on a new line where it does not fit. */
+/* One word of a list, on a new line if it does not fit. */
 static void plan_text_put_word(struct page *page, const char *word)
 {
     const uint32_t length = (uint32_t)strlen(word);
@@ -63,7 +63,7 @@ static void plan_text_put_list(struct page *page, const uint32_t *values, uint32
     }
 }
 
-/* "122 GB", "1.84 MB": decimal units, as [memory] counts, three digits. */
+/* "122 GB", "1.84 MB": decimal units as in [memory], three digits. */
 static void plan_text_bytes_text(uint64_t bytes, char text[WORD_BYTES])
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
@@ -99,7 +99,7 @@ static void plan_text_put_shape(struct page *page, const struct hd_plan_facts *f
     }
 }
 
-/* Ten digits: sums of fractions are not shown to their last bits. */
+/* Ten digits hide the rounding of sums of fractions. */
 static void plan_text_put_times(struct page *page, const struct hd_plan_facts *facts)
 {
     const struct hd_timeline *timeline = facts->timeline;
@@ -120,7 +120,7 @@ static void plan_text_put_times(struct page *page, const struct hd_plan_facts *f
     }
 }
 
-/* What law 7 costs, once transfers cost anything. */
+/* What law 7 costs, if transfers have costs. */
 static void plan_text_put_serial(struct page *page, const struct hd_plan_facts *facts)
 {
     const struct hd_timeline *timeline = facts->timeline;
@@ -130,12 +130,12 @@ static void plan_text_put_serial(struct page *page, const struct hd_plan_facts *
         return;
     }
     plan_text_begin_line(page, "serial");
-    plan_text_put_words(page, "one transfer at a time a rank, in");
+    plan_text_put_words(page, "one transfer at a time for each rank, in");
     snprintf(words, sizeof words, "%s order (law 7)%s", facts->issue_order,
              facts->side_by_side_ticks > 0 ? ":" : "");
     plan_text_put_words(page, words);
     if (facts->side_by_side_ticks > 0) {
-        snprintf(words, sizeof words, "%.10g ticks, %.10g side by side", timeline->length,
+        snprintf(words, sizeof words, "%.10g ticks, %.10g if not serial", timeline->length,
                  facts->side_by_side_ticks);
         plan_text_put_words(page, words);
     }
@@ -164,7 +164,7 @@ static void plan_text_put_copies(struct page *page, const struct hd_plan_facts *
     plan_text_end_line(page);
 }
 
-/* What a rank sets aside for payloads: slots by stage, and how large the largest of them is. */
+/* Payload slots by stage, and the bytes of the largest. */
 static void plan_text_put_pools(struct page *page, const struct hd_plan_facts *facts)
 {
     const struct hd_pipeline *pipeline = facts->pipeline;
@@ -206,7 +206,7 @@ static void plan_text_put_handoffs(struct page *page, const struct hd_plan_facts
             bytes, facts->transfer_bytes);
 }
 
-/* Depth and slots of one direction, by boundary; only what crosses between ranks. */
+/* Depth and slots of the remote channels of one direction, by boundary. */
 static void plan_text_put_channels(struct page *page, const struct hd_pipeline *pipeline,
                                    uint32_t direction)
 {
@@ -231,8 +231,8 @@ static void plan_text_put_channels(struct page *page, const struct hd_pipeline *
     }
 }
 
-static int plan_text_is_same_print(const struct hd_footprint *left,
-                                   const struct hd_footprint *right)
+static bool plan_text_is_same_print(const struct hd_footprint *left,
+                                    const struct hd_footprint *right)
 {
     return left->state_bytes == right->state_bytes && left->payload_bytes == right->payload_bytes &&
            left->transfer_bytes == right->transfer_bytes &&
@@ -246,7 +246,7 @@ static void plan_text_add_cell(struct hd_table *table, uint64_t bytes)
     hd_table_cell(table, "%s", text);
 }
 
-/* Neighbours that hold the same share a row: "4-7". */
+/* Neighbours with equal bytes share a row: "4-7". */
 static void plan_text_put_memory(struct page *page, const struct hd_plan_facts *facts)
 {
     static const char *const titles[] = {"rank",    "state", "payload", "transfer",

@@ -8,22 +8,22 @@
 
 #include <stdio.h>
 
-/* How wide lines may be, and what makes a title stand out ("" without colour). */
+/* The width of lines, and the escapes around a title ("" without colour). */
 struct hd_plan_style {
     uint32_t columns;
     const char *bold, *plain;
 };
 
-/* One line a fact; lists fold at the width. */
+/* One line for each fact; lists fold at the width. */
 void hd_plan_text(const struct hd_plan_facts *facts, const struct hd_plan_style *style,
                   FILE *stream);
 
 /*
- * One row a rank, four columns a tick (more where a label needs them): "4B2 ", then " -- ", " .  "
- * when empty; in colour an action is one block, by kind and half of the stages.  A legend follows.
- * Folded at the width, with tick numbers above each part.  Times that are no whole ticks are drawn
- * in the tick in which they begin; where two begin in one, the later is counted below the grid and
- * left out.
+ * One row for each rank, four columns for each tick (more if a label needs them): "4B2 ", then " --
+ * ", or " .  " if it is empty.  In colour an action is a block, by kind and half of the stages. The
+ * grid folds at the width, with tick numbers above each part and a legend below.  An action is
+ * drawn in the tick in which it begins, even if that is not a whole number; if two begin in one
+ * tick, the later is left out and counted below the grid.
  */
 void hd_plan_ticks(const struct hd_plan_facts *facts, const struct hd_plan_style *style,
                    FILE *stream);

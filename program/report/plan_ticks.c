@@ -10,24 +10,25 @@ enum { CELL_COLUMNS = 4, MARK_TICKS = 5, LABEL_BYTES = 32 };
 
 #define NOTHING UINT32_MAX
 
-/* The part of the grid being drawn, [first, end), one rank at a time. */
+/* The part [first, end) of the grid, which is drawn rank by rank. */
 struct grid {
     const struct hd_plan_facts *facts;
     const struct hd_plan_style *style;
     uint32_t tick_count, cell_columns, label_columns, hidden_count;
     uint32_t first, end;
-    uint64_t *next;  /* [rank_count]: the rank's first action that is not over before `first` */
+    uint64_t *next;  /* [rank_count]: the rank's first action that ends after `first` */
     uint32_t *row;   /* [part]: an action's index, or NOTHING */
     uint8_t *onward; /* [part]: it began in an earlier tick */
 };
 
-/* Sums of fractions may miss a whole number by their last bits. */
+/* Sums of fractions may differ from a whole number in their last bits. */
 static uint32_t plan_ticks_tick_of(double time)
 {
     return (uint32_t)floor(time + 1e-9);
 }
 
-/* What begins in a tick is drawn over what goes on in it; of two that begin, the first. */
+/* An action that begins in a tick is drawn over one that continues; of two that begin, the first
+   is. */
 static void plan_ticks_fill_action(struct grid *grid, uint64_t index)
 {
     const uint32_t start = plan_ticks_tick_of(grid->facts->timeline->start[index]);
@@ -72,7 +73,7 @@ static void plan_ticks_fill_row(struct grid *grid, uint32_t rank)
     grid->next[rank] = index;
 }
 
-/* Labels are as wide as the widest, and a blank. */
+/* The width of the widest label and a blank. */
 static uint32_t plan_ticks_cell_columns(const struct hd_pipeline *pipeline)
 {
     char text[LABEL_BYTES];
@@ -84,7 +85,7 @@ static uint32_t plan_ticks_cell_columns(const struct hd_pipeline *pipeline)
     return columns > CELL_COLUMNS ? columns : CELL_COLUMNS;
 }
 
-/* Colours of 256: the page's own, by kind, of the lower and of the upper half of the stages. */
+/* 256-colour codes close to the page's, by kind, for the lower and the upper half of the stages. */
 static const struct look {
     char kind;
     const char *word, *color[2];
@@ -96,7 +97,7 @@ static const struct look {
 };
 enum { LOOK_COUNT = sizeof plan_ticks_looks / sizeof plan_ticks_looks[0] };
 
-static int plan_ticks_has_color(const struct grid *grid)
+static bool plan_ticks_has_color(const struct grid *grid)
 {
     return grid->style->plain[0] != '\0';
 }
@@ -117,12 +118,12 @@ static const char *plan_ticks_color_of(const struct grid *grid, const struct hd_
     return "";
 }
 
-/* In colour an action is one block: the blank between two ticks of it belongs to it. */
+/* In colour an action is one block, the blanks between its ticks included. */
 static void plan_ticks_put_cell(const struct grid *grid, uint32_t tick, FILE *stream)
 {
     const uint32_t place = tick - grid->first;
     const uint32_t index = grid->row[place];
-    const uint32_t goes_on =
+    const bool goes_on =
         tick + 1 < grid->end && grid->onward[place + 1] && grid->row[place + 1] == index;
     const int columns = (int)grid->cell_columns;
     char text[LABEL_BYTES];

@@ -1,4 +1,3 @@
-/* What the machine and the command line were, in words for run.json. */
 #include "report/run_json.h"
 
 #include <assert.h>
@@ -14,7 +13,7 @@ void hd_run_started(char text[HD_RUN_STARTED_BYTES])
 
     localtime_r(&now, &local);
     const size_t length = strftime(text, HD_RUN_STARTED_BYTES, "%Y-%m-%dT%H:%M:%S", &local);
-    strftime(offset, sizeof offset, "%z", &local); /* +hhmm; ISO 8601 wants the colon here too */
+    strftime(offset, sizeof offset, "%z", &local); /* +hhmm; ISO 8601 needs a colon */
     snprintf(text + length, HD_RUN_STARTED_BYTES - length, "%.3s:%.2s", offset, offset + 3);
 }
 
@@ -51,17 +50,17 @@ static void run_facts_put(struct writer *writer, char letter)
     }
 }
 
-static int run_facts_is_plain(const char *word)
+static bool run_facts_is_plain(const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-+=./:,@%";
     return word[0] != '\0' && strspn(word, plain) == strlen(word);
 }
 
-/* In single quotes where the shell would see more in it than a word. */
+/* In single quotes if it has characters with a meaning to the shell. */
 static void run_facts_put_word(struct writer *writer, const char *word)
 {
-    const int quotes = !run_facts_is_plain(word);
+    const bool quotes = !run_facts_is_plain(word);
 
     if (quotes) {
         run_facts_put(writer, '\'');

@@ -53,7 +53,7 @@ static void run_json_add_libraries(cJSON *root, const struct hd_run_record *reco
 
 /* --- environment ------------------------------------------------------------------------------ */
 
-static int run_json_is_ours(const char *variable)
+static bool run_json_is_ours(const char *variable)
 {
     static const char *const heads[] = {"HEDDLE_", "UCX_", "NCCL_", "CUDA_", "OMP_"};
 
@@ -62,7 +62,7 @@ static int run_json_is_ours(const char *variable)
             return strchr(variable, '=') != NULL;
         }
     }
-    return 0;
+    return false;
 }
 
 static int run_json_compare_texts(const void *left, const void *right)
@@ -80,7 +80,7 @@ static void run_json_add_variable(cJSON *list, const char *variable)
     free(name);
 }
 
-/* By name, so that two runs compare. */
+/* Sorted by name, so that two runs can be compared. */
 static void run_json_add_environment(cJSON *root)
 {
     cJSON *const list = hd_json_object(root, "environment");
@@ -314,7 +314,7 @@ hd_status hd_run_json_write(const struct hd_rundir *rundir, const struct hd_run_
         return status;
     }
     cJSON *const root = run_json_document(record);
-    hd_json_print(root, stream); /* commit asks the stream */
+    hd_json_print(root, stream); /* commit checks the stream */
     hd_json_free(root);
     return hd_rundir_commit(rundir, "run.json", stream, problem);
 }

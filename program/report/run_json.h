@@ -1,11 +1,11 @@
 /*
- * report/run_json.h - run.json: what a run was, on what, and how it went (docs/interface.md,
+ * report/run_json.h - run.json: what was run, on which machine, and how it went (docs/interface.md,
  * "What a run leaves").
  *
- * Written before step 1 with `"exit": null`, and replaced whole at the end.  What is not known yet,
- * or is not finite, is null.  The writer adds what the binary and the process know themselves:
- * version, commit (of the checkout it was built from), compiler, libraries, environment.
- * All pointers are borrowed for the call; [setup] and after the last step, one thread.
+ * It is written before step 1 with `"exit": null`, and replaced at the end.  A value that is
+ * unknown or not finite is null.  The writer adds version, commit (of the checkout it was built
+ * from), compiler, libraries and environment.  All pointers are borrowed for the call; [setup] and
+ * after the last step, one thread.
  */
 #ifndef HEDDLE_REPORT_RUN_JSON_H
 #define HEDDLE_REPORT_RUN_JSON_H
@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define HD_RUN_STEP_FIRST 3u /* steps 1 and 2 warm caches; times count from this one */
+#define HD_RUN_STEP_FIRST 3u /* times count from this step; steps 1 and 2 fill caches */
 
 struct hd_run_library {
     const char *name, *version;
@@ -30,58 +30,58 @@ struct hd_run_plugin {
 struct hd_run_channel {
     uint32_t boundary, direction; /* HD_FORWARD or HD_BACKWARD */
     uint32_t source, target;      /* ranks */
-    const char *lane;             /* what it goes over, in the transport's words; "local" */
-    double resident_seconds;      /* at both ends, in the whole run, in the transport's words */
+    const char *lane;             /* what carries it, as the transport names it; or "local" */
+    double resident_seconds;      /* at both ends, over the whole run, as the transport reports */
 };
 
-/* Bytes of one rank, by what they are for; `other` is what no plan speaks of. */
+/* Bytes of one rank by purpose; `other` is memory that no plan counts. */
 struct hd_run_memory {
     uint64_t state, payload, transfer, scratch, other;
 };
 
-/* Of one rank; seconds are means a step. */
+/* One rank; seconds are means over steps. */
 struct hd_run_rank {
     double compute_seconds, exposed_wait_seconds, launch_seconds, resident_wait_seconds;
     uint64_t peak_payload_slots, peak_bytes;
-    struct hd_run_memory planned, measured; /* measured: the peaks of the tags that belong there */
+    struct hd_run_memory planned, measured; /* measured: peaks by tag */
     uint64_t settled_bytes, held_bytes;     /* after the second step, and at the end; 0: unknown */
     uint64_t resident_peak_bytes;           /* of the process, libraries included */
     uint32_t memory_count;
     const struct hd_memory_use *memory; /* [memory_count], by tag */
 };
 
-/* How far the clock of a rank's host is from rank 0's, to which its times were moved. */
+/* The offset between the clock of a rank's host and rank 0's; the rank's times are converted. */
 struct hd_run_clock {
     uint32_t rank;
     double first_seconds, last_seconds; /* to add, at the start and at the end */
-    double error_seconds;               /* at most, of both */
+    double error_seconds;               /* the larger bound of the two */
 };
 
-/* Transfers of one class of handoffs, seconds a step; hidden: beside other work of the receiver. */
+/* Transfers of one class of handoffs, in seconds of a step; hidden: while the receiver worked. */
 struct hd_run_transfers {
     double transfer_seconds, hidden_seconds, exposed_seconds;
 };
 
-/* How much of the transfers was hidden: by the clock, over the steps that the trace keeps, and in
-   the costed plan.  NaN: not known, or nothing to divide by. */
+/* How much of the transfer time was hidden: measured over the steps in the trace, and in the costed
+   plan.  NaN if it is unknown or there are no transfers. */
 struct hd_run_overlap {
-    uint32_t step_count;    /* kept; 0: nothing is measured */
-    uint64_t unknown_count; /* transfers in them whose begin or end nobody has said; in no sum */
-    uint64_t lost_count;    /* reports of the transport that had no place in the trace */
-    uint64_t counts[HD_HANDOFF_CLASS_COUNT];                  /* handoffs a step, as planned */
+    uint32_t step_count;    /* in the trace; 0 if nothing is measured */
+    uint64_t unknown_count; /* transfers without a reported begin or end; not in the sums */
+    uint64_t lost_count;    /* reports of the transport for which the trace had no room */
+    uint64_t counts[HD_HANDOFF_CLASS_COUNT];                  /* handoffs of a step, as planned */
     struct hd_run_transfers measured[HD_HANDOFF_CLASS_COUNT]; /* by enum hd_handoff_class */
     struct hd_run_transfers costed[HD_HANDOFF_CLASS_COUNT];
     double efficiency_measured, efficiency_costed; /* hidden over all transfer time */
-    double kept; /* of the time that is hidden in the costed plan: the share that was hidden */
+    double kept; /* of the time hidden in the costed plan: the share that was hidden */
 };
 
 struct hd_run_record {
-    const char *command_line; /* as a shell takes it */
+    const char *command_line; /* quoted for a shell */
     const char *started;      /* ISO 8601 */
     const char *cpu;
     const char *const *hosts; /* [host_count] */
     const char *const *devices;
-    const struct hd_run_library *libraries; /* beside the core's own */
+    const struct hd_run_library *libraries; /* in addition to the core's */
     uint32_t host_count, device_count, library_count;
 
     const char *corpus_path;
@@ -91,21 +91,21 @@ struct hd_run_record {
     uint32_t plugin_count, channel_count, rank_count;
     const struct hd_run_plugin *plugins;
     const struct hd_run_channel *channels;
-    const struct hd_run_rank *ranks; /* [rank_count]; NULL: not run yet */
+    const struct hd_run_rank *ranks; /* [rank_count]; NULL before the run */
     const char *plan_hash;           /* hex */
 
     uint32_t step_count;                                   /* finished */
     const double *losses, *grad_norms, *step_seconds;      /* [step_count] */
     uint64_t step_tokens;                                  /* tokens of one step */
-    const char *parameters_hash;                           /* hex; NULL: not known yet */
-    double bubble_planned, bubble_costed, bubble_measured; /* of the total; NaN: not known */
+    const char *parameters_hash;                           /* hex; NULL before the end */
+    double bubble_planned, bubble_costed, bubble_measured; /* of the total; NaN if unknown */
 
     struct hd_run_overlap overlap;
     const struct hd_run_clock
         *clocks; /* [clock_count]; of the ranks on other machines than rank 0 */
     uint32_t clock_count;
 
-    uint32_t is_finished; /* 0: "exit" is null */
+    bool is_finished; /* if not, "exit" is null */
     int32_t exit_code;
 };
 
@@ -113,7 +113,7 @@ struct hd_run_record {
 hd_status hd_run_json_write(const struct hd_rundir *rundir, const struct hd_run_record *record,
                             struct hd_problem *problem);
 
-/* Steps HD_RUN_STEP_FIRST and later; NaN where there is none. */
+/* Over steps HD_RUN_STEP_FIRST and later; NaN if there are none. */
 struct hd_run_speed {
     double median, p90, min;  /* seconds; p90 by nearest rank */
     double tokens_per_second; /* all their tokens over all their seconds */
@@ -121,8 +121,8 @@ struct hd_run_speed {
 void hd_run_speed(const double *step_seconds, uint32_t step_count, uint64_t step_tokens,
                   struct hd_run_speed *speed);
 
-/* What goes into the record: now as ISO 8601 with its offset; the processor's name by
-   /proc/cpuinfo, or "unknown"; argv as a shell takes it, cut at the capacity. */
+/* For the record: the time now as ISO 8601 with its offset; the processor's name in /proc/cpuinfo,
+   or "unknown"; argv quoted for a shell, cut at the capacity. */
 #define HD_RUN_STARTED_BYTES 32u
 void hd_run_started(char text[HD_RUN_STARTED_BYTES]);
 void hd_run_cpu(char *text, uint32_t capacity);

@@ -9,7 +9,7 @@ enum { KIND_COUNT = 4 };
 static const double svg_row_mm = 5.0, svg_bar_mm = 4.4, svg_text_mm = 2.3, svg_label_least_mm = 1.2;
 static const double svg_digit_ratio = 0.56; /* of a digit's width to the size of the letters */
 
-/* One look: what it says in the legend, and how it is filled and written on. */
+/* Word in the legend, fill and ink of a kind, by half of the stages. */
 struct look {
     char kind;
     const char *word, *fill[2], *ink[2];
@@ -37,12 +37,11 @@ static const struct look *svg_look_of(uint8_t kind)
     return &svg_looks[0];
 }
 
-static uint32_t svg_is_upper_half(const struct hd_pipeline *pipeline, uint32_t stage)
+static bool svg_is_upper_half(const struct hd_pipeline *pipeline, uint32_t stage)
 {
     return pipeline->stage_count > pipeline->rank_count && 2 * stage >= pipeline->stage_count;
 }
 
-/* A schedule may be a file, and so have any name. */
 void hd_svg_text(const char *text, FILE *stream)
 {
     for (; *text != '\0'; text++) {
@@ -59,7 +58,7 @@ static void svg_put_action(const struct figure *figure, uint64_t index, double t
     const struct hd_pipeline *pipeline = figure->facts->pipeline;
     const struct hd_action *action = &pipeline->actions[index];
     const struct look *look = svg_look_of(action->kind);
-    const uint32_t half = svg_is_upper_half(pipeline, action->stage);
+    const unsigned half = svg_is_upper_half(pipeline, action->stage);
     const double start = figure->facts->timeline->start[index];
     const double width = (figure->facts->timeline->end[index] - start) * figure->tick_mm;
     char label[32];
@@ -92,7 +91,7 @@ static void svg_put_rank(const struct figure *figure, uint32_t rank, double top_
     for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
         svg_put_action(figure, i, top_mm);
     }
-    /* Hair lines between neighbours of one colour. */
+    /* Thin lines between neighbours of one colour. */
     fprintf(figure->stream, "<path d=\"");
     for (uint64_t i = pipeline->rank_begin[rank]; i < pipeline->rank_begin[rank + 1]; i++) {
         fprintf(figure->stream, "M%.3f %.3fv%.3f",
@@ -103,7 +102,7 @@ static void svg_put_rank(const struct figure *figure, uint32_t rank, double top_
             figure->tick_mm > 1 ? 0.15 : 0.15 * figure->tick_mm);
 }
 
-/* A number every 1, 2, 5, 10 .. ticks, as many as have room. */
+/* A number every 1, 2, 5, 10 .. ticks, as close as there is room. */
 static void svg_put_numbers(const struct figure *figure)
 {
     static const double factors[] = {2, 2.5, 2};
@@ -132,7 +131,7 @@ static void svg_put_key(const struct figure *figure, double *left_mm, double top
     *left_mm += width;
 }
 
-/* One row, or two where it would not fit: the halves below each other. */
+/* One row for each half of the stages. */
 static double svg_put_legend(const struct figure *figure, double top_mm)
 {
     const struct hd_pipeline *pipeline = figure->facts->pipeline;
@@ -177,7 +176,7 @@ void hd_svg_write(const struct hd_plan_facts *facts, double width_mm, FILE *stre
     figure.left_mm = svg_digit_ratio * svg_text_mm * (double)strlen(label) + 1.5;
     figure.grid_mm = width_mm - figure.left_mm;
     figure.tick_mm = figure.grid_mm / fmax(facts->timeline->length, 1);
-    /* Labels of two ticks are not much larger than those of one beside them. */
+    /* So that labels of two ticks are not much larger than those of one. */
     figure.label_mm = fmin(svg_text_mm, fmax(svg_label_least_mm, 0.8 * figure.tick_mm));
     fprintf(stream,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%gmm\" height=\"%gmm\" "

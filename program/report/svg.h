@@ -13,14 +13,13 @@
 #define HD_SVG_WIDTH_MM_MOST  2000.0
 
 /*
- * Ranks down, ticks across, labels as text where they can be read at that width (1.2 mm and more),
- * a legend below.  Colours keep their order of lightness in grey: forward darker than backward, the
- * stages of the lower half darker than those of the upper.  Whether the stream took it is for the
- * caller to ask.
+ * Ranks down, ticks across, a legend below; labels are text if they can be read at that width (1.2
+ * mm and more).  Colours keep their order of lightness in grey: forward is darker than backward,
+ * the lower half of the stages darker than the upper.  The caller checks the stream for errors.
  */
 void hd_svg_write(const struct hd_plan_facts *facts, double width_mm, FILE *stream);
 
-/* Text as text: a name may hold markup. */
+/* Escapes text, because a name may contain markup. */
 void hd_svg_text(const char *text, FILE *stream);
 
 #endif /* HEDDLE_REPORT_SVG_H */

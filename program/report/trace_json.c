@@ -5,11 +5,12 @@
 #include <heddle/schedule.h>
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
-/* One row of the picture: a track, or a further one where its spans overlap. */
-struct lane {
-    uint64_t end_ns; /* of the last span on it */
+/* A row of the picture: spans that overlap take further rows of their track. */
+struct row {
+    uint64_t end_ns; /* of its last span */
     uint32_t thread; /* the format's tid */
 };
 
@@ -17,20 +18,20 @@ struct writer {
     FILE *stream;
     const struct hd_trace *trace;
     uint64_t origin_ns;
-    struct lane *lanes; /* [record_count], of the track being written */
-    uint32_t lane_count;
+    struct row *rows; /* [record_count], of the track being written */
+    uint32_t row_count;
     uint32_t thread_count; /* of the rank being written */
     uint32_t event_count;
     struct hd_trace_links links;
     struct hd_trace_leases leases;
 };
 
-static int trace_json_is_of_channel(const struct hd_trace_record *record)
+static bool trace_json_is_of_channel(const struct hd_trace_record *record)
 {
     return record->kind == HD_TRACE_TRANSFER || record->kind == HD_TRACE_RESIDENT;
 }
 
-/* 0 is the rank's own, then one per channel. */
+/* 0 for the rank's own track, then one for each channel. */
 static uint32_t trace_json_track_of(const struct hd_trace_record *record)
 {
     return trace_json_is_of_channel(record) ? record->channel + 1 : 0;
@@ -46,7 +47,7 @@ static int trace_json_order(uint64_t left, uint64_t right)
     return (left > right) - (left < right);
 }
 
-/* By rank, track, begin, end, then as given: one order for equal input. */
+/* By rank, track, begin, end, then as given, so that equal input has one order. */
 static int trace_json_compare_records(const void *left, const void *right)
 {
     const struct hd_trace_record *const first = *(const struct hd_trace_record *const *)left;
@@ -70,13 +71,13 @@ static void trace_json_begin_event(struct writer *writer)
     fputs(writer->event_count++ == 0 ? "\n" : ",\n", writer->stream);
 }
 
-/* {"ph": "M", ..} that names a process, or a thread of it; sorted as they are numbered. */
-static void trace_json_write_name(struct writer *writer, uint32_t rank, const struct lane *lane,
+/* {"ph": "M", ..}: names a process or one of its threads, and sorts them by their numbers. */
+static void trace_json_write_name(struct writer *writer, uint32_t rank, const struct row *row,
                                   const char *name)
 {
-    const char *const what = lane != NULL ? "thread" : "process";
-    const uint32_t thread = lane != NULL ? lane->thread : 0;
-    const uint32_t place = lane != NULL ? thread : rank;
+    const char *const what = row != NULL ? "thread" : "process";
+    const uint32_t thread = row != NULL ? row->thread : 0;
+    const uint32_t place = row != NULL ? thread : rank;
 
     trace_json_begin_event(writer);
     fprintf(writer->stream,
@@ -92,7 +93,7 @@ static void trace_json_write_name(struct writer *writer, uint32_t rank, const st
 
 static void trace_json_name_track(const struct writer *writer, uint32_t track, char text[64])
 {
-    const uint32_t number = writer->lane_count; /* of this lane on its track, from 1 */
+    const uint32_t number = writer->row_count; /* of this row on its track, from 1 */
     char more[16] = "";
 
     if (number > 1) {
@@ -108,21 +109,21 @@ static void trace_json_name_track(const struct writer *writer, uint32_t track, c
              channel->direction == HD_FORWARD ? "forward" : "backward", more);
 }
 
-/* The first lane of the track that is free again; a new one if none is. */
-static struct lane *trace_json_lane_for(struct writer *writer, const struct hd_trace_record *record)
+/* The first row of the track that is free at the begin of the record, or a new one. */
+static struct row *trace_json_row_for(struct writer *writer, const struct hd_trace_record *record)
 {
     char name[64];
 
-    for (uint32_t i = 0; i < writer->lane_count; i++) {
-        if (writer->lanes[i].end_ns <= record->begin_ns) {
-            return &writer->lanes[i];
+    for (uint32_t i = 0; i < writer->row_count; i++) {
+        if (writer->rows[i].end_ns <= record->begin_ns) {
+            return &writer->rows[i];
         }
     }
-    struct lane *const lane = &writer->lanes[writer->lane_count++];
-    lane->thread = ++writer->thread_count;
+    struct row *const row = &writer->rows[writer->row_count++];
+    row->thread = ++writer->thread_count;
     trace_json_name_track(writer, trace_json_track_of(record), name);
-    trace_json_write_name(writer, record->rank, lane, name);
-    return lane;
+    trace_json_write_name(writer, record->rank, row, name);
+    return row;
 }
 
 static void trace_json_name_span(const struct hd_trace_record *record, char text[64])
@@ -151,7 +152,7 @@ static void trace_json_write_time(struct writer *writer, const char *key, uint64
 
 /* One end of an arrow, bound to the span around `at_ns` on the same track. */
 static void trace_json_write_arrow(struct writer *writer, const struct hd_trace_record *record,
-                                   const struct lane *lane, const char *phase)
+                                   const struct row *row, const char *phase)
 {
     const uint32_t link = phase[0] == 's' ? hd_trace_link_out(&writer->links, record)
                           : phase[0] == 'f'
@@ -162,7 +163,7 @@ static void trace_json_write_arrow(struct writer *writer, const struct hd_trace_
     if (link == HD_TRACE_NO_LINK) {
         return;
     }
-    /* An output leaves at the end of its pass, still within the span. */
+    /* An output is sent at the end of its pass, still within the span. */
     if (phase[0] == 's' && record->end_ns > record->begin_ns) {
         at_ns = record->end_ns - 1;
     }
@@ -170,21 +171,21 @@ static void trace_json_write_arrow(struct writer *writer, const struct hd_trace_
     fprintf(writer->stream,
             "{\"ph\": \"%s\", \"pid\": %u, \"tid\": %u, \"name\": \"handoff\", \"cat\": "
             "\"handoff\", \"id\": %u%s",
-            phase, record->rank, lane->thread, link, phase[0] == 'f' ? ", \"bp\": \"e\"" : "");
+            phase, record->rank, row->thread, link, phase[0] == 'f' ? ", \"bp\": \"e\"" : "");
     trace_json_write_time(writer, "ts", at_ns - writer->origin_ns);
     fputc('}', writer->stream);
 }
 
 /* Producer, transfer, consumer: one arrow a handoff. */
 static void trace_json_write_arrows(struct writer *writer, const struct hd_trace_record *record,
-                                    const struct lane *lane)
+                                    const struct row *row)
 {
-    trace_json_write_arrow(writer, record, lane, "s");
-    trace_json_write_arrow(writer, record, lane, "t");
-    trace_json_write_arrow(writer, record, lane, "f");
+    trace_json_write_arrow(writer, record, row, "s");
+    trace_json_write_arrow(writer, record, row, "t");
+    trace_json_write_arrow(writer, record, row, "f");
 }
 
-/* A counter of a rank: of one stage's slots, or of all its copies. */
+/* A counter of a rank: the slots of one stage, or all copies. */
 static void trace_json_write_counter(struct writer *writer, const struct hd_trace_lease *lease,
                                      const char *name, uint32_t value)
 {
@@ -212,15 +213,15 @@ static void trace_json_write_span(struct writer *writer, const struct hd_trace_r
                                              "transfer", "collective",   "optimizer",
                                              "launch",   "resident_wait"};
     static const char *const unknown[] = {"", "begin", "end", "begin and end"};
-    struct lane *const lane = trace_json_lane_for(writer, record);
+    struct row *const row = trace_json_row_for(writer, record);
     char name[64];
 
-    lane->end_ns = trace_json_end_of(record);
+    row->end_ns = trace_json_end_of(record);
     trace_json_name_span(record, name);
     trace_json_begin_event(writer);
     fprintf(writer->stream,
             "{\"ph\": \"X\", \"pid\": %u, \"tid\": %u, \"name\": \"%s\", \"cat\": \"%s\"",
-            record->rank, lane->thread, name, categories[record->kind]);
+            record->rank, row->thread, name, categories[record->kind]);
     trace_json_write_time(writer, "ts", record->begin_ns - writer->origin_ns);
     trace_json_write_time(writer, "dur", trace_json_end_of(record) - record->begin_ns);
     fprintf(writer->stream, ", \"args\": {\"step\": %u", record->step);
@@ -232,7 +233,7 @@ static void trace_json_write_span(struct writer *writer, const struct hd_trace_r
         fprintf(writer->stream, ", \"unknown\": \"%s\"", unknown[record->unknown]);
     }
     fputs("}}", writer->stream);
-    trace_json_write_arrows(writer, record, lane);
+    trace_json_write_arrows(writer, record, row);
 }
 
 static void trace_json_write_events(struct writer *writer,
@@ -245,12 +246,12 @@ static void trace_json_write_events(struct writer *writer,
         trace_json_write_name(writer, rank, NULL, name);
     }
     for (uint32_t i = 0; i < writer->trace->record_count; i++) {
-        const int is_new_rank = i == 0 || sorted[i]->rank != sorted[i - 1]->rank;
+        const bool is_new_rank = i == 0 || sorted[i]->rank != sorted[i - 1]->rank;
         if (is_new_rank) {
             writer->thread_count = 0;
         }
         if (is_new_rank || trace_json_track_of(sorted[i]) != trace_json_track_of(sorted[i - 1])) {
-            writer->lane_count = 0;
+            writer->row_count = 0;
         }
         trace_json_write_span(writer, sorted[i]);
     }
@@ -295,22 +296,21 @@ hd_status hd_trace_json_write(const struct hd_rundir *rundir, const struct hd_tr
 {
     const size_t capacity = (size_t)trace->record_count + 1;
     const struct hd_trace_record **const sorted = malloc(capacity * sizeof *sorted);
-    struct writer writer = {.trace = trace, .lanes = malloc(capacity * sizeof *writer.lanes)};
+    struct writer writer = {.trace = trace, .rows = malloc(capacity * sizeof *writer.rows)};
     hd_status status;
 
-    if (sorted != NULL && writer.lanes != NULL &&
+    if (sorted != NULL && writer.rows != NULL &&
         hd_trace_links_create(&writer.links, trace) == HD_OK &&
         hd_trace_leases_create(&writer.leases, trace) == HD_OK) {
         writer.origin_ns = trace_json_index_records(trace, sorted);
         status = trace_json_write_file(rundir, &writer, sorted, problem);
     } else {
-        status =
-            hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                           "no memory to sort the %u records of the trace", trace->record_count);
+        status = hd_problem_no_memory(problem, 0, "sorting the %u records of the trace",
+                                      trace->record_count);
     }
     hd_trace_links_finish(&writer.links);
     hd_trace_leases_finish(&writer.leases);
-    free(writer.lanes);
+    free(writer.rows);
     free(sorted);
     return status;
 }

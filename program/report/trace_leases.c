@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* A release comes before what takes the slot at the same moment. */
+/* At one moment a release comes before the lease that takes the slot. */
 static int trace_leases_compare_leases(const void *left, const void *right)
 {
     const struct hd_trace_lease *const first = left, *const second = right;
@@ -21,13 +21,13 @@ static int trace_leases_compare_leases(const void *left, const void *right)
     return 0;
 }
 
-/* An input gradient gives nothing back: its W follows. */
-static int trace_leases_changes_lease(const struct hd_trace_record *record)
+/* An input gradient releases nothing: its W does. */
+static bool trace_leases_changes_lease(const struct hd_trace_record *record)
 {
     return record->kind == HD_TRACE_COMPUTE && record->action != HD_BACKWARD_INPUT;
 }
 
-/* Runs through time and counts; a release whose forward is not in the trace changes nothing. */
+/* Counts in the order of time; a release whose forward is not in the trace changes nothing. */
 static void trace_leases_count_held(struct hd_trace_leases *leases, uint32_t *held)
 {
     uint32_t copies = 0;
@@ -58,7 +58,7 @@ hd_status hd_trace_leases_create(struct hd_trace_leases *leases, const struct hd
     for (uint32_t i = 0; made.leases != NULL && i < trace->record_count; i++) {
         const struct hd_trace_record *const record = &trace->records[i];
         if (trace_leases_changes_lease(record)) {
-            const uint32_t is_release = record->action != HD_FORWARD;
+            const bool is_release = record->action != HD_FORWARD;
             made.leases[made.count++] = (struct hd_trace_lease){
                 .at_ns = is_release && record->end_ns > record->begin_ns ? record->end_ns
                                                                          : record->begin_ns,

@@ -2,6 +2,7 @@
 
 #include <heddle/schedule.h>
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum { PRODUCER = 1, TRANSFER = 2, CONSUMER = 4, WHOLE = 7 };
@@ -31,44 +32,34 @@ static struct hd_trace_link trace_links_link_over(const struct hd_trace_record *
                                   .microbatch = record->microbatch};
 }
 
-/* An activation goes over the boundary of its stage's number, a gradient over the one below; W
-   neither sends nor receives. */
-static int trace_links_find_out(const struct hd_trace_record *record, struct hd_trace_link *link)
+/* The handoff that a pass sends (`is_out`) or receives; W has neither.  An activation crosses the
+   boundary with the number of its source stage, a gradient the one below. */
+static bool trace_links_find_pass(const struct hd_trace_record *record, bool is_out,
+                                  struct hd_trace_link *link)
 {
-    const int is_backward = record->action == HD_BACKWARD || record->action == HD_BACKWARD_INPUT;
+    const bool is_forward = record->action == HD_FORWARD;
+    const bool is_backward = record->action == HD_BACKWARD || record->action == HD_BACKWARD_INPUT;
+    const bool is_below = is_forward != is_out; /* boundary stage - 1, else stage */
 
-    if (record->kind != HD_TRACE_COMPUTE || (is_backward && record->stage == 0) ||
-        (!is_backward && record->action != HD_FORWARD)) {
-        return 0;
+    if (record->kind != HD_TRACE_COMPUTE || (!is_forward && !is_backward) ||
+        (is_below && record->stage == 0)) {
+        return false;
     }
-    *link = is_backward ? trace_links_link_over(record, HD_BACKWARD, record->stage - 1)
-                        : trace_links_link_over(record, HD_FORWARD, record->stage);
-    return 1;
+    *link = trace_links_link_over(record, is_forward ? HD_FORWARD : HD_BACKWARD,
+                                  record->stage - (is_below ? 1 : 0));
+    return true;
 }
 
-static int trace_links_find_in(const struct hd_trace_record *record, struct hd_trace_link *link)
-{
-    const int is_backward = record->action == HD_BACKWARD || record->action == HD_BACKWARD_INPUT;
-
-    if (record->kind != HD_TRACE_COMPUTE || (!is_backward && record->stage == 0) ||
-        (!is_backward && record->action != HD_FORWARD)) {
-        return 0;
-    }
-    *link = is_backward ? trace_links_link_over(record, HD_BACKWARD, record->stage)
-                        : trace_links_link_over(record, HD_FORWARD, record->stage - 1);
-    return 1;
-}
-
-static int trace_links_find_transfer(const struct hd_trace *trace,
-                                     const struct hd_trace_record *record,
-                                     struct hd_trace_link *link)
+static bool trace_links_find_transfer(const struct hd_trace *trace,
+                                      const struct hd_trace_record *record,
+                                      struct hd_trace_link *link)
 {
     if (record->kind != HD_TRACE_TRANSFER) {
-        return 0;
+        return false;
     }
     const struct hd_trace_channel *const channel = &trace->channels[record->channel];
     *link = trace_links_link_over(record, channel->direction, channel->boundary);
-    return 1;
+    return true;
 }
 
 static struct hd_trace_link *trace_links_search(const struct hd_trace_links *links,
@@ -86,7 +77,7 @@ static void trace_links_mark(const struct hd_trace_links *links, const struct hd
     }
 }
 
-/* Keeps one of each. */
+/* Sorts them, and keeps one of equals. */
 static void trace_links_sort_links(struct hd_trace_links *links)
 {
     uint32_t kept = 0;
@@ -118,10 +109,10 @@ hd_status hd_trace_links_create(struct hd_trace_links *links, const struct hd_tr
     }
     trace_links_sort_links(&made);
     for (uint32_t i = 0; i < trace->record_count; i++) {
-        if (trace_links_find_out(&trace->records[i], &link)) {
+        if (trace_links_find_pass(&trace->records[i], true, &link)) {
             trace_links_mark(&made, &link, PRODUCER);
         }
-        if (trace_links_find_in(&trace->records[i], &link)) {
+        if (trace_links_find_pass(&trace->records[i], false, &link)) {
             trace_links_mark(&made, &link, CONSUMER);
         }
     }
@@ -146,15 +137,15 @@ static uint32_t trace_links_number_of(const struct hd_trace_links *links,
 uint32_t hd_trace_link_out(const struct hd_trace_links *links, const struct hd_trace_record *record)
 {
     struct hd_trace_link link;
-    return trace_links_find_out(record, &link) ? trace_links_number_of(links, &link)
-                                               : HD_TRACE_NO_LINK;
+    return trace_links_find_pass(record, true, &link) ? trace_links_number_of(links, &link)
+                                                      : HD_TRACE_NO_LINK;
 }
 
 uint32_t hd_trace_link_in(const struct hd_trace_links *links, const struct hd_trace_record *record)
 {
     struct hd_trace_link link;
-    return trace_links_find_in(record, &link) ? trace_links_number_of(links, &link)
-                                              : HD_TRACE_NO_LINK;
+    return trace_links_find_pass(record, false, &link) ? trace_links_number_of(links, &link)
+                                                       : HD_TRACE_NO_LINK;
 }
 
 uint32_t hd_trace_link_of(const struct hd_trace_links *links, const struct hd_trace *trace,

@@ -1,8 +1,8 @@
 /*
  * report/trace_links.h - which records of a trace belong to one handoff; internal to trace_json.
  *
- * A handoff that is whole in the trace has its producer's pass, its transfer, and its consumer's
- * pass, of one step.  It is found again by any of the three; its number is the same each time.
+ * A handoff is whole if the trace has its producer's pass, its transfer and its consumer's pass in
+ * one step.  Any of the three finds it, with the same number.
  */
 #ifndef HEDDLE_REPORT_TRACE_LINKS_H
 #define HEDDLE_REPORT_TRACE_LINKS_H
@@ -21,12 +21,12 @@ struct hd_trace_links {
     struct hd_trace_link *links; /* [count], sorted; owned */
 };
 
-/* HD_NO_MEMORY, nothing set. */
+/* On HD_NO_MEMORY nothing is set. */
 hd_status hd_trace_links_create(struct hd_trace_links *links, const struct hd_trace *trace);
 void hd_trace_links_finish(struct hd_trace_links *links);
 
-/* The whole handoff that a pass produces, or consumes, or that a transfer carries;
-   HD_TRACE_NO_LINK: none. */
+/* The whole handoff that a pass produces or consumes, or that a transfer carries; or
+   HD_TRACE_NO_LINK. */
 uint32_t hd_trace_link_out(const struct hd_trace_links *links,
                            const struct hd_trace_record *record);
 uint32_t hd_trace_link_in(const struct hd_trace_links *links, const struct hd_trace_record *record);
