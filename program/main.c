@@ -6,7 +6,7 @@
  */
 #include "base/log.h"
 #include "base/option.h"
-#include "base/table.h"
+#include "report/table.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include <heddle_build.h>

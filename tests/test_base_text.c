@@ -1,7 +1,7 @@
 /* tests/test_base_text.c - text to values and back, JSON, tables and option tables. */
 #include "base/json.h"
 #include "base/option.h"
-#include "base/table.h"
+#include "report/table.h"
 #include "base/text.h"
 #include "support/check.h"
 

@@ -4,6 +4,7 @@
  */
 #include "base/memory.h"
 #include "plan/csv.h"
+#include "report/csv_write.h"
 #include "support/check.h"
 #include "support/schedule_harness.h"
 

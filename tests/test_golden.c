@@ -6,7 +6,7 @@
  */
 #include "base/memory.h"
 #include "plan/csv.h"
-#include "plan/timeline.h"
+#include "report/timeline.h"
 #include "support/check.h"
 #include "support/schedule_harness.h"
 

@@ -3,7 +3,7 @@
  * what they cost.
  */
 #include "plan/issue.h"
-#include "plan/timeline.h"
+#include "report/timeline.h"
 #include "support/check.h"
 #include "support/schedule_harness.h"
 

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "engine/lease.h"
 #include "plan/csv.h"
+#include "report/csv_write.h"
 #include "plan/pipeline.h"
 #include "support/check.h"
 #include "support/command.h"

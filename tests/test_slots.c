@@ -4,7 +4,7 @@
  */
 #include "base/memory.h"
 #include "plan/pipeline.h"
-#include "plan/timeline.h"
+#include "report/timeline.h"
 #include "support/check.h"
 #include "support/naive_executor.h"
 #include "support/schedule_harness.h"

@@ -1,6 +1,6 @@
 /* The three timelines of a plan, against the report, the public cases and the facts. */
 #include "plan/flow.h"
-#include "plan/timeline.h"
+#include "report/timeline.h"
 #include "support/check.h"
 #include "support/schedule_harness.h"
 

@@ -1,6 +1,5 @@
 #include "run/model.h"
 #include "base/memory.h"
-#include "run/costs.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -117,6 +116,40 @@ void hd_model_block(const struct hd_config *config, double forward_us, struct hd
     spec->forward_us = forward_us;
 }
 
+hd_status hd_cost_list_check(const struct hd_config *config, const char *key,
+                             const struct hd_config_numbers *numbers, uint32_t count,
+                             struct hd_problem *problem)
+{
+    if (numbers->count == 1 || numbers->count == count) {
+        return HD_OK;
+    }
+    hd_problem_place(problem, "%s", hd_config_place(config, "cost", key));
+    hd_problem_key(problem, "cost.%s", key);
+    hd_problem_remedy(problem, "give one number, or %u", count);
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u numbers where %u are needed",
+                          numbers->count, count);
+}
+
+static hd_status model_check_costs(const struct hd_config *config, uint32_t stage_count,
+                                   struct hd_problem *problem)
+{
+    const struct {
+        const char *key;
+        const struct hd_config_numbers *numbers;
+    } lists[] = {
+        {"forward", &config->cost.forward},
+        {"backward", &config->cost.backward},
+        {"input_gradient", &config->cost.input_gradient},
+        {"weight_gradient", &config->cost.weight_gradient},
+    };
+    hd_status status = HD_OK;
+
+    for (unsigned i = 0; status == HD_OK && i < sizeof lists / sizeof lists[0]; i++) {
+        status = hd_cost_list_check(config, lists[i].key, lists[i].numbers, stage_count, problem);
+    }
+    return status;
+}
+
 hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pipeline,
                           struct hd_model *model, struct hd_problem *problem)
 {
@@ -128,7 +161,7 @@ hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pi
     if (status != HD_OK) {
         return status;
     }
-    status = hd_costs_check(config, stage_count, problem);
+    status = model_check_costs(config, stage_count, problem);
     if (status != HD_OK) {
         return status;
     }

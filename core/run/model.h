@@ -46,6 +46,11 @@ hd_status hd_model_needs(const struct hd_model *model, const struct hd_plugin *k
                          const struct hd_host *host, struct hd_stage_needs *needs,
                          struct hd_problem *problem);
 
+/* Whether a list of [cost] has one number, or one for each of `count`; else HD_EXIT_USAGE. */
+hd_status hd_cost_list_check(const struct hd_config *config, const char *key,
+                             const struct hd_config_numbers *numbers, uint32_t count,
+                             struct hd_problem *problem);
+
 /* "8,8,7,7": the layers of each stage.  Returns `text`. */
 const char *hd_model_split_text(const struct hd_model *model, char *text, uint32_t capacity);
 

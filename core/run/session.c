@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/number.h"
-#include "plan/timeline.h"
 #include "run/job_check.h"
 
 #include <assert.h>
@@ -109,19 +108,6 @@ static hd_status session_open_corpus(struct hd_session *session, struct hd_probl
     return hd_corpus_open(&request, &session->corpus, problem);
 }
 
-static hd_status session_plan_bubble(struct hd_session *session, struct hd_problem *problem)
-{
-    struct hd_timeline *timeline = NULL;
-
-    const hd_status status =
-        hd_timeline_create(session->job->pipeline, HD_TIMELINE_ASAP, NULL, &timeline, problem);
-    if (status == HD_OK) {
-        session->planned_bubble = timeline->bubble;
-    }
-    hd_timeline_destroy(timeline);
-    return status;
-}
-
 /* Where the run begins: checks the checkpoint, and makes the directory. */
 static hd_status session_start(struct hd_session *session, struct hd_problem *problem)
 {
@@ -172,9 +158,6 @@ hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
     localtime_r(&now, &local);
     strftime(session->started, sizeof session->started, "%Y-%m-%dT%H:%M:%S%z", &local);
     hd_status status = hd_job_check(job, problem);
-    if (status == HD_OK) {
-        status = session_plan_bubble(session, problem);
-    }
     if (status == HD_OK) {
         status = hd_launched_create(&session->launched, request->link,
                                     hd_plugins_carrier(&job->plugins), problem);

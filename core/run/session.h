@@ -63,7 +63,6 @@ struct hd_session {
     struct hd_exchange exchange;
     uint64_t samples_per_step, started_ns;
     uint64_t digest_count; /* tensors of a rank, at most; at least 1 */
-    double planned_bubble; /* of the asap timeline */
     uint32_t steps_before; /* of the checkpoint that the run continues */
     uint64_t samples_before;
     char corpus_sha256[HD_HASH_TEXT_BYTES]; /* empty without files or corpus */

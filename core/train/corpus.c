@@ -1,5 +1,4 @@
 #include "train/corpus.h"
-#include "train/bigrams.h"
 #include "train/corpus_kind.h"
 #include "train/grammar.h"
 #include "train/numpy.h"
@@ -386,8 +385,7 @@ static void corpus_fill_grammar(const struct hd_corpus *corpus, uint64_t positio
     }
 }
 
-static void corpus_fill(const struct hd_corpus *corpus, uint64_t position, uint32_t count,
-                        int32_t *out)
+void hd_corpus_ids(const struct hd_corpus *corpus, uint64_t position, uint32_t count, int32_t *out)
 {
     if (out == NULL) {
         return;
@@ -407,8 +405,8 @@ void hd_corpus_sample(const struct hd_corpus *corpus, uint64_t index, int32_t *t
 {
     const uint64_t position = index % corpus->sample_count * corpus->sequence;
 
-    corpus_fill(corpus, position, corpus->sequence, tokens);
-    corpus_fill(corpus, position + 1, corpus->sequence, targets);
+    hd_corpus_ids(corpus, position, corpus->sequence, tokens);
+    hd_corpus_ids(corpus, position + 1, corpus->sequence, targets);
 }
 
 void hd_corpus_samples(const struct hd_corpus *corpus, struct hd_corpus_range range,
@@ -438,6 +436,11 @@ const char *hd_corpus_format(const struct hd_corpus *corpus, char text[HD_CORPUS
     return text;
 }
 
+uint64_t hd_corpus_id_count(const struct hd_corpus *corpus)
+{
+    return corpus->bytes != NULL ? corpus->id_count : HD_CORPUS_GRAMMAR_BYTES;
+}
+
 uint32_t hd_corpus_is_text(const struct hd_corpus *corpus)
 {
     return corpus->is_text;
@@ -446,23 +449,4 @@ uint32_t hd_corpus_is_text(const struct hd_corpus *corpus)
 uint32_t hd_corpus_is_endless(const struct hd_corpus *corpus)
 {
     return corpus->bytes == NULL;
-}
-
-double hd_corpus_bigram_entropy(const struct hd_corpus *corpus)
-{
-    const uint64_t count = corpus->bytes != NULL ? corpus->id_count : HD_CORPUS_GRAMMAR_BYTES;
-    int32_t ids[HD_GRAMMAR_PAGE_BYTES];
-    struct hd_bigrams *const bigrams = corpus->is_text ? hd_bigrams_create() : NULL;
-
-    for (uint64_t position = 0; bigrams != NULL && position < count;
-         position += HD_GRAMMAR_PAGE_BYTES) {
-        const uint64_t left = count - position;
-        const uint32_t part =
-            (uint32_t)(left < HD_GRAMMAR_PAGE_BYTES ? left : HD_GRAMMAR_PAGE_BYTES);
-        corpus_fill(corpus, position, part, ids);
-        hd_bigrams_add(bigrams, ids, part);
-    }
-    const double entropy = hd_bigrams_entropy(bigrams);
-    hd_bigrams_destroy(bigrams);
-    return entropy;
 }

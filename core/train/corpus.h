@@ -50,9 +50,10 @@ void hd_corpus_sha256(const struct hd_corpus *corpus, char text[HD_HASH_TEXT_BYT
 
 #define HD_CORPUS_GRAMMAR_BYTES (1u << 20) /* that stand for the endless text */
 
-/* Entropy of an id given the id before, in nats (the yardstick of the demo): of the whole text, or
-   of the first HD_CORPUS_GRAMMAR_BYTES of the builtin one; NaN for token files.  Reads it all. */
-double hd_corpus_bigram_entropy(const struct hd_corpus *corpus);
+/* Ids position .. position + count - 1, as they stand in the file. */
+void hd_corpus_ids(const struct hd_corpus *corpus, uint64_t position, uint32_t count, int32_t *out);
+/* How many there are; builtin: HD_CORPUS_GRAMMAR_BYTES. */
+uint64_t hd_corpus_id_count(const struct hd_corpus *corpus);
 
 /* Fills tokens and targets [sequence] of sample `index` (modulo sample_count); either may be NULL.
    [any-thread] */

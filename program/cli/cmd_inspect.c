@@ -1,6 +1,6 @@
 /* cli/cmd_inspect.c - heddle inspect: one plugin in full. */
 #include "base/option.h"
-#include "base/table.h"
+#include "report/table.h"
 #include "cli/cli.h"
 
 #include <stddef.h>

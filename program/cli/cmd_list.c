@@ -1,6 +1,6 @@
 /* cli/cmd_list.c - heddle list: every plugin found. */
 #include "base/option.h"
-#include "base/table.h"
+#include "report/table.h"
 #include "cli/cli.h"
 
 #include <string.h>

@@ -3,6 +3,7 @@
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "plan/csv.h"
+#include "report/csv_write.h"
 #include "report/svg.h"
 
 #include <assert.h>

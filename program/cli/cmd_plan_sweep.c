@@ -1,5 +1,5 @@
 /* cli/cmd_plan_sweep.c - heddle plan --sweep: one row a combination of values. */
-#include "base/table.h"
+#include "report/table.h"
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "report/plan_json.h"

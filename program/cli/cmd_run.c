@@ -3,9 +3,11 @@
 #include "cli/join.h"
 #include "cli/plan.h"
 #include "cli/run_evaluate.h"
+#include "output/bigrams.h"
 #include "output/output.h"
 #include "launch/link.h"
 #include "report/run_json.h"
+#include "report/timeline.h"
 #include "run/supervise.h"
 
 #include <math.h>
@@ -113,8 +115,7 @@ static void cmd_run_print_header(const struct hd_cli *cli, const struct hd_sessi
 
 static void cmd_run_print_loss(const struct hd_session *session, const struct summary *summary)
 {
-    const double entropy =
-        session->corpus != NULL ? hd_corpus_bigram_entropy(session->corpus) : NAN;
+    const double entropy = session->corpus != NULL ? hd_bigram_entropy(session->corpus) : NAN;
 
     if (session->corpus == NULL) {
         return;
@@ -129,7 +130,7 @@ static void cmd_run_print_loss(const struct hd_session *session, const struct su
 
 static void cmd_run_print_bubble(const struct hd_session *session, const struct summary *summary)
 {
-    const double planned = session->planned_bubble;
+    const double planned = hd_timeline_asap_bubble(session->job->pipeline);
     const double gap_points = (summary->results.measured_bubble - planned) * 100;
 
     printf("bubble planned %.1f %% (symbolic)", planned * 100);

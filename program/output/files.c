@@ -7,6 +7,7 @@
 #include "output/page.h"
 #include "output/trace.h"
 #include "report/run_json.h"
+#include "report/timeline.h"
 #include "run/session.h"
 #include "train/checkpoint.h"
 
@@ -204,7 +205,7 @@ static void files_add_origin(struct facts *facts, const struct hd_session *sessi
     record->plugins = facts->plugins;
     record->rank_count = job->pipeline->rank_count;
     record->step_tokens = session->samples_per_step * job->config->model.sequence;
-    record->bubble_planned = session->planned_bubble;
+    record->bubble_planned = hd_timeline_asap_bubble(session->job->pipeline);
     record->bubble_measured = NAN;
     files_add_plugin(facts, "schedule", job->plugins.schedule);
     files_add_plugin(facts, "transport", job->plugins.transport);

@@ -1,6 +1,6 @@
 #include "output/overlap.h"
 #include "plan/flow.h"
-#include "run/costs.h"
+#include "report/costs.h"
 
 #include <assert.h>
 #include <math.h>

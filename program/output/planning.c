@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "plan/issue.h"
-#include "run/costs.h"
+#include "report/costs.h"
 #include "run/job_plan.h"
 
 #include <assert.h>

@@ -8,7 +8,7 @@
 
 #include "plan/footprint.h"
 #include "plan/pipeline.h"
-#include "plan/timeline.h"
+#include "report/timeline.h"
 
 #include <heddle/kernel.h>
 

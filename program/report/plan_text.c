@@ -1,7 +1,7 @@
 /* The summary of a plan. */
 #include "report/plan_text.h"
 
-#include "base/table.h"
+#include "report/table.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -4,6 +4,7 @@
  */
 #include "memory_file.h"
 #include "plan/csv.h"
+#include "report/csv_write.h"
 
 #include <assert.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* bench/step.c - one row of each part of `heddle bench step`. */
 #include "bench/step.h"
-#include "run/costs.h"
+#include "report/costs.h"
 
 #include <assert.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 #ifndef HEDDLE_BENCH_CMD_CMD_BENCH_H
 #define HEDDLE_BENCH_CMD_CMD_BENCH_H
 
-#include "base/table.h"
+#include "report/table.h"
 #include "cli/cli.h"
 #include "drive/lender.h"
 #include "bench/bench.h"

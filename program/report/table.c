@@ -1,4 +1,4 @@
-#include "base/table.h"
+#include "report/table.h"
 
 #include "base/number.h"
 #include "base/text.h"

@@ -1,12 +1,12 @@
 /*
- * base/table.h - aligned text tables for people.
+ * report/table.h - aligned text tables for people.
  *
  * Cells are added one after the other and rows fill by themselves; columns in which every cell
  * under the title is a number (or "-" or empty) are aligned to the right.  Two spaces lie between
  * columns, nothing after the last.  Widths count characters, not bytes.  Out of memory asserts.
  */
-#ifndef HEDDLE_BASE_TABLE_H
-#define HEDDLE_BASE_TABLE_H
+#ifndef HEDDLE_REPORT_TABLE_H
+#define HEDDLE_REPORT_TABLE_H
 
 #include <stdint.h>
 #include <stdio.h>
@@ -26,4 +26,4 @@ void hd_table_cell(struct hd_table *table, const char *format, ...)
 /* Every line begins with `indent` spaces. */
 void hd_table_print(const struct hd_table *table, uint32_t indent, FILE *stream);
 
-#endif /* HEDDLE_BASE_TABLE_H */
+#endif /* HEDDLE_REPORT_TABLE_H */

@@ -1,5 +1,6 @@
-#include "run/costs.h"
+#include "report/costs.h"
 #include "base/memory.h"
+#include "run/model.h"
 
 /* One key of [cost]. */
 struct cost_row {
@@ -8,9 +9,8 @@ struct cost_row {
     uint32_t count; /* how many numbers are needed, if not one */
 };
 
-enum { STAGE_ROW_COUNT = 4, ROW_COUNT = 5 };
+enum { ROW_COUNT = 5 };
 
-/* The four lists by stage come first. */
 static void costs_rows(const struct hd_config *config, uint32_t stage_count,
                        struct cost_row rows[ROW_COUNT])
 {
@@ -27,32 +27,6 @@ static void costs_rows(const struct hd_config *config, uint32_t stage_count,
     }
 }
 
-static hd_status costs_check_row(const struct hd_config *config, const struct cost_row *row,
-                                 struct hd_problem *problem)
-{
-    if (row->numbers->count == 1 || row->numbers->count == row->count) {
-        return HD_OK;
-    }
-    hd_problem_place(problem, "%s", hd_config_place(config, "cost", row->key));
-    hd_problem_key(problem, "cost.%s", row->key);
-    hd_problem_remedy(problem, "give one number, or %u", row->count);
-    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u numbers where %u are needed",
-                          row->numbers->count, row->count);
-}
-
-hd_status hd_costs_check(const struct hd_config *config, uint32_t stage_count,
-                         struct hd_problem *problem)
-{
-    struct cost_row rows[ROW_COUNT];
-    hd_status status = HD_OK;
-
-    costs_rows(config, stage_count, rows);
-    for (unsigned i = 0; status == HD_OK && i < STAGE_ROW_COUNT; i++) {
-        status = costs_check_row(config, &rows[i], problem);
-    }
-    return status;
-}
-
 /* Spreads each list over its stages: values [ROW_COUNT x stage_count]. */
 static hd_status costs_read(const struct hd_config *config, uint32_t stage_count, double *values,
                             struct hd_problem *problem)
@@ -63,7 +37,7 @@ static hd_status costs_read(const struct hd_config *config, uint32_t stage_count
     costs_rows(config, stage_count, rows);
     for (uint64_t i = 0; status == HD_OK && i < ROW_COUNT; i++) {
         const struct hd_config_numbers *numbers = rows[i].numbers;
-        status = costs_check_row(config, &rows[i], problem);
+        status = hd_cost_list_check(config, rows[i].key, rows[i].numbers, rows[i].count, problem);
         for (uint32_t stage = 0; status == HD_OK && stage < rows[i].count; stage++) {
             values[i * stage_count + stage] = numbers->values[numbers->count == 1 ? 0 : stage];
         }

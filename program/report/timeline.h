@@ -1,21 +1,21 @@
 /*
- * plan/timeline.h - when each action runs, in ticks.
+ * report/timeline.h - when each action runs, in ticks.
  *
  *   asap     dependencies only, free transfers, unlimited slots: the default
  *   drawn    the idle ticks of the schedule are kept: an action starts idle_before ticks after the
  *            end of the one before it.  Refused, naming the place, where that breaks a dependency.
  *            A plan without idle ticks gets the asap timeline, and its kind
- *   costed   times per stage, transfers that take time, the slots given (plan/cost.h)
+ *   costed   times per stage, transfers that take time, the slots given (report/cost.h)
  *
  * Handoffs have classes (hidden, exposed) in asap and drawn.  In costed the quantity is time:
  * exposed = max(0, arrival - max(producer's end, end of the receiver's previous action)).
  *
  * Sources: docs/architecture.md, "The plan"; docs/sources.md.
  */
-#ifndef HEDDLE_PLAN_TIMELINE_H
-#define HEDDLE_PLAN_TIMELINE_H
+#ifndef HEDDLE_REPORT_TIMELINE_H
+#define HEDDLE_REPORT_TIMELINE_H
 
-#include "plan/cost.h"
+#include "report/cost.h"
 #include "plan/pipeline.h"
 
 enum hd_timeline_kind { HD_TIMELINE_ASAP = 0, HD_TIMELINE_DRAWN = 1, HD_TIMELINE_COSTED = 2 };
@@ -42,6 +42,9 @@ hd_status hd_timeline_create(const struct hd_pipeline *pipeline, uint32_t kind,
                              struct hd_problem *problem);
 void hd_timeline_destroy(struct hd_timeline *timeline); /* takes NULL */
 
+/* The bubble of the asap timeline: empty / total. */
+double hd_timeline_asap_bubble(const struct hd_pipeline *pipeline);
+
 /* How long the message of `producer` moves, and for how much of that the receiver has no other
    action to run; 0 and 0 if it stays on its rank or there is none.  Costed only. [any-thread] */
 struct hd_transfer_ticks {
@@ -51,4 +54,4 @@ struct hd_transfer_ticks hd_timeline_transfer(const struct hd_pipeline *pipeline
                                               const struct hd_timeline *timeline,
                                               uint32_t producer);
 
-#endif /* HEDDLE_PLAN_TIMELINE_H */
+#endif /* HEDDLE_REPORT_TIMELINE_H */

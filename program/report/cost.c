@@ -1,5 +1,5 @@
 /* The costed timeline: one pass over an order in which everything comes after what it waits for. */
-#include "plan/cost.h"
+#include "report/cost.h"
 
 #include "base/memory.h"
 #include "base/number.h"

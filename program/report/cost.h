@@ -1,5 +1,5 @@
 /*
- * plan/cost.h - when each action runs if actions and transfers have costs.
+ * report/cost.h - when each action runs if actions and transfers have costs.
  *
  * Transfers over a boundary that costs c, by mode:
  *   overlapped  hold no rank: one starts when its producer has ended and the one before it on its
@@ -13,8 +13,8 @@
  *
  * Source: facts/plan_numbers.md, "Timelines".
  */
-#ifndef HEDDLE_PLAN_COST_H
-#define HEDDLE_PLAN_COST_H
+#ifndef HEDDLE_REPORT_COST_H
+#define HEDDLE_REPORT_COST_H
 
 #include "plan/pipeline.h"
 
@@ -44,4 +44,4 @@ struct hd_cost_times {
 hd_status hd_cost_fill(const struct hd_pipeline *pipeline, const struct hd_timeline_costs *costs,
                        struct hd_cost_times *times, struct hd_problem *problem);
 
-#endif /* HEDDLE_PLAN_COST_H */
+#endif /* HEDDLE_REPORT_COST_H */

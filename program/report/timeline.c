@@ -1,5 +1,5 @@
 /* The symbolic timelines, asap and drawn, and the sums over any timeline. */
-#include "plan/timeline.h"
+#include "report/timeline.h"
 
 #include "base/memory.h"
 #include "base/number.h"
@@ -157,6 +157,17 @@ static void timeline_sum(const struct hd_pipeline *pipeline, struct hd_timeline 
         timeline->bubble = timeline->empty / timeline->total;
         timeline->bubble_over_ideal = timeline->empty / timeline->busy;
     }
+}
+
+double hd_timeline_asap_bubble(const struct hd_pipeline *pipeline)
+{
+    const double total = (double)pipeline->rank_count * pipeline->asap_ticks;
+    double busy = 0;
+
+    for (uint64_t i = 0; i < pipeline->action_count; i++) {
+        busy += hd_action_ticks(pipeline->actions[i].kind);
+    }
+    return busy > 0 ? (total - busy) / total : 0;
 }
 
 hd_status hd_timeline_create(const struct hd_pipeline *pipeline, uint32_t kind,
