@@ -152,7 +152,7 @@ if [ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ]; then
     bench 2 step --part products
     has "of which kernel" err "kernels.name: the part products is of the kernel cuda, not of cpu: set kernels.name=cuda"
     bench 3 step $stages $small kernel.cuda.cuda_runtime=./absent.so --part products
-    has "no runtime for the products" err "cuda: the CUDA runtime is not here (./absent.so"
+    has "no runtime for the products" err "cuda: cannot load the CUDA runtime (./absent.so"
     bench 3 step $stages $small kernel.cuda.products=own --part products
     has "no yardstick" err "cuBLASLt is needed for comparison"
     STANDIN_CUBLASLT=algorithms=none bench 3 step $stages $small --part products
@@ -178,9 +178,9 @@ fi
 
     # --- refusals --------------------------------------------------------------------------------
     bench 3 p2p transport.name=cuda_ipc kernel.synthetic.cuda_runtime=./absent.so
-    has "no runtime" err "the CUDA runtime is not here (./absent.so"
+    has "no runtime" err "cannot load the CUDA runtime (./absent.so"
     bench 3 p2p $(of cuda_ipc) transport.cuda_ipc.cuda_runtime=./absent.so bench.sizes=8
-    has "no runtime for the transport" err "cuda_ipc: the CUDA runtime is not here (./absent.so"
+    has "no runtime for the transport" err "cuda_ipc: cannot load the CUDA runtime (./absent.so"
     STANDIN_CUDA=devices=0 bench 3 p2p $(of cuda_ipc) bench.sizes=8
     bench 2 p2p $(of cuda_ipc) kernels.name=reference
     has "a kernel without a device" err "kernels.name: kernel reference computes in host memory, and transport cuda_ipc cannot move that: set kernels.name=synthetic or kernels.name=cuda"
@@ -190,7 +190,7 @@ fi
     has "two kinds of memory" err "bench.against: of cuda_ipc and shm one moves host memory and the other a device's"
     if [ ! -e /proc/driver/nvidia/version ]; then
         bench 3 p2p transport.name=cuda_ipc bench.sizes=8
-        grep -q 'NVIDIA driver\|the CUDA runtime is not here' err || say "without a driver: $(cat err)"
+        grep -q 'NVIDIA driver\|cannot load the CUDA runtime' err || say "without a driver: $(cat err)"
     fi
 }
 

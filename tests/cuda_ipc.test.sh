@@ -41,11 +41,11 @@ ends() {
 # shellcheck disable=SC2086
 {
     if [ ! -e /proc/driver/nvidia ]; then
-        ends 3 'NVIDIA driver\|the CUDA runtime is not here' $on_device
-        ends 3 'NVIDIA driver\|the CUDA runtime is not here' $on_device \
+        ends 3 'NVIDIA driver\|cannot load the CUDA runtime' $on_device
+        ends 3 'NVIDIA driver\|cannot load the CUDA runtime' $on_device \
             kernel.synthetic.cuda_runtime="$standin"
     fi
-    ends 3 'the CUDA runtime is not here' $on_device $over_standin \
+    ends 3 'cannot load the CUDA runtime' $on_device $over_standin \
         transport.cuda_ipc.cuda_runtime="$world/absent.so"
     STANDIN_CUDA=mem_ops=off ends 3 CAN_USE_64_BIT_STREAM_MEM_OPS $on_device $over_standin
     CUDA_DEVICE_MAX_CONNECTIONS=1 ends 3 CUDA_DEVICE_MAX_CONNECTIONS=1 $on_device $over_standin

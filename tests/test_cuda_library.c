@@ -25,11 +25,11 @@ struct row {
 static const struct row rows[] = {
     {STANDIN, "", HD_OK, ""},
     {STANDIN, "devices=4", HD_OK, ""},
-    {"tests/standin/absent.so", "", HD_UNSUPPORTED, "the CUDA runtime is not here"},
+    {"tests/standin/absent.so", "", HD_UNSUPPORTED, "cannot load the CUDA runtime"},
     {"lib/heddle/abi1/heddle_transport_null.so", "", HD_UNSUPPORTED, "no cudaRuntimeGetVersion"},
     {STANDIN, "runtime=12080", HD_UNSUPPORTED, "is the runtime of CUDA 12.8"},
     {STANDIN, "driver=0", HD_UNSUPPORTED, "there is no NVIDIA driver on this machine"},
-    {STANDIN, "driver=12090", HD_UNSUPPORTED, "the NVIDIA driver serves CUDA 12.9"},
+    {STANDIN, "driver=12090", HD_UNSUPPORTED, "the NVIDIA driver supports CUDA 12.9"},
     {STANDIN, "devices=0", HD_UNSUPPORTED, "shows no GPU"},
 };
 

@@ -1,4 +1,4 @@
-/* plugins/cuda/cublaslt_library.c - from a file name to a table of calls, or to a reason. */
+/* plugins/cuda/cublaslt_library.c - loads a file into a table of calls, or gives a reason. */
 #include "cublaslt_library.h"
 
 #include <dlfcn.h>
@@ -33,10 +33,11 @@ hd_status cublaslt_load(struct cublaslt_library *library, const char *path)
     snprintf(library->path, sizeof library->path, "%s", path);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == NULL) {
-        snprintf(library->reason, sizeof library->reason,
-                 "cuBLASLt is not here (%s): install that of CUDA %d, or name its file with the "
-                 "option cublaslt",
-                 dlerror(), CUBLAS_VER_MAJOR);
+        snprintf(
+            library->reason, sizeof library->reason,
+            "cannot load cuBLASLt (%s): install it from CUDA %d, or name its file with the option "
+            "cublaslt",
+            dlerror(), CUBLAS_VER_MAJOR);
         return HD_UNSUPPORTED;
     }
     cublaslt_library_note_path(library, handle);
@@ -51,11 +52,12 @@ hd_status cublaslt_load(struct cublaslt_library *library, const char *path)
     }
     library->version = (unsigned)library->cublasLtGetVersion();
     if (library->version / 10000 != CUBLAS_VER_MAJOR) {
-        snprintf(library->reason, sizeof library->reason,
-                 "%s is cuBLASLt %u.%u, and this plugin was built for %d: name another with the "
-                 "option cublaslt",
-                 library->path, library->version / 10000, library->version / 100 % 100,
-                 CUBLAS_VER_MAJOR);
+        snprintf(
+            library->reason, sizeof library->reason,
+            "%s is cuBLASLt %u.%u, but this plugin was built for %d: name another file with the "
+            "option cublaslt",
+            library->path, library->version / 10000, library->version / 100 % 100,
+            CUBLAS_VER_MAJOR);
         return HD_UNSUPPORTED;
     }
     return HD_OK;

@@ -1,7 +1,7 @@
 /*
- * plugins/cuda/cublaslt_library.h - how a plugin of a GPU reaches cuBLASLt.
+ * plugins/cuda/cublaslt_library.h - how the GPU plugins reach cuBLASLt.
  *
- * As cuda_library.h: the library is loaded by name when a plugin is opened, after CUDA itself, into
+ * As cuda_library.h: a plugin that is opened loads the library by name, after CUDA itself, into
  * a table of typed pointers.  In tests the file is a stand-in (tests/standin/cublaslt).
  */
 #ifndef CUBLASLT_LIBRARY_H
@@ -25,14 +25,14 @@ enum { CUBLASLT_PATH_BYTES = 256, CUBLASLT_REASON_BYTES = 512 };
 
 struct cublaslt_library {
     char path[CUBLASLT_PATH_BYTES];     /* of the file that was loaded, as ld.so found it */
-    char reason[CUBLASLT_REASON_BYTES]; /* why there is none: a sentence with its remedy */
+    char reason[CUBLASLT_REASON_BYTES]; /* why it is not loaded, with the remedy */
     unsigned version;                   /* 130100 is 13.1.0 */
 #define CUBLASLT_MEMBER(name) __typeof__(name) *name;
     CUBLASLT_CALLS(CUBLASLT_MEMBER)
 #undef CUBLASLT_MEMBER
 };
 
-/* The row that such a plugin has among its options: what cublaslt_load is given. */
+/* The option of every such plugin: the path for cublaslt_load. */
 #define CUBLASLT_OPTION                                                                   \
     {                                                                                     \
         .name = "cublaslt", .initial = "libcublasLt.so.13",                               \
@@ -41,7 +41,7 @@ struct cublaslt_library {
     }
 
 /* Fills `library`.  HD_UNSUPPORTED, with `reason` set: no such file, another major version than
-   that of these headers, or a call that is missing.  Starts no handle. [setup] */
+   that of these headers, or a missing call.  Creates no handle. [setup] */
 hd_status cublaslt_load(struct cublaslt_library *library, const char *path);
 
 #endif /* CUBLASLT_LIBRARY_H */

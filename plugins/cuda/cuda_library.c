@@ -1,8 +1,8 @@
 /*
- * plugins/cuda/cuda_library.c - from a file name to a table of calls, or to a reason.
+ * plugins/cuda/cuda_library.c - loads a file into a table of calls, or gives a reason.
  *
- * What CUDA answers without a driver was read off the real library: it loads, the device
- * count fails with 35, and cudaDriverGetVersion says 0 where there is none at all.
+ * Tried with the real runtime on a machine without a driver: it loads, cudaGetDeviceCount fails
+ * with 35, and cudaDriverGetVersion returns version 0.
  */
 #include "cuda_library.h"
 
@@ -12,15 +12,7 @@
 #include <string.h>
 
 enum {
-    DRIVER_CALLS_VERSION = 12000, /* every driver call of the table has had its form since */
-};
-
-/* What is asked before the table is filled. */
-struct questions {
-    __typeof__(cudaRuntimeGetVersion) *runtime_version;
-    __typeof__(cudaDriverGetVersion) *driver_version;
-    __typeof__(cudaGetDeviceCount) *device_count;
-    __typeof__(cudaGetDriverEntryPointByVersion) *driver_entry;
+    DRIVER_CALLS_VERSION = 12000, /* of the form of the driver calls in the table */
 };
 
 __attribute__((format(printf, 2, 3))) static hd_status cuda_library_refuse(
@@ -34,7 +26,7 @@ __attribute__((format(printf, 2, 3))) static hd_status cuda_library_refuse(
     return HD_UNSUPPORTED;
 }
 
-/* C has no cast from an object's address to a function's; POSIX says that the bits are the same. */
+/* C does not convert an object pointer to a function pointer; POSIX says that the bits are equal. */
 static hd_status cuda_library_find(struct cuda_library *library, void *handle, const char *name,
                                    void *out)
 {
@@ -48,13 +40,12 @@ static hd_status cuda_library_find(struct cuda_library *library, void *handle, c
                                library->path, name, CUDART_VERSION / 1000);
 }
 
-static hd_status cuda_library_find_driver(struct cuda_library *library, const struct questions *ask,
-                                          const char *name, void *out)
+static hd_status cuda_library_find_driver(struct cuda_library *library, const char *name, void *out)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
     void *symbol = NULL;
-    const cudaError_t error =
-        ask->driver_entry(name, &symbol, DRIVER_CALLS_VERSION, cudaEnableDefault, &found);
+    const cudaError_t error = library->cudaGetDriverEntryPointByVersion(
+        name, &symbol, DRIVER_CALLS_VERSION, cudaEnableDefault, &found);
 
     memcpy(out, &symbol, sizeof symbol);
     if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && symbol != NULL) {
@@ -75,8 +66,8 @@ static hd_status cuda_library_open_file(struct cuda_library *library, const char
     if (*handle == NULL) {
         return cuda_library_refuse(
             library,
-            "the CUDA runtime is not here (%s): install CUDA %d, or name its file with "
-            "the option cuda_runtime",
+            "cannot load the CUDA runtime (%s): install CUDA %d, or name its file with the option "
+            "cuda_runtime",
             dlerror(), CUDART_VERSION / 1000);
     }
     snprintf(library->path, sizeof library->path, "%s", path);
@@ -88,19 +79,18 @@ static hd_status cuda_library_open_file(struct cuda_library *library, const char
     return HD_OK;
 }
 
-static hd_status cuda_library_check_versions(struct cuda_library *library,
-                                             const struct questions *ask)
+static hd_status cuda_library_check_versions(struct cuda_library *library)
 {
-    if (ask->runtime_version(&library->runtime_version) != cudaSuccess ||
+    if (library->cudaRuntimeGetVersion(&library->runtime_version) != cudaSuccess ||
         library->runtime_version / 1000 != CUDART_VERSION / 1000) {
         return cuda_library_refuse(
             library,
-            "%s is the runtime of CUDA %d.%d; this plugin was built for CUDA %d and needs "
-            "that: name another with the option cuda_runtime",
+            "%s is the runtime of CUDA %d.%d, but this plugin was built for CUDA %d: name another "
+            "file with the option cuda_runtime",
             library->path, library->runtime_version / 1000, library->runtime_version % 1000 / 10,
             CUDART_VERSION / 1000);
     }
-    if (ask->driver_version(&library->driver_version) != cudaSuccess) {
+    if (library->cudaDriverGetVersion(&library->driver_version) != cudaSuccess) {
         library->driver_version = 0;
     }
     return HD_OK;
@@ -112,32 +102,31 @@ static hd_status cuda_library_refuse_devices(struct cuda_library *library, cudaE
     const int driver = library->driver_version;
 
     if (error == cudaErrorInsufficientDriver && driver == 0) {
-        return cuda_library_refuse(library,
-                                   "there is no NVIDIA driver on this machine (libcuda.so.1): CUDA "
-                                   "needs one, and a GPU");
+        return cuda_library_refuse(
+            library, "there is no NVIDIA driver on this machine (libcuda.so.1): use a "
+                     "machine with a GPU and its driver");
     }
     if (error == cudaErrorInsufficientDriver) {
         return cuda_library_refuse(
             library,
-            "the NVIDIA driver serves CUDA %d.%d, and %s is CUDA %d.%d: install a newer "
-            "driver",
+            "the NVIDIA driver supports CUDA %d.%d, but %s is CUDA %d.%d: install a newer driver",
             driver / 1000, driver % 1000 / 10, library->path, runtime / 1000, runtime % 1000 / 10);
     }
     if (error == cudaErrorNoDevice || error == cudaSuccess) {
         return cuda_library_refuse(
-            library, "the NVIDIA driver shows no GPU to this process: look at nvidia-smi "
-                     "and at CUDA_VISIBLE_DEVICES");
+            library, "the NVIDIA driver shows no GPU to this process: check nvidia-smi and "
+                     "CUDA_VISIBLE_DEVICES");
     }
     return cuda_library_refuse(
-        library, "CUDA does not start on this machine: cudaGetDeviceCount says %d", (int)error);
+        library, "cannot start CUDA on this machine: cudaGetDeviceCount fails with error %d",
+        (int)error);
 }
 
-/* The count is left alone by a call that fails. */
-static hd_status cuda_library_count_devices(struct cuda_library *library,
-                                            const struct questions *ask)
+/* A failed call leaves the count alone. */
+static hd_status cuda_library_count_devices(struct cuda_library *library)
 {
     int count = 0;
-    const cudaError_t error = ask->device_count(&count);
+    const cudaError_t error = library->cudaGetDeviceCount(&count);
 
     if (error != cudaSuccess || count <= 0) {
         return cuda_library_refuse_devices(library, error);
@@ -146,64 +135,29 @@ static hd_status cuda_library_count_devices(struct cuda_library *library,
     return HD_OK;
 }
 
-static hd_status cuda_library_find_questions(struct cuda_library *library, void *handle,
-                                             struct questions *ask)
-{
-    const struct {
-        const char *name;
-        void *out;
-    } rows[] = {
-        {"cudaRuntimeGetVersion", &ask->runtime_version},
-        {"cudaDriverGetVersion", &ask->driver_version},
-        {"cudaGetDeviceCount", &ask->device_count},
-        {"cudaGetDriverEntryPointByVersion", &ask->driver_entry},
-    };
-    hd_status status = HD_OK;
-
-    for (size_t i = 0; status == HD_OK && i < sizeof rows / sizeof rows[0]; i++) {
-        status = cuda_library_find(library, handle, rows[i].name, rows[i].out);
-    }
-    return status;
-}
-
-static hd_status cuda_library_fill_table(struct cuda_library *library, void *handle,
-                                         const struct questions *ask)
-{
-    hd_status status = HD_OK;
-
-#define FIND_RUNTIME(name)                                                  \
-    if (status == HD_OK) {                                                  \
-        status = cuda_library_find(library, handle, #name, &library->name); \
-    }
-#define FIND_DRIVER(name)                                                       \
-    if (status == HD_OK) {                                                      \
-        status = cuda_library_find_driver(library, ask, #name, &library->name); \
-    }
-    CUDA_RUNTIME_CALLS(FIND_RUNTIME)
-    CUDA_DRIVER_CALLS(FIND_DRIVER)
-    return status;
-}
+/* Leaves the function with the first status that is not OK. */
+#define TRY(step)                       \
+    do {                                \
+        const hd_status tried = (step); \
+        if (tried != HD_OK) {           \
+            return tried;               \
+        }                               \
+    } while (0)
+#define FIND(name)        TRY(cuda_library_find(library, handle, #name, &library->name));
+#define FIND_DRIVER(name) TRY(cuda_library_find_driver(library, #name, &library->name));
 
 hd_status cuda_load(struct cuda_library *library, const char *path)
 {
-    struct questions ask;
     void *handle = NULL;
 
     memset(library, 0, sizeof *library);
-    hd_status status = cuda_library_open_file(library, path, &handle);
-    if (status == HD_OK) {
-        status = cuda_library_find_questions(library, handle, &ask);
-    }
-    if (status == HD_OK) {
-        status = cuda_library_check_versions(library, &ask);
-    }
-    if (status == HD_OK) {
-        status = cuda_library_count_devices(library, &ask);
-    }
-    if (status == HD_OK) {
-        status = cuda_library_fill_table(library, handle, &ask);
-    }
-    return status;
+    TRY(cuda_library_open_file(library, path, &handle));
+    CUDA_FIRST_CALLS(FIND)
+    TRY(cuda_library_check_versions(library));
+    TRY(cuda_library_count_devices(library));
+    CUDA_RUNTIME_CALLS(FIND)
+    CUDA_DRIVER_CALLS(FIND_DRIVER)
+    return HD_OK;
 }
 
 const char *cuda_explain(const struct cuda_library *library, const char *call, cudaError_t error,

@@ -1,9 +1,9 @@
 /*
- * plugins/cuda/cuda_library.h - how every plugin of a GPU reaches CUDA.
+ * plugins/cuda/cuda_library.h - how the GPU plugins reach CUDA.
  *
- * No plugin links CUDA: where there is none, `heddle list` still shows the plugin, and a
- * run that asks for it is refused with a sentence.  So open loads the runtime by name, and
- * the driver's calls through it, into a table of typed pointers:
+ * No plugin links CUDA, so that on a machine without CUDA `heddle list` still shows the plugin, and
+ * a run that needs it ends with an error.  open loads the runtime by name, and the driver's calls
+ * through it, into a table of typed pointers:
  *
  *   option cuda_runtime -> dlopen -> cudaGetDeviceCount -> every call below
  *                          no file?   no driver? no GPU?    one missing?
@@ -12,12 +12,12 @@
  *   if (cuda_load(&cuda, path) != HD_OK) { ... host->fail(... cuda.reason) ... }
  *   cuda.cudaMalloc(&memory, bytes);
  *
- * The members have the names of CUDA's own functions, and their types come from CUDA's
- * headers.  A plugin that calls another one adds its row below.  The library is opened
- * NOW|LOCAL|NODELETE and stays; two plugins that name one file share it, so they share
+ * The members have the names of CUDA's functions, and their types come from CUDA's headers.  A
+ * plugin that needs another call adds it to a list below.  The library is opened
+ * NOW|LOCAL|NODELETE and never closed.  Two plugins that name the same file share it, and so share
  * devices, streams and memory.
  *
- * In tests the file is a stand-in (tests/standin/cuda), which has all of these calls too.
+ * In tests the file is a stand-in (tests/standin/cuda) with all of these calls.
  */
 #ifndef CUDA_LIBRARY_H
 #define CUDA_LIBRARY_H
@@ -26,6 +26,11 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+
+/* Called before the others are looked up, so that a wrong version is reported as such. */
+#define CUDA_FIRST_CALLS(call)                                                      \
+    call(cudaRuntimeGetVersion) call(cudaDriverGetVersion) call(cudaGetDeviceCount) \
+        call(cudaGetDriverEntryPointByVersion)
 
 #define CUDA_RUNTIME_CALLS(call)                                                                   \
     call(cudaDeviceCanAccessPeer) call(cudaDeviceEnablePeerAccess) call(cudaDeviceGetAttribute)    \
@@ -55,25 +60,26 @@ enum { CUDA_PATH_BYTES = 256, CUDA_REASON_BYTES = 512 };
 
 struct cuda_library {
     char path[CUDA_PATH_BYTES];     /* of the file that was loaded, as ld.so found it */
-    char reason[CUDA_REASON_BYTES]; /* why there is none: a sentence with its remedy */
+    char reason[CUDA_REASON_BYTES]; /* why it is not loaded, with the remedy */
     int runtime_version;            /* 13000 is 13.0 */
-    int driver_version;             /* the newest runtime that the driver serves; 0: no driver */
+    int driver_version;             /* the newest runtime that the driver supports; 0: no driver */
     int device_count;
-    int is_standin; /* 1: it is no CUDA, but simulates its calls (tests/standin), and says so */
+    int is_standin; /* 1: not CUDA, but the simulation in tests/standin */
 #define CUDA_MEMBER(name) __typeof__(name) *name;
+    CUDA_FIRST_CALLS(CUDA_MEMBER)
     CUDA_RUNTIME_CALLS(CUDA_MEMBER)
     CUDA_DRIVER_CALLS(CUDA_MEMBER)
 #undef CUDA_MEMBER
 };
 
-/* What stands behind a device's name in all that a user reads: no figure of a stand-in may pass for
-   a GPU's. */
+/* Follows a device's name in all output, so that nobody takes a stand-in's figures for those of a
+   GPU. */
 static inline const char *cuda_standin_text(const struct cuda_library *library)
 {
     return library->is_standin ? " (a stand-in, no GPU)" : "";
 }
 
-/* The row that every such plugin has among its options: what cuda_load is given. */
+/* The option of every such plugin: the path for cuda_load. */
 #define CUDA_RUNTIME_OPTION                                                                   \
     {                                                                                         \
         .name = "cuda_runtime", .initial = "libcudart.so.13",                                 \
@@ -82,20 +88,20 @@ static inline const char *cuda_standin_text(const struct cuda_library *library)
     }
 
 /*
- * Fills `library`.  HD_UNSUPPORTED, with `reason` set: no such file, an older or newer
- * runtime than these headers, no driver or one too old, no GPU, or a call that is missing.
- * Makes no context, so it costs milliseconds; but CUDA is then in this process, which must
- * not fork and go on in the child. [setup]
+ * Fills `library`.  HD_UNSUPPORTED with `reason` set: no such file, an older or newer runtime than
+ * these headers, no driver or one that is too old, no GPU, or a missing call.  It creates no
+ * context, so it takes milliseconds.  But the process has loaded CUDA, so a child after fork must
+ * not use CUDA. [setup]
  */
 hd_status cuda_load(struct cuda_library *library, const char *path);
 
 /*
- * "cudaMalloc: out of memory (cudaErrorMemoryAllocation, 2)", in `text`, which it returns.
- * Clears the error if it does not stick.
+ * Returns `text`: "cudaMalloc: out of memory (cudaErrorMemoryAllocation, 2)".  Clears the error
+ * unless it is sticky.
  */
 const char *cuda_explain(const struct cuda_library *library, const char *call, cudaError_t error,
                          char text[CUDA_REASON_BYTES]);
-/* The same of a driver's call. */
+/* The same for a call of the driver. */
 const char *cuda_explain_driver(const struct cuda_library *library, const char *call,
                                 CUresult error, char text[CUDA_REASON_BYTES]);
 

@@ -99,43 +99,32 @@ static struct hd_cpu_operand cpu_operand(uint32_t dtype, uint32_t stride)
     return (struct hd_cpu_operand){.data = &place, .dtype = dtype, .stride = stride};
 }
 
+static void cpu_make_all(struct plan *plan, const struct hd_cpu_product products[3])
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        cpu_make(plan, &products[i]);
+    }
+}
+
 /* As isa/attention.c: scores, their product with keys, and its transpose in the backward. */
 static void cpu_make_tiles(struct plan *plan)
 {
     const struct hd_stage_spec *spec = plan->spec;
     const uint32_t width = spec->width / spec->heads, dtype = plan->activation;
-    const struct hd_cpu_operand queries = cpu_operand(dtype, spec->width);
+    const struct hd_cpu_operand queries = cpu_operand(dtype, spec->width), none = {0};
     const struct hd_cpu_operand keys = cpu_operand(dtype, plan->key_width);
+    const struct hd_cpu_operand sums = cpu_operand(HD_F32, width);
     for (uint32_t first = 0; first < spec->sequence; first += HD_CPU_QUERIES) {
         const uint32_t left = spec->sequence - first;
-        const uint32_t rows = left < HD_CPU_QUERIES ? left : HD_CPU_QUERIES;
-        const struct hd_cpu_operand tile = cpu_operand(dtype, first + rows);
-        const struct hd_cpu_product products[] = {
-            {.a = queries,
-             .b = keys,
-             .c = cpu_operand(HD_F32, first + rows),
-             .m = rows,
-             .n = first + rows,
-             .k = width,
-             .layout = HD_CPU_B},
-            {.a = tile,
-             .b = keys,
-             .c = cpu_operand(HD_F32, width),
-             .m = rows,
-             .n = width,
-             .k = first + rows},
-            {.a = tile,
-             .b = queries,
-             .c = cpu_operand(HD_F32, width),
-             .m = first + rows,
-             .n = width,
-             .k = rows,
-             .layout = HD_CPU_A,
-             .accumulate = 1},
+        const uint32_t rows = left < HD_CPU_QUERIES ? left : HD_CPU_QUERIES, end = first + rows;
+        const struct hd_cpu_operand tile = cpu_operand(dtype, end);
+        const struct hd_cpu_operand scores = cpu_operand(HD_F32, end);
+        const struct hd_cpu_product products[3] = {
+            {queries, keys, scores, none, rows, end, width, HD_CPU_B, 0},
+            {tile, keys, sums, none, rows, width, end, 0, 0},
+            {tile, queries, sums, none, end, width, rows, HD_CPU_A, 1},
         };
-        for (uint32_t product = 0; product < 3; product++) {
-            cpu_make(plan, &products[product]);
-        }
+        cpu_make_all(plan, products);
     }
 }
 
@@ -143,35 +132,16 @@ static void cpu_make_tiles(struct plan *plan)
 static void cpu_make_chunk(struct plan *plan, uint32_t count, uint32_t later)
 {
     const uint32_t tokens = plan->tokens, width = plan->spec->width, dtype = plan->activation;
-    const struct hd_cpu_operand matrix = cpu_operand(dtype, width),
-                                chunk = cpu_operand(dtype, count);
-    const struct hd_cpu_product products[] = {
-        {.a = matrix,
-         .b = matrix,
-         .c = cpu_operand(HD_F32, count),
-         .m = tokens,
-         .n = count,
-         .k = width,
-         .layout = HD_CPU_B},
-        {.a = chunk,
-         .b = matrix,
-         .c = cpu_operand(HD_F32, width),
-         .m = tokens,
-         .n = width,
-         .k = count,
-         .accumulate = later},
-        {.a = chunk,
-         .b = matrix,
-         .c = cpu_operand(HD_F32, width),
-         .m = count,
-         .n = width,
-         .k = tokens,
-         .layout = HD_CPU_A,
-         .accumulate = 1},
+    const struct hd_cpu_operand matrix = cpu_operand(dtype, width), none = {0};
+    const struct hd_cpu_operand chunk = cpu_operand(dtype, count);
+    const struct hd_cpu_operand logits = cpu_operand(HD_F32, count);
+    const struct hd_cpu_operand sums = cpu_operand(HD_F32, width);
+    const struct hd_cpu_product products[3] = {
+        {matrix, matrix, logits, none, tokens, count, width, HD_CPU_B, 0},
+        {chunk, matrix, sums, none, tokens, width, count, 0, later},
+        {chunk, matrix, sums, none, count, width, tokens, HD_CPU_A, 1},
     };
-    for (uint32_t product = 0; product < 3; product++) {
-        cpu_make(plan, &products[product]);
-    }
+    cpu_make_all(plan, products);
 }
 
 static void cpu_make_head(struct plan *plan)

@@ -9,6 +9,7 @@
 #include "spec.h"
 
 #include <assert.h>
+#include <string.h>
 
 static uint64_t layout_dtype_bytes(uint32_t dtype)
 {
@@ -30,58 +31,31 @@ static uint64_t layout_most(uint64_t a, uint64_t b)
 
 /* --- weights ----------------------------------------------------------------------------- */
 
-static void layout_shape_block(const struct hd_stage_spec *spec, struct hd_layout *out)
+static void layout_shape_weights(const struct hd_stage_spec *spec, struct hd_layout *out)
 {
     const uint64_t width = spec->width, shared = out->key_value_width;
     const uint64_t inner = spec->expert_width, experts = spec->experts ? spec->experts : 1;
+    const uint64_t routers = spec->experts ? 1 : 0, tables = spec->has_embedding;
+    const uint64_t heads = spec->has_head;
     const uint32_t group = spec->experts ? HD_EXPERT : HD_DENSE;
-    const struct {
-        enum hd_weight weight;
-        uint64_t experts, rows, columns;
-        uint32_t group;
-        bool is_matrix, has_copy;
-    } rows[] = {
-        {HD_WEIGHT_NORM1, 1, 1, width, HD_DENSE, false, false},
-        {HD_WEIGHT_Q, 1, width, width, HD_DENSE, true, true},
-        {HD_WEIGHT_K, 1, shared, width, HD_DENSE, true, true},
-        {HD_WEIGHT_V, 1, shared, width, HD_DENSE, true, true},
-        {HD_WEIGHT_QNORM, 1, 1, width, HD_DENSE, false, false},
-        {HD_WEIGHT_KNORM, 1, 1, shared, HD_DENSE, false, false},
-        {HD_WEIGHT_O, 1, width, width, HD_DENSE, true, true},
-        {HD_WEIGHT_NORM2, 1, 1, width, HD_DENSE, false, false},
-        {HD_WEIGHT_ROUTER, spec->experts ? 1 : 0, spec->experts, width, HD_DENSE, true, false},
-        {HD_WEIGHT_GATE_UP, experts, 2 * inner, width, group, true, true},
-        {HD_WEIGHT_DOWN, experts, width, inner, group, true, true},
+    /* experts, rows, columns, group, is_matrix, has_copy, in_block */
+    const struct hd_weight_place rows[HD_WEIGHT_COUNT] = {
+        [HD_WEIGHT_EMBED] = {tables, spec->vocabulary, width, HD_DENSE, true, true, false},
+        [HD_WEIGHT_NORM1] = {1, 1, width, HD_DENSE, false, false, true},
+        [HD_WEIGHT_Q] = {1, width, width, HD_DENSE, true, true, true},
+        [HD_WEIGHT_K] = {1, shared, width, HD_DENSE, true, true, true},
+        [HD_WEIGHT_V] = {1, shared, width, HD_DENSE, true, true, true},
+        [HD_WEIGHT_QNORM] = {1, 1, width, HD_DENSE, false, false, true},
+        [HD_WEIGHT_KNORM] = {1, 1, shared, HD_DENSE, false, false, true},
+        [HD_WEIGHT_O] = {1, width, width, HD_DENSE, true, true, true},
+        [HD_WEIGHT_NORM2] = {1, 1, width, HD_DENSE, false, false, true},
+        [HD_WEIGHT_ROUTER] = {routers, spec->experts, width, HD_DENSE, true, false, true},
+        [HD_WEIGHT_GATE_UP] = {experts, 2 * inner, width, group, true, true, true},
+        [HD_WEIGHT_DOWN] = {experts, width, inner, group, true, true, true},
+        [HD_WEIGHT_NORM] = {heads, 1, width, HD_DENSE, false, false, false},
+        [HD_WEIGHT_HEAD] = {heads, spec->vocabulary, width, HD_DENSE, true, true, false},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        out->weights[rows[i].weight] = (struct hd_weight_place){.experts = rows[i].experts,
-                                                                .rows = rows[i].rows,
-                                                                .columns = rows[i].columns,
-                                                                .group = rows[i].group,
-                                                                .is_matrix = rows[i].is_matrix,
-                                                                .has_copy = rows[i].has_copy,
-                                                                .in_block = true};
-    }
-}
-
-static void layout_shape_ends(const struct hd_stage_spec *spec, struct hd_layout *out)
-{
-    if (spec->has_embedding) {
-        out->weights[HD_WEIGHT_EMBED] = (struct hd_weight_place){.experts = 1,
-                                                                 .rows = spec->vocabulary,
-                                                                 .columns = spec->width,
-                                                                 .is_matrix = true,
-                                                                 .has_copy = true};
-    }
-    if (spec->has_head) {
-        out->weights[HD_WEIGHT_NORM] =
-            (struct hd_weight_place){.experts = 1, .rows = 1, .columns = spec->width};
-        out->weights[HD_WEIGHT_HEAD] = (struct hd_weight_place){.experts = 1,
-                                                                .rows = spec->vocabulary,
-                                                                .columns = spec->width,
-                                                                .is_matrix = true,
-                                                                .has_copy = true};
-    }
+    memcpy(out->weights, rows, sizeof rows);
 }
 
 /* The end of what is placed so far, in each region. */
@@ -272,8 +246,7 @@ void hd_layout_make(const struct hd_stage_spec *spec, const struct hd_ops *ops,
         const uint64_t worst = out->tokens * spec->experts_per_token + 31ull * spec->experts;
         out->row_max = worst / HD_ROW_BLOCK * HD_ROW_BLOCK;
     }
-    layout_shape_block(spec, out);
-    layout_shape_ends(spec, out);
+    layout_shape_weights(spec, out);
     layout_place_weights(spec, out);
     layout_place_section(spec, out);
     layout_place_payload(spec, out);

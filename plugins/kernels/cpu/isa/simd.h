@@ -101,53 +101,32 @@ INLINE vu wide_halves(vh bits)
 
 #else
 
-INLINE vf load_f32(const float *from, uint32_t count)
-{
-    vf value = {0};
-    if (count == LANES) {
-        memcpy(&value, from, sizeof value);
-        return value;
+#define LOAD_AND_STORE(load_name, store_name, vector, element)        \
+    INLINE vector load_name(const element *from, uint32_t count)      \
+    {                                                                 \
+        vector value = {0};                                           \
+        if (count == LANES) {                                         \
+            memcpy(&value, from, sizeof value);                       \
+            return value;                                             \
+        }                                                             \
+        for (uint32_t lane = 0; lane < count; lane++) {               \
+            value[lane] = from[lane];                                 \
+        }                                                             \
+        return value;                                                 \
+    }                                                                 \
+    INLINE void store_name(element *to, uint32_t count, vector value) \
+    {                                                                 \
+        if (count == LANES) {                                         \
+            memcpy(to, &value, sizeof value);                         \
+            return;                                                   \
+        }                                                             \
+        for (uint32_t lane = 0; lane < count; lane++) {               \
+            to[lane] = value[lane];                                   \
+        }                                                             \
     }
-    for (uint32_t lane = 0; lane < count; lane++) {
-        value[lane] = from[lane];
-    }
-    return value;
-}
 
-INLINE void store_f32(float *to, uint32_t count, vf value)
-{
-    if (count == LANES) {
-        memcpy(to, &value, sizeof value);
-        return;
-    }
-    for (uint32_t lane = 0; lane < count; lane++) {
-        to[lane] = value[lane];
-    }
-}
-
-INLINE vh load_bits(const uint16_t *from, uint32_t count)
-{
-    vh bits = {0};
-    if (count == LANES) {
-        memcpy(&bits, from, sizeof bits);
-        return bits;
-    }
-    for (uint32_t lane = 0; lane < count; lane++) {
-        bits[lane] = from[lane];
-    }
-    return bits;
-}
-
-INLINE void store_bits(uint16_t *to, uint32_t count, vh bits)
-{
-    if (count == LANES) {
-        memcpy(to, &bits, sizeof bits);
-        return;
-    }
-    for (uint32_t lane = 0; lane < count; lane++) {
-        to[lane] = bits[lane];
-    }
-}
+LOAD_AND_STORE(load_f32, store_f32, vf, float)
+LOAD_AND_STORE(load_bits, store_bits, vh, uint16_t)
 
 INLINE vh low_halves(vu words)
 {
