@@ -26,7 +26,7 @@ __attribute__((format(printf, 2, 3))) static hd_status cuda_library_refuse(
     return HD_UNSUPPORTED;
 }
 
-/* C does not convert an object pointer to a function pointer; POSIX says that the bits are equal. */
+/* C cannot convert an object pointer to a function pointer; POSIX says that the bits are equal. */
 static hd_status cuda_library_find(struct cuda_library *library, void *handle, const char *name,
                                    void *out)
 {

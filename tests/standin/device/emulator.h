@@ -190,7 +190,7 @@ HD_INLINE void hd_load_matrices(uint32_t *out, const uint16_t *shared)
     hd_standin_load(out, shared, 0);
 }
 
-HD_INLINE void hd_load_turned(uint32_t *out, const uint16_t *shared)
+HD_INLINE void hd_load_transposed(uint32_t *out, const uint16_t *shared)
 {
     hd_standin_load(out, shared, 1);
 }

@@ -1,9 +1,8 @@
 /*
- * plugins/kernels/cuda/kernels/arguments.h - every kernel of the module, and what it is launched
- * with.
+ * plugins/kernels/cuda/kernels/arguments.h - the kernels of the module, and their launches.
  *
- * Read by nvcc, by the host side and by the tests' emulator.  Most kernels take the argument struct
- * of their op (ops.h), whose addresses are then the device's; the others a struct of this file.
+ * nvcc, the host side and the tests' emulator read it.  Most kernels take the argument struct of
+ * their op (ops.h), with addresses of the device; the others take a struct of shared.h.
  */
 #ifndef HD_CUDA_ARGUMENTS_H
 #define HD_CUDA_ARGUMENTS_H

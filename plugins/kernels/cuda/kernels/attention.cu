@@ -4,12 +4,12 @@
  *   s = q k / sqrt(c),  lse = log sum exp s,  p = exp(s - lse),  out = sum p v
  *   D = <dout, out>,  ds = p (<dout, v> - D),  dq = sum ds k / sqrt(c), ...
  *
- * No more than a tile of s is alive.  The forward carries each query's greatest score and sum; the
- * backward makes p again from lse, twice: once per tile of keys for dk and dv, once per tile of
- * queries for dq, so that each sum has one owner and one order, and nothing is added by atomics.
+ * Only a tile of s exists at a time.  The forward keeps each query's greatest score and sum.  The
+ * backward computes p from lse twice: once per tile of keys for dk and dv, once per tile of queries
+ * for dq.  So each sum has one owner and one order, without atomics.
  *
- * The rows of a tile are padded with zeros to 64 or 128 elements: attention_body.cuh, once for
- * each.
+ * The rows of a tile are padded with zeros to 64 or 128 elements; attention_body.cuh is included
+ * once for each.
  *
  * Sources: Dao et al. 2022 (arXiv:2205.14135) and Dao 2023 (arXiv:2307.08691) for the tiling.
  */
@@ -60,8 +60,8 @@ HD_KERNEL(attention_inner, 128, hd_attention_gradient)
     }
 }
 
-/* One tile of a backward: which slot it lies in, how far its queries are ahead of its keys, how
-   many queries it has. */
+/* One tile of a backward: its slot, how far its queries are ahead of its keys, its number of
+   queries. */
 struct hd_gradient_step {
     uint32_t slot;
     int32_t ahead, limit;

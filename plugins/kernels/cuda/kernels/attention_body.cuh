@@ -2,11 +2,11 @@
  * plugins/kernels/cuda/kernels/attention_body.cuh - attention for heads of at most HD_WIDTH
  * elements.
  *
- * Included by attention.cu once per width, so it has no include guard.  A block of 4 warps owns 64
- * queries (or keys), a warp 16 of them; fragments are those of mma.m16n8k16: element i of fragment
+ * attention.cu includes it once per width, so it has no include guard.  A block of 4 warps owns 64
+ * queries (or keys), a warp 16 of them.  Fragments are those of mma.m16n8k16: element i of fragment
  * f is row lane / 4 + i / 2 x 8, column 8 f + lane % 4 x 2 + i % 2.
  */
-#define HD_LINE (HD_WIDTH + 8u) /* elements from row to row; the pad parts the banks */
+#define HD_ROW_STRIDE (HD_WIDTH + 8u) /* elements from row to row; padded against bank conflicts */
 
 /* 64 rows from `first`, padded with zeros. */
 HD_INLINE void HD_OF_WIDTH(load_rows)(const struct hd_head_rows *rows, uint32_t first, uint16_t *to)
@@ -16,7 +16,7 @@ HD_INLINE void HD_OF_WIDTH(load_rows)(const struct hd_head_rows *rows, uint32_t 
             const uint32_t row = i / (HD_WIDTH / 8), column = i % (HD_WIDTH / 8) * 8;
             const int is_there = first + row < rows->limit && column < rows->width;
             const uint64_t at = (uint64_t)(first + row) * rows->stride + column;
-            hd_copy_async(to + row * HD_LINE + column, rows->data + (is_there ? at : 0),
+            hd_copy_async(to + row * HD_ROW_STRIDE + column, rows->data + (is_there ? at : 0),
                           is_there ? 16 : 0);
         }
     } else {
@@ -24,12 +24,12 @@ HD_INLINE void HD_OF_WIDTH(load_rows)(const struct hd_head_rows *rows, uint32_t 
             const uint32_t row = i / HD_WIDTH, column = i % HD_WIDTH;
             const int is_there = first + row < rows->limit && column < rows->width;
             const uint64_t at = (uint64_t)(first + row) * rows->stride + column;
-            to[row * HD_LINE + column] = is_there ? rows->data[at] : (uint16_t)0;
+            to[row * HD_ROW_STRIDE + column] = is_there ? rows->data[at] : (uint16_t)0;
         }
     }
 }
 
-/* A warp past the end of the sequence loads with the others, and rests. */
+/* False for a warp past the end of the sequence: it only takes part in loads. */
 HD_INLINE int HD_OF_WIDTH(is_there)(const struct hd_attention_args *args, uint32_t first)
 {
     return first + hd_warp() * 16 < args->sequence;
@@ -47,19 +47,21 @@ HD_INLINE void HD_OF_WIDTH(dot_rows)(const uint16_t *a, const uint16_t *b, uint3
     HD_UNROLL
     for (uint32_t column = 0; column < HD_WIDTH; column += 16) {
         uint32_t left[4];
-        hd_load_matrices(left, a + (hd_warp() * 16 + lane % 16) * HD_LINE + column + lane / 16 * 8);
+        hd_load_matrices(left,
+                         a + (hd_warp() * 16 + lane % 16) * HD_ROW_STRIDE + column + lane / 16 * 8);
         HD_UNROLL
         for (uint32_t pair = 0; pair < pairs; pair++) {
             uint32_t right[4];
-            hd_load_matrices(right, b + (first + pair * 16 + lane % 8 + lane / 16 * 8) * HD_LINE +
-                                        column + lane / 8 % 2 * 8);
+            hd_load_matrices(right,
+                             b + (first + pair * 16 + lane % 8 + lane / 16 * 8) * HD_ROW_STRIDE +
+                                 column + lane / 8 % 2 * 8);
             hd_multiply(scores[2 * pair], left, right);
             hd_multiply(scores[2 * pair + 1], left, right + 2);
         }
     }
 }
 
-/* sums[16, width] += P B: P in fragments as dot_rows makes them, B the rows from `first`. */
+/* sums[16, width] += P B: P in the fragments of dot_rows, B the rows from `first`. */
 HD_INLINE void HD_OF_WIDTH(add_rows)(float (*p)[4], const uint16_t *b, uint32_t first,
                                      float (*sums)[4], const uint32_t pairs)
 {
@@ -75,8 +77,9 @@ HD_INLINE void HD_OF_WIDTH(add_rows)(float (*p)[4], const uint16_t *b, uint32_t 
         HD_UNROLL
         for (uint32_t column = 0; column < HD_WIDTH; column += 16) {
             uint32_t right[4];
-            hd_load_turned(right, b + (first + pair * 16 + lane % 8 + lane / 8 % 2 * 8) * HD_LINE +
-                                      column + lane / 16 * 8);
+            hd_load_transposed(
+                right, b + (first + pair * 16 + lane % 8 + lane / 8 % 2 * 8) * HD_ROW_STRIDE +
+                           column + lane / 16 * 8);
             hd_multiply(sums[column / 8], left, right);
             hd_multiply(sums[column / 8 + 1], left, right + 2);
         }
@@ -91,7 +94,7 @@ HD_INLINE void HD_OF_WIDTH(clear_sums)(float (*sums)[4])
     }
 }
 
-/* The warp's 16 rows, each divided by `divisor` of its half. */
+/* Stores the warp's 16 rows, each divided by the `divisor` of its half. */
 HD_INLINE void HD_OF_WIDTH(store_rows)(const struct hd_head_rows *rows, uint32_t first,
                                        float (*sums)[4], const float *divisor)
 {
@@ -112,13 +115,13 @@ HD_INLINE void HD_OF_WIDTH(store_rows)(const struct hd_head_rows *rows, uint32_t
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-/* What a warp carries of its 16 queries, two of them a thread. */
+/* The state of a warp's 16 queries, two of them per thread. */
 struct HD_OF_WIDTH(hd_running) {
     float out[HD_WIDTH / 8][4];
     float most[2], sum[2];
 };
 
-/* Scales and masks a tile of scores; takes it into the running maximum and sum, and leaves p. */
+/* Scales and masks a tile of scores, updates the running maximum and sum, and leaves p. */
 HD_INLINE void HD_OF_WIDTH(take_scores)(struct HD_OF_WIDTH(hd_running) * running,
                                         float (*scores)[4], float scale, int is_diagonal)
 {
@@ -152,7 +155,7 @@ HD_INLINE void HD_OF_WIDTH(take_scores)(struct HD_OF_WIDTH(hd_running) * running
     }
 }
 
-/* The sum of each query over the four threads that share it, lse, and the output. */
+/* Sums each query over the four threads that share it; writes lse and the output. */
 HD_INLINE void HD_OF_WIDTH(end_queries)(const struct hd_attention_args *args, uint32_t first,
                                         struct HD_OF_WIDTH(hd_running) * running)
 {
@@ -171,7 +174,7 @@ HD_INLINE void HD_OF_WIDTH(end_queries)(const struct hd_attention_args *args, ui
     HD_OF_WIDTH(store_rows)(&out, first, running->out, running->sum);
 }
 
-/* Block x a tile of queries, the longest first; y a head, z a sequence. */
+/* Block x is a tile of queries, the longest first; y is a head, z a sequence. */
 HD_KERNEL(HD_OF_WIDTH(attention), 128, hd_attention_args)
 {
     HD_SHARED(HD_ATTENTION, shared);
@@ -230,7 +233,7 @@ HD_INLINE void HD_OF_WIDTH(load_statistics)(const struct hd_attention_gradient *
     to[hd_thread() % HD_QUERIES] = query < args->op.sequence ? from[at + query] : 0;
 }
 
-/* Which head and tile of queries step `step` of a tile of keys is. */
+/* Loads the queries of step `step` of a tile of keys: head by head, tile by tile. */
 HD_INLINE void HD_OF_WIDTH(load_queries)(const struct hd_attention_gradient *args,
                                          struct HD_GRADIENT_SHARED *shared, uint32_t step)
 {
@@ -248,7 +251,7 @@ HD_INLINE void HD_OF_WIDTH(load_queries)(const struct hd_attention_gradient *arg
     hd_copy_commit();
 }
 
-/* 32 queries from `half` of the tile: adds their part of dk and dv. */
+/* Adds to dk and dv the part of 32 queries from `half` of the tile. */
 HD_INLINE void HD_OF_WIDTH(take_queries)(struct HD_GRADIENT_SHARED *shared,
                                          const struct hd_gradient_step *step, uint32_t half,
                                          float (*dk)[4], float (*dv)[4])
@@ -349,7 +352,7 @@ HD_INLINE void HD_OF_WIDTH(load_keys)(const struct hd_attention_gradient *args,
     hd_copy_commit();
 }
 
-/* Block x a tile of queries, the longest first; y a head, z a sequence: dq. */
+/* dq.  Block x is a tile of queries, the longest first; y is a head, z a sequence. */
 HD_KERNEL(HD_OF_WIDTH(attention_queries), 128, hd_attention_gradient)
 {
     HD_SHARED(HD_GRADIENT_SHARED, shared);
@@ -385,4 +388,4 @@ HD_KERNEL(HD_OF_WIDTH(attention_queries), 128, hd_attention_gradient)
     HD_OF_WIDTH(store_rows)(&dqueries, first, dq, one);
 }
 
-#undef HD_LINE
+#undef HD_ROW_STRIDE

@@ -1,9 +1,9 @@
 /*
- * plugins/kernels/cuda/kernels/head.cu - the loss over the vocabulary, a chunk of columns at a
- * time.
+ * plugins/kernels/cuda/kernels/head.cu - the loss, a chunk of columns of the vocabulary at a time.
  *
- * The forward carries, per token, the greatest logit so far, the sum of exponentials below it and
- * the logit of the target; the backward makes the same logits again.  Logits come from a GEMM.
+ * The forward keeps, per token, the greatest logit so far, the sum of exponentials relative to it
+ * and the logit of the target; the backward computes the same logits again.  A GEMM computes
+ * logits.
  */
 #include "arguments.h"
 #include "language.cuh"
@@ -61,7 +61,7 @@ HD_KERNEL(head_end, 256, hd_head_state)
     }
 }
 
-/* dl of one token; zero where it has no label. */
+/* dl of one token; zero if it has no label. */
 HD_KERNEL(head_gradient, 256, hd_head_state)
 {
     const uint32_t token = hd_block_x();
@@ -76,7 +76,7 @@ HD_KERNEL(head_gradient, 256, hd_head_state)
     }
 }
 
-/* A sum in float32, and perhaps one more addend, rounded once. */
+/* Rounds a float32 sum, with another addend if there is one. */
 HD_KERNEL(round, 256, hd_rounded)
 {
     const uint64_t at = (uint64_t)hd_block_x() * hd_threads() + hd_thread();

@@ -1,13 +1,14 @@
 /*
- * plugins/kernels/cuda/kernels/language.cuh - what a kernel is written in.
+ * plugins/kernels/cuda/kernels/language.cuh - the language of the kernels.
  *
- * The kernels keep to what CUDA C++ and C17 have in common, and reach everything that only a device
- * has through the names below.  nvcc compiles them for the device; the tests compile the same files
+ * The kernels use only what CUDA C++ and C17 have in common, and the names below for everything
+ * that only a device has.  nvcc compiles them for the device.  The tests compile the same files
  * as C for the host, after tests/standin/device/emulator.h has defined these names (and
- * HD_DEVICE_EMULATED), and so hold every kernel against the reference where there is no device.
+ * HD_DEVICE_EMULATED), and so compare every kernel with the reference on machines without a
+ * device.
  *
- * A kernel has a one-dimensional block, one argument struct, and one struct of shared memory whose
- * size the launch gives.  No floating-point atomics: every sum has a fixed tree.
+ * A kernel has a one-dimensional block, one argument struct, and one struct of shared memory, which
+ * the launch sizes.  It does not use floating-point atomics: every sum has a fixed tree.
  */
 #ifndef HD_CUDA_LANGUAGE_CUH
 #define HD_CUDA_LANGUAGE_CUH
@@ -15,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 16 bytes that are moved at once. */
+/* 16 bytes, moved at once. */
 struct hd_words {
     uint32_t word[4];
 } __attribute__((aligned(16)));
@@ -24,7 +25,7 @@ struct hd_words {
 
 #define HD_INLINE static __device__ __forceinline__
 
-/* hd_NAME is the symbol in the module; `threads` the most that a block of it has. */
+/* hd_NAME is the symbol in the module; `threads` is the largest block. */
 #define HD_KERNEL(name, threads, type) HD_KERNEL_NAMED(name, threads, type)
 #define HD_KERNEL_NAMED(name, threads, type)              \
     extern "C" __global__ void __launch_bounds__(threads) \
@@ -76,7 +77,7 @@ HD_INLINE void hd_sync_warp(void)
     __syncwarp();
 }
 
-/* What this thread wrote is there for the host before what it writes next. */
+/* The host sees the writes of this thread before it sees later ones. */
 HD_INLINE void hd_fence(void)
 {
     __threadfence_system();
@@ -117,7 +118,7 @@ HD_INLINE float hd_float_of(uint32_t bits)
     return __uint_as_float(bits);
 }
 
-/* To nearest even; a NaN stays one. */
+/* To nearest even; NaN stays NaN. */
 HD_INLINE uint16_t hd_bf16_of(float value)
 {
     uint16_t bits;
@@ -133,7 +134,7 @@ HD_INLINE uint32_t hd_bf16_pair(float low, float high)
     return bits;
 }
 
-/* Begins to copy 16 bytes into shared memory, or to zero them where `bytes` is 0. */
+/* Begins to copy 16 bytes into shared memory, or to zero them if `bytes` is 0. */
 HD_INLINE void hd_copy_async(void *shared, const void *from, uint32_t bytes)
 {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
@@ -158,8 +159,8 @@ HD_INLINE void hd_load_matrices(uint32_t *out, const uint16_t *shared)
                  : "memory");
 }
 
-/* The same, each matrix turned. */
-HD_INLINE void hd_load_turned(uint32_t *out, const uint16_t *shared)
+/* The same, each matrix transposed. */
+HD_INLINE void hd_load_transposed(uint32_t *out, const uint16_t *shared)
 {
     const uint32_t from = (uint32_t)__cvta_generic_to_shared(shared);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -179,17 +180,25 @@ HD_INLINE void hd_multiply(float *sum, const uint32_t *a, const uint32_t *b)
 
 #endif /* HD_DEVICE_EMULATED */
 
-/* --- what follows from these ----------------------------------------------------------------- */
+/* --- for the device and the emulator ---------------------------------------------------------- */
 
 #define HD_WARP   32u
-#define HD_VECTOR 8u /* elements that a thread moves at once where the rows allow it */
+#define HD_VECTOR 8u /* elements that a thread moves at once, if rows are multiples of it */
+
+/* Calls function(..., step): step is HD_VECTOR if `width` is a multiple of it, otherwise 1. */
+#define HD_BY_VECTOR(function, width, ...) \
+    if ((width) % HD_VECTOR == 0) {        \
+        function(__VA_ARGS__, HD_VECTOR);  \
+    } else {                               \
+        function(__VA_ARGS__, 1);          \
+    }
 
 HD_INLINE float hd_f32_of(uint16_t bits)
 {
     return hd_float_of((uint32_t)bits << 16);
 }
 
-/* `step` is HD_VECTOR, or 1; a constant where these are called. */
+/* `step` is HD_VECTOR or 1, a constant in each call. */
 HD_INLINE void hd_load(const uint16_t *from, float *to, const uint32_t step)
 {
     if (step == HD_VECTOR) {
@@ -245,32 +254,19 @@ HD_INLINE uint32_t hd_warp(void)
     return hd_thread() / HD_WARP;
 }
 
-HD_INLINE float hd_warp_sum(float value)
-{
-    HD_UNROLL
-    for (uint32_t mask = HD_WARP / 2; mask > 0; mask /= 2) {
-        value += hd_xor_f32(value, mask);
+#define HD_WARP_SUM(name, type, exchange)                        \
+    HD_INLINE type name(type value)                              \
+    {                                                            \
+        HD_UNROLL                                                \
+        for (uint32_t mask = HD_WARP / 2; mask > 0; mask /= 2) { \
+            value += exchange(value, mask);                      \
+        }                                                        \
+        return value;                                            \
     }
-    return value;
-}
 
-HD_INLINE double hd_warp_sum_f64(double value)
-{
-    HD_UNROLL
-    for (uint32_t mask = HD_WARP / 2; mask > 0; mask /= 2) {
-        value += hd_xor_f64(value, mask);
-    }
-    return value;
-}
-
-HD_INLINE uint32_t hd_warp_sum_u32(uint32_t value)
-{
-    HD_UNROLL
-    for (uint32_t mask = HD_WARP / 2; mask > 0; mask /= 2) {
-        value += hd_xor_u32(value, mask);
-    }
-    return value;
-}
+HD_WARP_SUM(hd_warp_sum, float, hd_xor_f32)
+HD_WARP_SUM(hd_warp_sum_f64, double, hd_xor_f64)
+HD_WARP_SUM(hd_warp_sum_u32, uint32_t, hd_xor_u32)
 
 HD_INLINE float hd_larger(float one, float other)
 {
@@ -286,36 +282,25 @@ HD_INLINE float hd_warp_max(float value)
     return value;
 }
 
-/* Of one value a thread; `slots` is [32] in shared memory, and free again when this returns. */
-HD_INLINE float hd_block_sum(float value, float *slots)
-{
-    const float own = hd_warp_sum(value);
-    float total = 0;
-    if (hd_lane() == 0) {
-        slots[hd_warp()] = own;
+/* The sum of one value per thread; `slots` is [32] in shared memory, free after the call. */
+#define HD_BLOCK_SUM(name, type, warp_sum)                               \
+    HD_INLINE type name(type value, type *slots)                         \
+    {                                                                    \
+        const type own = warp_sum(value);                                \
+        type total = 0;                                                  \
+        if (hd_lane() == 0) {                                            \
+            slots[hd_warp()] = own;                                      \
+        }                                                                \
+        hd_sync();                                                       \
+        for (uint32_t warp = 0; warp < hd_threads() / HD_WARP; warp++) { \
+            total += slots[warp];                                        \
+        }                                                                \
+        hd_sync();                                                       \
+        return total;                                                    \
     }
-    hd_sync();
-    for (uint32_t warp = 0; warp < hd_threads() / HD_WARP; warp++) {
-        total += slots[warp];
-    }
-    hd_sync();
-    return total;
-}
 
-HD_INLINE double hd_block_sum_f64(double value, double *slots)
-{
-    const double own = hd_warp_sum_f64(value);
-    double total = 0;
-    if (hd_lane() == 0) {
-        slots[hd_warp()] = own;
-    }
-    hd_sync();
-    for (uint32_t warp = 0; warp < hd_threads() / HD_WARP; warp++) {
-        total += slots[warp];
-    }
-    hd_sync();
-    return total;
-}
+HD_BLOCK_SUM(hd_block_sum, float, hd_warp_sum)
+HD_BLOCK_SUM(hd_block_sum_f64, double, hd_warp_sum_f64)
 
 HD_INLINE float hd_block_max(float value, float *slots)
 {

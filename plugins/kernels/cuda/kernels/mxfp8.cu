@@ -4,9 +4,9 @@
  *   element  E4M3: sign, 4 bits of exponent (bias 7), 3 of fraction; 7F and FF are NaN
  *   scale    E8M0: 2^(byte - 127), FF is NaN; there is no zero
  *
- * The scale is exact from the fields of the largest magnitude 1.f x 2^e: 2^(e - 8), or twice that
- * where it rounds up and 1.f is above 1.75 (448 = 1.75 x 2^8 is the largest element).  A block with
- * a NaN or an infinity becomes scale FF and elements 7F, so that it stays loud (kernel.h, K8).
+ * The fields of the largest magnitude 1.f x 2^e give the exact scale: 2^(e - 8), or twice that if
+ * it rounds up and 1.f is above 1.75 (448 = 1.75 x 2^8 is the largest element).  A block with a
+ * NaN or an infinity gets scale FF and elements 7F, so that it shows (kernel.h, K8).
  *
  * Sources: OCP Microscaling Formats 1.0, sections 5.3, 5.4 and 6.3; Mishra et al. 2025
  * (arXiv:2506.08027) for rounding up.
@@ -76,8 +76,8 @@ HD_INLINE uint64_t rows_there(const int32_t *row_limit, uint64_t rows)
     return row_limit == NULL || (uint64_t)*row_limit > rows ? rows : (uint64_t)*row_limit;
 }
 
-/* Four threads a block of 32, each of 8 neighbours, to `to`; answers the scale.  All threads of the
-   warp come here, those that are not live with nothing. */
+/* Four threads quantise a block of 32, each 8 contiguous elements, to `to`; returns the scale.  All
+   threads of the warp must call it; those that are not live have no elements. */
 HD_INLINE uint32_t quantise_vector(const uint16_t *from, uint8_t *to, uint32_t rule,
                                    const int is_live)
 {
@@ -120,7 +120,7 @@ HD_KERNEL(quantise_rows, 256, hd_quantise_args)
     }
 }
 
-/* One thread a block of 32 down a column. */
+/* One thread per block of 32 down a column. */
 HD_KERNEL(quantise_columns, 256, hd_quantise_args)
 {
     const uint64_t block = (uint64_t)hd_block_x() * hd_threads() + hd_thread();
@@ -160,8 +160,8 @@ HD_KERNEL(dequantise, 256, hd_quantise_args)
 
 /* --- operands of a block-scaled product ------------------------------------------------------- */
 
-/* A block of threads has 16 rows and 4 blocks of 32 of each; where there is no such row or block it
-   writes the zero that pads the scales. */
+/* A block of threads has 16 rows and 4 blocks of 32 of each.  Past the end it writes zeros, which
+   pad the scales. */
 HD_KERNEL(pack_rows, 256, hd_pack)
 {
     const uint64_t row = (uint64_t)hd_block_y() * HD_PACK_ROWS + hd_thread() / 16;
@@ -177,7 +177,7 @@ HD_KERNEL(pack_rows, 256, hd_pack)
     }
 }
 
-/* One thread a block of 32 down a column, which becomes 32 neighbours of the turned matrix. */
+/* One thread per block of 32 down a column, contiguous in the transposed matrix. */
 HD_KERNEL(pack_columns, 128, hd_pack)
 {
     const uint64_t column = (uint64_t)hd_block_x() * hd_threads() + hd_thread();
@@ -209,14 +209,14 @@ HD_KERNEL(pack_columns, 128, hd_pack)
     args.scales[hd_scale_at(column, hd_block_y(), args.rows / HD_ROW_BLOCK)] = (uint8_t)scale;
 }
 
-/* --- both images of a source, as the emulated GEMMs read them --------------------------------- */
+/* --- both images of a source, for the emulated GEMMs ------------------------------------------ */
 
 HD_INLINE uint16_t image_of(uint16_t bits, uint32_t scale)
 {
     return hd_bf16_of(element_value(element_of(hd_f32_of(bits), scale)) * scale_value(scale));
 }
 
-/* One thread a column of the tile; the image lies in the tile's other half. */
+/* One thread per column of the tile; the image is in the other half of shared memory. */
 HD_INLINE void image_down(struct hd_image_shared *shared, uint32_t rounds_down)
 {
     uint32_t largest = 0;
@@ -230,7 +230,7 @@ HD_INLINE void image_down(struct hd_image_shared *shared, uint32_t rounds_down)
     }
 }
 
-/* One thread a block along a row. */
+/* One thread per block along a row. */
 HD_INLINE void image_along(struct hd_image_shared *shared, uint32_t rounds_down)
 {
     const uint32_t row = hd_thread() % HD_ROW_BLOCK;
@@ -254,8 +254,8 @@ HD_INLINE void store_image(const struct hd_image_shared *shared, uint16_t *to, u
     }
 }
 
-/* A tile of 32 rows and 128 columns: read whole before either image is written, since one of them
-   may lie over the source. */
+/* A tile of 32 rows and 128 columns.  It is read as a whole before an image is written, because an
+   image may overwrite the source. */
 HD_KERNEL(image, 128, hd_image_args)
 {
     HD_SHARED(hd_image_shared, shared);

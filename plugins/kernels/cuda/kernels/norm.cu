@@ -4,8 +4,8 @@
  *   y = w x r,  r = 1 / sqrt(mean x^2 + epsilon)
  *   dx = add + r (w dy - x r^2 mean(w dy x)),  dw += sum over rows of dy x r
  *
- * The sum over rows is taken in chunks of rows, each by its own blocks, then over the chunks in
- * order; it reads dy before rms_norm_backward may write over it.
+ * Blocks sum over chunks of rows, then sum_chunks adds the chunks in order.  The chunks are summed
+ * before rms_norm_backward, which may overwrite dy.
  */
 #include "arguments.h"
 #include "language.cuh"
@@ -43,7 +43,7 @@ HD_INLINE void add_row(const uint16_t *from, float *to, uint32_t width)
     }
 }
 
-/* The first occurrence of an entry adds the rows of all of them, in order. */
+/* The first occurrence of an entry adds the rows of all its occurrences, in order. */
 HD_KERNEL(embed_backward, 256, hd_embed_args)
 {
     HD_SHARED(hd_match_shared, shared);
@@ -100,14 +100,10 @@ HD_INLINE void norm_row(const struct hd_norm_args *args, float *slots, const uin
 HD_KERNEL(rms_norm, 256, hd_norm_args)
 {
     HD_SHARED(hd_sum_shared, shared);
-    if (args.width % HD_VECTOR == 0) {
-        norm_row(&args, shared->slots, HD_VECTOR);
-    } else {
-        norm_row(&args, shared->slots, 1);
-    }
+    HD_BY_VECTOR(norm_row, args.width, &args, shared->slots);
 }
 
-/* The part of mean(w dy x) of one thread. */
+/* One thread's part of mean(w dy x). */
 HD_INLINE float norm_inner(const struct hd_norm_args *args, size_t at, const uint32_t step)
 {
     const uint16_t *x = (const uint16_t *)args->x + at, *dy = (const uint16_t *)args->dy + at;
@@ -152,11 +148,7 @@ HD_INLINE void norm_row_backward(const struct hd_norm_args *args, float *slots, 
 HD_KERNEL(rms_norm_backward, 256, hd_norm_args)
 {
     HD_SHARED(hd_sum_shared, shared);
-    if (args.width % HD_VECTOR == 0) {
-        norm_row_backward(&args, shared->slots, HD_VECTOR);
-    } else {
-        norm_row_backward(&args, shared->slots, 1);
-    }
+    HD_BY_VECTOR(norm_row_backward, args.width, &args, shared->slots);
 }
 
 /* One column and one chunk of rows. */

@@ -1,8 +1,8 @@
 /*
  * plugins/kernels/cuda/kernels/optimizer.cu - AdamW, copies and norms.
  *
- * Loshchilov and Hutter 2019: the decay is decoupled, so it does not pass the moments.  A sum of
- * squares is taken by as many blocks as its count says, then over the blocks, in float64.
+ * Loshchilov and Hutter 2019: the decay is decoupled, it does not enter the moments.  Blocks sum
+ * squares, then one block sums theirs, in float64; the count decides the number of blocks.
  */
 #include "arguments.h"
 #include "language.cuh"

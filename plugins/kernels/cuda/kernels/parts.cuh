@@ -1,4 +1,4 @@
-/* plugins/kernels/cuda/kernels/parts.cuh - what several kernels do with a row or a block. */
+/* plugins/kernels/cuda/kernels/parts.cuh - functions of several kernels. */
 #ifndef HD_CUDA_PARTS_CUH
 #define HD_CUDA_PARTS_CUH
 
@@ -19,7 +19,7 @@ HD_INLINE void copy_row(const uint16_t *from, uint16_t *to, uint32_t width)
     }
 }
 
-/* Leaves in shared->ballots which threads of the block said yes. */
+/* Leaves in shared->ballots a bit per thread of the block: its is_match. */
 HD_INLINE void hd_match(struct hd_match_shared *shared, int is_match)
 {
     const uint32_t ballot = hd_ballot(is_match);

@@ -1,17 +1,17 @@
 /*
- * plugins/kernels/cuda/kernels/places.h - where a scale lies, and which rows a tile has.
+ * plugins/kernels/cuda/kernels/places.h - the place of a scale, and the rows of a tile.
  *
- * Pure functions, the same for the device's kernels, the host side that sizes their memory and
- * grids, and the tests.
+ * Pure functions, for the kernels, for the host side that sizes their memory and grids, and for the
+ * tests.
  *
  *   scales    as cuBLASLt reads them: 512-byte tiles of 128 outer indices (rows of the operand) and
  *             4 inner ones (blocks of 32 along the contraction), row after row of tiles; the four
- *             quarters of a tile's outer indices lie interleaved, 4 bytes each
+ *             quarters of a tile's outer indices are interleaved, 4 bytes each
  *
  *                 outer    0          32         64         96         1          33
  *                 byte     0 .. 3     4 .. 7     8 .. 11    12 .. 15   16 .. 19   20 .. 23  ..
  *
- *   tiles     rows of an expert are multiples of 32, tiles have 128: each expert's last one may be
+ *   tiles     rows of an expert are multiples of 32, a tile has 128: each expert's last tile may be
  *             three quarters empty
  *
  * Source: the cuBLAS library's documentation, "1D block scaling factors layout".
@@ -39,7 +39,7 @@ HD_ANYWHERE uint64_t hd_scale_at(uint64_t outer, uint64_t inner, uint64_t inner_
            outer % HD_SCALE_OUTER / 32 * HD_SCALE_INNER + inner % HD_SCALE_INNER;
 }
 
-/* Of all of them, with what pads the last tiles. */
+/* Bytes of all scales, with the padding of the last tiles. */
 HD_ANYWHERE uint64_t hd_scale_bytes(uint64_t outer_count, uint64_t inner_count)
 {
     return (outer_count + HD_SCALE_OUTER - 1) / HD_SCALE_OUTER * HD_SCALE_OUTER *
@@ -52,7 +52,7 @@ HD_ANYWHERE uint32_t hd_tile_count(uint32_t row_count, uint32_t expert_count)
     return (row_count + (HD_TILE_ROWS - HD_ROW_BLOCK) * expert_count) / HD_TILE_ROWS;
 }
 
-/* Rows [first, end) of an expert, of which a tile takes up to HD_TILE_ROWS. */
+/* Rows [first, end) of an expert; a tile has at most HD_TILE_ROWS of them. */
 struct hd_tile_place {
     uint32_t expert; /* expert_count: the routing has no such tile */
     uint32_t first, end;

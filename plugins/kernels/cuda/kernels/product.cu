@@ -1,15 +1,15 @@
 /*
  * plugins/kernels/cuda/kernels/product.cu - a product of any operands, in float32.
  *
- * C[i,j] = sum over l, ascending, of A(i,l) B(l,j).  A block makes 64 x 64 of C, a thread 4 x 4 of
- * it. It serves the router, whose weights are float32, and shapes that neither the tensor cores'
- * kernel nor cuBLASLt takes; for experts block z is one of them.
+ * C[i,j] = sum over l, ascending, of A(i,l) B(l,j).  A block computes 64 x 64 of C, a thread 4 x 4.
+ * It is for the router, with float32 weights, and for shapes that neither the tensor cores' kernel
+ * nor cuBLASLt supports.  With experts, block z is an expert.
  */
 #include "arguments.h"
 #include "language.cuh"
 #include "shared.h"
 
-/* The part of the product that is this block's. */
+/* The part of the product that a block computes. */
 struct hd_product_part {
     uint64_t a, b, c;
     uint32_t rows, depth;
@@ -53,7 +53,7 @@ HD_INLINE float value_at(const void *data, uint64_t at, uint32_t is_f32)
     return is_f32 ? ((const float *)data)[at] : hd_f32_of(((const uint16_t *)data)[at]);
 }
 
-/* 64 x 16 of an operand -> tile[depth][free]; neighbours in memory by neighbouring threads. */
+/* 64 x 16 of an operand -> tile[depth][free]; neighbouring threads load neighbouring elements. */
 struct hd_panel {
     const void *data;
     uint64_t at, step, depth_step;

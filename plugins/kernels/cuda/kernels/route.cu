@@ -3,8 +3,8 @@
  *
  *   p = softmax(x W^T), gates = the k largest p (or their shares), two terms in float64
  *
- * One warp per token; the logits are in `probability` before.  Terms: a block per expert, then one
- * block over the experts and tokens.
+ * One warp per token; a product has written the logits into `probability`.  Terms: a block per
+ * expert, then one block over the experts and tokens.
  */
 #include "arguments.h"
 #include "language.cuh"
@@ -41,7 +41,7 @@ HD_INLINE int is_taken(const int32_t *selected, uint32_t count, uint32_t expert)
     return taken;
 }
 
-/* The larger p; among equals, and where NaN allows no order, the lower index. */
+/* The larger p; the lower index among equal ones, and if a NaN prevents an order. */
 HD_INLINE uint32_t better_of(const float *p, uint32_t count, uint32_t one, uint32_t other)
 {
     if (one == count || other == count) {
@@ -94,7 +94,7 @@ HD_KERNEL(route, 128, hd_route_args)
     }
 }
 
-/* One expert: how often it was chosen, and its part of the balance. */
+/* One expert: the number of its tokens, and its part of the balance. */
 HD_KERNEL(route_experts, 256, hd_route_sums)
 {
     HD_SHARED(hd_sum_shared, shared);
@@ -135,7 +135,7 @@ HD_KERNEL(route_terms, 256, hd_route_sums)
     }
 }
 
-/* What reaches p of expert e of a token, through its gates and the balance. */
+/* The gradient of p of expert e of a token, from its gates and the balance. */
 HD_INLINE float gradient_of(const struct hd_route_gradient *args, uint32_t token, uint32_t e,
                             float inner, float total)
 {

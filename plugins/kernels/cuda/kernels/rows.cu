@@ -4,9 +4,9 @@
  *   selected   token 0: 2 0   token 1: 2 1          rows sorted by (expert, token),
  *   rows       expert 0: t0 + 31 zeros  expert 1: t1 + 31 zeros  expert 2: t0 t1 + 30
  *
- * A block per expert finds its places in order, so that nothing depends on which thread is first.
- * How many rows there are only the device knows: the row kernels are launched for the most that
- * there can be, and blocks past the last row leave.
+ * A block per expert finds its choices in order, so that the result does not depend on the order of
+ * threads.  Only the device knows the number of rows: row kernels are launched for the largest
+ * possible number, and blocks past the last row return.
  */
 #include "arguments.h"
 #include "language.cuh"
@@ -45,8 +45,7 @@ HD_KERNEL(place_experts, 32, hd_assignment)
     args.op.offsets[args.op.experts] = begin;
 }
 
-/* Which row the thread's place gets, counted from `next`; `total` gets how many threads have
-   one. */
+/* The rank of the thread's choice among those of the block; `total` gets their number. */
 HD_INLINE uint32_t rank_of(const struct hd_match_shared *shared, uint32_t *total)
 {
     const uint32_t below = (1u << hd_lane()) - 1u;
@@ -134,11 +133,7 @@ HD_INLINE void permute_token_backward(const struct hd_rows_args *args, const uin
 
 HD_KERNEL(permute_backward, 128, hd_rows_args)
 {
-    if (args.width % HD_VECTOR == 0) {
-        permute_token_backward(&args, HD_VECTOR);
-    } else {
-        permute_token_backward(&args, 1);
-    }
+    HD_BY_VECTOR(permute_token_backward, args.width, &args);
 }
 
 HD_INLINE void combine_token(const struct hd_rows_args *args, const uint32_t step)
@@ -154,11 +149,7 @@ HD_INLINE void combine_token(const struct hd_rows_args *args, const uint32_t ste
 
 HD_KERNEL(combine, 128, hd_rows_args)
 {
-    if (args.width % HD_VECTOR == 0) {
-        combine_token(&args, HD_VECTOR);
-    } else {
-        combine_token(&args, 1);
-    }
+    HD_BY_VECTOR(combine_token, args.width, &args);
 }
 
 /* --- the activation --------------------------------------------------------------------------- */
@@ -189,11 +180,7 @@ HD_KERNEL(swiglu, 256, hd_swiglu_args)
     if (args.offsets != NULL && (int32_t)hd_block_x() >= args.offsets[args.experts]) {
         return;
     }
-    if (args.expert_width % HD_VECTOR == 0) {
-        swiglu_row(&args, HD_VECTOR);
-    } else {
-        swiglu_row(&args, 1);
-    }
+    HD_BY_VECTOR(swiglu_row, args.expert_width, &args);
 }
 
 /* One vector of a row; returns its part of the gate's gradient.  dgate_up may be gate_up. */

@@ -1,7 +1,7 @@
 /*
  * plugins/kernels/cuda/kernels/shared.h - argument structs of our own, and shared memory by kernel.
  *
- * The size of a struct of shared memory is what its kernel is launched with.
+ * A kernel is launched with the size of its struct of shared memory.
  */
 #ifndef HD_CUDA_SHARED_H
 #define HD_CUDA_SHARED_H
@@ -57,7 +57,7 @@ struct hd_rounded {
 };
 
 struct hd_adamw {
-    struct hd_optimizer_args op; /* but for `update`, which is the host's */
+    struct hd_optimizer_args op; /* without `update`, which is host memory */
     float beta1, beta2, rest1, rest2, step, root, keep, clip, epsilon;
 };
 
@@ -68,20 +68,20 @@ struct hd_square_sum {
     uint32_t partial_count; /* blocks of square_sum */
 };
 
-/* C[i,j] = sum over l of A(i,l) B(l,j), the operands' steps saying what is transposed. */
+/* C[i,j] = sum over l of A(i,l) B(l,j); the steps of the operands say what is transposed. */
 enum hd_grouping {
     HD_GROUPED_NOT = 0,
     HD_GROUPED_ROWS = 1,  /* block z is an expert with its own rows of a and c */
-    HD_GROUPED_DEPTH = 2, /* an expert with its own rows of a and b, which are the depth */
-    HD_GROUPED_CHUNKS = 3 /* a chunk of the depth, whose sum is one of several c */
+    HD_GROUPED_DEPTH = 2, /* block z is an expert with its own part of the depth */
+    HD_GROUPED_CHUNKS = 3 /* block z is a chunk of the depth, with its own c */
 };
 
 struct hd_product {
     const void *a, *b, *add;
     void *c;
-    const int32_t *offsets; /* of experts: block z is one */
+    const int32_t *offsets; /* of experts, or NULL */
     uint64_t a_step, a_depth_step, b_step, b_depth_step;
-    uint64_t matrix; /* elements of an expert's b (rows), or of a c */
+    uint64_t matrix; /* elements of an expert's b, or of one c */
     uint32_t rows, columns, depth;
     uint32_t grouping;    /* enum hd_grouping */
     uint32_t chunk_depth; /* with chunks */
@@ -95,7 +95,7 @@ struct hd_tile {
     void *c;
     const int32_t *offsets;        /* NULL: one matrix */
     uint64_t matrix;               /* elements of an expert's b, or with WGRAD c */
-    uint32_t rows, columns, depth; /* of c; without offsets or where they do not say */
+    uint32_t rows, columns, depth; /* of c; `offsets` replaces the rows, or with WGRAD the depth */
     uint32_t expert_count;
     uint32_t c_is_f32, add_is_f32, adds_to_c;
 };
@@ -108,7 +108,7 @@ struct hd_pack {
     uint32_t rows, columns, scale_rule;
 };
 
-#define HD_PACK_ROWS 16u /* of a block of pack_rows, which has 4 blocks of 32 of each */
+#define HD_PACK_ROWS 16u /* rows of a block of pack_rows, with 4 blocks of 32 each */
 
 struct hd_attention_gradient {
     struct hd_attention_args op;
@@ -132,8 +132,7 @@ struct hd_match_shared {
 
 #define HD_IMAGE_COLUMNS 128u
 
-/* Rows are two bytes longer than a multiple of a bank's round, so that a column is not in one
-   bank. */
+/* Rows are padded, so that a column is not in one bank. */
 struct hd_image_shared {
     uint16_t source[HD_ROW_BLOCK][HD_IMAGE_COLUMNS + 2];
     uint16_t image[HD_ROW_BLOCK][HD_IMAGE_COLUMNS + 2];
@@ -151,7 +150,7 @@ struct hd_product_shared {
 #define HD_TILE_COLUMNS 128u
 #define HD_TILE_DEPTH   32u
 #define HD_TILE_STAGES  4u
-/* An operand's tile is [128][32 + 8], or turned [32][128 + 8]: the larger of the two. */
+/* An operand's tile is [128][32 + 8], or transposed [32][128 + 8]: the larger of the two. */
 #define HD_TILE_ELEMENTS (HD_TILE_ROWS * (HD_TILE_DEPTH + 8u))
 
 struct hd_tile_shared {

@@ -1,10 +1,10 @@
 /*
- * plugins/kernels/cuda/kernels/stage.cu - what the stage program does to payload and terms.
+ * plugins/kernels/cuda/kernels/stage.cu - the stage program's work on payload and terms.
  *
- * A payload that is not this microbatch's cannot be refused here: the first finding goes to the
- * fault word, which the host reads when it next waits (kernel.h, K7 and `reached`).  Routing that
- * was overwritten is replaced by one without rows, so that no later kernel follows a wild index
- * (K8).
+ * A kernel cannot refuse the payload of another microbatch.  It writes the first finding to the
+ * fault word, which the host reads when it next waits (kernel.h, K7 and `reached`).  Overwritten
+ * routing is replaced by a routing without rows, so that no later kernel follows an index out of
+ * range (K8).
  */
 #include "arguments.h"
 #include "language.cuh"
@@ -41,7 +41,7 @@ HD_INLINE void report_fault(const struct hd_check_args *args, uint32_t code, uin
     }
 }
 
-/* 1 where index[at] leaves [least, limit) for some `at` of this thread. */
+/* 1 if index[at] is outside of [least, limit) for some `at` of this thread. */
 HD_INLINE int strays(const int32_t *index, uint64_t count, int64_t least, int64_t limit)
 {
     int found = 0;
@@ -65,7 +65,7 @@ HD_INLINE int maps_stray(const struct hd_check_args *args, const struct hd_routi
     return found;
 }
 
-/* No expert has a row.  A token's choices point at row 0, of scratch, which is the size of the
+/* No expert has a row.  All choices of a token are row 0, which exists: the rows are sized for the
    worst routing. */
 HD_INLINE void empty_maps(const struct hd_check_args *args, const struct hd_routing *maps)
 {

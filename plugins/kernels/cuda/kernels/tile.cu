@@ -5,14 +5,14 @@
  *   DGRAD  C[rows, columns] = A[rows, depth] B[depth, columns]
  *   WGRAD  C[rows, columns] += A[depth, rows]^T B[depth, columns]
  *
- *        depth 32 x 4 stages        a block of 8 warps makes 128 x 128 of C,
+ *        depth 32 x 4 stages        a block of 8 warps computes 128 x 128 of C,
  *   A  |====|====|====|====|        a warp 64 x 32 of it, in 4 x 4 fragments of 16 x 8;
- *   B  |====|====|====|====|        a stage is loaded three before it is used
+ *   B  |====|====|====|====|        a stage is loaded three stages ahead of its use
  *
- * How many rows an expert has only the device knows: the grid is that of the worst routing, each
- * block finds its expert in `offsets`, and blocks past the last tile leave.  The sum runs over the
- * depth in one order for every row, so a token's bits do not depend on its row.  Where an operand
- * lies the other way round its 8 x 8 matrices are turned as they are loaded.  Rows are multiples of
+ * Only the device knows how many rows an expert has: the grid is sized for the worst routing,
+ * each block finds its expert in `offsets`, and blocks past the last tile return.  The sum over
+ * the depth has the same order for every row, so a token's bits do not depend on its row.  The 8
+ * x 8 matrices of a transposed operand are transposed as they are loaded.  Rows are multiples of
  * 8 elements.
  */
 #include "arguments.h"
@@ -20,14 +20,15 @@
 #include "places.h"
 #include "shared.h"
 
-#define HD_TILE_LINE   (HD_TILE_DEPTH + 8u) /* elements from row to row; the pad parts the banks */
-#define HD_TURNED_LINE (HD_TILE_ROWS + 8u)
+#define HD_TILE_STRIDE \
+    (HD_TILE_DEPTH + 8u) /* elements from row to row; padded against bank conflicts */
+#define HD_TRANSPOSED_STRIDE (HD_TILE_ROWS + 8u)
 
-/* What a block multiplies: 128 free indices of each operand from `first`, all of the depth. */
+/* An operand of a block: 128 free indices from `first`, and the whole depth. */
 struct hd_tile_side {
     const uint16_t *data;
-    uint32_t first, limit; /* free indices */
-    uint32_t depth, line;  /* of the whole sum; elements from row to row */
+    uint32_t first, limit;  /* free indices */
+    uint32_t depth, stride; /* of the whole sum; elements from row to row */
 };
 
 struct hd_tile_part {
@@ -36,55 +37,56 @@ struct hd_tile_part {
     uint32_t is_there;
 };
 
-/* Loads depth [depth, depth + 32): as it lies [free][depth], or turned [depth][free]. */
+/* Loads depth [depth, depth + 32) of [free][depth], or if transposed of [depth][free]. */
 HD_INLINE void load_side(const struct hd_tile_side *side, uint32_t depth, uint16_t *to,
-                         const int is_turned)
+                         const int is_transposed)
 {
     HD_UNROLL
     for (uint32_t part = 0; part < 2; part++) {
         const uint32_t chunk = part * 256u + hd_thread();
-        const uint32_t row = is_turned ? chunk / 16 : chunk / 4;
-        const uint32_t column = (is_turned ? chunk % 16 : chunk % 4) * 8;
-        const uint32_t free = side->first + (is_turned ? column : row);
-        const uint32_t deep = depth + (is_turned ? row : column);
+        const uint32_t row = is_transposed ? chunk / 16 : chunk / 4;
+        const uint32_t column = (is_transposed ? chunk % 16 : chunk % 4) * 8;
+        const uint32_t free = side->first + (is_transposed ? column : row);
+        const uint32_t deep = depth + (is_transposed ? row : column);
         const int is_there = free < side->limit && deep < side->depth;
-        const uint64_t at =
-            is_turned ? (uint64_t)deep * side->line + free : (uint64_t)free * side->line + deep;
-        hd_copy_async(to + row * (is_turned ? HD_TURNED_LINE : HD_TILE_LINE) + column,
+        const uint64_t at = is_transposed ? (uint64_t)deep * side->stride + free
+                                          : (uint64_t)free * side->stride + deep;
+        hd_copy_async(to + row * (is_transposed ? HD_TRANSPOSED_STRIDE : HD_TILE_STRIDE) + column,
                       side->data + (is_there ? at : 0), is_there ? 16 : 0);
     }
 }
 
 /* The 16 rows from `row` and 16 of the depth from `depth`, as mma reads A. */
 HD_INLINE void load_a(const uint16_t *tile, uint32_t row, uint32_t depth, uint32_t *out,
-                      const int is_turned)
+                      const int is_transposed)
 {
     const uint32_t lane = hd_lane();
-    if (is_turned) {
-        hd_load_turned(out, tile + (depth + lane % 8 + lane / 16 * 8) * HD_TURNED_LINE + row +
-                                lane / 8 % 2 * 8);
+    if (is_transposed) {
+        hd_load_transposed(out, tile + (depth + lane % 8 + lane / 16 * 8) * HD_TRANSPOSED_STRIDE +
+                                    row + lane / 8 % 2 * 8);
     } else {
-        hd_load_matrices(out, tile + (row + lane % 16) * HD_TILE_LINE + depth + lane / 16 * 8);
+        hd_load_matrices(out, tile + (row + lane % 16) * HD_TILE_STRIDE + depth + lane / 16 * 8);
     }
 }
 
 /* 16 columns from `column` and 16 of the depth: two fragments of B. */
 HD_INLINE void load_b(const uint16_t *tile, uint32_t column, uint32_t depth, uint32_t *out,
-                      const int is_turned)
+                      const int is_transposed)
 {
     const uint32_t lane = hd_lane();
-    if (is_turned) {
-        hd_load_turned(out, tile + (depth + lane % 8 + lane / 8 % 2 * 8) * HD_TURNED_LINE + column +
-                                lane / 16 * 8);
+    if (is_transposed) {
+        hd_load_transposed(out, tile +
+                                    (depth + lane % 8 + lane / 8 % 2 * 8) * HD_TRANSPOSED_STRIDE +
+                                    column + lane / 16 * 8);
     } else {
-        hd_load_matrices(out, tile + (column + lane % 8 + lane / 16 * 8) * HD_TILE_LINE + depth +
+        hd_load_matrices(out, tile + (column + lane % 8 + lane / 16 * 8) * HD_TILE_STRIDE + depth +
                                   lane / 8 % 2 * 8);
     }
 }
 
 /* One stage: 32 of the depth. */
 HD_INLINE void multiply_stage(const uint16_t *a, const uint16_t *b, float (*sums)[4][4],
-                              const int a_turned, const int b_turned)
+                              const int a_transposed, const int b_transposed)
 {
     const uint32_t row = hd_warp() / 4 * 64, column = hd_warp() % 4 * 32;
     HD_UNROLL
@@ -92,11 +94,11 @@ HD_INLINE void multiply_stage(const uint16_t *a, const uint16_t *b, float (*sums
         uint32_t left[4][4], right[2][4];
         HD_UNROLL
         for (uint32_t i = 0; i < 4; i++) {
-            load_a(a, row + i * 16, depth, left[i], a_turned);
+            load_a(a, row + i * 16, depth, left[i], a_transposed);
         }
         HD_UNROLL
         for (uint32_t j = 0; j < 2; j++) {
-            load_b(b, column + j * 16, depth, right[j], b_turned);
+            load_b(b, column + j * 16, depth, right[j], b_transposed);
         }
         HD_UNROLL
         for (uint32_t i = 0; i < 4; i++) {
@@ -157,20 +159,21 @@ HD_INLINE void put_tile(const struct hd_tile *args, const struct hd_tile_part *p
 }
 
 HD_INLINE void load_stage(const struct hd_tile_part *part, struct hd_tile_shared *shared,
-                          uint32_t stage, const int a_turned, const int b_turned)
+                          uint32_t stage, const int a_transposed, const int b_transposed)
 {
     const uint32_t slot = stage % HD_TILE_STAGES, depth = stage * HD_TILE_DEPTH;
     if (depth < part->a.depth) {
-        load_side(&part->a, depth, shared->a[slot], a_turned);
-        load_side(&part->b, depth, shared->b[slot], b_turned);
+        load_side(&part->a, depth, shared->a[slot], a_transposed);
+        load_side(&part->b, depth, shared->b[slot], b_transposed);
     }
-    hd_copy_commit(); /* an empty group keeps the count even at the end */
+    hd_copy_commit(); /* also an empty group, so that the count of groups stays the same */
 }
 
 HD_INLINE void make_tile(const struct hd_tile *args, const struct hd_tile_part *part,
-                         struct hd_tile_shared *shared, const int a_turned, const int b_turned)
+                         struct hd_tile_shared *shared, const int a_transposed,
+                         const int b_transposed)
 {
-    /* A warp whose part of the tile is past the end of C loads with the others, and rests. */
+    /* A warp with its part of the tile past the end of C only takes part in loads. */
     const int is_there = part->a.first + hd_warp() / 4 * 64 < part->a.limit &&
                          part->b.first + hd_warp() % 4 * 32 < part->b.limit;
     float sums[4][4][4];
@@ -180,22 +183,22 @@ HD_INLINE void make_tile(const struct hd_tile *args, const struct hd_tile_part *
     }
     HD_UNROLL
     for (uint32_t stage = 0; stage + 1 < HD_TILE_STAGES; stage++) {
-        load_stage(part, shared, stage, a_turned, b_turned);
+        load_stage(part, shared, stage, a_transposed, b_transposed);
     }
     for (uint32_t stage = 0; stage * HD_TILE_DEPTH < part->a.depth; stage++) {
         hd_copy_wait(2);
-        hd_sync(); /* everyone's part of this stage is there, and the slot to fill is read */
-        load_stage(part, shared, stage + HD_TILE_STAGES - 1, a_turned, b_turned);
+        hd_sync(); /* all threads have loaded this stage, and have read the slot to fill */
+        load_stage(part, shared, stage + HD_TILE_STAGES - 1, a_transposed, b_transposed);
         if (is_there) {
             multiply_stage(shared->a[stage % HD_TILE_STAGES], shared->b[stage % HD_TILE_STAGES],
-                           sums, a_turned, b_turned);
+                           sums, a_transposed, b_transposed);
         }
     }
     put_tile(args, part, sums);
 }
 
-/* FPROP, DGRAD: block y counts tiles of rows, of one expert after another. */
-HD_INLINE struct hd_tile_part part_of_rows(const struct hd_tile *args, uint32_t b_line)
+/* FPROP, DGRAD: block y counts tiles of rows, expert by expert. */
+HD_INLINE struct hd_tile_part part_of_rows(const struct hd_tile *args, uint32_t b_stride)
 {
     struct hd_tile_part part;
     struct hd_tile_place place = {0, hd_block_y() * HD_TILE_ROWS, args->rows};
@@ -208,17 +211,17 @@ HD_INLINE struct hd_tile_part part_of_rows(const struct hd_tile *args, uint32_t 
     part.a.first = place.first;
     part.a.limit = place.end;
     part.a.depth = args->depth;
-    part.a.line = args->depth;
+    part.a.stride = args->depth;
     part.b.data = args->b + (part.is_there ? place.expert * args->matrix : 0);
     part.b.first = hd_block_x() * HD_TILE_COLUMNS;
     part.b.limit = args->columns;
     part.b.depth = args->depth;
-    part.b.line = b_line;
+    part.b.stride = b_stride;
     part.c = 0;
     return part;
 }
 
-/* WGRAD: block z is an expert, which has its own rows of A and B and its own C. */
+/* WGRAD: block z is an expert, with its own rows of A and B and its own C. */
 HD_INLINE struct hd_tile_part part_of_depth(const struct hd_tile *args)
 {
     struct hd_tile_part part;
@@ -232,12 +235,12 @@ HD_INLINE struct hd_tile_part part_of_depth(const struct hd_tile *args)
     part.a.first = hd_block_y() * HD_TILE_ROWS;
     part.a.limit = args->rows;
     part.a.depth = depth;
-    part.a.line = args->rows;
+    part.a.stride = args->rows;
     part.b.data = args->b + (uint64_t)begin * args->columns;
     part.b.first = hd_block_x() * HD_TILE_COLUMNS;
     part.b.limit = args->columns;
     part.b.depth = depth;
-    part.b.line = args->columns;
+    part.b.stride = args->columns;
     part.c = hd_block_z() * args->matrix;
     return part;
 }
