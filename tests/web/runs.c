@@ -54,7 +54,7 @@ void web_test_transfers(void)
              "transport.hook_fault.bandwidth_mb=1 train.steps=3 train.warmup_steps=0 "
              "output.directory=slow --quiet");
     web_load("slow/report.html", "#view=measured");
-    web_shows(".legend", "Transfer beside other work of its receiver");
+    web_shows(".legend", "Transfer while its receiver works");
     web_shows(".legend", "Resident wait");
     web_is("heddle.view.measured.transfers().count", "112");
     web_is("heddle.view.measured.transfers().unknown", "0");
@@ -111,7 +111,7 @@ void web_test_resident(void)
            "times.beside(1).resident.toFixed(1)].join(); })()",
            "2.0,1,0.7,1.3");
     web_shows(".stats", "Resident wait 2.000 ms");
-    web_shows(".stats", "1 not known");
+    web_shows(".stats", "1 unknown");
     web_shows("#shares", "rank 1");
     web_shot("transfers-resident");
 }

@@ -1,4 +1,4 @@
-/* canvas.js - a time axis with panels below each other, which share its window and its cursor. */
+/* canvas.js - a time axis, and panels below each other that share its window and its cursor. */
 
 /* The colours of the style sheet, read again when the theme changes. */
 const palette = {
@@ -23,11 +23,11 @@ function rowHeight(rankCount) {
 }
 
 /*
- * options: span (length of the axis), zoomMost (pixels a unit), zoomFirst (pixels a unit if the whole
- * would be too small to read; 0: the whole), label, panels [{title, height(), key(), draw(context,
+ * options: span (length of the axis), zoomMost (pixels per unit), zoomFirst (pixels per unit if the whole
+ * would be too small to read; 0 shows the whole), label, panels [{title, height(), key(), draw(context,
  * timeline, width, height), over(..)}], cursor() -> {from, to} in units or null, onPick(panel, time, y),
  * onKey(event) -> handled, tip(panel, time, y) -> text or "".
- * What draw leaves is kept until the window or key() changes; over() is drawn on it each time.
+ * The result of draw is kept until the window or key() changes; over() is drawn on it each time.
  */
 class Timeline {
     constructor(options) {
@@ -102,7 +102,7 @@ class Timeline {
         return x >= LEFT && x <= this.width ? x : (LEFT + this.width) / 2;
     }
 
-    /* Asked of the browser once a drawing: each question may lay the page out anew. */
+    /* Asks the browser once for each drawing, because each question may cause a new layout. */
     get scrolled() {
         return this.drawnLeft ?? this.element.scrollLeft;
     }
@@ -115,7 +115,7 @@ class Timeline {
         return (x - LEFT + this.scrolled) / this.scale;
     }
 
-    /* Scrolls as little as needed for the cursor to be seen. */
+    /* Scrolls as little as needed to show the cursor. */
     reveal() {
         const cursor = this.options.cursor();
         if (!cursor || this.scale === 0) {
@@ -204,7 +204,7 @@ class Timeline {
         });
     }
 
-    /* The part of a panel that the cursor does not change, drawn anew only when it must be. */
+    /* The part of a panel that the cursor does not change; drawn again only if it has changed. */
     layer(place, canvas, ratio) {
         const panel = this.options.panels[place];
         const layer = this.layers[place] || (this.layers[place] = make("canvas"));
@@ -221,7 +221,7 @@ class Timeline {
     }
 }
 
-/* What is drawn inside the axis only, so that nothing lies on the names at the left. */
+/* Clips to the axis, so that nothing covers the names at the left. */
 function clipped(context, width, height, draw) {
     context.save();
     context.beginPath();
@@ -246,7 +246,7 @@ function drawCursor(context, timeline, height, top = 0) {
     }
 }
 
-/* Numbers along the top: of ticks in the middle of their cell, of times at their place. */
+/* Numbers along the top: ticks in the middle of their cells, times at their place. */
 function drawAxis(context, timeline, width, format, offset) {
     const inside = Math.max(1, Math.floor((width - LEFT) / 70));
     const from = timeline.timeAt(LEFT), to = timeline.timeAt(width);
@@ -261,9 +261,9 @@ function drawAxis(context, timeline, width, format, offset) {
 }
 
 /*
- * Rows of actions, one a rank: `times` holds start and end; `isFaint(action)` is drawn pale,
- * `isMarked(action)` outlined; `after(action, box)` draws over a cell.  A row is `height` high, of which
- * `cell` (all, if it is not said) is for the actions.
+ * Rows of actions, one for each rank: `times` has start and end; `isFaint(action)` is drawn pale,
+ * `isMarked(action)` outlined; `after(action, box)` draws over a cell.  A row is `height` high; actions
+ * take `cell` of it (default: all).
  */
 function drawRows(context, timeline, plan, rows) {
     const {times, top, height, first, count} = rows;
@@ -290,8 +290,8 @@ function drawRows(context, timeline, plan, rows) {
     context.textBaseline = "alphabetic";
 }
 
-/* Cells of a few pixels or less: each column of pixels is the mixture of what lies in it.  One image
-   of a line a rank is made and stretched, which takes no longer for a hundred thousand actions. */
+/* Cells of a few pixels or less: each column of pixels mixes the colours of its actions.  The rows are
+   drawn as one image with a line for each rank, so that 100,000 actions take no longer. */
 function drawDense(context, timeline, plan, rows) {
     const ratio = devicePixelRatio || 1;
     const left = Math.max(LEFT, timeline.xAt(0));
@@ -318,7 +318,7 @@ function channels(color) {
 
 function mixRow(image, place, plan, rows, axis) {
     const columns = image.width;
-    const sums = new Float32Array(4 * columns); /* colour by share, and the share that is covered */
+    const sums = new Float32Array(4 * columns); /* colours weighted by share, and the covered share */
     const colors = LOOKS.map((name) => channels(palette[name]));
     const last = axis.from + columns / axis.perTime;
     for (let action = Math.max(plan.begin[axis.rank], plan.last(rows.times.end, axis.rank, axis.from));

@@ -2,7 +2,7 @@
 
 const byId = (id) => document.getElementById(id);
 
-/* An element with attributes and children; a string child is text, null is nothing. */
+/* An element with attributes and children; a string child becomes text, null is left out. */
 function make(tag, attributes, ...children) {
     const isSvg = ["svg", "path", "line", "text", "circle", "rect"].includes(tag);
     const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -39,7 +39,7 @@ function bytes(value) {
     return number(value, unit === 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2) + " " + units[unit];
 }
 
-/* Columns are titles, with "#" before those of numbers; a cell is text or an element. */
+/* `columns` are titles, with "#" before columns of numbers; a cell is text or an element. */
 function table(caption, columns, rows, isChosen) {
     const classes = columns.map((title) => (title.startsWith("#") ? "number" : "text"));
     const head = columns.map((title, i) => make("th", {scope: "col", class: classes[i]}, title.replace("#", "")));
@@ -49,7 +49,7 @@ function table(caption, columns, rows, isChosen) {
         make("thead", null, make("tr", null, head)), make("tbody", null, body));
 }
 
-/* Only what is so long that it scrolls is a stop of the keyboard. */
+/* A scrolling region that the keyboard can reach. */
 function scrolled(child, label) {
     return make("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": label}, child);
 }
@@ -58,7 +58,7 @@ function card(title, ...children) {
     return make("section", {class: "card"}, title ? make("h2", null, title) : null, children);
 }
 
-/* Two columns of cards; below each other where the page is narrow. */
+/* Two columns of cards; on a narrow page below each other. */
 function columns(left, right) {
     return make("div", {class: "cards"}, make("div", null, left), make("div", null, right));
 }
@@ -79,7 +79,7 @@ function download(name, text) {
     setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-/* The data of a figure: opened on demand, a few hundred rows at a time, or all of it as a file.
+/* The data of a figure: opened on demand, 200 rows at a time, or all of it as a file.
    rowAt(i) gives the cells of row i as text. */
 function dataTable(name, columns, rowCount, rowAt) {
     const page = 200;
@@ -104,7 +104,7 @@ function dataTable(name, columns, rowCount, rowAt) {
     return details;
 }
 
-/* A curve with its axes; points without a value part it. */
+/* A curve with its axes; points without a value interrupt it. */
 function lineChart(label, xs, ys) {
     const width = 640, height = 240, left = 56, right = 12, top = 12, bottom = 30;
     const known = ys.filter((y) => y !== null && Number.isFinite(y));

@@ -1,6 +1,6 @@
-/* measured.js - a recorded step in real time, below the same order as planned. */
+/* measured.js - a recorded step in real time, below the planned timeline of the same order. */
 
-/* What lies below each rank's actions: a line for what comes forward to it, and one for what comes back. */
+/* Below each rank's actions: a row for the activations that it receives, and one for the gradients. */
 const WAY = 4, WAY_GAP = 1;
 
 class MeasuredView {
@@ -35,7 +35,7 @@ class MeasuredView {
         this.refresh();
     }
 
-    /* What the shared cursor points at in the schedule, if anything. */
+    /* The action under the shared cursor of the schedule, if there is one. */
     cursorOfShared() {
         const action = this.plan.running(Math.min(this.shared.rank, this.plan.rankCount - 1), this.shared.tick);
         return action >= 0 ? action : this.plan.begin[this.shared.rank];
@@ -78,7 +78,7 @@ class MeasuredView {
             ["Bubble", percent(plan.facts.bubble), "planned in ticks"],
             ["Exposed wait", milliseconds(all.exposed), "sum of all ranks"],
             ["Transfers", milliseconds(moves.moved), moves.unknown === moves.count ? "not known: the transport does not say"
-                : `sum; ${hidden} hidden${moves.unknown > 0 ? `, ${number(moves.unknown)} not known` : ""}`],
+                : `sum; ${hidden} hidden${moves.unknown > 0 ? `, ${number(moves.unknown)} unknown` : ""}`],
             moves.resident > 0 ? ["Resident wait", milliseconds(moves.resident), "devices held for late peers"] : null,
         ]);
     }
@@ -99,8 +99,8 @@ class MeasuredView {
         const item = (color, text) => make("li", null, make("span", {class: "swatch", style: `background:var(--${color})`}), text);
         return make("ul", {class: "legend"}, item("f0", "Forward"), this.plan.kind.includes("B") ? item("b0", "Backward") : null,
             item("exposed", "Exposed wait: for an input"), item("credit", "Wait for a free slot"), item("launch", "Handing over an output"),
-            item("hidden", "Transfer beside other work of its receiver"), item("exposed", "Transfer that its receiver waits for"),
-            item("resident", "Resident wait: the device held for a late peer"),
+            item("hidden", "Transfer while its receiver works"), item("exposed", "Transfer that its receiver waits for"),
+            item("resident", "Resident wait: a late peer kept the device occupied"),
             make("li", null, make("span", {class: "swatch", style: "border:2px solid var(--exposed)"}), "Began late: 1 % of the step lost just before it"),
             make("li", null, make("span", {class: "swatch", style: "border:2px solid var(--ink)"}), "Ran long: 1 % of the step beyond the median"));
     }
@@ -144,7 +144,7 @@ class MeasuredView {
         });
     }
 
-    /* Thinner than passes, in the middle of the row. */
+    /* Thinner than a pass, in the middle of the row. */
     drawWaits(context, timeline) {
         const {plan, measured} = this;
         const parts = [["exposed", measured.begin, measured.ready], ["credit", measured.ready, measured.claim], ["launch", measured.end, measured.sent]];
@@ -164,8 +164,8 @@ class MeasuredView {
         }
     }
 
-    /* Below the rank that receives: green beside its passes, red while it waits, before both what held a
-       device.  Backward lies lower than forward. */
+    /* Below the rank that receives: green while it runs passes, red while it waits; before it the time
+       that the transfer occupied a device.  Backward is below forward. */
     drawTransfers(context, timeline) {
         const {plan, measured} = this;
         const from = timeline.timeAt(LEFT), to = timeline.timeAt(timeline.width);
@@ -230,7 +230,7 @@ class MeasuredView {
         this.shared.changed();
     }
 
-    /* How what `action` reads came to it, in words. */
+    /* How the input of `action` arrived, in words. */
     move(action) {
         const {plan, measured} = this;
         if (!plan.isRemote(action)) {
@@ -242,7 +242,7 @@ class MeasuredView {
         const length = measured.moveEnd[action] - measured.moveBegin[action], exposed = measured.exposedMove(action);
         const resident = measured.residentIn[action] + measured.residentOut[action];
         return ` Its input moved for ${milliseconds(length)}, ${exposed > 0 ? `${milliseconds(exposed)} of it waited for` : "all hidden"}`
-            + `${resident > 0 ? `, after ${milliseconds(resident)} resident` : ""}; planned ${plan.handoffClass(action)}.`;
+            + `${resident > 0 ? `, after ${milliseconds(resident)} of resident wait` : ""}; planned ${plan.handoffClass(action)}.`;
     }
 
     moveTo(action) {
@@ -253,7 +253,7 @@ class MeasuredView {
         this.timeline.reveal();
     }
 
-    /* The action of another rank that begins next to this one's begin. */
+    /* Moves to the action of another rank that begins nearest before this one. */
     across(far) {
         const rank = this.plan.rankOf[this.cursor] + far;
         if (rank >= 0 && rank < this.plan.rankCount) {
@@ -296,7 +296,7 @@ class MeasuredView {
         return action >= this.plan.begin[rank] && times.end[action] > time ? action : -1;
     }
 
-    /* The action that reads what moves to a rank at that time, on that line; -1: none. */
+    /* The action that reads the transfer to a rank at that time, in that row; -1 if there is none. */
     transferAt(rank, time, below) {
         const {plan, measured} = this;
         const isForward = below < (plan.rankCount <= 32 ? WAY : 2) + WAY_GAP / 2;
@@ -341,8 +341,8 @@ class MeasuredView {
         const body = table("", ["Rank", "", "#Compute", "#Exposed", "#In transfer", "#Slot wait", "#Other", "#Resident"], rows);
         body.id = "shares";
         return make("div", null, make("h2", null, "Where each rank's time went"), make("p", {class: "note"},
-            "Milliseconds of this step. In transfer: of the exposed wait, while the input moved; the rest is for its producer. Other: no work yet or any more, "
-            + "launches, handing over. Resident: beside all that, the device held for a late peer."), scrolled(body, "Shares"));
+            "Milliseconds of this step. In transfer: the part of the exposed wait in which the input moved; in the rest its producer ran. Other: before the first and after the last action, "
+            + "launches, sends. Resident: in addition, the time that a late peer kept the device occupied."), scrolled(body, "Shares"));
     }
 
     lossTable() {

@@ -1,12 +1,12 @@
-/* model.js - from the rows of an item to who runs what, when, who holds it and who waits. */
+/* model.js - what each rank runs and holds and waits for, and when, from the rows of an item. */
 
-const NEAR = 1e-6; /* sums of fractions miss whole ticks by their last bits */
+const NEAR = 1e-6; /* sums of fractions may differ from whole ticks in their last bits */
 const TICKS = {F: 1, B: 2, I: 1, W: 1};
 const PASS = {F: 0, B: 1, I: 1, W: 2};
 /* Names of colours, by kind and half of the stages. */
 const LOOKS = ["f0", "f1", "b0", "b1", "i0", "i1", "w0", "w1"];
 
-/* A plan: one flat list of actions, rank by rank, and what is looked up in it. */
+/* A plan: one flat list of actions, rank by rank, and look-ups in it. */
 class Plan {
     constructor(item) {
         const ranks = item.grid.ranks;
@@ -66,7 +66,7 @@ class Plan {
         return this.passes[this.place(pass, stage, microbatch)];
     }
 
-    /* At whose end the payload is given back. */
+    /* The action that releases the payload when it ends. */
     release(stage, microbatch) {
         if (this.item.grid.forward_only) {
             return this.find(0, stage, microbatch);
@@ -93,7 +93,7 @@ class Plan {
         return this.stage[action] + this.kind[action] + this.microbatch[action] + replica;
     }
 
-    /* 0: the lower half of the stages, or there is one stage a rank; 1: the upper. */
+    /* 0: the lower half of the stages, or one stage per rank; 1: the upper half. */
     half(action) {
         return this.stageCount > this.rankCount && 2 * this.stage[action] >= this.stageCount ? 1 : 0;
     }
@@ -113,13 +113,13 @@ class Plan {
         return low;
     }
 
-    /* What a rank runs in [time, time + 1): the last to begin before its end, or -1. */
+    /* What a rank runs in [time, time + 1): the last action that begins before the end of it, or -1. */
     running(rank, tick) {
         const action = this.last(this.start, rank, tick + 1 - 2 * NEAR);
         return action >= this.begin[rank] && this.end[action] > tick + NEAR ? action : -1;
     }
 
-    /* Copies held once that tick is over. */
+    /* Copies held after that tick. */
     heldAfter(rank, tick) {
         const action = this.last(this.end, rank, tick + 1);
         return action >= this.begin[rank] ? this.held[action] : 0;
@@ -133,20 +133,20 @@ class Plan {
         return this.find(pass, this.stage[action] + (pass === 0 ? -1 : 1), this.microbatch[action]);
     }
 
-    /* The action that reads what `action` sends; -1: it sends nothing. */
+    /* The action that reads what `action` sends; -1 if it sends nothing. */
     consumer(action) {
         const pass = PASS[this.kind[action]];
         return pass === 2 ? -1 : this.find(pass, this.stage[action] + (pass === 0 ? 1 : -1), this.microbatch[action]);
     }
 
-    /* Does it read what another rank sent? */
+    /* True if its input comes from another rank. */
     isRemote(action) {
         const producer = this.producer(action);
         return producer >= 0 && this.rankOf[producer] !== this.rankOf[action];
     }
 
-    /* The handoff that `action` consumes; null if it consumes none.  As the core classes it: hidden
-       when the receiver starts another action between the producer's end and the consumer. */
+    /* The handoff that `action` consumes; null if it consumes none.  The class is the core's: hidden if
+       the receiver starts another action between the producer's end and the consumer. */
     handoff(action) {
         const producer = this.producer(action);
         if (producer < 0) {
@@ -172,7 +172,7 @@ class Plan {
         return this.start[action] > Math.max(before, this.end[producer]) + NEAR ? "exposed" : "hidden";
     }
 
-    /* The class of what an action consumes; "": nothing. */
+    /* The class of what an action consumes; "" if it consumes nothing. */
     handoffClass(action) {
         return this.classes[action];
     }
@@ -187,7 +187,7 @@ class Plan {
         return this.classOf(producer, action, before >= this.begin[rank] && this.start[before] >= this.end[producer] - NEAR);
     }
 
-    /* Leases of a stage's payload slots, the lowest free one each time: [{slot, microbatch, forward,
+    /* Leases of a stage's payload slots, each the lowest free one: [{slot, microbatch, forward,
        release}]. */
     leases(stage, replica = 0) {
         const rank = this.item.grid.placement[replica * this.stageCount + stage];
@@ -211,7 +211,7 @@ class Plan {
         return leases;
     }
 
-    /* Copies that fit a rank's budget, from its own bytes; null where bytes or budget are unknown. */
+    /* Copies that fit a rank's budget; null if its bytes or the budget are unknown. */
     budgetCopies(rank) {
         const memory = this.facts.memory[rank];
         const peak = this.facts.peak_copies[rank];
@@ -248,7 +248,7 @@ class Plan {
     }
 }
 
-/* One recorded step: times in milliseconds since its first action began. */
+/* One recorded step: times in milliseconds after the begin of its first action. */
 class Measured {
     constructor(plan, step) {
         const spans = plan.item.trace.steps[step];
@@ -279,8 +279,8 @@ class Measured {
         this.comparePlan();
     }
 
-    /* By the action that reads: when the transfer began and was there (NaN: nobody knows), and how long
-       it held the device of its source and of its target for a peer that was late. */
+    /* By the action that reads it: begin and end of the transfer (NaN if unknown), and how long it kept the
+       device of its source and of its target occupied for a late peer. */
     placeTransfers(ranks) {
         const plan = this.plan;
         for (const name of ["moveBegin", "moveEnd", "residentOut", "residentIn"]) {
@@ -301,7 +301,7 @@ class Measured {
         });
     }
 
-    /* Of the transfer that an action reads: the part in which its rank waited for it. */
+    /* How long its rank waited for the transfer that an action reads. */
     exposedMove(action) {
         return Math.max(0, Math.min(this.moveEnd[action], this.ready[action]) - Math.max(this.moveBegin[action], this.begin[action]));
     }
@@ -325,7 +325,7 @@ class Measured {
         return sums;
     }
 
-    /* The plan with the median pass of each stage and kind; per action what was lost just before it,
+    /* The plan with the median pass of each stage and kind; for each action the time lost just before it,
        and how much longer than that median it ran. */
     comparePlan() {
         const plan = this.plan;
@@ -350,7 +350,7 @@ class Measured {
         }
     }
 
-    /* Where a rank's time of the step went, in milliseconds. */
+    /* A rank's time of the step by use, in milliseconds. */
     shares(rank) {
         const shares = {compute: 0, exposed: 0, credit: 0};
         for (let action = this.plan.begin[rank]; action < this.plan.begin[rank + 1]; action++) {
@@ -362,7 +362,7 @@ class Measured {
         return shares;
     }
 
-    /* What ran beside them: waits in which the input was on its way, and what held the device. */
+    /* Within them: waits while the input moved, and the time that the device was kept occupied. */
     beside(rank) {
         const beside = {moving: 0, resident: 0};
         for (let action = this.plan.begin[rank]; action < this.plan.begin[rank + 1]; action++) {
@@ -372,7 +372,7 @@ class Measured {
         return beside;
     }
 
-    /* What this rank's device was held for, at the source of what `action` sends. */
+    /* How long what `action` sends kept this rank's device occupied. */
     residentOfOutput(action) {
         const reader = this.plan.consumer(action);
         return reader >= 0 ? this.residentOut[reader] : 0;

@@ -1,6 +1,6 @@
-/* numbers.js - what was asked for and what came out, of one item; and of several side by side. */
+/* numbers.js - the settings and results of one item, and of several side by side. */
 
-/* "[section]" and "key = value ; origin" of our own ini; help lines begin with a semicolon. */
+/* "[section]" and "key = value ; origin" of the complete ini; help lines begin with a semicolon. */
 function readConfig(text) {
     const rows = [];
     let section = "";
@@ -55,7 +55,7 @@ class NumbersView {
             ["Bubble planned", percent(run.bubble.planned), `costed ${percent(run.bubble.costed)}`],
             ["Bubble measured", percent(run.bubble.measured), "mean from step 3 on"],
             run.overlap_efficiency ? ["Transfers hidden", percent(run.overlap_efficiency.measured), `costed ${percent(run.overlap_efficiency.costed)}`] : null,
-            ["Steps", number(metrics ? metrics.step[metrics.step.length - 1] : losses.length), run.exit === 0 ? "ended well" : run.exit === null ? "not finished" : `exit code ${run.exit}`],
+            ["Steps", number(metrics ? metrics.step[metrics.step.length - 1] : losses.length), run.exit === 0 ? "finished" : run.exit === null ? "not finished" : `exit code ${run.exit}`],
         ]);
     }
 
@@ -72,19 +72,19 @@ class NumbersView {
     waits(run) {
         const rows = run.ranks.map((rank, place) => [`rank ${place}`, number(1e3 * rank.compute_seconds, 2), number(1e3 * rank.exposed_wait_seconds, 2),
             number(1e3 * rank.launch_seconds, 2), number(1e3 * (rank.resident_wait_seconds || 0), 2), number(rank.peak_payload_slots)]);
-        return card("Time of each rank", scrolled(table("Milliseconds a step, means; resident: beside the others, the device held for a late peer",
+        return card("Time of each rank", scrolled(table("Milliseconds of a step, means; resident: in addition, the device kept occupied by a late peer",
             ["Rank", "#Compute", "#Exposed wait", "#Launch", "#Resident", "#Payload slots used"], rows), "Time"));
     }
 
-    /* Planned beside measured, by class of handoff. */
+    /* Planned and measured, by class of handoff. */
     transfers(run) {
         const number3 = (seconds) => number(seconds === null || seconds === undefined ? NaN : 1e3 * seconds, 3);
         const part = (half) => [number3(half.transfer_seconds), number3(half.hidden_seconds), number3(half.exposed_seconds)];
         const rows = ["local", "hidden", "exposed"].map((name) => [make("span", {class: `class-${name}`}, name), number(run.handoffs[name].count),
             ...part(run.handoffs[name].costed), ...part(run.handoffs[name].measured)]);
-        const known = run.transfers.unknown > 0 ? `; ${number(run.transfers.unknown)} transfers are in no sum: when they moved is not known` : "";
-        const words = `Milliseconds a step, by the class that the plan gives a handoff; costed: as [cost] has it; measured: ${
-            run.transfers.steps > 0 ? `by the clock, over the last ${counted(run.transfers.steps, "step")}` : "nothing was recorded"}${known}.`;
+        const known = run.transfers.unknown > 0 ? `; ${number(run.transfers.unknown)} transfers are not in the sums: their times are unknown` : "";
+        const words = `Milliseconds of a step, by the class of the handoff in the plan; costed: with the costs of [cost]; measured: ${
+            run.transfers.steps > 0 ? `over the last ${counted(run.transfers.steps, "step")}` : "nothing was recorded"}${known}.`;
         const body = table("", ["Handoffs", "#Count", "#Costed", "#hidden", "#exposed", "#Measured", "#hidden", "#exposed"], rows);
         body.id = "transfers";
         return card("Transfers: hidden and exposed", make("p", {class: "note"}, words), scrolled(body, "Transfers"), make("p", {class: "note"}, this.hiddenInWords(run)));
@@ -93,7 +93,7 @@ class NumbersView {
     hiddenInWords(run) {
         const {costed, measured} = run.overlap_efficiency;
         const kept = run.transfers.hidden_as_costed;
-        return `Hidden of all transfer time: ${measured === null ? "not known" : percent(measured)} measured, ${costed === null ? "none" : percent(costed)} costed.`
+        return `Hidden of all transfer time: ${measured === null ? "unknown" : percent(measured)} measured, ${costed === null ? "none" : percent(costed)} costed.`
             + (kept === null ? "" : ` Of the time that the costed plan hides, ${percent(kept)} was hidden.`);
     }
 
@@ -115,7 +115,7 @@ class NumbersView {
             && other.source === channel.source);
         const rows = facts.channels.map((channel) => [String(channel.boundary), channel.direction, `${channel.source} \u2192 ${channel.target}`,
             number(channel.depth), number(channel.slots), (lane(channel) || {}).lane || "\u2013"]);
-        return card("Channels between ranks", scrolled(table("Depth: slots that the order needs; slots: what it is given",
+        return card("Channels between ranks", scrolled(table("Depth: slots that the order needs; slots: those that it has",
             ["Boundary", "Direction", "Ranks", "#Depth", "#Slots", "Lane"], rows), "Channels"));
     }
 
@@ -173,7 +173,7 @@ class CompareView {
         return card("", make("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "Compared"}, body));
     }
 
-    /* One small figure a measure, one bar an item, from zero. */
+    /* One small figure for each measure, one bar for each item, from zero. */
     bars(plans) {
         return make("div", {class: "cards", id: "bars"}, this.measures.map(([title, get, format]) => {
             const values = plans.map(get);
@@ -185,7 +185,7 @@ class CompareView {
         }));
     }
 
-    /* Keys of the configurations that are not the same everywhere. */
+    /* Keys whose values differ between the configurations. */
     differences(plans) {
         if (plans.some((plan) => !plan.item.config)) {
             return null;

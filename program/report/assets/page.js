@@ -1,4 +1,4 @@
-/* page.js - the items of this file, the views, and what they share. */
+/* page.js - the items of this page, the views, and their shared state. */
 
 const VIEWS = [
     {name: "schedule", title: "Schedule", fits: () => true, open: (shared, plan) => new ScheduleView(shared, plan)},
@@ -110,7 +110,7 @@ class Page {
         }
     }
 
-    /* The address says where the reader is, so that it can be passed on. */
+    /* Keeps the view and the cursor in the address, so that the address can be shared. */
     remember() {
         clearTimeout(this.timer);
         this.timer = setTimeout(() => {
@@ -122,7 +122,7 @@ class Page {
             try {
                 history.replaceState(null, "", "#" + words);
             } catch (error) {
-                /* A browser may forbid it to a file; the page does without. */
+                /* A browser may forbid this for a file; the page works without it. */
             }
         }, 300);
     }

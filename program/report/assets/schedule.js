@@ -1,7 +1,7 @@
-/* schedule.js - the plan: its grid, copies, payload slots, one microbatch followed, handoffs. */
+/* schedule.js - the plan: its grid, copies, payload slots, a followed microbatch, handoffs. */
 
 const AXIS = 18, COPIES_HEIGHT = 150, SLOT_ROW_MOST = 20, GRID_MOST = 960, HANDOFF_MOST = 150;
-/* Above so many ranks their copies are one band, and tables wait until the cursor rests: a frame is a frame. */
+/* With more ranks than LINES_MOST, copies are drawn as one band, and tables wait REST_MS after the cursor moves. */
 const LINES_MOST = 16, REST_MS = 80;
 
 class ScheduleView {
@@ -153,7 +153,7 @@ class ScheduleView {
         clipped(context, width, height, () => drawCursor(context, timeline, height));
     }
 
-    /* The whole row in the colour of emptiness, parted into ticks where there is room. */
+    /* The whole row in the colour of empty ticks, divided into ticks if there is room. */
     drawEmpty(context, timeline) {
         const from = Math.max(0, Math.floor(timeline.timeAt(LEFT)));
         const to = Math.min(this.plan.length, Math.ceil(timeline.timeAt(timeline.width)));
@@ -170,11 +170,11 @@ class ScheduleView {
         }
     }
 
-    /* A corner of a consumer: how its input came. */
+    /* A corner of the consumer shows the class of its input. */
     drawMark(context, action, box) {
         const name = this.plan.handoffClass(action);
         if ((name === "hidden" || name === "exposed") && box.width >= 8 && box.height < 14) {
-            context.fillStyle = palette[name]; /* where cells are many, a square: a path costs ten of them */
+            context.fillStyle = palette[name]; /* a square for small cells: a path takes ten times as long */
             context.fillRect(box.x, box.y, 4, 4);
         } else if ((name === "hidden" || name === "exposed") && box.width >= 8) {
             const side = Math.min(8, box.height / 2.5, box.width / 2);
@@ -189,7 +189,7 @@ class ScheduleView {
         }
     }
 
-    /* The way of the followed microbatch, and how long each stage holds its payload. */
+    /* The path of the followed microbatch, and how long each stage holds its payload. */
     drawFollowed(context, timeline) {
         const {plan, shared} = this;
         const y = (action) => AXIS + (plan.rankOf[action] - this.firstRow + 0.5) * this.row;
@@ -219,7 +219,7 @@ class ScheduleView {
         context.stroke();
     }
 
-    /* Its forwards down the stages, then its backwards up. */
+    /* Its forwards by ascending stage, then its backwards by descending stage. */
     followed() {
         const {plan, shared} = this;
         const stages = Array.from({length: plan.stageCount}, (_, stage) => stage);
@@ -252,7 +252,7 @@ class ScheduleView {
         });
     }
 
-    /* The fewest and the most that any rank holds, a column of pixels at a time. */
+    /* The fewest and the most copies of any rank, for each column of pixels. */
     drawBand(context, timeline, width, y) {
         const plan = this.plan, tick = plan.isCosted ? 0 : 1;
         const last = Math.min(width, timeline.xAt(plan.length));
@@ -282,7 +282,7 @@ class ScheduleView {
 
     drawHeld(context, timeline, rank, y) {
         const plan = this.plan;
-        const tick = plan.isCosted ? 0 : 1; /* what holds once a tick is over is drawn over that tick */
+        const tick = plan.isCosted ? 0 : 1; /* the copies after a tick are drawn over that tick */
         const isChosen = rank === this.shared.rank;
         const to = timeline.timeAt(timeline.width);
         let action = Math.max(plan.begin[rank] - 1, plan.last(plan.end, rank, timeline.timeAt(LEFT) + tick));
@@ -293,7 +293,7 @@ class ScheduleView {
         context.lineJoin = "bevel";
         context.beginPath();
         context.moveTo(LEFT, y(level));
-        const least = isChosen || plan.rankCount <= 6 ? 0.5 : 2; /* pixels between two steps that are drawn */
+        const least = isChosen || plan.rankCount <= 6 ? 0.5 : 2; /* pixels between two drawn steps */
         let drawn = -Infinity;
         for (action++; action < plan.begin[rank + 1] && plan.end[action] <= to + 2; action++) {
             const x = timeline.xAt(plan.end[action] - tick);
@@ -311,7 +311,7 @@ class ScheduleView {
         context.globalAlpha = 1;
     }
 
-    /* Of the chosen rank: another may have other sizes. */
+    /* The budget of the chosen rank, because ranks may have different sizes. */
     drawBudget(context, width, y) {
         const budget = this.budgets[this.shared.rank];
         if (budget === null || budget === undefined) {
@@ -370,7 +370,7 @@ class ScheduleView {
         context.textBaseline = "alphabetic";
     }
 
-    /* Its forward, the time it only lies there, and its backward. */
+    /* Its forward, the time between, and its backward. */
     drawLease(context, timeline, lease, row) {
         const {plan, shared} = this;
         const from = timeline.xAt(plan.start[lease.forward]), to = timeline.xAt(plan.end[lease.release]);

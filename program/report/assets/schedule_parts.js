@@ -5,7 +5,7 @@ Object.assign(ScheduleView.prototype, {
         return this.plan.running(rank, tick);
     },
 
-    /* At once what is cheap; the tables once a frame, however fast the cursor moves, or once it rests. */
+    /* Updates the cursor at once, and the tables once for each frame, or after the cursor has stopped. */
     refresh() {
         const shared = this.shared;
         cancelAnimationFrame(this.frame);
@@ -244,7 +244,7 @@ Object.assign(ScheduleView.prototype, {
             make("label", null, "Consumed in ticks", this.fromInput), make("label", null, "to", this.toInput)));
     },
 
-    /* All that are consumed in the window between two ranks, by tick. */
+    /* The handoffs between ranks that are consumed in the window, by tick. */
     handoffs() {
         const plan = this.plan, found = [];
         for (let rank = 0; rank < plan.rankCount; rank++) {

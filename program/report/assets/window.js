@@ -1,13 +1,13 @@
 /*
- * window.js - a few ticks of two ranks, executed twice: each transfer between compute actions, and each
- * beside them.
+ * window.js - a few ticks of two ranks, executed twice: without overlap, where a transfer blocks both
+ * ranks, and with overlap.
  *
- * Durations are ticks, and a transfer's is the reader's; the order is the plan's.  Transfers to and
+ * Durations are ticks; the reader sets that of a transfer; the order is the plan's.  Transfers to and
  * from other ranks are left out, and so are those that are consumed after the window.  Source: the
  * report, section 6.3 and figure 26.
  */
 
-const EXECUTION = {left: 74, row: 30, lane: 18, gap: 8, head: 26, axis: 18};
+const EXECUTION = {left: 74, row: 30, track: 18, gap: 8, head: 26, axis: 18};
 
 /* The actions of two ranks that begin in [from, to + 1), replayed from 0. */
 class Execution {
@@ -16,7 +16,7 @@ class Execution {
         this.window = window;
         this.isOverlapped = isOverlapped;
         this.times = new Map(); /* action -> {start, end}: the pass alone */
-        this.held = []; /* {rank, start, end}: a transfer that holds its rank */
+        this.held = []; /* {rank, start, end}: a transfer that blocks its rank */
         this.moves = []; /* {producer, consumer, class, between, start, end, waits} */
         this.replay();
         this.length = Math.max(1, ...[...this.times.values(), ...this.held, ...this.moves].map((span) => span.end));
@@ -34,7 +34,7 @@ class Execution {
         return found;
     }
 
-    /* What an action reads from the other of the two ranks; null: nothing, or it was there before. */
+    /* What an action reads from the other rank; null if nothing, or if it was sent before the window. */
     handoff(action) {
         const {plan, window} = this;
         const handoff = plan.handoff(action);
@@ -42,7 +42,7 @@ class Execution {
             && plan.end[handoff.producer] + window.transfer > window.from + NEAR ? handoff : null;
     }
 
-    /* When its producer has ended; null: it has not run yet.  One of before the window ran as planned. */
+    /* The end of its producer; null if that has not run yet.  One before the window ran as planned. */
     producerEnd(producer) {
         const time = this.times.get(producer);
         if (time) {
@@ -67,7 +67,7 @@ class Execution {
         }
     }
 
-    /* Idle ticks of the plan stay, but where it is the transfer that the rank is idle for. */
+    /* Keeps idle ticks of the plan, except where the rank is idle because of the transfer. */
     idleBefore(list, index, handoff) {
         const {plan, window} = this;
         const action = list[index];
@@ -109,7 +109,7 @@ class Execution {
         this.held.push({rank: this.window.ranks[place], start, end: start + this.window.transfer});
     }
 
-    /* To the other rank, and read there within the window. */
+    /* Sent to the other rank, and read there within the window. */
     isSent(action) {
         const {plan, window} = this;
         const reader = plan.consumer(action);
@@ -118,16 +118,16 @@ class Execution {
     }
 }
 
-/* One of the two, as a figure. */
+/* One of the two executions as a figure. */
 class ExecutionFigure {
     constructor(execution, title, length, width) {
         const {window} = execution;
         this.execution = execution;
         this.scale = (width - EXECUTION.left - 12) / length;
-        this.lanes = execution.isOverlapped ? [[window.ranks[0], window.ranks[1]], [window.ranks[1], window.ranks[0]]] : [];
-        const lanesHeight = this.lanes.length * EXECUTION.lane;
-        this.rowTop = window.ranks.map((_, place) => EXECUTION.head + place * (EXECUTION.row + EXECUTION.gap + lanesHeight));
-        this.laneTop = EXECUTION.head + EXECUTION.row + EXECUTION.gap / 2;
+        this.tracks = execution.isOverlapped ? [[window.ranks[0], window.ranks[1]], [window.ranks[1], window.ranks[0]]] : [];
+        const tracksHeight = this.tracks.length * EXECUTION.track;
+        this.rowTop = window.ranks.map((_, place) => EXECUTION.head + place * (EXECUTION.row + EXECUTION.gap + tracksHeight));
+        this.trackTop = EXECUTION.head + EXECUTION.row + EXECUTION.gap / 2;
         const height = this.rowTop[1] + EXECUTION.row + EXECUTION.axis;
         this.element = make("svg", {class: "execution", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": title},
             make("text", {class: "name", x: 0, y: 15}, title), this.ground(length), this.held(), this.passes(), this.transfers(), this.axis(length, height));
@@ -142,9 +142,9 @@ class ExecutionFigure {
     }
 
     ground(length) {
-        const lanes = this.lanes.map(([source, target], lane) => make("text", {x: 0, y: this.laneTop + lane * EXECUTION.lane + 12}, `${source} \u2192 ${target}`));
+        const tracks = this.tracks.map(([source, target], track) => make("text", {x: 0, y: this.trackTop + track * EXECUTION.track + 12}, `${source} \u2192 ${target}`));
         return [this.execution.window.ranks.map((rank, place) => [make("text", {x: 0, y: this.rowTop[place] + 20}, `rank ${rank}`),
-            this.box(0, length, this.rowTop[place], EXECUTION.row, {style: "fill:var(--empty)"})]), lanes];
+            this.box(0, length, this.rowTop[place], EXECUTION.row, {style: "fill:var(--empty)"})]), tracks];
     }
 
     passes() {
@@ -159,7 +159,7 @@ class ExecutionFigure {
         });
     }
 
-    /* Both ranks stand still while it moves. */
+    /* Both ranks wait while it moves. */
     held() {
         const {held, window} = this.execution;
         return held.map((span) => this.box(span.start, span.end, this.rowTop[window.ranks.indexOf(span.rank)] + 6, EXECUTION.row - 12, {style: "fill:var(--exposed)"}));
@@ -172,7 +172,7 @@ class ExecutionFigure {
         const {plan, times, moves, window} = this.execution;
         return moves.map((move) => {
             const source = plan.rankOf[move.producer];
-            const y = this.laneTop + this.lanes.findIndex(([from]) => from === source) * EXECUTION.lane;
+            const y = this.trackTop + this.tracks.findIndex(([from]) => from === source) * EXECUTION.track;
             const middle = y + 7, turn = move.end - move.waits;
             const level = (rank) => this.rowTop[window.ranks.indexOf(rank)] + (window.ranks.indexOf(rank) === 0 ? EXECUTION.row : 0);
             const reader = times.get(move.consumer);
@@ -215,7 +215,7 @@ Object.assign(ScheduleView.prototype, {
         const without = new Execution(plan, window, false), beside = new Execution(plan, window, true);
         const length = Math.max(without.length, beside.length);
         const width = Math.max(560, EXECUTION.left + Math.min(1240, length * 90));
-        const figures = [[without, "Without overlap: each transfer holds both ranks"], [beside, "With overlap: posted at once, waited for at the consumer"]]
+        const figures = [[without, "Without overlap: each transfer blocks both ranks"], [beside, "With overlap: each transfer is posted at once, and the consumer waits for it"]]
             .map(([execution, title]) => new ExecutionFigure(execution, title, length, width).element);
         const body = make("div", {class: "scroll wide", tabindex: 0, role: "region", "aria-label": "Two executions"}, figures);
         this.windowPart.replaceChildren(make("p", {class: "note", id: "window-note"}, `Ticks ${number(window.from)} to ${number(window.to)} of ranks ${low} and ${low + 1}, in the order of the plan; `
@@ -225,7 +225,7 @@ Object.assign(ScheduleView.prototype, {
 
     windowLegend() {
         const item = (color, text) => make("li", null, make("span", {class: "swatch", style: `background:var(--${color})`}), text);
-        return make("ul", {class: "legend"}, item("hidden", "Transfer under independent work"), item("exposed", "Transfer that is waited for"),
+        return make("ul", {class: "legend"}, item("hidden", "Transfer during independent work"), item("exposed", "Transfer that the receiver waits for"),
             make("li", null, make("span", {class: "swatch beside"}), "Independent action before the consumer"));
     },
 
