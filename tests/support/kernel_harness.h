@@ -25,4 +25,18 @@ const char *hd_harness_cuda(int is_standin, const char *option);
 int hd_harness_open(struct hd_harness *harness, const char *name, const char *options);
 void hd_harness_close(struct hd_harness *harness); /* unloads nothing; takes a failed one */
 
+/* What tests ask of a chain beside the checks of conform; kernel_chain.c. */
+
+/* A small OLMoE for tests to change: 2 blocks, 4 experts, 2 per token, width 8, 10 tokens. */
+struct hd_stage_spec hd_chain_model(void);
+
+/* Fills payloads and scratch with 0xff. */
+void hd_chain_poison(struct hd_chain *chain);
+
+/* -1 if there is no tensor of that name. */
+int64_t hd_chain_find(struct hd_chain *chain, const char *name);
+
+/* |a - b| / |b| in L2 over one copy of one tensor of two chains; |a| where b is zero. */
+double hd_chain_residual(struct hd_chain *a, struct hd_chain *b, uint32_t tensor, uint32_t copy);
+
 #endif /* HD_TESTS_SUPPORT_KERNEL_HARNESS_H */

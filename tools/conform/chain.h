@@ -68,9 +68,6 @@ struct hd_chain {
     double loss;                     /* their sum, ascending */
 };
 
-/* A small OLMoE for tests to change: 2 blocks, 4 experts, 2 per token, width 8, 10 tokens. */
-struct hd_stage_spec hd_chain_model(void);
-
 /* Cuts `model` into stages of blocks[0], blocks[1], .. blocks; parameters are zero.  The scales are
    1 / tokens and 1.  HD_OK, or the status of the plugin. */
 hd_status hd_chain_open(struct hd_chain *chain, struct hd_harness *harness,
@@ -94,18 +91,12 @@ hd_status hd_chain_backward(struct hd_chain *chain);
 /* The same with a split backward: all I, last to first, then all W. */
 hd_status hd_chain_backward_split(struct hd_chain *chain);
 void hd_chain_zero_gradients(struct hd_chain *chain);
-/* Fills payloads and scratch with 0xff. */
-void hd_chain_poison(struct hd_chain *chain);
 
 /* The number of elements of a tensor, and its description; tensors count in global order. */
 uint64_t hd_chain_tensor(struct hd_chain *chain, uint32_t tensor, struct hd_tensor *out);
 void hd_chain_read(struct hd_chain *chain, uint32_t tensor, uint32_t copy, double *values);
 void hd_chain_write(struct hd_chain *chain, uint32_t tensor, uint32_t copy, const double *values);
-/* -1 if there is no tensor of that name. */
-int64_t hd_chain_find(struct hd_chain *chain, const char *name);
 
-/* |a - b| / |b| in L2 over one copy of one tensor of two chains; |a| where b is zero. */
-double hd_chain_residual(struct hd_chain *a, struct hd_chain *b, uint32_t tensor, uint32_t copy);
 /* A hash of the bits of one copy of all tensors, in global order. */
 uint64_t hd_chain_hash(struct hd_chain *chain, uint32_t copy);
 
