@@ -1,4 +1,4 @@
-/* base/bf16.h - bfloat16 as its bits: the upper half of a float32, rounded to nearest even. */
+/* base/bf16.h - bfloat16 as bits: the upper half of a float32, rounded to nearest even. */
 #ifndef HEDDLE_BASE_BF16_H
 #define HEDDLE_BASE_BF16_H
 
@@ -13,7 +13,7 @@ static inline float hd_bf16_to_float(uint16_t bits)
     return value;
 }
 
-/* A NaN stays one: its payload may be lost, never its being one. */
+/* A NaN stays a NaN, but may lose its payload. */
 static inline uint16_t hd_bf16_from_float(float value)
 {
     uint32_t word;

@@ -1,4 +1,4 @@
-/* base/clock.h - the one clock of all deadlines: CLOCK_MONOTONIC, in nanoseconds. [any-thread] */
+/* base/clock.h - the clock of all deadlines: CLOCK_MONOTONIC, in nanoseconds. [any-thread] */
 #ifndef HEDDLE_BASE_CLOCK_H
 #define HEDDLE_BASE_CLOCK_H
 
@@ -15,7 +15,7 @@ static inline uint64_t hd_now_ns(void)
     return (uint64_t)now.tv_sec * HD_S_NS + (uint64_t)now.tv_nsec;
 }
 
-/* CPU time of the calling thread; only for the engine's overhead, never for a rate. */
+/* CPU time of the calling thread, to measure overhead; rates use hd_now_ns. */
 static inline uint64_t hd_thread_cpu_ns(void)
 {
     struct timespec now;

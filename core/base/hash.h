@@ -1,6 +1,6 @@
 /*
- * base/hash.h - SHA-256 (nettle's), for all that two runs or two ranks must agree on: the plan,
- * the parameters, the corpus.  Written as 64 hex digits.
+ * base/hash.h - SHA-256 (nettle's), to compare what must be equal in two runs or on two ranks: the
+ * plan, the parameters, the corpus.  Written as 64 hex digits.
  */
 #ifndef HEDDLE_BASE_HASH_H
 #define HEDDLE_BASE_HASH_H

@@ -52,12 +52,12 @@ void hd_json_null(struct cJSON *parent, const char *key)
     json_attach(parent, key, cJSON_CreateNull());
 }
 
-void hd_json_flag(struct cJSON *parent, const char *key, int value)
+void hd_json_flag(struct cJSON *parent, const char *key, bool value)
 {
-    json_attach(parent, key, cJSON_CreateBool(value != 0));
+    json_attach(parent, key, cJSON_CreateBool(value));
 }
 
-/* Text of which every byte is kept that is UTF-8; each other one becomes U+FFFD. */
+/* Copies text; each byte that is not UTF-8 becomes U+FFFD. */
 static char *json_clean_copy(const char *value)
 {
     static const char replacement[] = "\xef\xbf\xbd";
@@ -168,11 +168,11 @@ static void json_print_text(const char *text, FILE *stream)
     fputc('"', stream);
 }
 
-/* As deep as what we build ourselves, which is a few levels. */
+/* Recursive; the trees that heddle builds have a few levels. */
 static void json_print_item(const cJSON *item, FILE *stream)
 {
     if (cJSON_IsObject(item) || cJSON_IsArray(item)) {
-        const int is_object = cJSON_IsObject(item);
+        const bool is_object = cJSON_IsObject(item);
         fputc(is_object ? '{' : '[', stream);
         for (const cJSON *child = item->child; child != NULL; child = child->next) {
             if (is_object) {

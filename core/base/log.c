@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ void hd_log_init(void)
             return;
         }
     }
-    hd_log(HD_LOG_WARN, "HEDDLE_LOG=%s is not error, warn, info or debug; warn is used", word);
+    hd_log(HD_LOG_WARN, "HEDDLE_LOG=%s is not error, warn, info or debug; using warn", word);
 }
 
 int hd_log_rank(uint32_t rank, const char *path)
@@ -48,11 +49,11 @@ int hd_log_rank(uint32_t rank, const char *path)
     return log_logger.file >= 0 ? 0 : errno;
 }
 
-/* One write per line, so that lines of several processes never mix. */
+/* One write for each line, so that lines of several processes do not mix. */
 static void log_write_line(int file, const char *line, size_t length)
 {
     const ssize_t written = write(file, line, length);
-    (void)written; /* a log that cannot be written has nowhere to say so */
+    (void)written; /* there is no place to report a failed write */
 }
 
 static size_t log_clip(int length)
@@ -66,7 +67,7 @@ void hd_log(uint32_t level, const char *format, ...)
     char text[LINE_BYTES - 128];
     char line[LINE_BYTES];
     va_list arguments;
-    const int has_rank = log_logger.rank != HD_LOG_NO_RANK;
+    const bool has_rank = log_logger.rank != HD_LOG_NO_RANK;
 
     if (level > log_logger.level && log_logger.file < 0) {
         return;

@@ -4,15 +4,16 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Stands in the 64 bytes before every block. */
+/* In the 64 bytes before every block. */
 struct header {
     void *base;
-    uint64_t mapped_bytes; /* 0: from the heap */
+    uint64_t mapped_bytes; /* 0: allocated on the heap */
     uint64_t bytes;
     uint32_t tag;
     uint32_t magic;
@@ -48,9 +49,9 @@ static uint32_t memory_account(const char *tag, uint64_t bytes)
     return index;
 }
 
-/* From a huge page on, a block begins on one and asks for more of them: a product that walks down
-   a matrix else misses the table of pages at every row.  Where the kernel has none to give, or no
-   such call, the block has small pages. */
+/* A block of at least one huge page begins on a huge page and asks for more of them; without them,
+   a product that walks down a matrix misses the TLB in every row.  If the kernel has none, the
+   block has small pages. */
 static void *memory_map(uint64_t bytes)
 {
     const uint64_t spare = bytes >= HUGE_BYTES ? HUGE_BYTES : 0;
@@ -80,7 +81,7 @@ void *hd_memory_take(uint64_t bytes, uint64_t alignment_bytes, const char *tag)
 {
     const uint64_t align = hd_max_u64(alignment_bytes, HEADER_BYTES);
     const uint64_t total = bytes + align + HEADER_BYTES;
-    const int is_mapped = total >= MAP_FROM_BYTES;
+    const bool is_mapped = total >= MAP_FROM_BYTES;
     void *base;
 
     assert((align & (align - 1)) == 0);

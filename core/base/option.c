@@ -29,8 +29,8 @@ const char *hd_option_type_name(uint32_t type)
     return type <= HD_OPTION_TEXT ? names[type] : names[0];
 }
 
-/* A number of the type, exactly; 0: it is none. */
-static int option_read_number(const char *text, uint32_t type, long double *number)
+/* Reads a number of the type, exactly; false: the text is not one. */
+static bool option_read_number(const char *text, uint32_t type, long double *number)
 {
     int64_t integer;
     uint64_t natural;
@@ -41,44 +41,44 @@ static int option_read_number(const char *text, uint32_t type, long double *numb
     case HD_OPTION_INTEGER:
         if (hd_text_to_integer(text, &integer)) {
             *number = (long double)integer;
-            return 1;
+            return true;
         }
         if (hd_text_to_unsigned(text, &natural)) { /* above INT64_MAX: a seed */
             *number = (long double)natural;
-            return 1;
+            return true;
         }
-        return 0;
+        return false;
     case HD_OPTION_NUMBER:
         if (!hd_text_to_number(text, &real)) {
-            return 0;
+            return false;
         }
         *number = (long double)real;
-        return 1;
+        return true;
     case HD_OPTION_FLAG:
         if (!hd_text_to_flag(text, &flag)) {
-            return 0;
+            return false;
         }
         *number = flag;
-        return 1;
+        return true;
     case HD_OPTION_BYTES:
         if (!hd_text_to_bytes(text, &natural)) {
-            return 0;
+            return false;
         }
         *number = (long double)natural;
-        return 1;
+        return true;
     default:
-        return 0;
+        return false;
     }
 }
 
-/* One alternative of a range, taken apart. */
+/* One alternative of a range. */
 struct part {
     char text[PART_BYTES];
-    int is_interval, has_upper, is_open_below, is_open_above;
+    bool is_interval, has_upper, is_open_below, is_open_above;
     long double lower, upper;
 };
 
-/* Takes the next alternative off *range; 0: there is none.  -1: it is longer than any sane one. */
+/* Takes the next alternative off *range: 1; 0: there is none; -1: it is too long. */
 static int option_next_part(const char **range, struct part *part)
 {
     memset(part, 0, sizeof *part);
@@ -96,19 +96,19 @@ static int option_next_part(const char **range, struct part *part)
     return 1;
 }
 
-/* Understands "0<..1"; 0: not well-formed as numbers of `type`. */
-static int option_read_interval(struct part *part, uint32_t type)
+/* Reads "0<..1"; false: it is not well-formed with numbers of `type`. */
+static bool option_read_interval(struct part *part, uint32_t type)
 {
     char below[PART_BYTES];
     char *const dots = strstr(part->text, "..");
 
     if (dots == NULL) {
-        return 1;
+        return true;
     }
     const char *above = dots + 2;
     size_t length = (size_t)(dots - part->text);
     memcpy(below, part->text, length);
-    part->is_interval = 1;
+    part->is_interval = true;
     part->is_open_below = length > 0 && below[length - 1] == '<';
     length -= (size_t)part->is_open_below;
     below[length] = '\0';
@@ -120,7 +120,7 @@ static int option_read_interval(struct part *part, uint32_t type)
             (option_read_number(above, type, &part->upper) && part->lower <= part->upper));
 }
 
-static int option_part_holds(struct part *part, const struct hd_quantity *value)
+static bool option_part_holds(struct part *part, const struct hd_quantity *value)
 {
     long double number;
 
@@ -128,56 +128,56 @@ static int option_part_holds(struct part *part, const struct hd_quantity *value)
         return strcmp(part->text, value->text) == 0;
     }
     if (!option_read_interval(part, value->type)) {
-        return 0;
+        return false;
     }
     if (!part->is_interval) {
         return option_read_number(part->text, value->type, &number) && number == value->number;
     }
     if (value->number < part->lower || (part->is_open_below && value->number == part->lower)) {
-        return 0;
+        return false;
     }
     return !part->has_upper || value->number < part->upper ||
            (value->number == part->upper && !part->is_open_above);
 }
 
-int hd_range_holds(const char *range, const struct hd_quantity *value)
+bool hd_range_holds(const char *range, const struct hd_quantity *value)
 {
     struct part part;
 
     if (range == NULL || value->type == HD_OPTION_FLAG) {
-        return 1;
+        return true;
     }
     while (option_next_part(&range, &part) > 0) {
         if (option_part_holds(&part, value)) {
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
-int hd_range_has_word(const char *range, const char *word)
+bool hd_range_has_word(const char *range, const char *word)
 {
     struct part part;
 
     while (option_next_part(&range, &part) > 0) {
         if (strcmp(part.text, word) == 0) {
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 /* "one of a | b" for words, "in 1..64" for numbers. */
-static int option_say_range(const struct hd_option *option, const char *text, char *reason)
+static bool option_say_range(const struct hd_option *option, const char *text, char *reason)
 {
-    const int is_words = option->type == HD_OPTION_TEXT || strstr(option->range, "..") == NULL;
+    const bool is_words = option->type == HD_OPTION_TEXT || strstr(option->range, "..") == NULL;
     snprintf(reason, HD_REASON_BYTES, "%.64s is not %s %.120s", text, is_words ? "one of" : "in",
              option->range);
-    return 0;
+    return false;
 }
 
-/* Digits, or digits and a unit, that are none of a type which takes them: there are too many. */
-static int option_is_beyond(const char *text, uint32_t type)
+/* Whether an unreadable text consists of digits, and of a unit for bytes: then it is too large. */
+static bool option_is_beyond(const char *text, uint32_t type)
 {
     const char *const digits = text + (type == HD_OPTION_INTEGER && *text == '-');
     const size_t count = strspn(digits, "0123456789");
@@ -204,8 +204,8 @@ static void option_say_unreadable(const struct hd_option *option, const char *te
                                               : type);
 }
 
-int hd_option_read(const struct hd_option *option, const char *text, struct hd_option_value *value,
-                   char reason[HD_REASON_BYTES])
+bool hd_option_read(const struct hd_option *option, const char *text, struct hd_option_value *value,
+                    char reason[HD_REASON_BYTES])
 {
     struct hd_quantity quantity = {.text = text, .type = option->type};
     struct hd_option_value read = {.text = text};
@@ -213,12 +213,12 @@ int hd_option_read(const struct hd_option *option, const char *text, struct hd_o
     if (option->type != HD_OPTION_TEXT) {
         if (!option_read_number(text, option->type, &quantity.number)) {
             option_say_unreadable(option, text, reason);
-            return 0;
+            return false;
         }
         if (option->type != HD_OPTION_NUMBER && quantity.number > (long double)INT64_MAX) {
             snprintf(reason, HD_REASON_BYTES, "%.64s is larger than %lld", text,
                      (long long)INT64_MAX);
-            return 0;
+            return false;
         }
         read.number = (double)quantity.number;
         read.integer = option->type == HD_OPTION_NUMBER ? 0 : (int64_t)quantity.number;
@@ -227,10 +227,10 @@ int hd_option_read(const struct hd_option *option, const char *text, struct hd_o
         return option_say_range(option, text, reason);
     }
     *value = read;
-    return 1;
+    return true;
 }
 
-static int option_range_is_sound(const struct hd_option *option)
+static bool option_range_is_sound(const struct hd_option *option)
 {
     const char *range = option->range;
     struct part part;
@@ -238,18 +238,18 @@ static int option_range_is_sound(const struct hd_option *option)
     int more;
 
     if (option->type == HD_OPTION_TEXT || option->type == HD_OPTION_FLAG) {
-        return 1;
+        return true;
     }
     while ((more = option_next_part(&range, &part)) > 0) {
         if (!option_read_interval(&part, option->type) ||
             (!part.is_interval && !option_read_number(part.text, option->type, &number))) {
-            return 0;
+            return false;
         }
     }
     return more == 0;
 }
 
-static int option_has_control(const char *text)
+static bool option_has_control(const char *text)
 {
     while ((unsigned char)*text >= ' ') {
         text++;
@@ -257,68 +257,69 @@ static int option_has_control(const char *text)
     return *text != '\0';
 }
 
-static int option_is_sound(const struct hd_option *option, char reason[HD_REASON_BYTES])
+static bool option_is_sound(const struct hd_option *option, char reason[HD_REASON_BYTES])
 {
     struct hd_option_value value;
     char why[HD_REASON_BYTES];
 
     if (option->name == NULL || !hd_text_is_name(option->name)) {
-        snprintf(reason, HD_REASON_BYTES, "an option's name is not of a-z, 0-9 and _");
-        return 0;
+        snprintf(reason, HD_REASON_BYTES, "the name of an option must have only a-z, 0-9 and _");
+        return false;
     }
     if (option->type < HD_OPTION_INTEGER || option->type > HD_OPTION_TEXT) {
-        snprintf(reason, HD_REASON_BYTES, "option %s has type %u, which is none", option->name,
+        snprintf(reason, HD_REASON_BYTES, "option %s has the unknown type %u", option->name,
                  option->type);
-        return 0;
+        return false;
     }
     if (option->initial == NULL || option->help == NULL) {
         snprintf(reason, HD_REASON_BYTES, "option %s has no %s", option->name,
                  option->initial == NULL ? "default" : "help");
-        return 0;
+        return false;
     }
-    /* All three stand in the output of `heddle config`, which must read back. */
+    /* `heddle config` prints default, help and range, and must read back. */
     if (hd_text_ini_fault(option->initial) != NULL) {
-        snprintf(reason, HD_REASON_BYTES, "option %s: its own default cannot stand in a file: %s",
-                 option->name, hd_text_ini_fault(option->initial));
-        return 0;
+        snprintf(reason, HD_REASON_BYTES,
+                 "option %s: its own default cannot be written to a file: %s", option->name,
+                 hd_text_ini_fault(option->initial));
+        return false;
     }
     if (option_has_control(option->help) ||
         (option->range != NULL && option_has_control(option->range))) {
-        snprintf(reason, HD_REASON_BYTES, "option %s: help and range are one line each",
+        snprintf(reason, HD_REASON_BYTES, "option %s: help and range must be one line each",
                  option->name);
-        return 0;
+        return false;
     }
     if (!option_range_is_sound(option)) {
         snprintf(reason, HD_REASON_BYTES, "option %s: its range %.64s is not well-formed",
                  option->name, option->range);
-        return 0;
+        return false;
     }
     if (!hd_option_read(option, option->initial, &value, why)) {
         snprintf(reason, HD_REASON_BYTES, "option %s: its own default %.160s", option->name, why);
-        return 0;
+        return false;
     }
-    return 1;
+    return true;
 }
 
-int hd_option_table_is_sound(const struct hd_option *options, uint32_t option_count,
-                             char reason[HD_REASON_BYTES])
+bool hd_option_table_is_sound(const struct hd_option *options, uint32_t option_count,
+                              char reason[HD_REASON_BYTES])
 {
     if (option_count > HD_OPTION_COUNT_MAX || (option_count > 0 && options == NULL)) {
-        snprintf(reason, HD_REASON_BYTES, "%u options, %s", option_count,
-                 options == NULL ? "but no table" : "more than 64");
-        return 0;
+        snprintf(reason, HD_REASON_BYTES, "it has %u options, %s", option_count,
+                 options == NULL ? "but no table of them" : "more than 64");
+        return false;
     }
     for (uint32_t i = 0; i < option_count; i++) {
         if (!option_is_sound(&options[i], reason)) {
-            return 0;
+            return false;
         }
         for (uint32_t j = 0; j < i; j++) {
             if (strcmp(options[i].name, options[j].name) == 0) {
-                snprintf(reason, HD_REASON_BYTES, "option %s stands twice in the table",
+                snprintf(reason, HD_REASON_BYTES, "option %s is twice in the table",
                          options[i].name);
-                return 0;
+                return false;
             }
         }
     }
-    return 1;
+    return true;
 }

@@ -14,7 +14,7 @@
 
 enum { DISTANCE_BYTES_MAX = 64, NAME_BYTES_MAX = 48 };
 
-static locale_t text_plain; /* the "C" locale, whatever a library has set */
+static locale_t text_plain; /* the "C" locale, whatever locale a library has set */
 static pthread_once_t text_plain_once = PTHREAD_ONCE_INIT;
 
 static void text_make_plain(void)
@@ -23,66 +23,66 @@ static void text_make_plain(void)
     assert(text_plain != (locale_t)0);
 }
 
-int hd_text_to_number(const char *text, double *value)
+bool hd_text_to_number(const char *text, double *value)
 {
     char *end;
 
     pthread_once(&text_plain_once, text_make_plain);
     if (text[0] == '\0' || text[strspn(text, "0123456789+-.eE")] != '\0') {
-        return 0;
+        return false;
     }
     const double read = strtod_l(text, &end, text_plain);
     if (end == text || *end != '\0' || !isfinite(read)) {
-        return 0;
+        return false;
     }
     *value = read;
-    return 1;
+    return true;
 }
 
-int hd_text_to_unsigned(const char *text, uint64_t *value)
+bool hd_text_to_unsigned(const char *text, uint64_t *value)
 {
     if (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0') {
-        return 0;
+        return false;
     }
     errno = 0;
     const unsigned long long read = strtoull(text, NULL, 10);
     if (errno != 0) {
-        return 0;
+        return false;
     }
     *value = read;
-    return 1;
+    return true;
 }
 
-int hd_text_to_integer(const char *text, int64_t *value)
+bool hd_text_to_integer(const char *text, int64_t *value)
 {
     const char *digits = text + (text[0] == '-' || text[0] == '+');
 
     if (digits[0] == '\0' || digits[strspn(digits, "0123456789")] != '\0') {
-        return 0;
+        return false;
     }
     errno = 0;
     const long long read = strtoll(text, NULL, 10);
     if (errno != 0) {
-        return 0;
+        return false;
     }
     *value = read;
-    return 1;
+    return true;
 }
 
-int hd_text_to_flag(const char *text, uint32_t *value)
+bool hd_text_to_flag(const char *text, uint32_t *value)
 {
     static const char *const words[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
 
     for (uint32_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strcmp(text, words[i]) == 0) {
             *value = i % 2;
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
-int hd_text_to_bytes(const char *text, uint64_t *value)
+bool hd_text_to_bytes(const char *text, uint64_t *value)
 {
     static const char units[] = "KMG";
     char digits[HD_NUMBER_TEXT_BYTES];
@@ -90,7 +90,7 @@ int hd_text_to_bytes(const char *text, uint64_t *value)
     uint64_t count;
 
     if (length == 0 || length >= sizeof digits) {
-        return 0;
+        return false;
     }
     memcpy(digits, text, length + 1);
     const char *unit = strchr(units, digits[length - 1]);
@@ -99,10 +99,10 @@ int hd_text_to_bytes(const char *text, uint64_t *value)
         digits[length - 1] = '\0';
     }
     if (!hd_text_to_unsigned(digits, &count) || count > UINT64_MAX >> shift) {
-        return 0;
+        return false;
     }
     *value = count << shift;
-    return 1;
+    return true;
 }
 
 /* "1e-08" becomes "1e-8" and "1e+20" becomes "1e20". */
@@ -146,7 +146,7 @@ void hd_text_from_number(double value, char text[HD_NUMBER_TEXT_BYTES])
     uselocale(before);
 }
 
-/* Bytes of the well-formed sequence at `text`, 0 if there is none (Unicode, table 3-7). */
+/* The bytes of the well-formed sequence at `text`; 0: there is none (Unicode, table 3-7). */
 static uint64_t text_sequence_bytes(const unsigned char *text, uint64_t left)
 {
     const unsigned char lead = text[0];
@@ -188,7 +188,7 @@ uint64_t hd_text_utf8_bytes(const char *text, uint64_t length_bytes)
 
 uint32_t hd_text_distance(const char *left, const char *right)
 {
-    uint32_t rows[3][DISTANCE_BYTES_MAX + 1]; /* three rows of the table are alive at once */
+    uint32_t rows[3][DISTANCE_BYTES_MAX + 1]; /* the algorithm needs three rows of its table */
     const uint32_t left_length = (uint32_t)strnlen(left, DISTANCE_BYTES_MAX);
     const uint32_t right_length = (uint32_t)strnlen(right, DISTANCE_BYTES_MAX);
 
@@ -250,7 +250,7 @@ char *hd_text_trim(char *text)
     return text;
 }
 
-int hd_text_is_name(const char *text)
+bool hd_text_is_name(const char *text)
 {
     const size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
     return length > 0 && length <= NAME_BYTES_MAX && text[length] == '\0';
@@ -267,7 +267,7 @@ const char *hd_text_ini_fault(const char *value)
         return "the value is not UTF-8";
     }
     for (const char *at = value; *at != '\0'; at++) {
-        const int is_apart = at == value || at[-1] == ' ' || at[-1] == '\t';
+        const bool is_apart = at == value || at[-1] == ' ' || at[-1] == '\t';
         if (((unsigned char)*at < ' ' && *at != '\t') || *at == 0x7f) {
             return "the value has a control character";
         }

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ enum { CELL_BYTES = 4096 };
 
 struct hd_table {
     uint32_t column_count;
-    uint32_t has_titles;
+    bool has_titles;
     uint32_t cell_count;
     uint32_t capacity;
     char **cells; /* the titles first */
@@ -69,7 +70,7 @@ void hd_table_cell(struct hd_table *table, const char *format, ...)
     table_push(table, text);
 }
 
-/* Characters, so far as every UTF-8 sequence is one column wide. */
+/* In characters; every UTF-8 sequence counts as one column. */
 static uint32_t table_width_of(const char *text)
 {
     uint32_t width = 0;
@@ -79,18 +80,18 @@ static uint32_t table_width_of(const char *text)
     return width;
 }
 
-/* Also with a unit right behind it, as "57%" or "1.5x". */
-static int table_is_number(const char *text)
+/* Also for a number with a unit, such as "57%" or "1.5x". */
+static bool table_is_number(const char *text)
 {
     char digits[HD_NUMBER_TEXT_BYTES];
     double value;
     const size_t length = strlen(text);
 
     if (length == 0 || strcmp(text, "-") == 0) {
-        return 1;
+        return true;
     }
     if (length >= sizeof digits) {
-        return 0;
+        return false;
     }
     memcpy(digits, text, length + 1);
     if (strchr("%x", digits[length - 1]) != NULL) {
@@ -101,7 +102,7 @@ static int table_is_number(const char *text)
 
 struct column {
     uint32_t width;
-    int is_number;
+    bool is_number;
 };
 
 static void table_measure(const struct hd_table *table, struct column *columns)
@@ -121,7 +122,7 @@ static void table_measure(const struct hd_table *table, struct column *columns)
     }
 }
 
-static void table_print_cell(const char *text, const struct column *column, int is_last,
+static void table_print_cell(const char *text, const struct column *column, bool is_last,
                              FILE *stream)
 {
     const int padding = (int)(column->width - table_width_of(text));

@@ -1,9 +1,9 @@
 /*
  * report/table.h - aligned text tables for people.
  *
- * Cells are added one after the other and rows fill by themselves; columns in which every cell
- * under the title is a number (or "-" or empty) are aligned to the right.  Two spaces lie between
- * columns, nothing after the last.  Widths count characters, not bytes.  Out of memory asserts.
+ * Cells are added one after the other, and fill the rows.  A column in which every cell under the
+ * title is a number (or "-" or empty) is aligned to the right.  Two spaces separate columns; a line
+ * has no spaces at its end.  Widths count characters, not bytes.  A failed allocation asserts.
  */
 #ifndef HEDDLE_REPORT_TABLE_H
 #define HEDDLE_REPORT_TABLE_H
@@ -15,11 +15,11 @@
 
 struct hd_table;
 
-/* `titles` [column_count] are copied; NULL: a table without a first line. */
+/* `titles` [column_count] are copied; NULL: a table without titles. */
 struct hd_table *hd_table_create(uint32_t column_count, const char *const *titles);
 void hd_table_destroy(struct hd_table *table); /* takes NULL */
 
-/* The next cell, printf's; a newline in it would break the table and becomes a space. */
+/* Adds the next cell, printf's; a newline or tab in it becomes a space. */
 void hd_table_cell(struct hd_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
