@@ -260,7 +260,7 @@ has "one bit of one message" out '"transport": "hook_fault(shm)"'
 holds "is found" "$(number wrong) == 1"
 has "is said" out '"message": "hook_fault: 1 of '
 bench 5 p2p $hook transport.hook_fault.fault=kill_peer transport.hook_fault.sequence=9
-has "a dead rank is the cause" err "it died of SIGKILL"
+has "a dead rank is the cause" err "died of SIGKILL"
 bench 5 p2p ${hook/timeout_s=60/timeout_s=0.5} transport.hook_fault.fault=drop \
     transport.hook_fault.channel=1 transport.hook_fault.sequence=9
 has "so is silence" err "has not answered by the deadline"

@@ -121,8 +121,8 @@ static hd_status engine_create_pools(struct hd_engine *engine, struct hd_local_s
         const hd_status status =
             hd_lease_pool_create(pool, slots, local->needs->payload_bytes, problem);
         HD_TRY(hd_engine_check_own(engine, status, "allocating", problem));
-        hd_log(HD_LOG_DEBUG, "rank %u: stage %u, pool %u has %u payload slots of %llu bytes",
-               engine->setup.rank, local->stage, i, slots, (unsigned long long)pool->slot_bytes);
+        hd_log(HD_LOG_DEBUG, "stage %u, pool %u: %u payload slots of %llu bytes", local->stage, i,
+               slots, (unsigned long long)pool->slot_bytes);
     }
     return HD_OK;
 }

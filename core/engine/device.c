@@ -36,16 +36,16 @@ hd_status hd_device_check(struct hd_engine *engine, struct hd_problem *problem)
     const struct hd_kernel_ops *ops = engine->kernel_ops;
     const struct hd_device *device = &engine->device;
     const char *name = engine->setup.kernel->name;
-    const uint64_t said = engine->setup.needs[0].memory;
+    const uint64_t declared = engine->setup.needs[0].memory;
     const bool has_calls = ops->abort != NULL && ops->allocate != NULL && ops->copy != NULL &&
                            ops->mark != NULL && ops->reached != NULL;
 
-    if (device_is_device(said) != device_is_device(device->memory)) {
+    if (device_is_device(declared) != device_is_device(device->memory)) {
         hd_problem_set(
             problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
             "%s computes in %s, but its stage_needs returns %s: the plugin is older than "
             "ABI 1.2, or it has a bug",
-            name, device_memory_name(device->memory), device_memory_name(said));
+            name, device_memory_name(device->memory), device_memory_name(declared));
         return hd_engine_check_own(engine, HD_UNSUPPORTED, "opening the kernel", problem);
     }
     if ((device->stream != NULL && !has_calls) ||

@@ -120,7 +120,7 @@ struct hd_engine {
 
 /*
  * Each passes HD_OK on.  A negative status is recorded: the problem gets the place "rank r, what"
- * and stands on the board as the cause of the run's end, unless another cause is there already.
+ * and is written to the board as the cause of the run's end, unless another cause is there already.
  *
  *   call   `plugin` returned the status while the rank did `what` ("opening the kernel"): the
  *          problem is what the plugin reported, or that it returned this status

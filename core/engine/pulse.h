@@ -1,5 +1,5 @@
 /*
- * engine/pulse.h - moves a transport that moves only while somebody calls its progress.
+ * engine/pulse.h - moves a transport that moves only while its progress is called.
  *
  * It wraps an open transport.  Its table has the same calls, each behind a lock, and a thread calls
  * progress each period when no other call is inside.  So a long action, or a rank that waits for

@@ -22,8 +22,7 @@ static hd_status transport_start_pulse(struct hd_engine *engine, struct hd_trans
     const uint64_t period_ns = hd_pulse_period_ns(&need);
 
     if (period_ns == 0) {
-        hd_log(HD_LOG_DEBUG, "rank %u: transport %s has no progress thread", engine->setup.rank,
-               engine->setup.transport->name);
+        hd_log(HD_LOG_DEBUG, "transport %s has no progress thread", engine->setup.transport->name);
         return HD_OK;
     }
     hd_log(HD_LOG_DEBUG, "rank %u: a thread calls the progress of transport %s every %llu us",
@@ -61,12 +60,10 @@ static void transport_attach(struct hd_engine *engine, struct hd_lane *lane)
     }
     hd_engine_channel(engine, lane->index, &stats);
     hd_log(HD_LOG_DEBUG,
-           "rank %u: channel %u, rank %u to rank %u, %u slots and %u send slots of %llu bytes, "
-           "carried by %s%s%s",
-           engine->setup.rank, lane->index, lane->channel->source, lane->channel->target,
-           lane->channel->depth, lane->channel->send_depth,
-           (unsigned long long)lane->channel->bytes, engine->setup.transport->name,
-           stats.lane[0] != '\0' ? " over " : "", stats.lane);
+           "channel %u, rank %u to rank %u: %u slots and %u send slots of %llu bytes, by %s%s%s",
+           lane->index, lane->channel->source, lane->channel->target, lane->channel->depth,
+           lane->channel->send_depth, (unsigned long long)lane->channel->bytes,
+           engine->setup.transport->name, stats.lane[0] != '\0' ? " over " : "", stats.lane);
 }
 
 hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *problem)

@@ -76,8 +76,8 @@ int hd_watchdog_start(struct hd_watchdog *watchdog)
     pthread_condattr_t attributes;
 
     hd_board_beat(watchdog->board, watchdog->rank);
-    hd_log(HD_LOG_DEBUG, "rank %u: a wait may last %.1f s in the first step, and %.1f s later",
-           watchdog->rank, (double)watchdog->board->first_step_timeout_ns * 1e-9,
+    hd_log(HD_LOG_DEBUG, "a wait may last %.1f s in the first step, and %.1f s later",
+           (double)watchdog->board->first_step_timeout_ns * 1e-9,
            (double)watchdog->board->timeout_ns * 1e-9);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

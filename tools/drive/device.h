@@ -48,12 +48,13 @@ static inline double hd_drive_between_us(uint64_t begin_ns, uint64_t end_ns)
     return end_ns > begin_ns ? (double)(end_ns - begin_ns) * 1e-3 : 0;
 }
 
-/* `count` copies of `bytes`, one behind the other, by the kernel's copy: how long each took, in
-   microseconds, and all together in 1e9 bytes a second; by the device's marks. */
+/* `count` copies of `bytes` within the device, one after another: `gbytes` is the rate of all
+   of them in 1e9 bytes a second, by the device's marks.  Before them, each_count copies are timed
+   one by one, in microseconds. */
 struct hd_drive_copies {
     uint64_t bytes;
-    uint32_t count;  /* of those that the rate is of */
-    double *each_us; /* [each_count], as many again, one mark behind each */
+    uint32_t count;  /* of the copies that give the rate */
+    double *each_us; /* [each_count] */
     uint32_t each_count;
 };
 hd_status hd_drive_device_copy(struct hd_drive_device *device, const struct hd_drive_copies *copies,

@@ -1,4 +1,4 @@
-/* drive/ranks.c - two ranks, their parents, and which of them is to blame. */
+/* drive/ranks.c - two ranks, their parents, and which rank is the cause of a failure. */
 #include "drive/ranks.h"
 #include "base/clock.h"
 
@@ -9,7 +9,8 @@
 
 enum { GRACE_MS = 700, SETTLE_MS = 2000, SWAP_BYTES_MAX = 4096 };
 
-/* What parents say to each other, beside the link's own. */
+/* SAY_ENDED: the rank of the sender has ended.  SAY_FAILED: the sender knows a cause.  The link has
+   other messages of its own. */
 enum { SAY_ENDED = HD_LINK_MESSAGE, SAY_FAILED };
 
 /* Shared by a parent and its ranks; the results follow. */
@@ -19,16 +20,17 @@ struct region {
     _Alignas(64) unsigned char results[];
 };
 
-/* A parent's view. */
+/* What one parent knows. */
 struct pair {
     const struct hd_drive_ranks *ranks;
     void *results;
     struct hd_problem problem; /* the cause; exit_code 0: none yet */
-    uint32_t is_peer_done;     /* launched: the other parent has said how its rank ended */
+    bool is_peer_done;         /* launched: the other parent has told how its rank ended */
     uint64_t failed_ns;        /* when the cause was known; 0: never */
 };
 
-static uint32_t ranks_is_hub(const struct pair *pair)
+/* The parent of rank 0 in a launched pair. */
+static bool ranks_is_hub(const struct pair *pair)
 {
     return pair->ranks->link != NULL && hd_link_rank(pair->ranks->link) == 0;
 }
@@ -60,13 +62,13 @@ static void ranks_note_end(struct pair *pair, struct region *region,
 
     hd_problem_place(&problem, "rank %u", event->rank);
     if (event->kind == HD_LAUNCH_KILLED) {
-        hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "it died of SIG%s",
+        hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "died of SIG%s",
                        sigabbrev_np(event->signal));
         ranks_blame(pair, &problem);
     } else if (atomic_load(&region->has_failed) == 2) {
         ranks_blame(pair, &region->problem);
     } else if (event->exit_code != 0) {
-        hd_problem_set(&problem, HD_SYSTEM, HD_EXIT_FAILED, "it left with exit code %d",
+        hd_problem_set(&problem, HD_SYSTEM, HD_EXIT_FAILED, "exited with code %d",
                        event->exit_code);
         ranks_blame(pair, &problem);
     }
@@ -83,8 +85,8 @@ static void ranks_note_signal(struct pair *pair, int32_t number)
     ranks_blame(pair, &problem);
 }
 
-/* A member whose hub has given its verdict, or is gone. */
-static uint32_t ranks_is_left_alone(const struct pair *pair)
+/* Not the hub, and the hub has given its verdict or is unreachable. */
+static bool ranks_is_left_alone(const struct pair *pair)
 {
     const struct hd_link *link = pair->ranks->link;
     return link != NULL && !ranks_is_hub(pair) &&
@@ -139,8 +141,8 @@ static void ranks_on_lost(void *context, uint32_t rank)
 
     if (!pair->is_peer_done && hd_link_verdict(pair->ranks->link) == NULL) {
         hd_problem_place(&problem, "rank %u", rank);
-        hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "the connection to it ended");
-        pair->is_peer_done = 1;
+        hd_problem_set(&problem, HD_PEER_LOST, HD_EXIT_PEER, "the connection was lost");
+        pair->is_peer_done = true;
         ranks_blame(pair, &problem);
     }
 }
@@ -149,7 +151,7 @@ static bool ranks_is_settled(void *context, void *shared)
 {
     const struct pair *pair = context;
     const struct hd_link *link = pair->ranks->link;
-    const uint32_t is_late =
+    const bool is_late =
         pair->failed_ns != 0 && hd_now_ns() - pair->failed_ns > SETTLE_MS * HD_MS_NS;
 
     (void)shared;
@@ -161,14 +163,14 @@ static bool ranks_is_settled(void *context, void *shared)
 
 /* --- a rank ---------------------------------------------------------------------------------- */
 
-uint32_t hd_drive_share_host(const struct hd_link *link)
+bool hd_drive_share_host(const struct hd_link *link)
 {
     return link == NULL || strcmp(hd_link_peer(link, 0)->boot, hd_link_peer(link, 1)->boot) == 0;
 }
 
-/* Of two ranks that sleep and wake each other one is woken beside the other, on a core of two, and
-   stays there for a while: what a message then takes is the scheduler's.  So every second core is
-   one rank's, and the rest is the other's.  Their threads have no more either. */
+/* Linux may wake a rank on the core of the other one and leave it there for a while; what a message
+   then takes is the time of the scheduler.  So every second core is rank 0's, and the rest are
+   rank 1's, for their threads too. */
 static void ranks_take_cores(uint32_t rank)
 {
     cpu_set_t all, own;
@@ -208,7 +210,7 @@ static int32_t ranks_rank_main(void *context, struct hd_bootstrap *bootstrap, vo
     if (status != HD_OK && problem.exit_code == 0) {
         hd_problem_set(&problem, status, HD_EXIT_FAILED, "%s", hd_status_name(status));
     }
-    /* Of two that fail the first is heard: 1 while it writes, 2 once it is written. */
+    /* The first rank that fails writes the problem: 1 while it writes, 2 once it is written. */
     if (problem.exit_code != 0 && atomic_compare_exchange_strong(&region->has_failed, &none, 1)) {
         if (problem.place[0] == '\0') {
             hd_problem_place(&problem, "rank %u", rank.rank);

@@ -2,48 +2,51 @@
  * drive/ranks.h - two ranks that measure something between them: forked here, or started by a
  * launcher on one host or on two.
  *
- *   parent   starts its ranks, and of a launched pair tells the other parent how its rank ended
- *   rank     runs the body; rank 0 leaves the results in memory that its parent reads
+ *   parent   starts its ranks; in a launched pair it tells the other parent how its rank ended
+ *   rank     runs the body; rank 0 writes the results to memory that its parent reads
  *
- * Whatever rank fails first ends both: its problem is the run's.  A rank that dies of a signal is
- * the cause before all that its peer says of it.
+ * The rank that fails first ends both, and its problem is the run's.  The death of a rank by a
+ * signal comes before anything that its peer reports.
  */
 #ifndef HEDDLE_DRIVE_RANKS_H
 #define HEDDLE_DRIVE_RANKS_H
 
 #include "launch/launch.h"
 
+#include <stdbool.h>
+
 #define HD_DRIVE_RANK_COUNT 2u
 
-/* One of them, in its own process. */
+/* One rank, in its own process. */
 struct hd_drive_rank {
     const void *context;            /* the caller's */
     struct hd_bootstrap *bootstrap; /* borrowed */
     uint32_t rank;
-    uint32_t ordinal;    /* among the ranks of its host: whose device it takes */
-    uint64_t timeout_ns; /* of whatever waits for the peer */
-    void *results;       /* zeroed, [result_bytes]; rank 0's are what on_end gets */
+    uint32_t ordinal;    /* among the ranks of its host; the number of its device */
+    uint64_t timeout_ns; /* of every wait for the peer */
+    void *results;       /* zeroed, [result_bytes]; the parent reads rank 0's */
 };
 
 struct hd_drive_ranks {
     const void *context;
     uint64_t result_bytes;
-    uint64_t gather_bytes; /* the most that a rank gives in one hd_drive_swap */
+    uint64_t gather_bytes; /* the most bytes of one hd_drive_swap */
     uint64_t timeout_ns;
-    uint32_t has_own_cores; /* forked ranks share none; a launcher binds its ranks itself */
-    struct hd_link *link;   /* NULL: both are forked here */
+    bool has_own_cores;   /* forked ranks share no core; a launcher binds its ranks itself */
+    struct hd_link *link; /* NULL: both are forked here */
     hd_status (*body)(struct hd_drive_rank *rank, struct hd_problem *problem);
 };
 
-/* Runs both; `results` [result_bytes] is rank 0's, also after a failure, and stays as it is where
-   rank 0 is another process.  The verdict of a launched pair is the hub's to give. */
+/* Runs both.  `results` [result_bytes] is filled with rank 0's, also after a failure; it stays
+   as it is where another parent has rank 0.  In a launched pair the parent of rank 0 gives the
+   verdict. */
 hd_status hd_drive_ranks_run(const struct hd_drive_ranks *ranks, void *results,
                              struct hd_problem *problem);
 
-/* 1: both are on one host; `link` NULL: forked here. */
-uint32_t hd_drive_share_host(const struct hd_link *link);
+/* Whether both are on one host.  `link` NULL: forked here. */
+bool hd_drive_share_host(const struct hd_link *link);
 
-/* Both give `bytes` and get the other's.  Collective; in a rank. */
+/* Each rank gives `bytes` and gets those of the other.  Collective. */
 hd_status hd_drive_swap(const struct hd_drive_rank *rank, const void *mine, void *theirs,
                         uint64_t bytes);
 
