@@ -263,7 +263,7 @@ bench 5 p2p $hook transport.hook_fault.fault=kill_peer transport.hook_fault.sequ
 has "a dead rank is the cause" err "died of SIGKILL"
 bench 5 p2p ${hook/timeout_s=60/timeout_s=0.5} transport.hook_fault.fault=drop \
     transport.hook_fault.channel=1 transport.hook_fault.sequence=9
-has "so is silence" err "has not answered by the deadline"
+has "so is silence" err "did not answer by the deadline"
 
 bench 2 p2p bench.sizes=8:4
 has "no size" err "command line: bench.sizes: 8:4 ends before it begins: "
