@@ -176,14 +176,16 @@ static const struct {
     {"a state that was cut", cut_state, "", BAD_STATE ": was damaged"},
     {"no state", remove_state, "", BAD_STATE ": there is no checkpoint to resume from"},
     {"no optimizer", remove_optimizer, "", BAD_OPTIMIZER ": cannot be opened"},
-    {"another width", nothing, "model.width=64", "model.width: is 64, and the checkpoint in bad"},
-    {"fewer layers", nothing, "model.layers=2", "model.layers: is 2, and the checkpoint"},
+    {"another width", nothing, "model.width=64",
+     "model.width: is 64, but 32 in the model of the checkpoint in bad"},
+    {"fewer layers", nothing, "model.layers=2",
+     "model.layers: is 2, but 4 in the model of the checkpoint"},
     {"another number of experts a token", nothing, "model.experts_per_token=1",
-     "model.experts_per_token: is 1, and the checkpoint in bad is of a model with 2"},
+     "model.experts_per_token: is 1, but 2 in the model of the checkpoint in bad"},
     {"another angle", nothing, "model.rope_theta=500", "model.rope_theta: is 500"},
     {"another sequence", nothing, "model.sequence=8", "model.sequence: is 8"},
     {"a total below the step", nothing, "train.steps=1",
-     "train.steps: is 1, and the checkpoint in bad is of step 2"},
+     "train.steps: is 1, but the checkpoint in bad is of step 2"},
     {"what would remove it", nothing, "--overwrite",
      "--overwrite would remove the checkpoint that --resume continues"},
 };
@@ -280,7 +282,7 @@ static void check_weights(void)
     shell("cp base/checkpoint/model.safetensors hub");
     expect("another shape",
            "run " MODEL "--resume hub model.expert_width=64 output.directory=none2", 2,
-           "mlp.experts.0.gate_proj.weight: has shape [32, 32], and this model needs [64, 32]");
+           "mlp.experts.0.gate_proj.weight: has shape [32, 32], but this model needs [64, 32]");
     expect("more layers than the file",
            "run " MODEL "--resume hub model.layers=5 "
            "output.directory=none3",

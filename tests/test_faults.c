@@ -396,8 +396,8 @@ static void test_directories(void)
                                "kernels.name=synthetic cost.tick_us=0 --quiet";
 
     expect(words, &(struct row){"output.directory=once", 0, {NULL}});
-    expect(words,
-           &(struct row){"output.directory=once", 2, {"once: output.directory: holds a run"}});
+    expect(words, &(struct row){
+                      "output.directory=once", 2, {"once: output.directory: already holds a run"}});
     expect(words, &(struct row){"output.directory=once --overwrite", 0, {NULL}});
     write_file("file", "x", 1);
     expect(words, &(struct row){"output.directory=file/run", 7, {"file/run: output.directory: "}});

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "run/ledger.h"
 #include "train/initial.h"
 
@@ -25,11 +26,9 @@ static hd_status checkpoint_meet(struct hd_rank *rank, uint64_t bytes, struct hd
                                        rank->ledger->mine, bytes, rank->ledger->all};
 
     hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
-    const hd_status status = hd_rank_gather(rank, &meeting, problem);
-    if (status == HD_OK) {
-        hd_engine_phase(rank->engine, HD_PHASE_SAVE);
-    }
-    return status;
+    HD_TRY(hd_rank_gather(rank, &meeting, problem));
+    hd_engine_phase(rank->engine, HD_PHASE_SAVE);
+    return HD_OK;
 }
 
 /* --- saving ----------------------------------------------------------------------------------- */
@@ -80,12 +79,9 @@ static hd_status checkpoint_put_copy(struct hd_rank *rank, struct hd_tensor_plac
     const struct hd_safetensors_tensor *const target = &ledger->rows[file][row];
     struct hd_hash hash;
 
-    hd_status status = hd_engine_read(rank->engine, place, ledger->values, problem);
-    if (status == HD_OK && place.copy == HD_MASTER) {
-        status = checkpoint_check_finite(rank, &ledger->tensors[index], problem);
-    }
-    if (status != HD_OK) {
-        return status;
+    HD_TRY(hd_engine_read(rank->engine, place, ledger->values, problem));
+    if (place.copy == HD_MASTER) {
+        HD_TRY(checkpoint_check_finite(rank, &ledger->tensors[index], problem));
     }
     hd_hash_begin(&hash);
     hd_hash_add(&hash, ledger->values, target->bytes);
@@ -146,10 +142,7 @@ static hd_status checkpoint_gather_digests(struct hd_rank *rank, struct hd_probl
                ledger->digests[ledger->stage_first[stage]],
                session->exchange.stages[stage].tensor_count * item_bytes);
     }
-    const hd_status status = checkpoint_meet(rank, block_bytes, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(checkpoint_meet(rank, block_bytes, problem));
     for (uint32_t stage = 0; stage < session->exchange.stage_count; stage++) {
         const struct hd_exchange_stage *const row = &session->exchange.stages[stage];
         memcpy(ledger->digests[ledger->stage_first[stage]],
@@ -250,29 +243,25 @@ bool hd_rank_is_due(const struct hd_rank *rank, uint32_t step)
 hd_status hd_rank_save(struct hd_rank *rank, uint32_t step, struct hd_problem *problem)
 {
     const uint64_t begin_ns = hd_now_ns();
-    hd_status status = HD_OK;
 
     assert(rank->ledger != NULL);
     hd_engine_phase(rank->engine, HD_PHASE_SAVE);
     if (rank->rank == 0) {
-        status = hd_checkpoint_begin(rank->session->rundir.path, rank->ledger->file_bytes, problem);
-        status = status != HD_OK ? checkpoint_blame(rank, status, problem) : HD_OK;
+        const hd_status status =
+            hd_checkpoint_begin(rank->session->rundir.path, rank->ledger->file_bytes, problem);
+        if (status != HD_OK) {
+            return checkpoint_blame(rank, status, problem);
+        }
     }
-    if (status == HD_OK) {
-        status = checkpoint_meet(rank, 0, problem);
+    HD_TRY(checkpoint_meet(rank, 0, problem));
+    HD_TRY(checkpoint_put_tensors(rank, problem));
+    HD_TRY(checkpoint_gather_digests(rank, problem));
+    if (rank->rank == 0) {
+        HD_TRY(checkpoint_finish(rank, step, problem));
     }
-    if (status == HD_OK) {
-        status = checkpoint_put_tensors(rank, problem);
-    }
-    if (status == HD_OK) {
-        status = checkpoint_gather_digests(rank, problem);
-    }
-    if (status == HD_OK && rank->rank == 0) {
-        status = checkpoint_finish(rank, step, problem);
-    }
-    hd_log(HD_LOG_DEBUG, "checkpoint of step %u: %s, %.1f ms", step, hd_status_name(status),
+    hd_log(HD_LOG_DEBUG, "checkpoint of step %u: saved in %.1f ms", step,
            (double)(hd_now_ns() - begin_ns) * 1e-6);
-    return status;
+    return HD_OK;
 }
 
 /* --- loading ---------------------------------------------------------------------------------- */
@@ -298,7 +287,7 @@ static hd_status checkpoint_check_shape(const struct hd_safetensors_tensor *row,
     checkpoint_shape_text(row->shape, row->dimension_count, theirs);
     checkpoint_shape_text(tensor->shape, tensor->dimension_count, ours);
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                          "has shape %s, and this model needs %s", theirs, ours);
+                          "has shape %s, but this model needs %s", theirs, ours);
 }
 
 static hd_status checkpoint_load_copy(struct hd_rank *rank, struct hd_tensor_place place,
@@ -321,16 +310,11 @@ static hd_status checkpoint_load_copy(struct hd_rank *rank, struct hd_tensor_pla
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
                               "is not in the file: it is from another model");
     }
-    hd_status status = checkpoint_check_shape(row, tensor, problem);
-    if (status == HD_OK) {
-        status = hd_safetensors_read(file, row, target, problem);
-    }
-    if (status == HD_OK) {
-        hd_problem_place(problem, "%s", "");
-        hd_problem_key(problem, "%s", "");
-        status = hd_engine_write(rank->engine, place, ledger->values, problem);
-    }
-    return status;
+    HD_TRY(checkpoint_check_shape(row, tensor, problem));
+    HD_TRY(hd_safetensors_read(file, row, target, problem));
+    hd_problem_place(problem, "%s", "");
+    hd_problem_key(problem, "%s", "");
+    return hd_engine_write(rank->engine, place, ledger->values, problem);
 }
 
 /* Old versions of transformers save this beside the parameters. */

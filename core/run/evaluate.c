@@ -1,6 +1,7 @@
 #include "run/evaluate.h"
 #include "base/clock.h"
 #include "base/number.h"
+#include "base/try.h"
 #include "run/steps.h"
 
 void hd_evaluation_extent(const struct hd_session *session, struct hd_evaluation_extent *extent)

@@ -1,6 +1,7 @@
 #include "run/job.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "run/job_plan.h"
 
 #include <heddle/transport.h>
@@ -142,14 +143,16 @@ static void job_blame_schedule(const struct hd_config *config, struct hd_problem
     }
 }
 
-static hd_status job_fit_model(struct hd_job *job, struct hd_problem *problem)
+static hd_status job_make(struct hd_job *job, struct hd_problem *problem)
 {
-    const hd_status status = hd_model_create(job->config, job->pipeline, &job->model, problem);
-
+    HD_TRY(job_check_inner(job, problem));
+    HD_TRY(hd_job_plan(job->config, &job->plugins, &job->pipeline, problem));
+    if (job->plugins.kernel == NULL) {
+        return HD_OK;
+    }
+    HD_TRY(hd_model_create(job->config, job->pipeline, &job->model, problem));
     /* A kernel cannot be asked about stages that it cannot run; they can still be planned. */
-    return status != HD_OK || job->model.is_short || hd_job_lacks_halves(job)
-               ? status
-               : job_size_stages(job, problem);
+    return job->model.is_short || hd_job_lacks_halves(job) ? HD_OK : job_size_stages(job, problem);
 }
 
 hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
@@ -158,13 +161,7 @@ hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
     const uint64_t begin_ns = hd_now_ns();
 
     *job = (struct hd_job){.config = config, .plugins = *plugins};
-    hd_status status = job_check_inner(job, problem);
-    if (status == HD_OK) {
-        status = hd_job_plan(config, plugins, &job->pipeline, problem);
-    }
-    if (status == HD_OK && plugins->kernel != NULL) {
-        status = job_fit_model(job, problem);
-    }
+    const hd_status status = job_make(job, problem);
     if (status != HD_OK) {
         job_blame_schedule(config, problem);
         hd_job_finish(job);

@@ -5,7 +5,6 @@
  *   model.c       the ini's model, cut into the pipeline's stages            hd_model_create
  *   job.c         what each stage needs, bytes per rank, the plan's hash     hd_job_create
  *   job_check.c   whether all of it can run                                  hd_job_check
- *   costs.c       the lists of [cost] -> costed timeline                     hd_costs_timeline
  */
 #ifndef HEDDLE_RUN_JOB_H
 #define HEDDLE_RUN_JOB_H

@@ -1,4 +1,5 @@
 #include "run/job_check.h"
+#include "base/try.h"
 
 #include <heddle/transport.h>
 
@@ -72,12 +73,8 @@ hd_status hd_job_check(const struct hd_job *job, struct hd_problem *problem)
                               "the plan has two replicas of every stage, and run cannot add their "
                               "gradients together");
     }
-    hd_status status = job_check_progress(job, problem);
-    if (status == HD_OK) {
-        status = job_check_issue_order(job, problem);
-    }
-    if (status == HD_OK) {
-        status = job_check_memory(job, problem);
-    }
-    return status != HD_OK ? status : hd_model_check(&job->model, job->config, problem);
+    HD_TRY(job_check_progress(job, problem));
+    HD_TRY(job_check_issue_order(job, problem));
+    HD_TRY(job_check_memory(job, problem));
+    return hd_model_check(&job->model, job->config, problem);
 }

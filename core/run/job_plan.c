@@ -1,4 +1,5 @@
 #include "run/job_plan.h"
+#include "base/try.h"
 #include "plan/csv.h"
 
 #include <heddle/transport.h>
@@ -23,29 +24,22 @@ static hd_status job_plan_from_csv(struct hd_config *config, struct hd_pipeline 
 {
     struct hd_pipeline_source source = {0};
 
-    hd_status status = hd_csv_read(config->pipeline.schedule, &source, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_csv_read(config->pipeline.schedule, &source, problem));
     const uint32_t ranks = source.rank_count;
     const uint32_t stages_per_rank = source.stage_count / ranks;
     const uint32_t microbatches = source.microbatch_count;
-    status = hd_pipeline_from_actions(&source, pipeline, problem);
-    if (status == HD_OK) {
-        status = job_plan_check_key(config, "ranks", config->pipeline.ranks, ranks, problem);
-    }
-    if (status == HD_OK) {
-        status = job_plan_check_key(config, "microbatches", config->pipeline.microbatches,
-                                    microbatches, problem);
-    }
-    if (status == HD_OK && config->pipeline.stages_per_rank > 0) {
-        status = job_plan_check_key(config, "stages_per_rank", config->pipeline.stages_per_rank,
-                                    stages_per_rank, problem);
+    HD_TRY(hd_pipeline_from_actions(&source, pipeline, problem));
+    HD_TRY(job_plan_check_key(config, "ranks", config->pipeline.ranks, ranks, problem));
+    HD_TRY(job_plan_check_key(config, "microbatches", config->pipeline.microbatches, microbatches,
+                              problem));
+    if (config->pipeline.stages_per_rank > 0) {
+        HD_TRY(job_plan_check_key(config, "stages_per_rank", config->pipeline.stages_per_rank,
+                                  stages_per_rank, problem));
     }
     config->pipeline.ranks = ranks;
     config->pipeline.stages_per_rank = stages_per_rank;
     config->pipeline.microbatches = microbatches;
-    return status;
+    return HD_OK;
 }
 
 static hd_status job_plan_from_schedule(const struct hd_config *config,

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/try.h"
 #include "train/initial.h"
 
 #include <assert.h>
@@ -80,10 +81,7 @@ static hd_status ledger_describe_mine(struct hd_rank *rank, struct hd_problem *p
         const uint32_t stage = hd_engine_stage(rank->engine, local);
         for (uint32_t i = 0; i < rank->session->job->needs[stage].tensor_count; i++) {
             const struct hd_tensor_place place = {local, i, HD_MASTER};
-            const hd_status status = hd_engine_tensor(rank->engine, place, &mine[row], problem);
-            if (status != HD_OK) {
-                return status;
-            }
+            HD_TRY(hd_engine_tensor(rank->engine, place, &mine[row], problem));
             const uint64_t bytes = hd_tensor_count(&mine[row++]) * sizeof(double);
             largest_bytes = hd_max_u64(largest_bytes, bytes);
         }
@@ -144,22 +142,15 @@ hd_status hd_ledger_create(struct hd_rank *rank, struct hd_problem *problem)
     if (!hd_ledger_is_saved(session) && session->request.resume == NULL) {
         return HD_OK;
     }
-    hd_status status = ledger_take(rank, problem);
-    if (status == HD_OK) {
-        status = ledger_describe_mine(rank, problem);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(ledger_take(rank, problem));
+    HD_TRY(ledger_describe_mine(rank, problem));
     const struct hd_meeting meeting = {"comparing tensors", rank->ledger->mine,
                                        session->digest_count * sizeof(struct hd_tensor),
                                        rank->ledger->all};
-    status = hd_rank_gather(rank, &meeting, problem);
-    if (status == HD_OK) {
-        ledger_join(rank);
-        hd_log(HD_LOG_DEBUG, "checkpoints hold %u tensors, %llu + %llu bytes",
-               rank->ledger->tensor_count, (unsigned long long)rank->ledger->file_bytes[0],
-               (unsigned long long)rank->ledger->file_bytes[1]);
-    }
-    return status;
+    HD_TRY(hd_rank_gather(rank, &meeting, problem));
+    ledger_join(rank);
+    hd_log(HD_LOG_DEBUG, "checkpoints hold %u tensors, %llu + %llu bytes",
+           rank->ledger->tensor_count, (unsigned long long)rank->ledger->file_bytes[0],
+           (unsigned long long)rank->ledger->file_bytes[1]);
+    return HD_OK;
 }

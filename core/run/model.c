@@ -1,5 +1,6 @@
 #include "run/model.h"
 #include "base/memory.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ static uint32_t model_layers_of(const struct hd_config *config, uint32_t stage_c
     return stage_count > LAYERS_AUTO ? stage_count : LAYERS_AUTO;
 }
 
-/* The first layers mod stages stages take one layer more. */
+/* The first (layers mod stages) stages get one layer more. */
 static uint32_t model_even_share(uint32_t layers, uint32_t stage_count, uint32_t stage)
 {
     return layers / stage_count + (stage < layers % stage_count);
@@ -56,14 +57,14 @@ static hd_status model_check_split(const struct hd_config *config, uint32_t stag
     return HD_INVALID;
 }
 
-/* Ticks of one stage: a list of one holds for all. */
+/* Ticks of one stage; a list of one number holds for all stages. */
 static double model_cost_of(const struct hd_config_numbers *numbers, uint32_t stage)
 {
     assert(numbers->count > 0);
     return numbers->values[numbers->count == 1 ? 0 : stage];
 }
 
-/* What all stages share. */
+/* The values that are the same for all stages. */
 static struct hd_stage_spec model_spec_of(const struct hd_config *config)
 {
     return (struct hd_stage_spec){
@@ -123,8 +124,7 @@ hd_status hd_cost_list_check(const struct hd_config *config, const char *key,
     if (numbers->count == 1 || numbers->count == count) {
         return HD_OK;
     }
-    hd_problem_place(problem, "%s", hd_config_place(config, "cost", key));
-    hd_problem_key(problem, "cost.%s", key);
+    hd_config_blame(config, "cost", key, problem);
     hd_problem_remedy(problem, "give one number, or %u", count);
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%u numbers where %u are needed",
                           numbers->count, count);
@@ -157,14 +157,8 @@ hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pi
     const uint32_t layers = model_layers_of(config, stage_count);
     uint32_t first_block = 0;
 
-    hd_status status = model_check_split(config, stage_count, layers, problem);
-    if (status != HD_OK) {
-        return status;
-    }
-    status = model_check_costs(config, stage_count, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(model_check_split(config, stage_count, layers, problem));
+    HD_TRY(model_check_costs(config, stage_count, problem));
     struct hd_stage_spec *specs = hd_memory_take(stage_count * sizeof *specs, 64, "model");
     if (specs == NULL) {
         return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,

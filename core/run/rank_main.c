@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "run/checkpoint.h"
 #include "run/evaluate.h"
 #include "run/ledger.h"
@@ -131,10 +132,7 @@ static hd_status rank_main_each_tensor(struct hd_rank *rank,
         for (uint32_t i = 0; status == HD_OK && i < count; i++) {
             struct hd_tensor tensor;
             struct tensor_visit one = {.place = {local, i, HD_MASTER}, .tensor = &tensor};
-            status = hd_engine_tensor(rank->engine, one.place, &tensor, problem);
-            if (status != HD_OK) {
-                return status;
-            }
+            HD_TRY(hd_engine_tensor(rank->engine, one.place, &tensor, problem));
             one.digest = digests != NULL ? digests[first + i] : NULL;
             one.values = hd_memory_take(hd_tensor_count(&tensor) * sizeof(double), 64, "tensor");
             status =

@@ -1,6 +1,6 @@
-/* run/resume.c - what the command and the parent do with a checkpoint. */
 #include "run/resume.h"
 #include "base/log.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <cjson/cJSON.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The kind of a thing in the file system: 'f', 'd', or 0 for none. */
+/* 'f': a file; 'd': a directory; 0: neither. */
 static char resume_kind_of(const char *directory, const char *name)
 {
     char path[4096];
@@ -30,55 +30,47 @@ static hd_status resume_open_weights(struct hd_resume *resume, const char *path,
     return hd_safetensors_open(&resume->files[HD_CHECKPOINT_MODEL], path, problem);
 }
 
-/* The header must be the one that state.json was written with. */
+/* The header must have the digest of state.json. */
 static hd_status resume_open_file(struct hd_resume *resume, uint32_t index,
                                   struct hd_problem *problem)
 {
     struct hd_safetensors *const file = &resume->files[index];
     char path[4096], text[HD_HASH_TEXT_BYTES];
 
-    hd_status status =
-        hd_checkpoint_path(resume->directory, hd_checkpoint_files[index], path, problem);
-    if (status == HD_OK) {
-        status = hd_safetensors_open(file, path, problem);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_checkpoint_path(resume->directory, hd_checkpoint_files[index], path, problem));
+    HD_TRY(hd_safetensors_open(file, path, problem));
     hd_hash_text(file->header_digest, text);
     hd_problem_place(problem, "%.500s", path);
     if (file->file_bytes != resume->state.file_bytes[index]) {
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                              "has %llu bytes, and state.json says %llu",
+                              "has %llu bytes, but %llu in state.json",
                               (unsigned long long)file->file_bytes,
                               (unsigned long long)resume->state.file_bytes[index]);
     }
     if (strcmp(text, resume->state.header_sha256[index]) != 0) {
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                              "its header has SHA-256 %.12s.., and state.json says %.12s..: it "
-                              "was damaged, or is of another checkpoint",
+                              "its header has SHA-256 %.12s.., but %.12s.. in state.json: the file "
+                              "is damaged or from another checkpoint",
                               text, resume->state.header_sha256[index]);
     }
     return HD_OK;
 }
 
-static hd_status resume_open_run(struct hd_resume *resume, uint32_t wants_optimizer,
+static hd_status resume_open_run(struct hd_resume *resume, bool wants_optimizer,
                                  struct hd_problem *problem)
 {
     resume->kind = HD_RESUME_RUN;
-    hd_status status = hd_checkpoint_read_state(resume->directory, &resume->state, problem);
-    if (status == HD_OK) {
-        status = resume_open_file(resume, HD_CHECKPOINT_MODEL, problem);
+    HD_TRY(hd_checkpoint_read_state(resume->directory, &resume->state, problem));
+    HD_TRY(resume_open_file(resume, HD_CHECKPOINT_MODEL, problem));
+    if (wants_optimizer) {
+        HD_TRY(resume_open_file(resume, HD_CHECKPOINT_OPTIMIZER, problem));
+        resume->has_optimizer = true;
     }
-    if (status == HD_OK && wants_optimizer) {
-        status = resume_open_file(resume, HD_CHECKPOINT_OPTIMIZER, problem);
-        resume->has_optimizer = status == HD_OK;
-    }
-    return status;
+    return HD_OK;
 }
 
-static hd_status resume_open_any(struct hd_resume *resume, const char *path,
-                                 uint32_t wants_optimizer, struct hd_problem *problem)
+static hd_status resume_open_any(struct hd_resume *resume, const char *path, bool wants_optimizer,
+                                 struct hd_problem *problem)
 {
     char model[4096];
     const char kind = resume_kind_of(path, "");
@@ -88,14 +80,13 @@ static hd_status resume_open_any(struct hd_resume *resume, const char *path,
     }
     if (strlen(path) + sizeof "/checkpoint/optimizer.safetensors" > sizeof model) {
         hd_problem_place(problem, "--resume");
-        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is a path that is too long");
+        return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "the path is too long");
     }
-    /* A run that goes on there may be between the two renames itself. */
-    hd_status status = hd_rundir_is_busy(path) ? HD_OK : hd_checkpoint_recover(path, problem);
-    if (status != HD_OK) {
-        return status;
+    /* A process that still runs there may be between the two renames itself. */
+    if (!hd_rundir_is_busy(path)) {
+        HD_TRY(hd_checkpoint_recover(path, problem));
     }
-    const uint32_t is_run =
+    const bool is_run =
         resume_kind_of(path, "checkpoint") == 'd' || resume_kind_of(path, "run.json") == 'f';
     if (kind == 'd' && !is_run && resume_kind_of(path, "model.safetensors") == 'f') {
         snprintf(model, sizeof model, "%s/model.safetensors", path);
@@ -105,7 +96,7 @@ static hd_status resume_open_any(struct hd_resume *resume, const char *path,
     return resume_open_run(resume, wants_optimizer, problem);
 }
 
-hd_status hd_resume_open(struct hd_resume *resume, const char *path, uint32_t wants_optimizer,
+hd_status hd_resume_open(struct hd_resume *resume, const char *path, bool wants_optimizer,
                          struct hd_problem *problem)
 {
     *resume = (struct hd_resume){.files = {{.descriptor = -1}, {.descriptor = -1}}};
@@ -157,25 +148,21 @@ void hd_resume_model(const struct hd_job *job, struct hd_checkpoint_model *model
 static hd_status resume_check_corpus(const struct hd_resume *resume, const struct hd_job *job,
                                      const struct hd_corpus *corpus, struct hd_problem *problem)
 {
-    const char *const place = hd_config_place(job->config, "data", "corpus");
     char text[HD_HASH_TEXT_BYTES];
 
     if (resume->kind != HD_RESUME_RUN || corpus == NULL || resume->state.corpus_sha256[0] == '\0' ||
-        strcmp(place, "command line") == 0) {
+        strcmp(hd_config_place(job->config, "data", "corpus"), "command line") == 0) {
         return HD_OK;
     }
     hd_corpus_sha256(corpus, text);
     if (strcmp(text, resume->state.corpus_sha256) == 0) {
         return HD_OK;
     }
-    hd_problem_place(problem, "%s", place);
-    hd_problem_key(problem, "data.corpus");
-    hd_problem_remedy(problem,
-                      "give data.corpus=%.200s on the command line to go on with it all "
-                      "the same",
+    hd_config_blame(job->config, "data", "corpus", problem);
+    hd_problem_remedy(problem, "give data.corpus=%.200s on the command line to use it anyway",
                       job->config->data.corpus);
     return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                          "%.200s (SHA-256 %.12s..) is not what the checkpoint was trained on, "
+                          "%.200s (SHA-256 %.12s..) is not the corpus of the checkpoint, "
                           "%.200s (%.12s..)",
                           job->config->data.corpus, text, resume->state.corpus,
                           resume->state.corpus_sha256);
@@ -193,12 +180,11 @@ hd_status hd_resume_check_model(const struct hd_resume *resume, const struct hd_
     hd_resume_model(job, &ours);
     const char *const key = hd_checkpoint_differs(&ours, &resume->state.model, text);
     if (key != NULL) {
-        hd_problem_place(problem, "%s", hd_config_place(job->config, "model", key));
-        hd_problem_key(problem, "model.%s", key);
-        hd_problem_remedy(problem, "set it to %s, or begin a new run", text[1]);
+        hd_config_blame(job->config, "model", key, problem);
+        hd_problem_remedy(problem, "set it to %s, or start a new run", text[1]);
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                              "is %s, and the checkpoint in %.300s is of a model with %s", text[0],
-                              resume->directory, text[1]);
+                              "is %s, but %s in the model of the checkpoint in %.300s", text[0],
+                              text[1], resume->directory);
     }
     return HD_OK;
 }
@@ -207,11 +193,10 @@ hd_status hd_resume_check_run(const struct hd_resume *resume, const struct hd_jo
                               const struct hd_corpus *corpus, struct hd_problem *problem)
 {
     if (resume->state.step > job->config->train.steps) {
-        hd_problem_place(problem, "%s", hd_config_place(job->config, "train", "steps"));
-        hd_problem_key(problem, "train.steps");
-        hd_problem_remedy(problem, "raise it: it is the total");
+        hd_config_blame(job->config, "train", "steps", problem);
+        hd_problem_remedy(problem, "raise it: it counts the steps before the checkpoint, too");
         return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                              "is %u, and the checkpoint in %.300s is of step %u",
+                              "is %u, but the checkpoint in %.300s is of step %u",
                               job->config->train.steps, resume->directory, resume->state.step);
     }
     return resume_check_corpus(resume, job, corpus, problem);
@@ -225,12 +210,12 @@ static double resume_number_of(const cJSON *object, const char *name)
     return cJSON_IsNumber(item) ? item->valuedouble : NAN;
 }
 
-/* 1 when the line is one of a step that the checkpoint has; its numbers are then kept. */
-static uint32_t resume_keep_line(struct hd_resume *resume, const char *line)
+/* Keeps the numbers of a line, if the checkpoint includes its step; returns whether it does. */
+static bool resume_keep_line(struct hd_resume *resume, const char *line)
 {
     cJSON *const object = cJSON_Parse(line);
     const double step = resume_number_of(object, "step");
-    const uint32_t is_kept = step >= 1 && step <= resume->state.step;
+    const bool is_kept = step >= 1 && step <= resume->state.step;
 
     if (is_kept) {
         const uint32_t row = (uint32_t)step - 1;
@@ -268,24 +253,21 @@ hd_status hd_resume_metrics(struct hd_resume *resume, const struct hd_rundir *ru
     assert(resume->losses == NULL);
     resume->losses = malloc((3 * steps + 1) * sizeof(double));
     if (resume->losses == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the metrics");
+        return hd_problem_no_memory(problem, 0, "the metrics");
     }
     resume->grad_norms = resume->losses + steps;
     resume->step_seconds = resume->losses + 2 * steps;
     for (uint64_t i = 0; i < 3 * steps; i++) {
         resume->losses[i] = NAN;
     }
-    const hd_status status = hd_rundir_open(rundir, "metrics.jsonl", &to, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_rundir_open(rundir, "metrics.jsonl", &to, problem));
     const int length = snprintf(path, sizeof path, "%s/metrics.jsonl", resume->directory);
     FILE *const from = length < (int)sizeof path ? fopen(path, "re") : NULL;
     resume_copy_lines(resume, from, to);
     if (from != NULL) {
         fclose(from);
     } else {
-        hd_log(HD_LOG_WARN, "%s is not there: the losses before step %llu are unknown", path,
+        hd_log(HD_LOG_WARN, "%s is missing: the losses before step %llu are unknown", path,
                (unsigned long long)steps + 1);
     }
     return hd_rundir_commit(rundir, "metrics.jsonl", to, problem);

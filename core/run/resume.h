@@ -1,13 +1,13 @@
 /*
- * run/resume.h - where a run begins when it does not begin at nothing.
+ * run/resume.h - what a run starts from, other than initial values.
  *
- *   RUN      a directory that a run left: its checkpoint, and its metrics up to there
+ *   RUN      the directory of a run: its checkpoint, and its metrics up to the checkpoint
  *   WEIGHTS  a .safetensors file, or a directory that holds only model.safetensors, as
  *            transformers writes it: masters, by the names of Hugging Face's OLMoE; step 0
  *
- * The command opens it before the configuration is read (a RUN brings its config.ini), so that a
- * header that is wrong is said before any rank starts.  The ranks inherit the open files, and each
- * reads and checks the tensors of its own stages (run/checkpoint.h).
+ * The command opens it before it reads the configuration (a RUN has a config.ini), so a wrong
+ * header is reported before any rank starts.  The ranks inherit the open files; each reads and
+ * checks the tensors of its own stages (run/checkpoint.h).
  */
 #ifndef HEDDLE_RUN_RESUME_H
 #define HEDDLE_RUN_RESUME_H
@@ -22,25 +22,25 @@ enum hd_resume_kind { HD_RESUME_RUN = 1, HD_RESUME_WEIGHTS = 2 };
 
 struct hd_resume {
     uint32_t kind;                    /* enum hd_resume_kind; 0: not open */
-    uint32_t has_optimizer;           /* its file is open, too */
+    bool has_optimizer;               /* its file is open, too */
     char directory[4096];             /* RUN: of the run */
-    struct hd_checkpoint_state state; /* WEIGHTS: zeroes, the beginning */
+    struct hd_checkpoint_state state; /* WEIGHTS: zeroes, the state before step 1 */
     struct hd_safetensors files[HD_CHECKPOINT_FILE_COUNT];
     double *losses, *grad_norms, *step_seconds; /* [state.step], of metrics.jsonl; NaN: unknown;
                                                    owned, in one block; NULL until kept */
 };
 
-/* Opens what `path` names and checks what can be checked without a model.  wants_optimizer 0: only
-   the masters will be read.  HD_EXIT_USAGE; it is then closed already. */
-hd_status hd_resume_open(struct hd_resume *resume, const char *path, uint32_t wants_optimizer,
+/* Opens what `path` names, and checks all that can be checked without a model.  Without
+   wants_optimizer only the masters will be read.  HD_EXIT_USAGE; it is then closed already. */
+hd_status hd_resume_open(struct hd_resume *resume, const char *path, bool wants_optimizer,
                          struct hd_problem *problem);
 void hd_resume_close(struct hd_resume *resume);
 
-/* Is the checkpoint of this model, as far as shapes do not say it?  HD_EXIT_USAGE. */
+/* Checks that the checkpoint is of this model, except for the shapes.  HD_EXIT_USAGE. */
 hd_status hd_resume_check_model(const struct hd_resume *resume, const struct hd_job *job,
                                 struct hd_problem *problem);
-/* Can this job go on from it: is a step left, and is it the corpus (NULL: none) that it was trained
-   on?  data.corpus may be another one only if the command line says so.  HD_EXIT_USAGE. */
+/* Checks that a step is left, and that `corpus` (NULL: none) is the checkpoint's; only the command
+   line may set another data.corpus.  HD_EXIT_USAGE. */
 hd_status hd_resume_check_run(const struct hd_resume *resume, const struct hd_job *job,
                               const struct hd_corpus *corpus, struct hd_problem *problem);
 
@@ -49,7 +49,7 @@ hd_status hd_resume_check_run(const struct hd_resume *resume, const struct hd_jo
 hd_status hd_resume_metrics(struct hd_resume *resume, const struct hd_rundir *rundir,
                             struct hd_problem *problem);
 
-/* What of the job a checkpoint must agree with. */
+/* The part of the job that a checkpoint must agree with. */
 void hd_resume_model(const struct hd_job *job, struct hd_checkpoint_model *model);
 
 #endif /* HEDDLE_RUN_RESUME_H */

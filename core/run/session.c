@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/try.h"
 #include "run/job_check.h"
 
 #include <assert.h>
@@ -121,10 +122,7 @@ static hd_status session_start(struct hd_session *session, struct hd_problem *pr
         return status;
     }
     if (resume != NULL) {
-        status = hd_resume_check_run(resume, session->job, session->corpus, problem);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(hd_resume_check_run(resume, session->job, session->corpus, problem));
         session->steps_before = resume->state.step;
         session->samples_before = resume->state.samples;
         hd_log(HD_LOG_DEBUG, "resume: %s, step %u, %llu samples read", resume->directory,
@@ -144,6 +142,17 @@ static hd_status session_start(struct hd_session *session, struct hd_problem *pr
                                              : status;
 }
 
+/* All of a session that can fail. */
+static hd_status session_open(struct hd_session *session, struct hd_problem *problem)
+{
+    HD_TRY(hd_job_check(session->job, problem));
+    HD_TRY(hd_launched_create(&session->launched, session->request.link,
+                              hd_plugins_carrier(&session->job->plugins), problem));
+    HD_TRY(session_open_corpus(session, problem));
+    HD_TRY(session_lay_out_exchange(session, problem));
+    return session_start(session, problem);
+}
+
 hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
                             const struct hd_session_request *request, struct hd_problem *problem)
 {
@@ -157,20 +166,7 @@ hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
         (uint64_t)config->pipeline.microbatches * config->data.microbatch_size;
     localtime_r(&now, &local);
     strftime(session->started, sizeof session->started, "%Y-%m-%dT%H:%M:%S%z", &local);
-    hd_status status = hd_job_check(job, problem);
-    if (status == HD_OK) {
-        status = hd_launched_create(&session->launched, request->link,
-                                    hd_plugins_carrier(&job->plugins), problem);
-    }
-    if (status == HD_OK) {
-        status = session_open_corpus(session, problem);
-    }
-    if (status == HD_OK) {
-        status = session_lay_out_exchange(session, problem);
-    }
-    if (status == HD_OK) {
-        status = session_start(session, problem);
-    }
+    const hd_status status = session_open(session, problem);
     if (status != HD_OK) {
         hd_session_finish(session);
     }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/try.h"
 #include "run/checkpoint.h"
 
 #include <math.h>
@@ -115,15 +116,9 @@ hd_status hd_rank_meet(struct hd_rank *rank, uint32_t step, struct hd_problem *p
     const struct hd_meeting meeting = {"meeting the other ranks at the end of the step",
                                        rank->block, exchange->block_bytes, rank->blocks};
 
-    hd_status status = steps_fill_block(rank, step, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(steps_fill_block(rank, step, problem));
     hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
-    status = hd_rank_gather(rank, &meeting, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_rank_gather(rank, &meeting, problem));
     hd_engine_phase(rank->engine, HD_PHASE_UPDATE);
     hd_step_judge(exchange, rank->blocks, hd_rank_config(rank)->train.clip_norm, &rank->result);
     rank->signal = (int32_t)steps_header_of(rank, 0)->stop_signal;
@@ -256,19 +251,11 @@ static hd_status steps_train_step(struct hd_rank *rank, struct hd_progress *prog
                                    rank->session->samples_per_step};
     const uint64_t begin_ns = hd_now_ns();
 
-    hd_status status = hd_rank_compute(rank, &batch, problem);
-    if (status == HD_OK) {
-        status = hd_rank_meet(rank, step, problem);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_rank_compute(rank, &batch, problem));
+    HD_TRY(hd_rank_meet(rank, step, problem));
     const double learning_rate = hd_rate_at(&rate, step);
     rank->learning_rate = learning_rate;
-    status = steps_update(rank, step, learning_rate, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(steps_update(rank, step, learning_rate, problem));
     steps_count(rank, step);
     if (rank->rank == 0) {
         const double seconds = (double)(hd_now_ns() - begin_ns) * 1e-9;
@@ -283,10 +270,10 @@ static hd_status steps_train_step(struct hd_rank *rank, struct hd_progress *prog
             .skipped = !rank->result.is_finite,
             .lacks_loss = rank->session->corpus == NULL,
         };
-        status = steps_keep(rank, progress, &metrics, problem);
+        HD_TRY(steps_keep(rank, progress, &metrics, problem));
         rank->shared->results->skipped = rank->skipped;
     }
-    return status == HD_OK ? steps_judge_nonfinite(rank, step, problem) : status;
+    return steps_judge_nonfinite(rank, step, problem);
 }
 
 /* Rank 0 warns once, when the corpus begins again. */
@@ -303,7 +290,8 @@ static void steps_warn_wrap(const struct hd_rank *rank, uint32_t step)
     const struct hd_corpus_range before = {first - count, (uint32_t)count};
     if (hd_corpus_wraps(session->corpus, now) &&
         (first < count || !hd_corpus_wraps(session->corpus, before))) {
-        hd_log(HD_LOG_WARN, "step %u: %s has been read once (%llu samples) and begins again", step,
+        hd_log(HD_LOG_WARN,
+               "step %u: %s has been read to its end (%llu samples); reading starts again", step,
                hd_corpus_path(session->corpus),
                (unsigned long long)hd_corpus_sample_count(session->corpus));
     }

@@ -1,4 +1,5 @@
 #include "cli/cli.h"
+#include "base/try.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -97,7 +98,7 @@ hd_status hd_cli_take_schedule(struct hd_cli *cli, struct hd_config *config,
                                                          &plugins->schedule_options);
 }
 
-hd_status hd_cli_take_plugins(struct hd_cli *cli, struct hd_config *config,
+static hd_status cli_take_all(struct hd_cli *cli, struct hd_config *config,
                               struct hd_plugins *plugins)
 {
     const struct hd_cli_wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
@@ -105,22 +106,22 @@ hd_status hd_cli_take_plugins(struct hd_cli *cli, struct hd_config *config,
     const struct hd_cli_wanted inner = {HD_KIND_TRANSPORT, "transport", "inner",
                                         config->transport.inner};
     const struct hd_cli_wanted kernel = {HD_KIND_KERNEL, "kernels", "name", config->kernels.name};
-    hd_status status = hd_cli_take_schedule(cli, config, plugins);
 
-    if (status == HD_OK) {
-        status = hd_cli_take_plugin(cli, config, &transport, &plugins->transport,
-                                    &plugins->transport_options);
+    HD_TRY(hd_cli_take_schedule(cli, config, plugins));
+    HD_TRY(hd_cli_take_plugin(cli, config, &transport, &plugins->transport,
+                              &plugins->transport_options));
+    if (strcmp(config->transport.inner, "none") != 0) {
+        HD_TRY(hd_cli_take_plugin(cli, config, &inner, &plugins->inner, &plugins->inner_options));
     }
-    if (status == HD_OK && strcmp(config->transport.inner, "none") != 0) {
-        status = hd_cli_take_plugin(cli, config, &inner, &plugins->inner, &plugins->inner_options);
-    }
-    if (status == HD_OK) {
-        status =
-            hd_cli_take_plugin(cli, config, &kernel, &plugins->kernel, &plugins->kernel_options);
-    }
-    if (status == HD_OK) {
-        status = hd_cli_check_sections(cli, config);
-    }
+    HD_TRY(hd_cli_take_plugin(cli, config, &kernel, &plugins->kernel, &plugins->kernel_options));
+    return hd_cli_check_sections(cli, config);
+}
+
+hd_status hd_cli_take_plugins(struct hd_cli *cli, struct hd_config *config,
+                              struct hd_plugins *plugins)
+{
+    const hd_status status = cli_take_all(cli, config, plugins);
+
     if (status != HD_OK) {
         hd_plugins_finish(plugins);
     }

@@ -1,5 +1,6 @@
 /* cli/cmd_plan.c - heddle plan: verifies and prints the plan. */
 #include "cli/plan.h"
+#include "base/try.h"
 #include "report/plan_json.h"
 
 #include <assert.h>
@@ -62,37 +63,27 @@ static hd_status cmd_plan_take_plugins(struct hd_cli *cli, struct hd_cli_plan *p
     return hd_cli_take_schedule(cli, &plan->config, &plan->plugins);
 }
 
+static hd_status cmd_plan_make(struct hd_cli *cli, struct hd_cli_plan *plan, uint32_t timeline)
+{
+    const struct hd_planning_request request = {plan->missing, timeline};
+
+    HD_TRY(cmd_plan_take_plugins(cli, plan));
+    HD_TRY(hd_job_create(&plan->job, &plan->config, &plan->plugins, &cli->problem));
+    return hd_planning_create(&plan->planning, &plan->job, &request, &cli->problem);
+}
+
 hd_status hd_cli_plan(struct hd_cli *cli, uint32_t override_count, const char *const *overrides,
                       struct hd_cli_plan *plan)
 {
-    struct hd_planning_request request = {.missing_reason = plan->missing};
+    uint32_t timeline = 0;
 
-    memset(plan, 0, sizeof *plan);
-    hd_status status = cmd_plan_choose_timeline(cli, &request.timeline);
+    *plan = (struct hd_cli_plan){.missing = ""};
+    HD_TRY(cmd_plan_choose_timeline(cli, &timeline));
+    HD_TRY(hd_config_load(&plan->config, cli->file, override_count, overrides, &cli->problem));
+    const hd_status status = cmd_plan_make(cli, plan, timeline);
     if (status != HD_OK) {
-        return status;
+        hd_cli_plan_finish(plan);
     }
-    status = hd_config_load(&plan->config, cli->file, override_count, overrides, &cli->problem);
-    if (status != HD_OK) {
-        return status;
-    }
-    status = cmd_plan_take_plugins(cli, plan);
-    if (status != HD_OK) {
-        goto finish_config;
-    }
-    status = hd_job_create(&plan->job, &plan->config, &plan->plugins, &cli->problem);
-    if (status != HD_OK) {
-        goto finish_plugins;
-    }
-    status = hd_planning_create(&plan->planning, &plan->job, &request, &cli->problem);
-    if (status == HD_OK) {
-        return HD_OK;
-    }
-    hd_job_finish(&plan->job);
-finish_plugins:
-    hd_plugins_finish(&plan->plugins);
-finish_config:
-    hd_config_finish(&plan->config);
     return status;
 }
 

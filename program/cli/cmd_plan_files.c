@@ -1,5 +1,6 @@
 /* cli/cmd_plan_files.c - the files that heddle plan writes: a table, a figure, a page. */
 #include "base/text.h"
+#include "base/try.h"
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "plan/csv.h"
@@ -14,12 +15,8 @@ static hd_status cmd_plan_files_write_csv(struct hd_cli *cli, const struct hd_pi
                                           const char *path)
 {
     struct hd_cli_output output;
-    hd_status status = hd_cli_output_open(cli, path, &output);
-
-    if (status != HD_OK) {
-        return status;
-    }
-    status = hd_csv_write(pipeline, output.stream, &cli->problem);
+    HD_TRY(hd_cli_output_open(cli, path, &output));
+    const hd_status status = hd_csv_write(pipeline, output.stream, &cli->problem);
     return hd_cli_output_close(cli, &output, status);
 }
 
@@ -42,14 +39,9 @@ static hd_status cmd_plan_files_write_svg(struct hd_cli *cli, const struct hd_pl
 {
     struct hd_cli_output output;
     double width_mm;
-    hd_status status = cmd_plan_files_choose_width(cli, &width_mm);
 
-    if (status == HD_OK) {
-        status = hd_cli_output_open(cli, path, &output);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(cmd_plan_files_choose_width(cli, &width_mm));
+    HD_TRY(hd_cli_output_open(cli, path, &output));
     hd_svg_write(facts, width_mm, output.stream);
     return hd_cli_output_close(cli, &output, HD_OK);
 }
@@ -96,11 +88,7 @@ hd_status hd_cli_plan_item(struct hd_cli *cli, const struct hd_cli_plan *plan, c
 hd_status hd_cli_page_write(struct hd_cli *cli, const struct hd_page_items *items, const char *path)
 {
     struct hd_cli_output output;
-    const hd_status status = hd_cli_output_open(cli, path, &output);
-
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_cli_output_open(cli, path, &output));
     hd_page_write(items->count, items->items, output.stream);
     return hd_cli_output_close(cli, &output, HD_OK);
 }
@@ -125,16 +113,12 @@ hd_status hd_cli_plan_files(struct hd_cli *cli, const struct hd_cli_plan *plan)
     const char *csv = hd_cli_option(cli, "--csv", 0);
     const char *svg = hd_cli_option(cli, "--svg", 0);
     const char *html = hd_cli_option(cli, "--html", 0);
-    hd_status status = HD_OK;
 
     if (csv != NULL) {
-        status = cmd_plan_files_write_csv(cli, plan->job.pipeline, csv);
+        HD_TRY(cmd_plan_files_write_csv(cli, plan->job.pipeline, csv));
     }
-    if (status == HD_OK && svg != NULL) {
-        status = cmd_plan_files_write_svg(cli, &plan->planning.facts, svg);
+    if (svg != NULL) {
+        HD_TRY(cmd_plan_files_write_svg(cli, &plan->planning.facts, svg));
     }
-    if (status == HD_OK && html != NULL) {
-        status = cmd_plan_files_write_html(cli, plan, html);
-    }
-    return status;
+    return html != NULL ? cmd_plan_files_write_html(cli, plan, html) : HD_OK;
 }

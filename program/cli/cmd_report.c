@@ -1,5 +1,6 @@
 /* cli/cmd_report.c - heddle report: makes the page of a run again, or of several runs and plans. */
 #include "base/log.h"
+#include "base/try.h"
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "output/page.h"
@@ -79,10 +80,7 @@ static hd_status cmd_report_take_word(struct hd_cli *cli, const char *word,
     if (!cmd_report_is_directory(word)) {
         return hd_page_read(word, items, &cli->problem);
     }
-    const hd_status status = cmd_report_path_in(cli, word, "report.html", page);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(cmd_report_path_in(cli, word, "report.html", page));
     return access(page, F_OK) == 0 ? hd_page_read(page, items, &cli->problem)
                                    : cmd_report_plan_again(cli, word, items);
 }

@@ -1,7 +1,8 @@
-/* output/files.c - what the parent writes about a run: run.json and trace.json. */
+/* output/files.c - the files that the parent writes: config.ini, run.json, hang.json. */
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "output/output.h"
 #include "output/overlap.h"
 #include "output/page.h"
@@ -19,7 +20,7 @@
 
 enum { LINE_BYTES = 8192 };
 
-/* Everything that a record borrows; one block, freed at the end. */
+/* Everything that a record borrows. */
 struct facts {
     char command_line[LINE_BYTES], cpu[256], host[64], sha256[HD_HASH_TEXT_BYTES];
     const char **hosts, **devices; /* [rank_count], each once */
@@ -90,7 +91,7 @@ static struct hd_run_memory files_planned_memory(const struct hd_job *job, uint3
     return memory;
 }
 
-/* The peaks of the tags, sorted to the words of the plan. */
+/* The peaks of the tags, added up as the plan divides memory. */
 static struct hd_run_memory files_measured_memory(const struct hd_rank_result *result)
 {
     struct hd_run_memory memory = {0};
@@ -118,7 +119,7 @@ static void files_add_ranks(struct facts *facts, const struct hd_session *sessio
         const struct hd_rank_result *result = &session->shared.ranks[rank];
         struct hd_memory_use *memory = facts->memory + (uint64_t)rank * HD_RANK_TAG_MAX;
         const double steps = result->counted_steps;
-        if (result->device[0] != '\0') { /* else the rank did not come to its end */
+        if (result->device[0] != '\0') { /* else the rank ended early */
             files_add_once(facts->devices, &facts->record.device_count, result->device);
         }
         for (uint32_t i = 0; i < result->tag_count; i++) {
@@ -266,7 +267,7 @@ static hd_status files_write_run(const struct hd_session *session, int32_t exit_
         facts->record.exit_code = exit_code;
         status = hd_run_json_write(&session->rundir, &facts->record, problem);
     } else {
-        hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for run.json");
+        hd_problem_no_memory(problem, 0, "run.json");
     }
     files_free_facts(facts);
     return status;
@@ -285,11 +286,7 @@ static void files_add_lines(struct cJSON *list, const char *text)
 static hd_status files_write_hang(const struct hd_session *session, struct hd_problem *problem)
 {
     FILE *stream = NULL;
-    const hd_status status = hd_rundir_open(&session->rundir, "hang.json", &stream, problem);
-
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_rundir_open(&session->rundir, "hang.json", &stream, problem));
     struct cJSON *root = hd_json_new();
     hd_json_problem(root, &session->problem);
     files_add_lines(hd_json_array(root, "ranks"), session->report);
@@ -305,10 +302,7 @@ static hd_status files_write_config(const struct hd_session *session, struct hd_
     const uint32_t count = hd_plugins_list(&session->job->plugins, list);
     FILE *stream = NULL;
 
-    const hd_status status = hd_rundir_open(&session->rundir, "config.ini", &stream, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_rundir_open(&session->rundir, "config.ini", &stream, problem));
     hd_config_write(session->job->config, stream, 0, count, list);
     return hd_rundir_commit(&session->rundir, "config.ini", stream, problem);
 }
@@ -317,22 +311,17 @@ hd_status hd_output_begin(void *context, const struct hd_session *session,
                           struct hd_problem *problem)
 {
     (void)context;
-    const hd_status status = files_write_config(session, problem);
-    return status == HD_OK ? files_write_run(session, -1, problem) : status;
+    HD_TRY(files_write_config(session, problem));
+    return files_write_run(session, -1, problem);
 }
 
 hd_status hd_output_end(const struct hd_session *session, int32_t exit_code,
                         struct hd_problem *problem)
 {
-    hd_status status = files_write_run(session, exit_code, problem);
-    if (status == HD_OK && session->job->config->output.trace) {
-        status = hd_output_write_trace(session, problem);
+    HD_TRY(files_write_run(session, exit_code, problem));
+    if (session->job->config->output.trace) {
+        HD_TRY(hd_output_write_trace(session, problem));
     }
-    if (status == HD_OK) {
-        status = hd_output_write_page(session, problem);
-    }
-    if (status == HD_OK && session->report != NULL) {
-        status = files_write_hang(session, problem);
-    }
-    return status;
+    HD_TRY(hd_output_write_page(session, problem));
+    return session->report != NULL ? files_write_hang(session, problem) : HD_OK;
 }

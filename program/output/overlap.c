@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
-/* What one handoff adds up from. */
+/* What the sums over all handoffs need. */
 struct sums {
     const struct hd_session *session;
     const struct hd_timeline *costed; /* NULL: none */
@@ -64,7 +64,7 @@ static void overlap_add(struct hd_run_transfers *row, double transfer, double ex
     row->hidden_seconds += transfer - exposed;
 }
 
-/* The hidden part of the costed plan, of a handoff and step. */
+/* Adds a handoff of the costed plan; returns its hidden seconds. */
 static double overlap_add_costed(struct sums *sums, uint32_t producer, uint32_t class)
 {
     if (sums->costed == NULL) {
@@ -115,7 +115,7 @@ static double overlap_efficiency_of(const struct hd_run_transfers rows[HD_HANDOF
     return transfer > 0 ? hidden / transfer : NAN;
 }
 
-/* Nothing was measured, or no costs could be laid over the plan. */
+/* Nothing was measured, or [cost] does not fit the plan. */
 static void overlap_blank(struct hd_run_transfers rows[HD_HANDOFF_CLASS_COUNT])
 {
     for (unsigned i = 0; i < HD_HANDOFF_CLASS_COUNT; i++) {

@@ -1,14 +1,13 @@
 /*
- * output/overlap.h - how much of the transfers' time was hidden, measured and in the costed plan
+ * output/overlap.h - how much of the transfers' time was hidden, measured and in the costed plan.
  *
- *   transfer   from when both ends were ready to move it until it was there (engine/recorder.h)
- *   exposed    the part of it in which the receiver waited for it: had turned to the action that
- *              reads it, and had nothing else to do
- *   hidden     the rest
+ *   transfer   from when both ends are ready until the data has arrived (engine/recorder.h)
+ *   exposed    the part in which the receiver waits for it: it has reached the action that reads
+ *              the data, and has nothing else to do
+ *   hidden     the other part
  *
- * The classes (local, hidden, exposed) are those of the plan; the times are of the steps that the
- * trace keeps.  No option is looked at: with `pipeline.overlap = off` the numbers say so
- * themselves.
+ * The classes (local, hidden, exposed) are the plan's; the times are of the steps that the trace
+ * keeps.  With `pipeline.overlap = off` the numbers are computed in the same way.
  */
 #ifndef HEDDLE_OUTPUT_OVERLAP_H
 #define HEDDLE_OUTPUT_OVERLAP_H

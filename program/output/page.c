@@ -1,4 +1,5 @@
 #include "output/page.h"
+#include "base/try.h"
 #include "report/page.h"
 #include "output/overlap.h"
 
@@ -13,7 +14,7 @@ static const struct hd_record *page_rows_of(const void *context, uint32_t rank, 
     return hd_kept_records(context, rank, step);
 }
 
-/* A file of the directory as text, owned; NULL if it cannot be had. */
+/* A file of the directory as text, owned; NULL if it cannot be read. */
 static char *page_text_of(const char *directory, const char *name)
 {
     char path[PATH_BYTES];
@@ -72,11 +73,7 @@ static hd_status page_write_page(const struct hd_rundir *rundir, char *item,
                                  struct hd_problem *problem)
 {
     FILE *stream = NULL;
-    const hd_status status = hd_rundir_open(rundir, "report.html", &stream, problem);
-
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_rundir_open(rundir, "report.html", &stream, problem));
     hd_page_write(1, &item, stream); /* commit asks the stream */
     return hd_rundir_commit(rundir, "report.html", stream, problem);
 }
@@ -97,11 +94,8 @@ hd_status hd_output_write_page(const struct hd_session *session, struct hd_probl
     struct hd_planning planning;
     char *item = NULL;
 
-    hd_status status = hd_planning_create(&planning, session->job, &request, problem);
-    if (status != HD_OK) {
-        return status;
-    }
-    status = page_make_item(session->rundir.path, &planning, &trace, &item, problem);
+    HD_TRY(hd_planning_create(&planning, session->job, &request, problem));
+    hd_status status = page_make_item(session->rundir.path, &planning, &trace, &item, problem);
     if (status == HD_OK) {
         status = page_write_page(&session->rundir, item, problem);
     }

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "plan/issue.h"
 #include "report/costs.h"
 #include "run/job_plan.h"
@@ -262,35 +263,36 @@ static hd_status planning_write_layers(struct hd_planning *planning, struct hd_p
     return HD_OK;
 }
 
+static hd_status planning_fill(struct hd_planning *planning,
+                               const struct hd_planning_request *request,
+                               struct hd_problem *problem)
+{
+    struct hd_plan_facts *facts = &planning->facts;
+    const uint64_t begin_ns = hd_now_ns();
+
+    HD_TRY(planning_make_timeline(planning, request, problem));
+    facts->plan_seconds = planning->job->seconds + (double)(hd_now_ns() - begin_ns) * 1e-9;
+    HD_TRY(planning_size_ranks(planning, request->missing_reason, problem));
+    HD_TRY(planning_write_layers(planning, problem));
+    HD_TRY(planning_ask_steady(planning, problem));
+    planning_count_transfers(planning);
+    planning_add_notes(planning);
+    facts->pipeline = planning->job->pipeline;
+    facts->needs = planning->job->needs;
+    facts->timeline = planning->timeline;
+    facts->hash = planning->job->hash;
+    return HD_OK;
+}
+
 hd_status hd_planning_create(struct hd_planning *planning, const struct hd_job *job,
                              const struct hd_planning_request *request, struct hd_problem *problem)
 {
-    const uint64_t begin_ns = hd_now_ns();
-
     *planning = (struct hd_planning){.job = job};
-    hd_status status = planning_make_timeline(planning, request, problem);
-    const uint64_t end_ns = hd_now_ns();
-    if (status == HD_OK) {
-        status = planning_size_ranks(planning, request->missing_reason, problem);
-    }
-    if (status == HD_OK) {
-        status = planning_write_layers(planning, problem);
-    }
-    if (status == HD_OK) {
-        status = planning_ask_steady(planning, problem);
-    }
+    const hd_status status = planning_fill(planning, request, problem);
     if (status != HD_OK) {
         hd_planning_finish(planning);
-        return status;
     }
-    planning_count_transfers(planning);
-    planning_add_notes(planning);
-    planning->facts.pipeline = job->pipeline;
-    planning->facts.needs = job->needs;
-    planning->facts.timeline = planning->timeline;
-    planning->facts.hash = job->hash;
-    planning->facts.plan_seconds = job->seconds + (double)(end_ns - begin_ns) * 1e-9;
-    return HD_OK;
+    return status;
 }
 
 void hd_planning_finish(struct hd_planning *planning)

@@ -1,4 +1,4 @@
-/* output/trace.c - from the rows that the ranks left to trace.json. */
+/* output/trace.c - makes trace.json from the records that the ranks have left. */
 #include "plan/flow.h"
 #include "report/trace_json.h"
 #include "output/overlap.h"
@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 
-/* Of an action: three waits and passes, two launches, a transfer, resident waits at both ends. */
+/* The most of one action: three waits and passes, two launches, a transfer, resident waits at both
+   ends. */
 enum { RECORDS_OF_ACTION = 8 };
 
 /* The trace while it is filled. */
@@ -58,8 +59,8 @@ static void trace_push_own(struct tracing *tracing, const struct place *place,
     }
 }
 
-/* What is not known is not drawn: then the span is the handing over, as the source's core saw it.
-   Within a rank that is all there is. */
+/* If an end of the transfer is unknown, and within a rank, the span is the time in which the source
+   handed it over. */
 static void trace_push_transfer(struct tracing *tracing, const struct place *place,
                                 struct hd_trace_record record)
 {
@@ -81,7 +82,7 @@ static void trace_push_transfer(struct tracing *tracing, const struct place *pla
     trace_push(tracing, &record, HD_TRACE_TRANSFER, way.begin_ns, way.end_ns);
 }
 
-/* Before the transfer began to move, at whichever end held its device. */
+/* The time before the transfer moved, at each end that held its device. */
 static void trace_push_resident(struct tracing *tracing, const struct place *place,
                                 struct hd_trace_record record)
 {
@@ -167,7 +168,7 @@ hd_status hd_output_write_trace(const struct hd_session *session, struct hd_prob
         tracing.trace.records = tracing.records;
         status = hd_trace_json_write(&session->rundir, &tracing.trace, problem);
     } else {
-        hd_problem_set(problem, status, HD_EXIT_FAILED, "no memory for trace.json");
+        hd_problem_no_memory(problem, 0, "trace.json");
     }
     free(channels);
     free(tracing.records);
