@@ -11,7 +11,7 @@
  * A local handoff costs nothing.  A source starts only when its channel has a free slot: it takes
  * the slot at its start, and the end of the last reader releases it.
  *
- * Source: facts/plan_numbers.md, "Timelines".
+ * Source: docs/architecture.md, "Order first, time second".
  */
 #ifndef HEDDLE_REPORT_COST_H
 #define HEDDLE_REPORT_COST_H

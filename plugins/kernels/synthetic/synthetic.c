@@ -20,7 +20,7 @@
  * measures and checks how the core runs a device, and transports between devices, without a model
  * (device.c).
  *
- * tests/test_engine.c and heddle bench step use it.
+ * tests/test_oracle_device.c and heddle bench step use it.
  */
 #include "synthetic.h"
 

@@ -89,7 +89,7 @@ static hd_status kernel_stage_needs(const struct hd_host *host, const struct hd_
     hd_layout_make(&spec, ops, &layout);
     const struct hd_stage_needs filled = {
         .size = needs->size,
-        .tensor_count = hd_tensor_count(&spec),
+        .tensor_count = hd_stage_tensor_count(&spec),
         .term_count = layout.term_count,
         .boundary_dtype = ops->activation,
         .boundary_bytes = spec.half_batches * layout.tokens * spec.width * layout.activation_bytes,

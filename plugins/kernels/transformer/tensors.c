@@ -50,7 +50,7 @@ static uint32_t tensors_per_block(const struct hd_stage_spec *spec)
     return tensors_shared_count(spec) + 3 * (spec->experts ? spec->experts : 1);
 }
 
-uint32_t hd_tensor_count(const struct hd_stage_spec *spec)
+uint32_t hd_stage_tensor_count(const struct hd_stage_spec *spec)
 {
     return (spec->has_embedding ? 1 : 0) + spec->block_count * tensors_per_block(spec) +
            (spec->has_head ? 2 : 0);
@@ -125,7 +125,7 @@ static void tensors_write_name(const struct hd_stage *stage, const struct part *
 
 hd_status hd_stage_tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out)
 {
-    if (index >= hd_tensor_count(&stage->spec)) {
+    if (index >= hd_stage_tensor_count(&stage->spec)) {
         return HD_INVALID;
     }
     const struct part part = tensors_find_part(stage, index);
@@ -185,7 +185,7 @@ static hd_status tensors_round_copies(const struct hd_stage *stage, const struct
 hd_status hd_stage_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy, uint32_t into,
                                void *host)
 {
-    if (index >= hd_tensor_count(&stage->spec) || copy > HD_GRADIENT || host == NULL) {
+    if (index >= hd_stage_tensor_count(&stage->spec) || copy > HD_GRADIENT || host == NULL) {
         return HD_INVALID;
     }
     const struct part part = tensors_find_part(stage, index);
@@ -209,7 +209,7 @@ hd_status hd_stage_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t 
 
 hd_status hd_stage_norms(struct hd_stage *stage, double *squared)
 {
-    const uint32_t count = hd_tensor_count(&stage->spec);
+    const uint32_t count = hd_stage_tensor_count(&stage->spec);
     for (uint32_t index = 0; index < count; index++) {
         const struct part part = tensors_find_part(stage, index);
         const struct hd_optimizer_args args = {

@@ -1,5 +1,5 @@
 /*
- * plugins/transports/hook_fault.c - wraps any transport, and breaks it where it is told to.
+ * hook_fault/hook_fault.c - wraps any transport, and breaks it where an option says so.
  *
  *   core  -> post_send(k) -> | held until due | -> inner's post_send(k), in sequence
  *   core  -> reserve(k)   -> HD_BUSY now and then, else inner's
