@@ -4,7 +4,7 @@
 
 #include "stage.h"
 
-uint32_t hd_tensor_count(const struct hd_stage_spec *spec);
+uint32_t hd_stage_tensor_count(const struct hd_stage_spec *spec);
 hd_status hd_stage_tensor(struct hd_stage *stage, uint32_t index, struct hd_tensor *out);
 hd_status hd_stage_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy, uint32_t into,
                                void *host);
