@@ -23,33 +23,45 @@ static const char *cmd_list_reason_of(const struct hd_candidate *candidate)
                                         : "an earlier directory has a plugin of this name";
 }
 
-static void list_json(struct hd_cli *cli, uint32_t kind, bool is_rejected)
+static void list_add_json(struct cJSON *list, const struct hd_candidate *candidate,
+                          bool is_rejected)
 {
-    struct cJSON *list = hd_json_array(cli->json, is_rejected ? "rejected" : "plugins");
+    struct cJSON *item = hd_json_object(list, NULL);
 
-    for (uint32_t i = 0; i < hd_registry_count(cli->registry); i++) {
-        const struct hd_candidate *candidate = hd_registry_at(cli->registry, i);
-        if (!cmd_list_is_wanted(candidate, kind, is_rejected)) {
-            continue;
-        }
-        struct cJSON *item = hd_json_object(list, NULL);
-        hd_json_text(item, "kind", hd_kind_name(candidate->kind));
-        hd_json_text(item, "name", candidate->name);
-        if (is_rejected) {
-            hd_json_text(item, "reason", cmd_list_reason_of(candidate));
-        } else {
-            hd_json_text(item, "version", candidate->plugin.version);
-            hd_json_text(item, "summary", candidate->plugin.summary);
-        }
-        hd_json_text(item, "path", candidate->path);
+    hd_json_text(item, "kind", hd_kind_name(candidate->kind));
+    hd_json_text(item, "name", candidate->name);
+    if (is_rejected) {
+        hd_json_text(item, "reason", cmd_list_reason_of(candidate));
+    } else {
+        hd_json_text(item, "version", candidate->plugin.version);
+        hd_json_text(item, "summary", candidate->plugin.summary);
     }
+    hd_json_text(item, "path", candidate->path);
 }
 
-static uint32_t list_text(const struct hd_cli *cli, uint32_t kind, bool is_rejected)
+static void list_add_row(struct hd_table *table, const struct hd_candidate *candidate,
+                         bool is_rejected)
+{
+    hd_table_cell(table, "%s", hd_kind_name(candidate->kind));
+    hd_table_cell(table, "%s", candidate->name);
+    if (is_rejected) {
+        hd_table_cell(table, "%s", cmd_list_reason_of(candidate));
+    } else {
+        hd_table_cell(table, "%s", candidate->plugin.version);
+        hd_table_cell(table, "%s", candidate->plugin.summary);
+    }
+    hd_table_cell(table, "%s", candidate->path);
+}
+
+/* Lists the found or the rejected plugins of `kind` (0: of all kinds); prints `nothing` if there is
+   none. */
+static void list_show(struct hd_cli *cli, uint32_t kind, bool is_rejected, const char *nothing)
 {
     static const char *const found[] = {"KIND", "NAME", "VERSION", "SUMMARY", "PATH"};
     static const char *const rejected[] = {"KIND", "NAME", "REASON", "PATH"};
     struct hd_table *table = hd_table_create(is_rejected ? 4 : 5, is_rejected ? rejected : found);
+    struct cJSON *list =
+        cli->is_json ? hd_json_array(cli->json, is_rejected ? "rejected" : "plugins") : NULL;
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < hd_registry_count(cli->registry); i++) {
@@ -57,22 +69,19 @@ static uint32_t list_text(const struct hd_cli *cli, uint32_t kind, bool is_rejec
         if (!cmd_list_is_wanted(candidate, kind, is_rejected)) {
             continue;
         }
-        hd_table_cell(table, "%s", hd_kind_name(candidate->kind));
-        hd_table_cell(table, "%s", candidate->name);
-        if (is_rejected) {
-            hd_table_cell(table, "%s", cmd_list_reason_of(candidate));
-        } else {
-            hd_table_cell(table, "%s", candidate->plugin.version);
-            hd_table_cell(table, "%s", candidate->plugin.summary);
-        }
-        hd_table_cell(table, "%s", candidate->path);
         count++;
+        if (list != NULL) {
+            list_add_json(list, candidate, is_rejected);
+        } else {
+            list_add_row(table, candidate, is_rejected);
+        }
     }
-    if (count > 0) {
+    if (list == NULL && count > 0) {
         hd_table_print(table, 0, stdout);
+    } else if (list == NULL) {
+        printf("%s\n", nothing);
     }
     hd_table_destroy(table);
-    return count;
 }
 
 static int cmd_list(struct hd_cli *cli)
@@ -91,21 +100,12 @@ static int cmd_list(struct hd_cli *cli)
         }
     }
     hd_registry_load_all(cli->registry);
-    if (cli->is_json) {
-        list_json(cli, kind, 0);
-        if (is_all) {
-            list_json(cli, kind, 1);
-        }
-        return 0;
-    }
-    if (list_text(cli, kind, 0) == 0) {
-        printf("no plugin found\n");
-    }
+    list_show(cli, kind, false, "no plugin found");
     if (is_all) {
-        printf("\nrejected:\n");
-        if (list_text(cli, kind, 1) == 0) {
-            printf("none\n");
+        if (!cli->is_json) {
+            printf("\nrejected:\n");
         }
+        list_show(cli, kind, true, "none");
     }
     return 0;
 }

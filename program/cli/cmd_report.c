@@ -46,30 +46,26 @@ static hd_status cmd_report_plan_again(struct hd_cli *cli, const char *directory
     char file[HD_CLI_PATH_BYTES], trace[HD_CLI_PATH_BYTES];
     struct hd_cli_plan plan;
     char *item = NULL;
-    hd_status status = cmd_report_path_in(cli, directory, "config.ini", file);
 
-    if (status != HD_OK || cmd_report_path_in(cli, directory, "trace.json", trace) != HD_OK) {
-        return HD_INVALID;
-    }
+    HD_TRY(cmd_report_path_in(cli, directory, "config.ini", file));
+    HD_TRY(cmd_report_path_in(cli, directory, "trace.json", trace));
     if (access(file, R_OK) != 0) {
         hd_problem_place(&cli->problem, "%s", directory);
         hd_problem_remedy(&cli->problem, "give the output.directory of a run");
-        hd_cli_refuse(cli,
-                      "is not the directory of a run: it has neither report.html nor config.ini");
+        hd_cli_refuse(cli, "is not the directory of a run: it has neither report.html nor "
+                           "config.ini");
         return HD_INVALID;
     }
     cli->file = file;
-    status = hd_cli_plan(cli, 0, NULL, &plan);
-    if (status == HD_OK) {
-        status = hd_page_of_directory(directory, &plan.planning, &item, &cli->problem);
-        hd_cli_plan_finish(&plan);
-    }
+    const hd_status planned = hd_cli_plan(cli, 0, NULL, &plan);
     cli->file = NULL;
-    if (status == HD_OK) {
-        hd_page_items_add(items, item);
-        cmd_report_warn_of_steps(directory, trace);
-    }
-    return status;
+    HD_TRY(planned);
+    const hd_status status = hd_page_of_directory(directory, &plan.planning, &item, &cli->problem);
+    hd_cli_plan_finish(&plan);
+    HD_TRY(status);
+    hd_page_items_add(items, item);
+    cmd_report_warn_of_steps(directory, trace);
+    return HD_OK;
 }
 
 static hd_status cmd_report_take_word(struct hd_cli *cli, const char *word,
@@ -111,36 +107,37 @@ static void cmd_report_tell(struct hd_cli *cli, const char *path, uint32_t item_
     }
 }
 
-static int cmd_report(struct hd_cli *cli)
+static hd_status cmd_report_make(struct hd_cli *cli, struct hd_page_items *items)
 {
     char path[HD_CLI_PATH_BYTES];
+
+    for (uint32_t i = 0; i < cli->word_count; i++) {
+        HD_TRY(cmd_report_take_word(cli, cli->words[i], items));
+    }
+    if (items->count > ITEM_MAX) {
+        hd_cli_refuse(cli, "a page holds at most %u plans and runs, not %u", ITEM_MAX,
+                      items->count);
+        return HD_INVALID;
+    }
+    HD_TRY(cmd_report_choose_path(cli, path));
+    HD_TRY(hd_cli_page_write(cli, items, path));
+    cmd_report_tell(cli, path, items->count);
+    return HD_OK;
+}
+
+static int cmd_report(struct hd_cli *cli)
+{
     struct hd_page_items items = {0};
-    hd_status status = HD_OK;
 
     if (cli->file != NULL || cli->override_count > 0) {
-        return hd_cli_refuse(cli,
-                             "report takes directories of runs and pages, not a configuration");
+        return hd_cli_refuse(cli, "report takes directories of runs and pages, not a "
+                                  "configuration");
     }
     if (cli->word_count == 0) {
         hd_problem_remedy(&cli->problem, "runs/latest is the newest run");
         return hd_cli_refuse(cli, "report needs the directory of a run, or several");
     }
-    for (uint32_t i = 0; i < cli->word_count && status == HD_OK; i++) {
-        status = cmd_report_take_word(cli, cli->words[i], &items);
-    }
-    if (status == HD_OK && items.count > ITEM_MAX) {
-        hd_cli_refuse(cli, "a page holds %u plans and runs, not %u", ITEM_MAX, items.count);
-        status = HD_INVALID;
-    }
-    if (status == HD_OK) {
-        status = cmd_report_choose_path(cli, path);
-    }
-    if (status == HD_OK) {
-        status = hd_cli_page_write(cli, &items, path);
-    }
-    if (status == HD_OK) {
-        cmd_report_tell(cli, path, items.count);
-    }
+    cmd_report_make(cli, &items);
     hd_page_items_finish(&items);
     return cli->problem.exit_code;
 }
