@@ -180,7 +180,7 @@ static void refused_files(void)
         {"4-byte id that int32 does not hold", "a.bin", 70000, 0, 0,
          "\0\0\0\0\0\0\0\0\xff\xff\xff\xff\0\0\0\0\0\0\0\0", 20, "is 4294967295"},
         {"the width of ids is no text's", "a.txt", 256, 2, 0, "some text", 9,
-         "is read as text, one byte an id, but data.token_bytes is 2"},
+         "is read as text with one byte per id, but data.token_bytes is 2"},
         {"fewer tokens than one sample", "a.txt", 256, 0, 0, "abcd", 4,
          "needs 1 samples, and the 4 tokens are 0 samples of 4"},
     };

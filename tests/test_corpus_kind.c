@@ -62,9 +62,9 @@ static void wider_ids(void)
         uint32_t id_bytes, vocabulary;
         const char *said; /* NULL: it is read */
     } rows[] = {
-        {"nanoGPT's character set: uint16, 73 symbols", 2, 73, "seems to hold 2-byte ids"},
-        {"uint32, 73 symbols", 4, 73, "seems to hold 4-byte ids"},
-        {"uint32 of GPT-2's vocabulary", 4, 50257, "seems to hold 4-byte ids"},
+        {"nanoGPT's character set: uint16, 73 symbols", 2, 73, "seems to have 2-byte ids"},
+        {"uint32, 73 symbols", 4, 73, "seems to have 4-byte ids"},
+        {"uint32 of GPT-2's vocabulary", 4, 50257, "seems to have 4-byte ids"},
         {"uint8, 73 symbols", 1, 73, NULL},
         {"uint16 of GPT-2's vocabulary", 2, 50257, NULL},
         {"uint32, 100000 symbols", 4, 100000, NULL},

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,29 +22,38 @@ enum format { FORMAT_AUTO = 0, FORMAT_TEXT = 1, FORMAT_TOKENS = 2 };
 
 struct hd_corpus {
     char *path;           /* owned */
-    const uint8_t *bytes; /* mapped, the whole file; NULL: builtin */
+    const uint8_t *bytes; /* the whole file, mapped; NULL if builtin */
     uint64_t byte_count;
     const uint8_t *ids; /* within bytes */
     uint64_t id_count;
-    uint32_t id_bytes, is_signed, is_text;
+    uint32_t id_bytes;
+    bool is_signed, is_text;
     uint32_t vocabulary, sequence;
     uint64_t sample_count, seed;
 };
 
-static hd_status corpus_refuse(struct hd_problem *problem, const struct hd_corpus *corpus,
-                               const char *remedy)
+__attribute__((format(printf, 4, 5))) static hd_status corpus_refuse(struct hd_problem *problem,
+                                                                     const struct hd_corpus *corpus,
+                                                                     const char *remedy,
+                                                                     const char *format, ...)
 {
+    char reason[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
     hd_problem_place(problem, "%s", corpus->path);
     hd_problem_key(problem, "data.corpus");
     hd_problem_remedy(problem, "%s", remedy);
-    return HD_INVALID;
+    return hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
 }
 
 static hd_status corpus_refuse_system(struct hd_problem *problem, const struct hd_corpus *corpus,
                                       const char *verb)
 {
-    hd_problem_set(problem, HD_SYSTEM, HD_EXIT_USAGE, "cannot be %s: %s", verb, strerror(errno));
-    return corpus_refuse(problem, corpus, "name a file that can be read, or builtin");
+    return corpus_refuse(problem, corpus, "name a file that can be read, or builtin",
+                         "cannot be %s: %s", verb, strerror(errno));
 }
 
 static hd_status corpus_map_descriptor(struct hd_corpus *corpus, int descriptor,
@@ -51,15 +62,14 @@ static hd_status corpus_map_descriptor(struct hd_corpus *corpus, int descriptor,
     struct stat status;
 
     if (fstat(descriptor, &status) != 0) {
-        return corpus_refuse_system(problem, corpus, "looked at");
+        return corpus_refuse_system(problem, corpus, "examined");
     }
     if (!S_ISREG(status.st_mode)) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is not a regular file");
-        return corpus_refuse(problem, corpus, "name a file; what a pipe gives must be saved first");
+        return corpus_refuse(problem, corpus, "name a file; save the output of a pipe first",
+                             "is not a regular file");
     }
     if (status.st_size == 0) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is empty");
-        return corpus_refuse(problem, corpus, "name a file that holds a text or token ids");
+        return corpus_refuse(problem, corpus, "name a file with a text or token ids", "is empty");
     }
     const uint64_t byte_count = (uint64_t)status.st_size;
     void *const mapped = mmap(NULL, byte_count, PROT_READ, MAP_PRIVATE, descriptor, 0);
@@ -73,7 +83,7 @@ static hd_status corpus_map_descriptor(struct hd_corpus *corpus, int descriptor,
 
 static hd_status corpus_map_file(struct hd_corpus *corpus, struct hd_problem *problem)
 {
-    /* NONBLOCK: opening a pipe that nobody writes must not wait for ever. */
+    /* NONBLOCK: otherwise opening a pipe without a writer would never return. */
     const int descriptor = open(corpus->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (descriptor < 0) {
@@ -84,7 +94,7 @@ static hd_status corpus_map_file(struct hd_corpus *corpus, struct hd_problem *pr
     return status;
 }
 
-static int corpus_ends_with(const char *text, const char *end)
+static bool corpus_ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), end_length = strlen(end);
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
@@ -95,9 +105,9 @@ static uint32_t corpus_format_of(const struct hd_corpus *corpus, uint32_t asked)
     if (asked != FORMAT_AUTO) {
         return asked;
     }
-    const int is_tokens = hd_numpy_is(corpus->bytes, corpus->byte_count) ||
-                          corpus_ends_with(corpus->path, ".npy") ||
-                          corpus_ends_with(corpus->path, ".bin");
+    const bool is_tokens = hd_numpy_is(corpus->bytes, corpus->byte_count) ||
+                           corpus_ends_with(corpus->path, ".npy") ||
+                           corpus_ends_with(corpus->path, ".bin");
     return is_tokens ? FORMAT_TOKENS : FORMAT_TEXT;
 }
 
@@ -105,13 +115,12 @@ static hd_status corpus_read_text(struct hd_corpus *corpus, const struct hd_corp
                                   struct hd_problem *problem)
 {
     if (request->token_bytes > 1) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "is read as text, one byte an id, but data.token_bytes is %u",
-                       request->token_bytes);
         return corpus_refuse(problem, corpus,
-                             "set data.format = tokens, or leave data.token_bytes out");
+                             "set data.format = tokens, or remove data.token_bytes",
+                             "is read as text with one byte per id, but data.token_bytes is %u",
+                             request->token_bytes);
     }
-    corpus->is_text = 1;
+    corpus->is_text = true;
     corpus->id_bytes = 1;
     corpus->ids = corpus->bytes;
     corpus->id_count = corpus->byte_count;
@@ -128,24 +137,22 @@ static hd_status corpus_read_raw(struct hd_corpus *corpus, const struct hd_corpu
     corpus->ids = corpus->bytes;
     corpus->id_count = corpus->byte_count / corpus->id_bytes;
     if (corpus->byte_count % corpus->id_bytes != 0) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "has %llu bytes, not a whole number of %u-byte ids (%llu left over)",
-                       (unsigned long long)corpus->byte_count, corpus->id_bytes,
-                       (unsigned long long)(corpus->byte_count % corpus->id_bytes));
         return corpus_refuse(problem, corpus,
-                             "set data.token_bytes to the width of an id in the file");
+                             "set data.token_bytes to the width of an id in the file",
+                             "has %llu bytes, not a whole number of %u-byte ids (%llu left over)",
+                             (unsigned long long)corpus->byte_count, corpus->id_bytes,
+                             (unsigned long long)(corpus->byte_count % corpus->id_bytes));
     }
     const uint32_t likely =
         hd_corpus_likely_width(corpus->ids, corpus->byte_count, corpus->id_bytes);
     if (request->token_bytes == 0 && likely != corpus->id_bytes) {
         char remedy[96];
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "seems to hold %u-byte ids (the upper bytes are all zero), but "
-                       "model.vocabulary = %u would read it as %u-byte ids",
-                       likely, corpus->vocabulary, corpus->id_bytes);
-        snprintf(remedy, sizeof remedy, "set data.token_bytes = %u, or %u if it is so", likely,
+        snprintf(remedy, sizeof remedy, "set data.token_bytes = %u, or %u if that is right", likely,
                  corpus->id_bytes);
-        return corpus_refuse(problem, corpus, remedy);
+        return corpus_refuse(problem, corpus, remedy,
+                             "seems to have %u-byte ids (the upper bytes are all zero), but "
+                             "model.vocabulary = %u means %u-byte ids",
+                             likely, corpus->vocabulary, corpus->id_bytes);
     }
     return HD_OK;
 }
@@ -158,22 +165,20 @@ static hd_status corpus_read_numpy(struct hd_corpus *corpus,
     char reason[HD_NUMPY_REASON_BYTES];
 
     if (!hd_numpy_read(corpus->bytes, corpus->byte_count, &header, reason)) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
-        return corpus_refuse(problem, corpus, "save one flat array of ids with numpy.save");
+        return corpus_refuse(problem, corpus, "save one flat array of ids with numpy.save", "%s",
+                             reason);
     }
     if (request->token_bytes != 0 && request->token_bytes != header.item_bytes) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "holds %u-byte ids by its numpy header, but data.token_bytes is %u",
-                       header.item_bytes, request->token_bytes);
-        return corpus_refuse(problem, corpus, "leave data.token_bytes out");
+        return corpus_refuse(problem, corpus, "remove data.token_bytes",
+                             "has ids of %u bytes by its numpy header, but data.token_bytes is %u",
+                             header.item_bytes, request->token_bytes);
     }
     const uint64_t data_bytes = corpus->byte_count - header.data_offset;
     if (data_bytes % header.item_bytes != 0 || data_bytes / header.item_bytes != header.count) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "has %llu bytes of data, but %llu ids of %u bytes by its numpy header",
-                       (unsigned long long)data_bytes, (unsigned long long)header.count,
-                       header.item_bytes);
-        return corpus_refuse(problem, corpus, "it is cut off or not whole: save it again");
+        return corpus_refuse(problem, corpus, "the file is incomplete: save it again",
+                             "has %llu bytes of data, but %llu ids of %u bytes by its numpy header",
+                             (unsigned long long)data_bytes, (unsigned long long)header.count,
+                             header.item_bytes);
     }
     corpus->ids = corpus->bytes + header.data_offset;
     corpus->id_count = header.count;
@@ -182,7 +187,7 @@ static hd_status corpus_read_numpy(struct hd_corpus *corpus,
     return HD_OK;
 }
 
-/* The id at `position` as it stands in the file; what no int64 holds counts as its largest. */
+/* The id at `position` in the file; one above INT64_MAX reads as INT64_MAX. */
 static int64_t corpus_id_at(const struct hd_corpus *corpus, uint64_t position)
 {
     const uint8_t *const at = corpus->ids + position * corpus->id_bytes;
@@ -198,8 +203,8 @@ static int64_t corpus_id_at(const struct hd_corpus *corpus, uint64_t position)
     return bits > INT64_MAX ? INT64_MAX : (int64_t)bits;
 }
 
-/* No id of the file can be past the vocabulary. */
-static int corpus_holds_every_id(const struct hd_corpus *corpus)
+/* True if the width of an id allows no value outside the vocabulary. */
+static bool corpus_holds_every_id(const struct hd_corpus *corpus)
 {
     return !corpus->is_signed && corpus->id_bytes < 4 &&
            corpus->vocabulary >= 1u << (8 * corpus->id_bytes);
@@ -217,16 +222,15 @@ static hd_status corpus_check_ids(const struct hd_corpus *corpus, struct hd_prob
         }
         const uint64_t offset =
             (uint64_t)(corpus->ids - corpus->bytes) + position * corpus->id_bytes;
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "token %llu (at byte %llu) is %lld, but model.vocabulary is %u: ids are 0 "
-                       "to %u",
-                       (unsigned long long)position, (unsigned long long)offset, (long long)id,
-                       corpus->vocabulary, corpus->vocabulary - 1);
-        return corpus_refuse(problem, corpus,
-                             corpus->is_text
-                                 ? "a text needs model.vocabulary = 256"
-                                 : "set model.vocabulary to the tokenizer's, or "
-                                   "data.token_bytes to the width of an id in the file");
+        return corpus_refuse(
+            problem, corpus,
+            corpus->is_text ? "a text needs model.vocabulary = 256"
+                            : "set model.vocabulary to the tokenizer's, or "
+                              "data.token_bytes to the width of an id in the file",
+            "token %llu (at byte %llu) is %lld, but model.vocabulary is %u: ids are 0 "
+            "to %u",
+            (unsigned long long)position, (unsigned long long)offset, (long long)id,
+            corpus->vocabulary, corpus->vocabulary - 1);
     }
     return HD_OK;
 }
@@ -238,14 +242,14 @@ static hd_status corpus_count_samples(struct hd_corpus *corpus, uint64_t samples
     if (corpus->sample_count >= samples_per_step && corpus->sample_count > 0) {
         return HD_OK;
     }
-    hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                   "0 complete steps: a step needs %llu samples, and the %llu tokens are %llu "
-                   "samples of %u",
-                   (unsigned long long)samples_per_step, (unsigned long long)corpus->id_count,
-                   (unsigned long long)corpus->sample_count, corpus->sequence);
-    return corpus_refuse(problem, corpus,
-                         "use a longer corpus, or lower model.sequence, pipeline.microbatches or "
-                         "data.microbatch_size");
+    return corpus_refuse(
+        problem, corpus,
+        "use a longer corpus, or lower model.sequence, pipeline.microbatches or "
+        "data.microbatch_size",
+        "0 complete steps: a step needs %llu samples, and the %llu tokens are %llu "
+        "samples of %u",
+        (unsigned long long)samples_per_step, (unsigned long long)corpus->id_count,
+        (unsigned long long)corpus->sample_count, corpus->sequence);
 }
 
 static hd_status corpus_open_file(struct hd_corpus *corpus, const struct hd_corpus_request *request,
@@ -258,9 +262,8 @@ static hd_status corpus_open_file(struct hd_corpus *corpus, const struct hd_corp
     }
     const struct hd_foreign_file *foreign = hd_foreign_file(corpus->bytes, corpus->byte_count);
     if (foreign != NULL) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "is %s, not a text or token ids",
-                       foreign->name);
-        return corpus_refuse(problem, corpus, foreign->remedy);
+        return corpus_refuse(problem, corpus, foreign->remedy, "is %s, not a text or token ids",
+                             foreign->name);
     }
     if (corpus_format_of(corpus, request->format) == FORMAT_TEXT) {
         status = corpus_read_text(corpus, request, problem);
@@ -270,8 +273,8 @@ static hd_status corpus_open_file(struct hd_corpus *corpus, const struct hd_corp
         status = corpus_read_raw(corpus, request, problem);
     }
     if (status == HD_OK && corpus->id_count == 0) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "holds no ids");
-        status = corpus_refuse(problem, corpus, "name a file that holds a text or token ids");
+        status =
+            corpus_refuse(problem, corpus, "name a file with a text or token ids", "has no ids");
     }
     if (status == HD_OK) {
         status = corpus_check_ids(corpus, problem);
@@ -285,11 +288,10 @@ static hd_status corpus_open_grammar(struct hd_corpus *corpus,
                                      struct hd_problem *problem)
 {
     if (request->format == FORMAT_TOKENS || request->token_bytes > 1) {
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE,
-                       "is a text, but data.format or data.token_bytes asks for token ids");
-        return corpus_refuse(problem, corpus, "leave both out, or name a file of token ids");
+        return corpus_refuse(problem, corpus, "leave both out, or name a file of token ids",
+                             "is a text, but data.format or data.token_bytes asks for token ids");
     }
-    corpus->is_text = 1;
+    corpus->is_text = true;
     corpus->id_bytes = 1;
     corpus->sample_count = GRAMMAR_SAMPLE_COUNT;
     corpus->seed = request->seed;
@@ -308,12 +310,12 @@ hd_status hd_corpus_open(const struct hd_corpus_request *request, struct hd_corp
     if (opened == NULL || path == NULL) {
         free(opened);
         free(path);
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the corpus");
+        return hd_problem_no_memory(problem, 0, "the corpus");
     }
     opened->path = path;
     opened->vocabulary = request->vocabulary;
     opened->sequence = request->sequence;
-    const int is_builtin = strcmp(path, "builtin") == 0;
+    const bool is_builtin = strcmp(path, "builtin") == 0;
     const hd_status status = is_builtin ? corpus_open_grammar(opened, request, problem)
                                         : corpus_open_file(opened, request, problem);
     if (status != HD_OK) {
@@ -419,7 +421,7 @@ void hd_corpus_samples(const struct hd_corpus *corpus, struct hd_corpus_range ra
     }
 }
 
-uint32_t hd_corpus_wraps(const struct hd_corpus *corpus, struct hd_corpus_range range)
+bool hd_corpus_wraps(const struct hd_corpus *corpus, struct hd_corpus_range range)
 {
     return range.sample_count > 0 && range.first + range.sample_count > corpus->sample_count;
 }
@@ -441,12 +443,12 @@ uint64_t hd_corpus_id_count(const struct hd_corpus *corpus)
     return corpus->bytes != NULL ? corpus->id_count : HD_CORPUS_GRAMMAR_BYTES;
 }
 
-uint32_t hd_corpus_is_text(const struct hd_corpus *corpus)
+bool hd_corpus_is_text(const struct hd_corpus *corpus)
 {
     return corpus->is_text;
 }
 
-uint32_t hd_corpus_is_endless(const struct hd_corpus *corpus)
+bool hd_corpus_is_endless(const struct hd_corpus *corpus)
 {
     return corpus->bytes == NULL;
 }

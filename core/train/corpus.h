@@ -1,17 +1,17 @@
 /*
- * train/corpus.h - where tokens come from: a text, token ids, or the built-in grammar.
+ * train/corpus.h - the source of tokens: a text, token ids, or the built-in grammar.
  *
  * Sample i is tokens i x sequence .. i x sequence + sequence, the last only a label; a corpus of N
- * tokens has floor((N - 1) / sequence) samples.  Step k takes the next microbatches x
- * microbatch_size samples, wrapping: the samples left over at the end open the next round, none is
- * dropped.  The position is counted in samples, so it means the same for every split of a step into
- * microbatches.  Files are mapped, never copied whole.  docs/interface.md, "Corpus".
+ * tokens has floor((N - 1) / sequence) samples.  Each step takes the next microbatches x
+ * microbatch_size samples.  At the end it goes on with the first sample; none is left out.  The
+ * position is counted in samples, so it does not depend on how a step is split into microbatches.
+ * Files are mapped, not copied.  docs/interface.md, "Corpus".
  *
- * Errors (HD_EXIT_USAGE, with the file as place): an empty file, a length that is not whole, an id
- * past the vocabulary (with its position), another file format (train/corpus_kind.h), raw ids that
- * seem wider than the vocabulary says, a numpy header that is not a one-dimensional
- * little-endian unsigned (or signed) integer array in C order, a width that contradicts it, fewer
- * samples than one step needs (both numbers).  Ids are checked once, at open.
+ * Errors (HD_EXIT_USAGE, with the file as place): an empty file; a length that is not a whole
+ * number of ids; an id outside the vocabulary (with its position); another file format
+ * (train/corpus_kind.h); raw ids that seem wider than the vocabulary says; a numpy header of
+ * anything but one dimension of little-endian integers in C order; token_bytes that contradict it;
+ * fewer samples than one step needs (both numbers).  Ids are checked once, at open.
  */
 #ifndef HEDDLE_TRAIN_CORPUS_H
 #define HEDDLE_TRAIN_CORPUS_H
@@ -19,11 +19,12 @@
 #include "base/hash.h"
 #include "base/problem.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HD_CORPUS_FORMAT_BYTES 48u
 
-struct hd_corpus; /* opaque; read-only after open, and inherited by fork */
+struct hd_corpus; /* opaque; read-only after open; forked processes inherit it */
 
 struct hd_corpus_request {
     const char *path;     /* "builtin", or a file */
@@ -31,7 +32,7 @@ struct hd_corpus_request {
     uint32_t token_bytes; /* 0 auto: by vocabulary (1 to 256, 2 to 65536, else 4) */
     uint32_t vocabulary, sequence;
     uint64_t samples_per_step;
-    uint64_t seed; /* of the built-in grammar; the text itself is the same everywhere: 0 */
+    uint64_t seed; /* of the built-in grammar; heddle uses 0 */
 };
 
 hd_status hd_corpus_open(const struct hd_corpus_request *request, struct hd_corpus **corpus,
@@ -39,16 +40,16 @@ hd_status hd_corpus_open(const struct hd_corpus_request *request, struct hd_corp
 void hd_corpus_close(struct hd_corpus *corpus); /* takes NULL */
 
 uint64_t hd_corpus_sample_count(const struct hd_corpus *corpus); /* builtin: 2^32 */
-uint32_t hd_corpus_is_text(const struct hd_corpus *corpus);      /* an id is a byte of text */
-uint32_t hd_corpus_is_endless(const struct hd_corpus *corpus);   /* builtin */
+bool hd_corpus_is_text(const struct hd_corpus *corpus);          /* an id is a byte of text */
+bool hd_corpus_is_endless(const struct hd_corpus *corpus);       /* builtin */
 /* How its tokens are stored, for the run's header: "raw ids, 2 bytes a token". */
 const char *hd_corpus_format(const struct hd_corpus *corpus, char text[HD_CORPUS_FORMAT_BYTES]);
 uint64_t hd_corpus_bytes(const struct hd_corpus *corpus);   /* of the file; builtin: 0 */
 const char *hd_corpus_path(const struct hd_corpus *corpus); /* borrowed from the corpus */
-/* Of the whole file; builtin: of the first HD_CORPUS_GRAMMAR_BYTES of the text. */
+/* Of the whole file, or of the first HD_CORPUS_GRAMMAR_BYTES of the built-in text. */
 void hd_corpus_sha256(const struct hd_corpus *corpus, char text[HD_HASH_TEXT_BYTES]);
 
-#define HD_CORPUS_GRAMMAR_BYTES (1u << 20) /* that stand for the endless text */
+#define HD_CORPUS_GRAMMAR_BYTES (1u << 20) /* the part that represents the endless text */
 
 /* Ids position .. position + count - 1, as they stand in the file. */
 void hd_corpus_ids(const struct hd_corpus *corpus, uint64_t position, uint32_t count, int32_t *out);
@@ -65,12 +66,12 @@ struct hd_corpus_range {
     uint32_t sample_count;
 };
 
-/* All samples of a range, likewise: tokens and targets [sample_count, sequence].  Microbatch j of a
+/* The same for all samples of a range: [sample_count, sequence].  Microbatch j of a
    job that has drawn `drawn` samples before this step begins at drawn + j x microbatch_size. */
 void hd_corpus_samples(const struct hd_corpus *corpus, struct hd_corpus_range range,
                        int32_t *tokens, int32_t *targets);
 
-/* 1: the range reaches past the first round of the corpus, which the caller says once. */
-uint32_t hd_corpus_wraps(const struct hd_corpus *corpus, struct hd_corpus_range range);
+/* True if the range reaches past the first pass over the corpus. */
+bool hd_corpus_wraps(const struct hd_corpus *corpus, struct hd_corpus_range range);
 
 #endif /* HEDDLE_TRAIN_CORPUS_H */

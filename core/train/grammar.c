@@ -5,8 +5,8 @@
 #include <string.h>
 
 /*
- * A capital letter with a digit stands for a drawn word, the same one in the whole line: N a name,
- * A how a thing is, T a thing, P a place, D a number from two to nine; S0 is D1 + D2 in words.
+ * A capital letter with a digit is replaced by a random word, the same one in the whole line: N a
+ * name, A an adjective, T a thing, P a place, D a number from two to nine; S0 is D1 + D2 in words.
  */
 static const char *const grammar_lines[] = {
     "N1 gives N2 the A1 T1. N2 thanks N1 for the T1.\n",
@@ -29,7 +29,7 @@ enum class { NAME, HOW, THING, PLACE, NUMBER, CLASS_COUNT };
 
 static const struct {
     char letter;
-    uint32_t draw_count; /* of the words that are drawn */
+    uint32_t draw_count; /* of the words to choose from */
     const char *words[WORD_MAX];
 } grammar_classes[CLASS_COUNT] = {
     [NAME] = {'N', 8, {"anna", "ben", "clara", "david", "emma", "frank", "greta", "hugo"}},
@@ -46,7 +46,7 @@ static const struct {
 
 static const char grammar_alphabet[] = " \n.,?abcdefghijklmnopqrstuvwxyz";
 
-/* The draws of one line: which line it is, and a word of every class and digit. */
+/* The random choices of a line: which line it is, and a word for every class and digit. */
 struct draws {
     uint32_t line;
     uint32_t words[CLASS_COUNT][DIGIT_COUNT];
@@ -65,7 +65,7 @@ static void grammar_draw(struct draws *draws, uint64_t seed, uint64_t page, uint
         words[0] = block[0] % count;
         words[1] = block[1] % count;
         words[2] = block[2] % count;
-        /* Nobody gives himself a ball; two numbers may well be equal. */
+        /* The two words of a class differ; only two numbers may be equal. */
         if (words[2] == words[1] && class != NUMBER) {
             words[2] = (words[1] + 1) % count;
         }
@@ -89,7 +89,7 @@ static const char *grammar_word_of(const struct draws *draws, char letter, char 
     return NULL;
 }
 
-/* Writes one line, or as much of it as there is room; returns the bytes written. */
+/* Writes one line, or as much of it as fits; returns the bytes written. */
 static uint32_t grammar_write_line(const struct draws *draws, char *text, uint32_t room_bytes)
 {
     uint32_t used_bytes = 0;

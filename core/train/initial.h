@@ -1,17 +1,17 @@
 /*
- * train/initial.h - the first values of every parameter, the same bits for every P, V, plugin and
+ * train/initial.h - the initial values of every parameter: the same bits for every P, V, plugin and
  * order.
  *
  * A counter-based generator (Philox 4x32-10, Salmon et al. 2011) keyed by seed and tensor name;
- * element i takes its own counter, and two uniforms give one normal (Box-Muller in float64, rounded
- * once).  Nothing depends on which rank draws or in which order.
+ * element i has its own counter, and two uniform numbers give one normal (Box-Muller in float64,
+ * rounded once).  So it does not matter which rank draws, or in which order.
  *
  *   key      the first 8 bytes of SHA-256(seed as 8 bytes, name with its final zero)
  *   counter  i in the lower half, the next 8 bytes of that digest in the upper
  *   uniforms the upper 53 bits of the lower and of the upper half of the block
  *
- * A float64 tensor holds the doubles that a float32 tensor of that name holds rounded.  The bits
- * are those of one machine's libm: cos and log may differ in the last place elsewhere.
+ * A float32 tensor has the rounded values of a float64 tensor of the same name.  The bits depend on
+ * the libm of the machine: cos and log may differ in the last place.
  */
 #ifndef HEDDLE_TRAIN_INITIAL_H
 #define HEDDLE_TRAIN_INITIAL_H
@@ -22,7 +22,7 @@
  * tensor. [any-thread] */
 void hd_initial_fill(const struct hd_tensor *tensor, uint64_t seed, double deviation, void *values);
 
-/* Elements of a tensor; 1 without dimensions. */
+/* Elements of a tensor; 1 if it has no dimensions. */
 uint64_t hd_tensor_count(const struct hd_tensor *tensor);
 
 /* One block of the generator: ten rounds over `counter` under `key`.  Pure. [any-thread] */

@@ -9,7 +9,6 @@
 
 static_assert(sizeof(struct hd_exchange_header) % sizeof(double) == 0, "values follow the header");
 
-/* What a block of one term-list holds before the cross-entropy: balance, z, balance, z, .. */
 struct sums {
     double loss, balance, z;
 };
@@ -79,20 +78,20 @@ static const double *step_values_of(const struct hd_exchange *exchange, const vo
     return (const double *)(const void *)(block + sizeof(struct hd_exchange_header));
 }
 
-/* A rank that is a step behind votes for another step: that is no vote for this one. */
-static uint32_t step_is_unanimous(const struct hd_exchange *exchange, const void *blocks)
+/* A vote of a rank for another step does not count for this one. */
+static bool step_is_unanimous(const struct hd_exchange *exchange, const void *blocks)
 {
     const struct hd_exchange_header *const first = step_block_of(exchange, blocks, 0);
-    uint32_t sound = 1;
+    bool sound = true;
 
     for (uint32_t rank = 0; rank < exchange->rank_count; rank++) {
         const struct hd_exchange_header *const header = step_block_of(exchange, blocks, rank);
-        sound &= header->vote == 1 && header->step == first->step;
+        sound = sound && header->vote == 1 && header->step == first->step;
     }
     return sound;
 }
 
-/* One running sum a kind over all stages, never one a stage: where the cuts fall must not show. */
+/* One sum of each kind over all stages: sums by stage would depend on where the model is cut. */
 static struct sums step_sum_terms(const struct hd_exchange *exchange, const void *blocks)
 {
     struct sums sums = {0.0, 0.0, 0.0};
@@ -142,11 +141,11 @@ void hd_step_judge(const struct hd_exchange *exchange, const void *blocks, doubl
     }
     const struct sums sums = step_sum_terms(exchange, blocks);
     const double norm = sqrt(step_sum_squares(exchange, blocks));
-    const uint32_t is_finite =
+    const bool is_finite =
         isfinite(sums.loss) && isfinite(sums.balance) && isfinite(sums.z) && isfinite(norm);
     const double scale = clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0;
 
-    *result = (struct hd_step_result){.is_sound = 1,
+    *result = (struct hd_step_result){.is_sound = true,
                                       .is_finite = is_finite,
                                       .loss = sums.loss,
                                       .balance_loss = sums.balance,
