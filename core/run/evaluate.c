@@ -64,15 +64,10 @@ hd_status hd_rank_evaluate(struct hd_rank *rank, struct hd_problem *problem)
         const struct hd_batch batch = {
             step, done, left < session->samples_per_step ? left : session->samples_per_step};
         const uint64_t begin_ns = hd_now_ns();
-        hd_status status = hd_rank_compute(rank, &batch, problem);
-        if (status == HD_OK) {
-            status = hd_rank_meet(rank, step, problem);
-        }
-        if (status == HD_OK && !rank->result.is_finite) {
-            status = evaluate_refuse_nonfinite(rank, step, problem);
-        }
-        if (status != HD_OK) {
-            return status;
+        HD_TRY(hd_rank_compute(rank, &batch, problem));
+        HD_TRY(hd_rank_meet(rank, step, problem));
+        if (!rank->result.is_finite) {
+            return evaluate_refuse_nonfinite(rank, step, problem);
         }
         done += batch.count;
         loss += rank->result.loss * ((double)batch.count / (double)extent.sample_count);

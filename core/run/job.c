@@ -26,8 +26,7 @@ static hd_status job_size_stages(struct hd_job *job, struct hd_problem *problem)
     job->footprints = hd_memory_take(pipeline->rank_count * sizeof job->footprints[0], 64, "job");
     if (bytes == NULL || job->needs == NULL || job->footprints == NULL) {
         hd_memory_give(bytes);
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                              "cannot allocate memory for the plan");
+        return hd_problem_no_memory(problem, 0, "the plan");
     }
     const hd_status status = hd_model_needs(&job->model, kernel, &host, job->needs, problem);
     for (uint32_t stage = 0; status == HD_OK && stage < pipeline->stage_count; stage++) {

@@ -161,8 +161,7 @@ hd_status hd_model_create(struct hd_config *config, const struct hd_pipeline *pi
     HD_TRY(model_check_costs(config, stage_count, problem));
     struct hd_stage_spec *specs = hd_memory_take(stage_count * sizeof *specs, 64, "model");
     if (specs == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
-                              "cannot allocate memory for %u stages", stage_count);
+        return hd_problem_no_memory(problem, stage_count * sizeof *specs, "the stages");
     }
     for (uint32_t stage = 0; stage < stage_count; stage++) {
         model_fill_spec(config, pipeline, stage, &specs[stage]);

@@ -70,11 +70,9 @@ static hd_status rank_main_create_engine(struct hd_rank *rank, struct hd_problem
         .steps_before = session->steps_before,
         .counts_wait_cpu = session->request.counts_wait_cpu,
     };
-    const hd_status status = hd_engine_create(&setup, &rank->engine, problem);
-    if (status == HD_OK) {
-        rank_main_log_channels(rank);
-    }
-    return status;
+    HD_TRY(hd_engine_create(&setup, &rank->engine, problem));
+    rank_main_log_channels(rank);
+    return HD_OK;
 }
 
 /* Ranks with different plans would exchange wrong messages. */

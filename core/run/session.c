@@ -113,13 +113,12 @@ static hd_status session_open_corpus(struct hd_session *session, struct hd_probl
 static hd_status session_start(struct hd_session *session, struct hd_problem *problem)
 {
     struct hd_resume *const resume = session->request.resume;
-    hd_status status = HD_OK;
 
     if (resume != NULL) {
-        status = hd_resume_check_model(resume, session->job, problem);
+        HD_TRY(hd_resume_check_model(resume, session->job, problem));
     }
-    if (status != HD_OK || !session->request.has_files) {
-        return status;
+    if (!session->request.has_files) {
+        return HD_OK;
     }
     if (resume != NULL) {
         HD_TRY(hd_resume_check_run(resume, session->job, session->corpus, problem));
@@ -134,12 +133,9 @@ static hd_status session_start(struct hd_session *session, struct hd_problem *pr
     if (hd_launched_is_member(&session->launched)) {
         return HD_OK; /* the hub makes the directory */
     }
-    status = session_make_directory(session, problem);
-    if (status == HD_OK) {
-        hd_log(HD_LOG_DEBUG, "run directory: %s", session->rundir.path);
-    }
-    return status == HD_OK && resume != NULL ? hd_resume_metrics(resume, &session->rundir, problem)
-                                             : status;
+    HD_TRY(session_make_directory(session, problem));
+    hd_log(HD_LOG_DEBUG, "run directory: %s", session->rundir.path);
+    return resume != NULL ? hd_resume_metrics(resume, &session->rundir, problem) : HD_OK;
 }
 
 /* All of a session that can fail. */

@@ -1,4 +1,5 @@
 /* cli/cmd_plan_sweep.c - heddle plan --sweep: one row a combination of values. */
+#include "base/try.h"
 #include "report/table.h"
 #include "cli/output.h"
 #include "cli/plan.h"
@@ -12,7 +13,7 @@
 enum {
     SWEEP_KEY_MAX = 8,
     COMBINATION_MAX = 65536,
-    PAGE_ITEM_MAX = 256, /* a page is read by a person */
+    PAGE_ITEM_MAX = 256, /* of one page */
     VALUE_BYTES = 1024,
     CELL_BYTES = 4096
 };
@@ -27,7 +28,7 @@ struct sweep {
     struct axis axes[SWEEP_KEY_MAX];
     uint32_t axis_count, combination_count;
     char (*words)[VALUE_BYTES]; /* [axis_count]: the overrides of the combination */
-    const char **overrides;     /* the command line's, then ours */
+    const char **overrides;     /* the command line's, then those of the sweep */
     uint32_t planned_count, cell_count, column_count;
     struct hd_table *table;     /* NULL: JSON */
     struct hd_cli_output csv;   /* stream NULL: no --csv */
@@ -81,15 +82,14 @@ static void cmd_plan_sweep_write_word(const struct axis *axis, uint32_t place,
 static hd_status cmd_plan_sweep_check_axes(struct hd_cli *cli, const struct sweep *sweep)
 {
     char word[VALUE_BYTES];
-    hd_status status = HD_OK;
 
-    for (uint32_t i = 0; i < sweep->axis_count && status == HD_OK; i++) {
-        for (uint32_t j = 0; j < sweep->axes[i].value_count && status == HD_OK; j++) {
+    for (uint32_t i = 0; i < sweep->axis_count; i++) {
+        for (uint32_t j = 0; j < sweep->axes[i].value_count; j++) {
             cmd_plan_sweep_write_word(&sweep->axes[i], j, word);
-            status = hd_config_check_word(word, &cli->problem);
+            HD_TRY(hd_config_check_word(word, &cli->problem));
         }
     }
-    return status;
+    return HD_OK;
 }
 
 /* Writes "KEY=VALUE" for each key; the last key varies fastest. */
