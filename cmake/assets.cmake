@@ -1,4 +1,4 @@
-# The page's own files go into the binary as they stand: program/report/page_assets.c has the assembler
+# The binary contains the page's files unchanged: program/report/page_assets.c makes the assembler
 # read them, so it is built again when one of them changes.
 file(GLOB page_assets CONFIGURE_DEPENDS program/report/assets/*)
 set_source_files_properties(program/report/page_assets.c PROPERTIES

@@ -1,4 +1,5 @@
-# bin/heddle, libexec/heddle (the yardsticks of bench), lib/heddle/abi1/*.so, include/heddle, lib/pkgconfig/heddle.pc and a CMake package.
+# bin/heddle, libexec/heddle (the yardsticks of bench), lib/heddle/abi1/*.so, include/heddle,
+# lib/pkgconfig/heddle.pc and a CMake package.
 install(TARGETS heddle RUNTIME DESTINATION bin)
 foreach(yardstick heddle-gemm-rate heddle-quantiser-rate heddle-cuda-rate)
   if(TARGET ${yardstick})

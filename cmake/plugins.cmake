@@ -1,9 +1,9 @@
 # hd_add_plugins(KIND DIRECTORY): one shared object per NAME.c and per folder NAME/ of DIRECTORY.
 #
-# A folder may hold plugin.cmake, which sees `target` and says what else it needs (libraries,
-# flags); it may set HD_PLUGIN_SKIP to a reason, and the plugin is then not built.  A folder
-# without any file that defines hd_plugin (transformer/) is a library for its neighbours: it has
-# library.cmake instead and is included first.
+# A folder may hold plugin.cmake, which uses `target` to add libraries and flags.  If it sets
+# HD_PLUGIN_SKIP to a reason, the plugin is not built.  A folder without a file that defines
+# hd_plugin (transformer/) is a library for its neighbours: it has library.cmake instead, which is
+# included first.
 
 function(hd_add_plugin kind name)
   set(target heddle_${kind}_${name})
