@@ -2,7 +2,7 @@
 #include "support/transport_region.h"
 
 #include "base/clock.h"
-#include "base/memory.h"
+#include "base/host.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -13,24 +13,6 @@
 #include <unistd.h>
 
 /* --- struct hd_host, of a rank ----------------------------------------------------------- */
-
-static void *host_alloc(void *context, uint64_t bytes, uint64_t alignment_bytes, const char *tag)
-{
-    (void)context;
-    return hd_memory_take(bytes, alignment_bytes, tag);
-}
-
-static void host_free(void *context, void *memory)
-{
-    (void)context;
-    hd_memory_give(memory);
-}
-
-static uint64_t host_now_ns(void *context)
-{
-    (void)context;
-    return hd_now_ns();
-}
 
 static void host_log(void *context, uint32_t level, const char *text)
 {
@@ -150,19 +132,19 @@ void hd_testbed_abort(struct hd_testbed_rank *rank)
 
 void hd_testbed_host_init(struct hd_testbed_rank *rank, const struct hd_testbed_job *job)
 {
-    rank->host = (struct hd_host){.size = sizeof rank->host,
-                                  .rank = rank->rank,
-                                  .rank_count = job->rank_count,
-                                  .option_count = job->option_count,
-                                  .options = job->options,
-                                  .context = rank,
-                                  .alloc = host_alloc,
-                                  .free = host_free,
-                                  .now_ns = host_now_ns,
-                                  .log = host_log,
-                                  .fail = host_fail,
-                                  .put = host_put,
-                                  .get = host_get,
-                                  .fence = host_fence,
-                                  .trace_transfer = host_trace_transfer};
+    struct hd_host *host = &rank->host;
+
+    *host = hd_host_basics();
+    host->account = NULL; /* only what the plugin allocates by alloc is checked */
+    host->rank = rank->rank;
+    host->rank_count = job->rank_count;
+    host->option_count = job->option_count;
+    host->options = job->options;
+    host->context = rank;
+    host->log = host_log;
+    host->fail = host_fail;
+    host->put = host_put;
+    host->get = host_get;
+    host->fence = host_fence;
+    host->trace_transfer = host_trace_transfer;
 }

@@ -37,7 +37,7 @@ hd_status hd_traffic_wait(struct hd_testbed_rank *rank, struct hd_message messag
                           uint64_t deadline_ns)
 {
     const struct hd_drive drive = drive_of(rank);
-    return hd_drive_wait(&drive, message, deadline_ns);
+    return hd_drive_wait_by(&drive, message, deadline_ns);
 }
 
 void hd_traffic_fill(struct hd_testbed_rank *rank, struct hd_message message)

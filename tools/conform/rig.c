@@ -211,7 +211,6 @@ static void rig_look_at_first(struct hd_rig *rig, struct hd_message first)
 {
     const struct hd_channel *channel = rig->list[first.channel];
     const struct hd_drive *drive = hd_rig_drive(rig);
-    const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
     uint32_t is_posted = 0;
 
     if (channel->target == rig->rank) {
@@ -224,7 +223,7 @@ static void rig_look_at_first(struct hd_rig *rig, struct hd_message first)
     hd_rig_fence(rig);
     if (channel->source == rig->rank) {
         (void)hd_drive_send(drive, first);
-    } else if (is_posted && hd_drive_wait(drive, first, deadline_ns) == HD_OK) {
+    } else if (is_posted && hd_drive_wait(drive, first) == HD_OK) {
         (void)hd_drive_release(drive, first);
     }
     hd_rig_fence(rig);

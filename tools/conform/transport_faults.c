@@ -61,7 +61,7 @@ static hd_status transport_faults_call(struct hd_rig *rig, const char *at)
     case 'p':
         return ops->post_recv(rig->transport, &message);
     case 'w':
-        return hd_drive_wait(hd_rig_drive(rig), message, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
+        return hd_drive_wait(hd_rig_drive(rig), message);
     case 't':
         return ops->test(rig->transport, &message);
     default:
@@ -182,8 +182,7 @@ static void transport_faults_abort_a_wait(struct hd_rig *rig)
     HD_RIG_HOLD(rig, pthread_create(&thread, NULL, transport_faults_abort_once, &aborter) == 0,
                 "no thread");
     atomic_store(&aborter.is_waiting, 1);
-    const hd_status status =
-        hd_drive_wait(hd_rig_drive(rig), message, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
+    const hd_status status = hd_drive_wait(hd_rig_drive(rig), message);
     pthread_join(thread, NULL);
     HD_RIG_EXPECT(rig, "wait", message, status, HD_ABORTED);
     rig->ops->abort(rig->transport, "again, as the core does each 10 ms");
@@ -267,10 +266,10 @@ static hd_status transport_faults_wait_in_vain(struct hd_rig *rig, const struct 
     if (!loss->waits_credit) {
         status = rig->ops->post_recv(rig->transport, message);
         return status != HD_OK ? status
-                               : hd_drive_wait(drive, *message, hd_rig_deadline_ns(limit_ms));
+                               : hd_drive_wait_by(drive, *message, hd_rig_deadline_ns(limit_ms));
     }
     for (uint32_t i = 0; status == HD_OK && i < SLOTS_MOST; i++, message->sequence++) {
-        status = hd_drive_wait(drive, *message, hd_rig_deadline_ns(limit_ms));
+        status = hd_drive_wait_by(drive, *message, hd_rig_deadline_ns(limit_ms));
         if (status == HD_OK) {
             status = hd_drive_send(drive, *message);
         }

@@ -61,8 +61,7 @@ static void transport_leases_look_early(struct hd_rig *rig)
         HD_RIG_EXPECT(rig, "post_send", message, hd_drive_post(drive, message), HD_OK);
         return;
     }
-    const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
-    HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message, deadline_ns), HD_OK);
+    HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message), HD_OK);
     HD_RIG_HOLD(rig, hd_drive_is_whole(drive, message), "what arrived is not what was sent");
 }
 
@@ -151,8 +150,7 @@ static void transport_leases_receive_at_once(struct hd_rig *rig, struct hd_messa
 
     HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message), HD_OK);
     atomic_store(&rig->shared->words[WORD_POSTED_COUNT + message.channel], message.sequence + 1);
-    const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
-    HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message, deadline_ns), HD_OK);
+    HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message), HD_OK);
     HD_RIG_EXPECT(rig, "reading", message, hd_lent_copy_now(drive->device, &last, end, sizeof last),
                   HD_OK);
     HD_RIG_HOLD(rig, last == wanted,
@@ -421,11 +419,9 @@ static void transport_leases_exchange_seals(struct hd_rig *rig)
             transport_leases_send_harmed(rig, &lane, sequence);
             continue;
         }
-        const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
                       HD_OK);
-        HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(hd_rig_drive(rig), message, deadline_ns),
-                      HD_OK);
+        HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(hd_rig_drive(rig), message), HD_OK);
         const hd_status status = hd_lane_check(&lane, sequence, STEP, MICROBATCH, &problem);
         const hd_status wanted =
             transport_leases_harms[sequence].harm == HARM_NONE ? HD_OK : HD_PROTOCOL;

@@ -206,12 +206,11 @@ static void transport_messages_send_both_first(struct hd_rig *rig)
     for (uint64_t sequence = 0; sequence < GROUP_COUNT; sequence++) {
         const struct hd_message out = {.sequence = sequence, .channel = rig->rank, .group_left = 1};
         const struct hd_message in = {.sequence = sequence, .channel = 1 - rig->rank};
-        const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         HD_RIG_EXPECT(rig, "sending", out, hd_drive_send(drive, out), HD_OK);
         HD_RIG_EXPECT(rig, "receiving", in, hd_drive_receive(drive, in), HD_OK);
         HD_RIG_EXPECT(rig, "release", in, hd_drive_release(drive, in), HD_OK);
         /* Of a message that is posted: has its send ended? */
-        HD_RIG_EXPECT(rig, "wait", out, hd_drive_wait(drive, out, deadline_ns), HD_OK);
+        HD_RIG_EXPECT(rig, "wait", out, hd_drive_wait(drive, out), HD_OK);
     }
 }
 
@@ -301,7 +300,6 @@ static void transport_messages_measure_bandwidth(struct hd_rig *rig)
 
     for (uint64_t sequence = 0; sequence < BANDWIDTH_COUNT; sequence++) {
         const struct hd_message message = {.sequence = sequence};
-        const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
         hd_status status = HD_OK;
         if (rig->rank == 0) {
             HD_RIG_EXPECT(rig, "reserve", message, hd_drive_reserve(drive, message), HD_OK);
@@ -309,7 +307,7 @@ static void transport_messages_measure_bandwidth(struct hd_rig *rig)
         } else {
             HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message),
                           HD_OK);
-            HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message, deadline_ns), HD_OK);
+            HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message), HD_OK);
             status = hd_drive_give(drive, message);
         }
         HD_RIG_EXPECT(rig, "moving", message, status, HD_OK);

@@ -40,9 +40,11 @@ struct hd_drive {
 /* The lane of a channel, whose next call of each kind is for this message. */
 struct hd_lane hd_drive_lane(const struct hd_drive *drive, struct hd_message next);
 
-/* Waits as the engine does: until the message is readable, or its slot is free. */
-hd_status hd_drive_wait(const struct hd_drive *drive, struct hd_message message,
-                        uint64_t deadline_ns);
+/* Waits as the engine does: until the message is readable, or its slot is free.  Until the
+   deadline, or for limit_ms. */
+hd_status hd_drive_wait_by(const struct hd_drive *drive, struct hd_message message,
+                           uint64_t deadline_ns);
+hd_status hd_drive_wait(const struct hd_drive *drive, struct hd_message message);
 /* Source: waits until the slot is reserved. */
 hd_status hd_drive_reserve(const struct hd_drive *drive, struct hd_message message);
 /* post_send and release, ordered by the stream. */

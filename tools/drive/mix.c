@@ -92,7 +92,7 @@ static hd_status mix_wait_to_read(const struct hd_drive *drive, struct hd_messag
     struct hd_lane lane = hd_drive_lane(drive, message);
 
     if (!hd_lane_waits_on_stream(&lane) || message.sequence % 2 == 0) {
-        return hd_lane_wait(&lane, message.sequence, mix_deadline_of(drive));
+        return hd_drive_wait(drive, message);
     }
     HD_TRY(hd_lane_wait_on_stream(&lane, message.sequence));
     return hd_lent_rest(drive->device);
