@@ -330,9 +330,9 @@ static const struct refusal refusals[] = {
     {"an unknown precision", "use bf16, mxfp8 or f32", MEMBER(precision), 3, 3},
     {"an unknown recomputation", "use none, full or experts", MEMBER(recompute), 3, BF16},
     {"three half batches", "use half_batches = 1 or 2", MEMBER(half_batches), 3, BF16},
-    {"C85: width over blocks of 32", "width 136 leaves 8 over", MEMBER(width), 136, MXFP8},
-    {"C85: expert_width over blocks", "expert_width 200 leaves 8", MEMBER(expert_width), 200,
+    {"C85: width over blocks of 32", "width 136 leaves a remainder of 8", MEMBER(width), 136,
      MXFP8},
+    {"C85: expert_width over blocks", "expert_width 200 of 8", MEMBER(expert_width), 200, MXFP8},
     {"an unknown scale rule", "use up or floor", MEMBER(scale_rule), 2, MXFP8},
 };
 
@@ -357,13 +357,13 @@ static void test_refusals(void)
     struct hd_stage_spec odd = demo();
     odd.batch = 3;
     odd.half_batches = 2;
-    check_refused(&odd, "a microbatch of 3 samples has no 2 halves");
+    check_refused(&odd, "a microbatch of 3 samples cannot be split into 2 halves");
     struct hd_stage_spec dense = demo(); /* C85; rows of experts are padded */
     dense.precision = MXFP8;
     dense.experts = 0;
     dense.sequence = 132;
     dense.half_batches = 2;
-    check_refused(&dense, "blocks of 32 tokens, and a microbatch without experts has 264");
+    check_refused(&dense, "a multiple of 32 tokens without experts, but a microbatch has 264");
 }
 
 static void test_float64_boundary(void)

@@ -32,6 +32,15 @@ struct cublaslt_library {
 #undef CUBLASLT_MEMBER
 };
 
+/* Leaves the function with the first error of cuBLASLt. */
+#define CUBLASLT_TRY(step)                    \
+    do {                                      \
+        const cublasStatus_t tried = (step);  \
+        if (tried != CUBLAS_STATUS_SUCCESS) { \
+            return tried;                     \
+        }                                     \
+    } while (0)
+
 /* The option of every such plugin: the path for cublaslt_load. */
 #define CUBLASLT_OPTION                                                                   \
     {                                                                                     \

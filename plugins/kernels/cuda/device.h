@@ -108,6 +108,13 @@ static inline uint32_t hd_cuda_blocks(uint64_t count, uint32_t each)
     return (uint32_t)((count + each - 1) / each);
 }
 
+/* Enqueues a kernel with a one-dimensional grid. */
+static inline hd_status hd_cuda_run(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
+                                    uint32_t blocks, const void *args)
+{
+    return device->launch(device, kernel, (struct hd_cuda_grid){blocks, 1, 1}, args);
+}
+
 /* --- the ops: ops_block.c, ops_experts.c, ops_head.c, ops_optimizer.c ------------------------- */
 
 #define HD_CUDA_OP(name, args) \

@@ -126,8 +126,7 @@ static hd_status cuda_multiply_then_round(struct hd_ops_device *device,
     product.add.data = NULL;
     const struct hd_rounded round = {product.c.data, args->add.data, args->c.data, count};
     HD_TRY(device->multiply(device, &product));
-    return device->launch(device, HD_CUDA_round,
-                          (struct hd_cuda_grid){hd_cuda_blocks(count, 256), 1, 1}, &round);
+    return hd_cuda_run(device, HD_CUDA_round, hd_cuda_blocks(count, 256), &round);
 }
 
 /* BUSY without cuBLASLt, or if it has no algorithm. */

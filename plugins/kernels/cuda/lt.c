@@ -22,15 +22,6 @@
 
 #define PLAN_MAX 96u
 
-/* Leaves the function with the first error of cuBLASLt. */
-#define BLAS_TRY(step)                        \
-    do {                                      \
-        const cublasStatus_t tried = (step);  \
-        if (tried != CUBLAS_STATUS_SUCCESS) { \
-            return tried;                     \
-        }                                     \
-    } while (0)
-
 struct shape {
     uint32_t form, rows, columns, depth; /* of C */
     uint32_t c_is_f32, has_add;          /* with WGRAD: adds to C */
@@ -122,10 +113,10 @@ static cublasStatus_t cuda_lay_out_all(const struct cublaslt_library *blas, stru
     const struct shape *s = &plan->shape;
     const bool is_fprop = s->form == HD_FPROP, is_wgrad = s->form == HD_WGRAD;
     const cudaDataType_t type = s->is_mxfp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
-    BLAS_TRY(cuda_lay_out(blas, type, is_fprop ? s->columns : s->depth,
-                          is_fprop ? s->depth : s->columns, &plan->a));
-    BLAS_TRY(cuda_lay_out(blas, type, is_wgrad ? s->depth : s->rows, is_wgrad ? s->rows : s->depth,
-                          &plan->b));
+    CUBLASLT_TRY(cuda_lay_out(blas, type, is_fprop ? s->columns : s->depth,
+                              is_fprop ? s->depth : s->columns, &plan->a));
+    CUBLASLT_TRY(cuda_lay_out(blas, type, is_wgrad ? s->depth : s->rows,
+                              is_wgrad ? s->rows : s->depth, &plan->b));
     return cuda_lay_out(blas, s->c_is_f32 ? CUDA_R_32F : CUDA_R_16BF, s->rows, s->columns,
                         &plan->c);
 }
@@ -151,10 +142,10 @@ static cublasStatus_t cuda_lt_describe(const struct hd_cuda *driver, struct plan
         {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &driver->workspace, sizeof driver->workspace},
     };
     const uint32_t count = plan->shape.is_mxfp8 ? 6 : 2;
-    BLAS_TRY(blas->cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CUBLASLT_TRY(blas->cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     for (uint32_t i = 0; i < count; i++) {
-        BLAS_TRY(blas->cublasLtMatmulDescSetAttribute(plan->product, rows[i].attribute,
-                                                      rows[i].value, rows[i].bytes));
+        CUBLASLT_TRY(blas->cublasLtMatmulDescSetAttribute(plan->product, rows[i].attribute,
+                                                          rows[i].value, rows[i].bytes));
     }
     return cuda_lay_out_all(blas, plan);
 }
@@ -177,8 +168,8 @@ static cublasStatus_t cuda_prefer(const struct cublaslt_library *blas,
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        BLAS_TRY(blas->cublasLtMatmulPreferenceSetAttribute(wish, rows[i].attribute, rows[i].value,
-                                                            rows[i].bytes));
+        CUBLASLT_TRY(blas->cublasLtMatmulPreferenceSetAttribute(wish, rows[i].attribute,
+                                                                rows[i].value, rows[i].bytes));
     }
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -191,7 +182,7 @@ static cublasStatus_t cuda_choose(struct hd_cuda *driver, struct plan *plan)
     cublasLtMatmulPreference_t wish;
     cublasLtMatmulHeuristicResult_t found;
     int count = 0;
-    BLAS_TRY(blas->cublasLtMatmulPreferenceCreate(&wish));
+    CUBLASLT_TRY(blas->cublasLtMatmulPreferenceCreate(&wish));
     memset(&found, 0, sizeof found);
     cublasStatus_t error = cuda_prefer(blas, wish);
     if (error == CUBLAS_STATUS_SUCCESS) {
@@ -424,7 +415,7 @@ static cublasStatus_t cuda_point_to_scales(const struct cublaslt_library *blas,
                                            const struct plan *plan, const struct hd_gemm_args *args)
 {
     const void *a = args->b.scales, *b = args->a.scales;
-    BLAS_TRY(blas->cublasLtMatmulDescSetAttribute(
+    CUBLASLT_TRY(blas->cublasLtMatmulDescSetAttribute(
         plan->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &a, sizeof a));
     return blas->cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
                                                 &b, sizeof b);

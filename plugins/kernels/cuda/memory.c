@@ -140,23 +140,21 @@ static void cuda_abort_device(struct hd_ops_device *device)
 
 /* --- payload and terms ------------------------------------------------------------------------ */
 
-static const struct hd_cuda_grid cuda_one_block = {1, 1, 1};
-
 static hd_status cuda_write_stamp(struct hd_ops_device *device, const struct hd_stamp_args *args)
 {
-    return device->launch(device, HD_CUDA_write_stamp, cuda_one_block, args);
+    return hd_cuda_run(device, HD_CUDA_write_stamp, 1, args);
 }
 
 static hd_status cuda_check_payload(struct hd_ops_device *device, const struct hd_check_args *args)
 {
     struct hd_check_args with_fault = *args;
     with_fault.fault = device->driver->device_fault;
-    return device->launch(device, HD_CUDA_check_payload, cuda_one_block, &with_fault);
+    return hd_cuda_run(device, HD_CUDA_check_payload, 1, &with_fault);
 }
 
 static hd_status cuda_add_terms(struct hd_ops_device *device, const struct hd_terms_args *args)
 {
-    return device->launch(device, HD_CUDA_add_terms, cuda_one_block, args);
+    return hd_cuda_run(device, HD_CUDA_add_terms, 1, args);
 }
 
 const struct hd_remote hd_cuda_remote = {

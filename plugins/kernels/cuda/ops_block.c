@@ -5,20 +5,17 @@
 
 hd_status hd_cuda_embed(struct hd_ops_device *device, const struct hd_embed_args *args)
 {
-    return device->launch(device, HD_CUDA_embed, (struct hd_cuda_grid){args->token_count, 1, 1},
-                          args);
+    return hd_cuda_run(device, HD_CUDA_embed, args->token_count, args);
 }
 
 hd_status hd_cuda_embed_backward(struct hd_ops_device *device, const struct hd_embed_args *args)
 {
-    return device->launch(device, HD_CUDA_embed_backward,
-                          (struct hd_cuda_grid){args->token_count, 1, 1}, args);
+    return hd_cuda_run(device, HD_CUDA_embed_backward, args->token_count, args);
 }
 
 hd_status hd_cuda_rms_norm(struct hd_ops_device *device, const struct hd_norm_args *args)
 {
-    return device->launch(device, HD_CUDA_rms_norm, (struct hd_cuda_grid){args->row_count, 1, 1},
-                          args);
+    return hd_cuda_run(device, HD_CUDA_rms_norm, args->row_count, args);
 }
 
 /* The gradient of the weight comes first, because dx may be the same memory as dy. */
@@ -32,15 +29,13 @@ hd_status hd_cuda_rms_norm_backward(struct hd_ops_device *device, const struct h
     const struct hd_chunk_sum sum = {partial, args->dweight, chunks, args->width};
     HD_TRY(device->launch(device, HD_CUDA_norm_weights, (struct hd_cuda_grid){columns, chunks, 1},
                           &weights));
-    HD_TRY(device->launch(device, HD_CUDA_rms_norm_backward,
-                          (struct hd_cuda_grid){args->row_count, 1, 1}, args));
-    return device->launch(device, HD_CUDA_sum_chunks, (struct hd_cuda_grid){columns, 1, 1}, &sum);
+    HD_TRY(hd_cuda_run(device, HD_CUDA_rms_norm_backward, args->row_count, args));
+    return hd_cuda_run(device, HD_CUDA_sum_chunks, columns, &sum);
 }
 
 hd_status hd_cuda_rope(struct hd_ops_device *device, const struct hd_rope_args *args)
 {
-    return device->launch(device, HD_CUDA_rope,
-                          (struct hd_cuda_grid){args->batch * args->sequence, 1, 1}, args);
+    return hd_cuda_run(device, HD_CUDA_rope, args->batch * args->sequence, args);
 }
 
 hd_status hd_cuda_attention(struct hd_ops_device *device, const struct hd_attention_args *args)
@@ -62,8 +57,7 @@ hd_status hd_cuda_attention_backward(struct hd_ops_device *device,
     const struct hd_attention_gradient gradient = {*args,
                                                    hd_cuda_take(&arena, rows * sizeof(float))};
     assert(args->head_width <= HD_CUDA_HEAD_WIDTH_MAX);
-    HD_TRY(device->launch(device, HD_CUDA_attention_inner,
-                          (struct hd_cuda_grid){hd_cuda_blocks(rows, 4), 1, 1}, &gradient));
+    HD_TRY(hd_cuda_run(device, HD_CUDA_attention_inner, hd_cuda_blocks(rows, 4), &gradient));
     HD_TRY(device->launch(
         device, is_narrow ? HD_CUDA_attention_keys_64 : HD_CUDA_attention_keys_128,
         (struct hd_cuda_grid){tiles, args->key_value_heads, args->batch}, &gradient));

@@ -3,12 +3,6 @@
 
 #include <assert.h>
 
-static hd_status ops_experts_launch(struct hd_ops_device *device, enum hd_cuda_kernel kernel,
-                                    uint32_t blocks, const void *args)
-{
-    return device->launch(device, kernel, (struct hd_cuda_grid){blocks, 1, 1}, args);
-}
-
 /* --- the router ------------------------------------------------------------------------------- */
 
 hd_status hd_cuda_route(struct hd_ops_device *device, const struct hd_route_args *args)
@@ -28,9 +22,9 @@ hd_status hd_cuda_route(struct hd_ops_device *device, const struct hd_route_args
                                       .c_is_f32 = 1};
     const struct hd_route_sums sums = {*args, hd_cuda_take(&arena, args->experts * sizeof(double))};
     HD_TRY(hd_cuda_product(device, &logits, 1));
-    HD_TRY(ops_experts_launch(device, HD_CUDA_route, hd_cuda_blocks(args->token_count, 4), args));
-    HD_TRY(ops_experts_launch(device, HD_CUDA_route_experts, args->experts, &sums));
-    return ops_experts_launch(device, HD_CUDA_route_terms, 1, &sums);
+    HD_TRY(hd_cuda_run(device, HD_CUDA_route, hd_cuda_blocks(args->token_count, 4), args));
+    HD_TRY(hd_cuda_run(device, HD_CUDA_route_experts, args->experts, &sums));
+    return hd_cuda_run(device, HD_CUDA_route_terms, 1, &sums);
 }
 
 /* dweight is summed in chunks of tokens: without them only 32 blocks would run. */
@@ -58,7 +52,7 @@ static hd_status cuda_add_router_gradient(struct hd_ops_device *device, struct h
     const struct hd_chunk_sum sum = {partial, args->dweight, chunks, (uint32_t)matrix};
     assert(matrix <= UINT32_MAX);
     HD_TRY(hd_cuda_product(device, &product, chunks));
-    return ops_experts_launch(device, HD_CUDA_sum_chunks, hd_cuda_blocks(matrix, 256), &sum);
+    return hd_cuda_run(device, HD_CUDA_sum_chunks, hd_cuda_blocks(matrix, 256), &sum);
 }
 
 hd_status hd_cuda_route_backward(struct hd_ops_device *device, const struct hd_route_args *args)
@@ -79,8 +73,8 @@ hd_status hd_cuda_route_backward(struct hd_ops_device *device, const struct hd_r
                                   .a_is_f32 = 1,
                                   .b_is_f32 = 1,
                                   .c_is_f32 = 1};
-    HD_TRY(ops_experts_launch(device, HD_CUDA_route_backward, hd_cuda_blocks(args->token_count, 4),
-                              &gradient));
+    HD_TRY(hd_cuda_run(device, HD_CUDA_route_backward, hd_cuda_blocks(args->token_count, 4),
+                       &gradient));
     HD_TRY(hd_cuda_product(device, &dx, 1));
     return cuda_add_router_gradient(device, arena, args, gradient.dl);
 }
@@ -99,35 +93,35 @@ hd_status hd_cuda_assign(struct hd_ops_device *device, const struct hd_rows_args
     struct hd_cuda_arena arena = device->scratch;
     const struct hd_assignment assignment = {
         *args, hd_cuda_take(&arena, args->experts * sizeof(int32_t)), cuda_row_max(args)};
-    HD_TRY(ops_experts_launch(device, HD_CUDA_count_rows, args->experts, &assignment));
-    HD_TRY(ops_experts_launch(device, HD_CUDA_place_experts, 1, &assignment));
-    return ops_experts_launch(device, HD_CUDA_place_rows, args->experts, &assignment);
+    HD_TRY(hd_cuda_run(device, HD_CUDA_count_rows, args->experts, &assignment));
+    HD_TRY(hd_cuda_run(device, HD_CUDA_place_experts, 1, &assignment));
+    return hd_cuda_run(device, HD_CUDA_place_rows, args->experts, &assignment);
 }
 
 hd_status hd_cuda_permute(struct hd_ops_device *device, const struct hd_rows_args *args)
 {
-    return ops_experts_launch(device, HD_CUDA_permute, cuda_row_max(args), args);
+    return hd_cuda_run(device, HD_CUDA_permute, cuda_row_max(args), args);
 }
 
 hd_status hd_cuda_permute_backward(struct hd_ops_device *device, const struct hd_rows_args *args)
 {
-    return ops_experts_launch(device, HD_CUDA_permute_backward, args->token_count, args);
+    return hd_cuda_run(device, HD_CUDA_permute_backward, args->token_count, args);
 }
 
 hd_status hd_cuda_combine(struct hd_ops_device *device, const struct hd_rows_args *args)
 {
-    return ops_experts_launch(device, HD_CUDA_combine, args->token_count, args);
+    return hd_cuda_run(device, HD_CUDA_combine, args->token_count, args);
 }
 
 /* row_count: all rows if dense, otherwise the largest possible number. */
 hd_status hd_cuda_swiglu(struct hd_ops_device *device, const struct hd_swiglu_args *args)
 {
-    return ops_experts_launch(device, HD_CUDA_swiglu, args->row_count, args);
+    return hd_cuda_run(device, HD_CUDA_swiglu, args->row_count, args);
 }
 
 hd_status hd_cuda_swiglu_backward(struct hd_ops_device *device, const struct hd_swiglu_args *args)
 {
-    return ops_experts_launch(device, HD_CUDA_swiglu_backward, args->row_count, args);
+    return hd_cuda_run(device, HD_CUDA_swiglu_backward, args->row_count, args);
 }
 
 /* --- MXFP8 ------------------------------------------------------------------------------------ */
@@ -138,21 +132,20 @@ hd_status hd_cuda_quantise(struct hd_ops_device *device, const struct hd_quantis
     assert(args->columns % HD_ROW_BLOCK == 0);
     assert(args->columnwise.data == NULL || args->rows % HD_ROW_BLOCK == 0);
     if (args->rowwise.data != NULL) {
-        HD_TRY(ops_experts_launch(device, HD_CUDA_quantise_rows, hd_cuda_blocks(count / 8, 256),
-                                  args));
+        HD_TRY(hd_cuda_run(device, HD_CUDA_quantise_rows, hd_cuda_blocks(count / 8, 256), args));
     }
     if (args->columnwise.data == NULL) {
         return HD_OK;
     }
-    return ops_experts_launch(device, HD_CUDA_quantise_columns,
-                              hd_cuda_blocks(count / HD_ROW_BLOCK, 256), args);
+    return hd_cuda_run(device, HD_CUDA_quantise_columns, hd_cuda_blocks(count / HD_ROW_BLOCK, 256),
+                       args);
 }
 
 hd_status hd_cuda_dequantise(struct hd_ops_device *device, const struct hd_quantise_args *args)
 {
     const uint64_t count = (uint64_t)args->rows * args->columns;
     assert(args->columns % HD_ROW_BLOCK == 0);
-    return ops_experts_launch(device, HD_CUDA_dequantise, hd_cuda_blocks(count, 256), args);
+    return hd_cuda_run(device, HD_CUDA_dequantise, hd_cuda_blocks(count, 256), args);
 }
 
 hd_status hd_cuda_image(struct hd_ops_device *device, const struct hd_image_args *args)

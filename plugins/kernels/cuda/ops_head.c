@@ -45,19 +45,17 @@ hd_status hd_cuda_head_loss(struct hd_ops_device *device, const struct hd_head_a
 {
     struct hd_cuda_arena arena = device->scratch;
     const uint32_t tokens = args->token_count;
-    const struct hd_cuda_grid each = {tokens, 1, 1}, one = {1, 1, 1};
     struct hd_head_state state = {.op = *args};
     state.logits = hd_cuda_take(&arena, (uint64_t)tokens * cuda_chunk_of(args) * sizeof(float));
     state.greatest = hd_cuda_take(&arena, tokens * sizeof(float));
     state.sum = hd_cuda_take(&arena, tokens * sizeof(float));
     state.wanted = hd_cuda_take(&arena, tokens * sizeof(float));
-    HD_TRY(device->launch(device, HD_CUDA_head_begin,
-                          (struct hd_cuda_grid){hd_cuda_blocks(tokens, 256), 1, 1}, &state));
+    HD_TRY(hd_cuda_run(device, HD_CUDA_head_begin, hd_cuda_blocks(tokens, 256), &state));
     while (cuda_next_chunk(&state)) {
         HD_TRY(cuda_make_logits(device, &state));
-        HD_TRY(device->launch(device, HD_CUDA_head_chunk, each, &state));
+        HD_TRY(hd_cuda_run(device, HD_CUDA_head_chunk, tokens, &state));
     }
-    return device->launch(device, HD_CUDA_head_end, one, &state);
+    return hd_cuda_run(device, HD_CUDA_head_end, 1, &state);
 }
 
 /* dx += dl W and dW += dl^T x of one chunk. */
@@ -86,7 +84,6 @@ hd_status hd_cuda_head_loss_backward(struct hd_ops_device *device, const struct 
 {
     struct hd_cuda_arena arena = device->scratch;
     const uint64_t tokens = args->token_count, columns = cuda_chunk_of(args);
-    const struct hd_cuda_grid each = {args->token_count, 1, 1};
     struct hd_head_state state = {.op = *args};
     state.logits = hd_cuda_take(&arena, tokens * columns * sizeof(float));
     state.dlogits = hd_cuda_take(&arena, tokens * columns * sizeof(uint16_t));
@@ -94,10 +91,9 @@ hd_status hd_cuda_head_loss_backward(struct hd_ops_device *device, const struct 
     /* The sums of the last chunk's products need no scratch: they are float32 already. */
     while (cuda_next_chunk(&state)) {
         HD_TRY(cuda_make_logits(device, &state));
-        HD_TRY(device->launch(device, HD_CUDA_head_gradient, each, &state));
+        HD_TRY(hd_cuda_run(device, HD_CUDA_head_gradient, args->token_count, &state));
         HD_TRY(cuda_spread_dlogits(device, &state, dx));
     }
     const struct hd_rounded round = {dx, NULL, args->dx, tokens * args->width};
-    return device->launch(device, HD_CUDA_round,
-                          (struct hd_cuda_grid){hd_cuda_blocks(round.count, 256), 1, 1}, &round);
+    return hd_cuda_run(device, HD_CUDA_round, hd_cuda_blocks(round.count, 256), &round);
 }

@@ -13,8 +13,7 @@ static uint32_t cuda_blocks_of(uint64_t count, uint32_t most)
 
 hd_status hd_cuda_convert(struct hd_ops_device *device, const struct hd_optimizer_args *args)
 {
-    return device->launch(device, HD_CUDA_convert,
-                          (struct hd_cuda_grid){cuda_blocks_of(args->count, 4096), 1, 1}, args);
+    return hd_cuda_run(device, HD_CUDA_convert, cuda_blocks_of(args->count, 4096), args);
 }
 
 hd_status hd_cuda_adamw(struct hd_ops_device *device, const struct hd_optimizer_args *args)
@@ -32,8 +31,7 @@ hd_status hd_cuda_adamw(struct hd_ops_device *device, const struct hd_optimizer_
                              .clip = (float)u->gradient_scale,
                              .epsilon = (float)u->epsilon};
     adamw.op.update = NULL; /* host memory */
-    return device->launch(device, HD_CUDA_adamw,
-                          (struct hd_cuda_grid){cuda_blocks_of(args->count, 4096), 1, 1}, &adamw);
+    return hd_cuda_run(device, HD_CUDA_adamw, cuda_blocks_of(args->count, 4096), &adamw);
 }
 
 hd_status hd_cuda_square_sum(struct hd_ops_device *device, const struct hd_optimizer_args *args)
@@ -41,6 +39,6 @@ hd_status hd_cuda_square_sum(struct hd_ops_device *device, const struct hd_optim
     const uint32_t blocks = cuda_blocks_of(args->count, HD_CUDA_PARTIALS);
     const struct hd_square_sum sum = {args->gradient, device->partials, args->squared, args->count,
                                       blocks};
-    HD_TRY(device->launch(device, HD_CUDA_square_sum, (struct hd_cuda_grid){blocks, 1, 1}, &sum));
-    return device->launch(device, HD_CUDA_square_end, (struct hd_cuda_grid){1, 1, 1}, &sum);
+    HD_TRY(hd_cuda_run(device, HD_CUDA_square_sum, blocks, &sum));
+    return hd_cuda_run(device, HD_CUDA_square_end, 1, &sum);
 }

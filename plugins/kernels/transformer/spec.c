@@ -38,18 +38,18 @@ static hd_status spec_check_built(const struct hd_host *host, const struct hd_st
     }
     if (spec->split_backward) {
         return hd_refuse(host, HD_UNSUPPORTED,
-                         "a split backward (I and W) is not built yet: use a schedule with B");
+                         "a split backward (I and W) is not implemented: use a schedule with B");
     }
     if (spec->expert_first != 0 || spec->expert_count != spec->experts) {
-        return hd_refuse(host, HD_UNSUPPORTED,
-                         "experts %u..%u of %u: sharded experts are not built yet: use all of them",
-                         spec->expert_first, spec->expert_first + spec->expert_count,
-                         spec->experts);
+        return hd_refuse(
+            host, HD_UNSUPPORTED,
+            "experts %u..%u of %u: sharded experts are not implemented: use all of them",
+            spec->expert_first, spec->expert_first + spec->expert_count, spec->experts);
     }
     return HD_OK;
 }
 
-/* Blocks of 32 lie along both dimensions of a feed-forward's matrices.  Rows of experts are padded
+/* Blocks of 32 run along both dimensions of a feed-forward's matrices.  Rows of experts are padded
    to 32; the tokens of a dense block are not. */
 static hd_status spec_check_mxfp8(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
@@ -59,69 +59,67 @@ static hd_status spec_check_mxfp8(const struct hd_host *host, const struct hd_st
     const uint64_t tokens = (uint64_t)spec->batch / spec->half_batches * spec->sequence;
     if (spec->experts == 0 && tokens % HD_ROW_BLOCK) {
         return hd_refuse(host, HD_UNSUPPORTED,
-                         "precision mxfp8 has blocks of 32 tokens, and a microbatch without "
-                         "experts has %llu: make microbatch_size x sequence a multiple of 32",
+                         "precision mxfp8 needs a multiple of 32 tokens without experts, but a "
+                         "microbatch has %llu: make microbatch_size x sequence a multiple of 32",
                          (unsigned long long)tokens);
     }
     if (spec->width % HD_ROW_BLOCK || spec->expert_width % HD_ROW_BLOCK) {
         return hd_refuse(
             host, HD_UNSUPPORTED,
-            "precision mxfp8 has blocks of 32: width %u leaves %u over, expert_width %u "
-            "leaves %u: make both multiples of 32",
+            "precision mxfp8 has blocks of 32, but width %u leaves a remainder of %u, expert_width "
+            "%u of %u: make both multiples of 32",
             spec->width, spec->width % HD_ROW_BLOCK, spec->expert_width,
             spec->expert_width % HD_ROW_BLOCK);
     }
     if (spec->scale_rule > 1) {
-        return hd_refuse(host, HD_UNSUPPORTED, "scale_rule %u is not known: use up or floor",
+        return hd_refuse(host, HD_UNSUPPORTED, "scale_rule %u is unknown: use up or floor",
                          spec->scale_rule);
     }
     return HD_OK;
 }
 
-static hd_status spec_check_halves(const struct hd_host *host, const struct hd_stage_spec *spec)
-{
-    if (spec->batch % spec->half_batches) {
-        return hd_refuse(
-            host, HD_UNSUPPORTED,
-            "a microbatch of %u samples has no %u halves: use an even microbatch_size, "
-            "or half_batches = 1",
-            spec->batch, spec->half_batches);
-    }
-    return HD_OK;
-}
-
-/* What no transformer can be; the core has checked most of it. */
+/* Shapes that are impossible; the core has checked most of them. */
 static hd_status spec_check_shape(const struct hd_host *host, const struct hd_stage_spec *spec)
 {
     if (spec->width == 0 || spec->layers == 0 || spec->block_count == 0 || spec->sequence == 0 ||
         spec->batch == 0 || spec->expert_width == 0 || spec->vocabulary == 0) {
         return hd_refuse(host, HD_INVALID,
-                         "a stage of no width, layers, blocks, tokens or vocabulary: give each at "
-                         "least 1");
+                         "width, expert_width, layers, blocks, sequence, microbatch_size and "
+                         "vocabulary must each be at least 1: set the one that is 0");
     }
     if (spec->heads == 0 || spec->width % spec->heads || spec->width / spec->heads % 2) {
-        return hd_refuse(host, HD_UNSUPPORTED,
-                         "width %u over %u heads: a head needs an even, whole width: choose heads "
-                         "so that width / heads is even",
-                         spec->width, spec->heads);
+        return hd_refuse(
+            host, HD_UNSUPPORTED,
+            "width %u over %u heads: the width of a head must be a whole, even number: "
+            "choose heads so that width / heads is even",
+            spec->width, spec->heads);
     }
     if (spec->heads % spec->key_value_heads) {
-        return hd_refuse(host, HD_UNSUPPORTED,
-                         "%u heads do not share %u key_value_heads evenly: choose a divisor of %u",
-                         spec->heads, spec->key_value_heads, spec->heads);
+        return hd_refuse(
+            host, HD_UNSUPPORTED,
+            "heads (%u) must be a multiple of key_value_heads (%u): choose a divisor of %u",
+            spec->heads, spec->key_value_heads, spec->heads);
     }
     if (spec->experts &&
         (spec->experts_per_token == 0 || spec->experts_per_token > spec->experts)) {
-        return hd_refuse(host, HD_UNSUPPORTED, "experts_per_token = %u of %u experts: choose 1..%u",
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "experts_per_token is %u of %u experts, but must be 1..%u: change it",
                          spec->experts_per_token, spec->experts, spec->experts);
+    }
+    if (spec->batch % spec->half_batches) {
+        return hd_refuse(host, HD_UNSUPPORTED,
+                         "a microbatch of %u samples cannot be split into %u halves: use an even "
+                         "microbatch_size, or half_batches = 1",
+                         spec->batch, spec->half_batches);
     }
     const uint64_t rows =
         (uint64_t)spec->batch * spec->sequence * (spec->experts ? spec->experts_per_token : 1);
     if (rows + 32ull * spec->experts > INT32_MAX) {
-        return hd_refuse(host, HD_UNSUPPORTED,
-                         "%llu rows of experts in a microbatch do not fit a 32-bit index: use a "
-                         "smaller microbatch_size",
-                         (unsigned long long)rows);
+        return hd_refuse(
+            host, HD_UNSUPPORTED,
+            "%llu rows of experts in a microbatch exceed a 32-bit index: use a smaller "
+            "microbatch_size",
+            (unsigned long long)rows);
     }
     return HD_OK;
 }
@@ -133,21 +131,12 @@ hd_status hd_spec_read(const struct hd_host *host, const struct hd_stage_spec *g
     memcpy(&spec, given, given->size < sizeof spec ? given->size : sizeof spec);
     spec.size = sizeof spec;
     spec_fill_defaults(&spec);
-    hd_status status = spec_check_built(host, &spec);
-    if (status == HD_OK) {
-        status = spec_check_shape(host, &spec);
-    }
-    if (status == HD_OK) {
-        status = spec_check_halves(host, &spec);
-    }
-    if (status == HD_OK) {
-        status = spec_check_mxfp8(host, &spec);
-    }
-    if (status == HD_OK) {
-        spec.batch /= spec.half_batches;
-        *out = spec;
-    }
-    return status;
+    HD_TRY(spec_check_built(host, &spec));
+    HD_TRY(spec_check_shape(host, &spec));
+    HD_TRY(spec_check_mxfp8(host, &spec));
+    spec.batch /= spec.half_batches;
+    *out = spec;
+    return HD_OK;
 }
 
 static uint64_t spec_mix(uint64_t hash, uint64_t value)

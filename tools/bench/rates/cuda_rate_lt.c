@@ -11,15 +11,6 @@
 
 enum { ALGORITHM_MAX = 8 };
 
-/* Leaves the function with the first error of cuBLASLt. */
-#define BLAS_TRY(step)                        \
-    do {                                      \
-        const cublasStatus_t tried = (step);  \
-        if (tried != CUBLAS_STATUS_SUCCESS) { \
-            return tried;                     \
-        }                                     \
-    } while (0)
-
 struct lt_product {
     const struct lt_alone *lt;
     struct hd_gemm_args args;
@@ -42,8 +33,8 @@ static cublasStatus_t cuda_rate_lt_set_batch(const struct cublaslt_library *blas
     const int32_t count = (int32_t)experts;
     const int64_t stride = (int64_t)(shape->rows * shape->columns);
 
-    BLAS_TRY(blas->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                                                    &count, sizeof count));
+    CUBLASLT_TRY(blas->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                        &count, sizeof count));
     return blas->cublasLtMatrixLayoutSetAttribute(
         layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
 }
@@ -63,10 +54,10 @@ static cublasStatus_t cuda_rate_lt_lay_out(struct lt_product *product,
 
     for (uint32_t i = 0; i < 3; i++) {
         const cudaDataType_t type = shapes[i].dtype == HD_F32 ? CUDA_R_32F : CUDA_R_16BF;
-        BLAS_TRY(blas->cublasLtMatrixLayoutCreate(&product->layouts[i], type, shapes[i].columns,
-                                                  shapes[i].rows, (int64_t)shapes[i].columns));
+        CUBLASLT_TRY(blas->cublasLtMatrixLayoutCreate(&product->layouts[i], type, shapes[i].columns,
+                                                      shapes[i].rows, (int64_t)shapes[i].columns));
         if (wanted->experts > 0) {
-            BLAS_TRY(
+            CUBLASLT_TRY(
                 cuda_rate_lt_set_batch(blas, product->layouts[i], wanted->experts, &shapes[i]));
         }
     }
@@ -80,9 +71,10 @@ static cublasStatus_t cuda_rate_lt_describe(struct lt_product *product)
     const cublasOperation_t turns[] = {form == HD_FPROP ? CUBLAS_OP_T : CUBLAS_OP_N,
                                        form == HD_WGRAD ? CUBLAS_OP_T : CUBLAS_OP_N};
 
-    BLAS_TRY(blas->cublasLtMatmulDescCreate(&product->description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    BLAS_TRY(blas->cublasLtMatmulDescSetAttribute(product->description, CUBLASLT_MATMUL_DESC_TRANSA,
-                                                  &turns[0], sizeof turns[0]));
+    CUBLASLT_TRY(
+        blas->cublasLtMatmulDescCreate(&product->description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CUBLASLT_TRY(blas->cublasLtMatmulDescSetAttribute(
+        product->description, CUBLASLT_MATMUL_DESC_TRANSA, &turns[0], sizeof turns[0]));
     return blas->cublasLtMatmulDescSetAttribute(product->description, CUBLASLT_MATMUL_DESC_TRANSB,
                                                 &turns[1], sizeof turns[1]);
 }
@@ -93,7 +85,7 @@ static cublasStatus_t cuda_rate_lt_ask(struct lt_product *product)
     const struct cublaslt_library *blas = &lt->driver->blas;
     cublasLtMatmulPreference_t wish;
 
-    BLAS_TRY(blas->cublasLtMatmulPreferenceCreate(&wish));
+    CUBLASLT_TRY(blas->cublasLtMatmulPreferenceCreate(&wish));
     cublasStatus_t error = blas->cublasLtMatmulPreferenceSetAttribute(
         wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &lt->workspace_bytes,
         sizeof lt->workspace_bytes);

@@ -37,35 +37,18 @@ struct hd_words {
 
 #define HD_UNROLL _Pragma("unroll")
 
-HD_INLINE uint32_t hd_thread(void)
-{
-    return threadIdx.x;
-}
+#define HD_INDEX(name, index)     \
+    HD_INLINE uint32_t name(void) \
+    {                             \
+        return index;             \
+    }
 
-HD_INLINE uint32_t hd_threads(void)
-{
-    return blockDim.x;
-}
-
-HD_INLINE uint32_t hd_block_x(void)
-{
-    return blockIdx.x;
-}
-
-HD_INLINE uint32_t hd_block_y(void)
-{
-    return blockIdx.y;
-}
-
-HD_INLINE uint32_t hd_block_z(void)
-{
-    return blockIdx.z;
-}
-
-HD_INLINE uint32_t hd_blocks(void)
-{
-    return gridDim.x;
-}
+HD_INDEX(hd_thread, threadIdx.x)
+HD_INDEX(hd_threads, blockDim.x)
+HD_INDEX(hd_block_x, blockIdx.x)
+HD_INDEX(hd_block_y, blockIdx.y)
+HD_INDEX(hd_block_z, blockIdx.z)
+HD_INDEX(hd_blocks, gridDim.x)
 
 HD_INLINE void hd_sync(void)
 {
@@ -83,20 +66,15 @@ HD_INLINE void hd_fence(void)
     __threadfence_system();
 }
 
-HD_INLINE float hd_xor_f32(float value, uint32_t mask)
-{
-    return __shfl_xor_sync(0xffffffffu, value, (int)mask);
-}
+#define HD_XOR(name, type)                                     \
+    HD_INLINE type name(type value, uint32_t mask)             \
+    {                                                          \
+        return __shfl_xor_sync(0xffffffffu, value, (int)mask); \
+    }
 
-HD_INLINE double hd_xor_f64(double value, uint32_t mask)
-{
-    return __shfl_xor_sync(0xffffffffu, value, (int)mask);
-}
-
-HD_INLINE uint32_t hd_xor_u32(uint32_t value, uint32_t mask)
-{
-    return __shfl_xor_sync(0xffffffffu, value, (int)mask);
-}
+HD_XOR(hd_xor_f32, float)
+HD_XOR(hd_xor_f64, double)
+HD_XOR(hd_xor_u32, uint32_t)
 
 HD_INLINE uint32_t hd_ballot(int predicate)
 {
@@ -150,24 +128,19 @@ HD_INLINE void hd_copy_commit(void)
 #define hd_copy_wait(left) asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory")
 
 /* Four 8 x 8 matrices of BF16; lane i gives the address of row i % 8 of matrix i / 8. */
-HD_INLINE void hd_load_matrices(uint32_t *out, const uint16_t *shared)
-{
-    const uint32_t from = (uint32_t)__cvta_generic_to_shared(shared);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(from)
-                 : "memory");
-}
+#define HD_LOAD_MATRICES(name, modifier)                                      \
+    HD_INLINE void name(uint32_t *out, const uint16_t *shared)                \
+    {                                                                         \
+        const uint32_t from = (uint32_t)__cvta_generic_to_shared(shared);     \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4" modifier                 \
+                     ".shared.b16 {%0, %1, %2, %3}, [%4];"                    \
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) \
+                     : "r"(from)                                              \
+                     : "memory");                                             \
+    }
 
-/* The same, each matrix transposed. */
-HD_INLINE void hd_load_transposed(uint32_t *out, const uint16_t *shared)
-{
-    const uint32_t from = (uint32_t)__cvta_generic_to_shared(shared);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(from)
-                 : "memory");
-}
+HD_LOAD_MATRICES(hd_load_matrices, "")
+HD_LOAD_MATRICES(hd_load_transposed, ".trans")
 
 /* sum[16, 8] += a[16, 16] b[16, 8], in the fragments of mma.m16n8k16. */
 HD_INLINE void hd_multiply(float *sum, const uint32_t *a, const uint32_t *b)
