@@ -18,10 +18,7 @@ static void build_give_source(struct hd_pipeline_source *source)
     hd_memory_give(source->replica_of);
     hd_memory_give(source->rank_begin);
     hd_memory_give(source->actions);
-    source->stage_rank = NULL;
-    source->replica_of = NULL;
-    source->rank_begin = NULL;
-    source->actions = NULL;
+    *source = (struct hd_pipeline_source){0};
 }
 
 static hd_status build_refuse_limit(struct hd_problem *problem, const char *what, uint64_t value,
@@ -167,25 +164,15 @@ static hd_status build_take_rows(struct hd_pipeline *pipeline, struct hd_pipelin
 /* Checks the laws in the order in which they are reported, and derives what each makes possible. */
 static hd_status build_derive(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
-    hd_status status = hd_laws_home(pipeline, problem);
+    static hd_status (*const steps[])(struct hd_pipeline * pipeline,
+                                      struct hd_problem * problem) = {
+        hd_laws_home,    hd_laws_complete, hd_laws_causal,      hd_derive_channels,
+        hd_laws_matched, hd_derive_asap,   hd_derive_retention,
+    };
+    hd_status status = HD_OK;
 
-    if (status == HD_OK) {
-        status = hd_laws_complete(pipeline, problem);
-    }
-    if (status == HD_OK) {
-        status = hd_laws_causal(pipeline, problem);
-    }
-    if (status == HD_OK) {
-        status = hd_derive_channels(pipeline, problem);
-    }
-    if (status == HD_OK) {
-        status = hd_laws_matched(pipeline, problem);
-    }
-    if (status == HD_OK) {
-        status = hd_derive_asap(pipeline, problem);
-    }
-    if (status == HD_OK) {
-        status = hd_derive_retention(pipeline, problem);
+    for (unsigned i = 0; status == HD_OK && i < sizeof steps / sizeof steps[0]; i++) {
+        status = steps[i](pipeline, problem);
     }
     if (status == HD_OK) {
         hd_laws_ascending(pipeline);

@@ -18,10 +18,10 @@
 
 #include "plan/pipeline.h"
 
-hd_status hd_laws_home(const struct hd_pipeline *pipeline, struct hd_problem *problem);
+hd_status hd_laws_home(struct hd_pipeline *pipeline, struct hd_problem *problem);
 hd_status hd_laws_complete(struct hd_pipeline *pipeline, struct hd_problem *problem);
-hd_status hd_laws_causal(const struct hd_pipeline *pipeline, struct hd_problem *problem);
-hd_status hd_laws_matched(const struct hd_pipeline *pipeline, struct hd_problem *problem);
+hd_status hd_laws_causal(struct hd_pipeline *pipeline, struct hd_problem *problem);
+hd_status hd_laws_matched(struct hd_pipeline *pipeline, struct hd_problem *problem);
 void hd_laws_ascending(struct hd_pipeline *pipeline);
 
 hd_status hd_derive_channels(struct hd_pipeline *pipeline, struct hd_problem *problem);

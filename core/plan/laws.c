@@ -37,7 +37,7 @@ static hd_status laws_refuse_home(const struct hd_pipeline *pipeline, uint32_t r
                          place, action->stage, home);
 }
 
-hd_status hd_laws_home(const struct hd_pipeline *pipeline, struct hd_problem *problem)
+hd_status hd_laws_home(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     assert(pipeline->rank_count > 0 && pipeline->replica_count > 0);
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
@@ -227,7 +227,7 @@ static hd_status laws_refuse_order(const struct hd_pipeline *pipeline, uint32_t 
                          hd_action_place(pipeline, late, places[1]));
 }
 
-hd_status hd_laws_causal(const struct hd_pipeline *pipeline, struct hd_problem *problem)
+hd_status hd_laws_causal(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     if (pipeline->is_forward_only) {
         return HD_OK;
@@ -269,7 +269,7 @@ static hd_status laws_refuse_match(const struct hd_pipeline *pipeline, uint64_t 
 }
 
 /* Only remote channels keep their order: a local pool hands out any of its slots. */
-hd_status hd_laws_matched(const struct hd_pipeline *pipeline, struct hd_problem *problem)
+hd_status hd_laws_matched(struct hd_pipeline *pipeline, struct hd_problem *problem)
 {
     uint32_t *const met = hd_plan_take(pipeline->channel_count, sizeof *met, problem);
     hd_status status = met == NULL ? HD_NO_MEMORY : HD_OK;
