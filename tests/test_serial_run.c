@@ -85,7 +85,7 @@ static void test_naive_order(void)
         {"run",
          "transport.name=hook_fault transport.inner=rendezvous transport.hook_fault.delay_us=9",
          3,
-         {"inner is serial: it takes messages in one order"}},
+         {"inner is serial and needs its messages in one order"}},
         {"run",
          "transport.issue_order=grouped transport.name=shm",
          EXIT_USAGE,

@@ -1,23 +1,23 @@
 /*
- * hook_fault/hook_fault.c - wraps any transport, and breaks it where an option says so.
+ * hook_fault/hook_fault.c - wraps any transport and injects faults.
  *
  *   core  -> post_send(k) -> | held until due | -> inner's post_send(k), in sequence
- *   core  -> reserve(k)   -> HD_BUSY now and then, else inner's
- *   core  -> all else     -> what is due goes first, then inner's
- *   line  -> what falls due while the core computes -> inner's post_send(k)
+ *   core  -> reserve(k)   -> HD_BUSY at random, else inner's
+ *   core  -> other calls  -> first passes what is due, then inner's
+ *   wire  -> what becomes due while the core computes -> inner's post_send(k)
  *
- * Harmless faults change when a message goes, and no bit of it: delay, a limited bandwidth, BUSY
- * storms, messages of other channels that go first.  The one fault of `fault` strikes the chosen
- * message of the chosen channel, at its source:
+ * Harmless faults change when a message goes, but no bit of it: delay, limited bandwidth, storms of
+ * HD_BUSY, and messages of other channels that go first.  `fault` strikes the chosen message of the
+ * chosen channel, at its source:
  *
- *   drop       it, and what is behind it, never goes          the target: TIMEOUT
- *   duplicate  the next message has its content once more     the target's seal: PROTOCOL
- *   flip       one bit of the payload                         with debug.checksum: PROTOCOL
- *   flip_seal  one bit of the seal                            the target's seal: PROTOCOL
- *   partial    half of it is written over, and the rank dies  the target: PEER_LOST
- *   kill_self, kill_peer, stop_self, stop_peer                PEER_LOST, TIMEOUT
+ *   drop       it and all later messages of its channel never go  the target: TIMEOUT
+ *   duplicate  the next message has its content again              the target's seal: PROTOCOL
+ *   flip       flips one bit of the payload                        with debug.checksum: PROTOCOL
+ *   flip_seal  flips one bit of the seal                           the target's seal: PROTOCOL
+ *   partial    overwrites half of it, and kills the rank           the target: PEER_LOST
+ *   kill_self, kill_peer, stop_self, stop_peer                     PEER_LOST, TIMEOUT
  *
- * All chance comes from the seed, the channel and the sequence, never from the time.
+ * All random numbers depend on the seed, the channel and the sequence, never on the time.
  */
 #include "hook.h"
 
@@ -30,33 +30,36 @@ static const struct hd_option hook_fault_options[] = {
     {"fault", "none",
      "none | drop | duplicate | flip | flip_seal | partial | kill_self | kill_peer | stop_self | "
      "stop_peer",
-     "What strikes the one message of channel and sequence, at its source.", HD_OPTION_TEXT, 0},
-    {"channel", "-1", "-1..1048575", "The channel that is struck; -1: all.", HD_OPTION_INTEGER, 0},
-    {"sequence", "-1", "-1..1000000000000", "The message that is struck; -1: all.",
+     "The fault that strikes the message of channel and sequence, at its source.", HD_OPTION_TEXT,
+     0},
+    {"channel", "-1", "-1..1048575", "The channel that is struck; -1: every channel.",
      HD_OPTION_INTEGER, 0},
-    {"delay_us", "0", "0..10000000", "A chosen message is held for 0 to twice as long.",
+    {"sequence", "-1", "-1..1000000000000", "The message that is struck; -1: every message.",
+     HD_OPTION_INTEGER, 0},
+    {"delay_us", "0", "0..10000000",
+     "Microseconds that a chosen message is held, on average: 0 to twice as many.",
      HD_OPTION_INTEGER, 0},
     {"bandwidth_mb", "0", "0..1000000",
-     "A chosen channel carries so many 1e6 bytes a second; 0: as many as it can.",
-     HD_OPTION_INTEGER, 0},
-    {"busy_percent", "0", "0..99", "So many reserves of a chosen channel are told HD_BUSY.",
-     HD_OPTION_INTEGER, 0},
+     "Bandwidth of a chosen channel in 1e6 bytes a second; 0: unlimited.", HD_OPTION_INTEGER, 0},
+    {"busy_percent", "0", "0..99",
+     "Percentage of the reserves of a chosen channel that get HD_BUSY.", HD_OPTION_INTEGER, 0},
     {"reorder_percent", "0", "0..100",
-     "So many chosen messages let one of another channel go first, if one comes within 2 ms.",
+     "Percentage of chosen messages that let a message of another channel go first, if one is "
+     "posted within 2 ms.",
      HD_OPTION_INTEGER, 0},
-    {"seed", "1", "0..1000000000000", "Of all chance.", HD_OPTION_INTEGER, 0},
+    {"seed", "1", "0..1000000000000", "Seed of all random numbers.", HD_OPTION_INTEGER, 0},
 };
 
-/* --- what is held ------------------------------------------------------------------------ */
+/* --- held messages ----------------------------------------------------------------------- */
 
-static int hook_fault_has_chance(const struct hd_transport *hook, const struct hd_message *message,
-                                 enum option percent)
+static bool hook_fault_has_chance(const struct hd_transport *hook, const struct hd_message *message,
+                                  enum option percent)
 {
     return hook_draw(hook, message->channel, message->sequence, (uint32_t)percent % 4) % 100 <
            (uint64_t)hook->values[percent];
 }
 
-/* From when on is the message on its way that has just been posted, and when may it go? */
+/* When the message that has just been posted enters the wire, and when it is due. */
 static struct held hook_fault_held_for(struct hd_transport *hook, const struct hd_message *message)
 {
     struct hook_channel *channel = &hook->channels[message->channel];
@@ -89,19 +92,19 @@ static struct held hook_fault_held_for(struct hd_transport *hook, const struct h
     return held;
 }
 
-static int hook_fault_is_held(const struct hook_channel *channel)
+static bool hook_fault_is_held(const struct hook_channel *channel)
 {
     return channel->passed_count < channel->posted_count;
 }
 
-/* Of the message that goes next; the channel holds one. */
+/* The message that goes next; the channel must hold one. */
 static const struct held *hook_fault_next_of(const struct hd_transport *hook, uint32_t number)
 {
     const struct hook_channel *channel = &hook->channels[number];
     return &channel->held[channel->passed_count % hook_shape(hook, number)->depth];
 }
 
-/* The way over the slow line is part of the transfer; where it ends, inner says. */
+/* The time on the slow wire is part of the transfer; inner reports its end. */
 static void hook_fault_report(const struct hd_transport *hook, const struct hd_message *message)
 {
     const struct hd_transfer transfer = {.size = sizeof transfer,
@@ -113,14 +116,14 @@ static void hook_fault_report(const struct hd_transport *hook, const struct hd_m
     hook->host->trace_transfer(hook->host->context, &transfer);
 }
 
-/* HD_OK if a message of the channel went to inner, else HD_IN_PROGRESS. */
-static hd_status hook_fault_pass_one(struct hd_transport *hook, uint32_t number, int forced)
+/* HD_OK if a message of the channel has been passed to inner, else HD_IN_PROGRESS. */
+static hd_status hook_fault_pass_one(struct hd_transport *hook, uint32_t number, bool forced)
 {
     struct hook_channel *channel = &hook->channels[number];
     const struct hd_message message = {.sequence = channel->passed_count, .channel = number};
     const uint64_t due_ns =
         hook_fault_is_held(channel) ? hook_fault_next_of(hook, number)->due_ns : 0;
-    const int was_overtaken = channel->yields_to > 0 && hook->passed_count >= channel->yields_to;
+    const bool was_overtaken = channel->yields_to > 0 && hook->passed_count >= channel->yields_to;
 
     if (!hook_fault_is_held(channel) || due_ns == UINT64_MAX ||
         (!forced && !was_overtaken && due_ns > hook_now_ns(hook))) {
@@ -135,7 +138,7 @@ static hd_status hook_fault_pass_one(struct hd_transport *hook, uint32_t number,
     return status;
 }
 
-hd_status hook_pass_due(struct hd_transport *hook, int forced)
+hd_status hook_pass_due(struct hd_transport *hook, bool forced)
 {
     hd_status result = HD_IN_PROGRESS;
 
@@ -166,8 +169,8 @@ uint64_t hook_next_due_ns(const struct hd_transport *hook)
     return next_ns;
 }
 
-/* Is anything held that will go by itself? */
-static int hook_fault_holds_any(const struct hd_transport *hook)
+/* Whether a held message will become due. */
+static bool hook_fault_holds_any(const struct hd_transport *hook)
 {
     return hook_next_due_ns(hook) != UINT64_MAX;
 }
@@ -179,7 +182,7 @@ static void *hook_fault_slot(struct hd_transport *hook, const struct hd_message 
     return hook->inner_ops->slot(hook->inner, message);
 }
 
-static int hook_fault_is_own(const struct hd_transport *hook, const struct hd_message *message)
+static bool hook_fault_is_own(const struct hd_transport *hook, const struct hd_message *message)
 {
     return message->channel < hook->setup.channel_count &&
            hook->channels[message->channel].held != NULL;
@@ -188,7 +191,7 @@ static int hook_fault_is_own(const struct hd_transport *hook, const struct hd_me
 static hd_status hook_fault_reserve_locked(struct hd_transport *hook,
                                            const struct hd_message *message)
 {
-    const hd_status passed = hook_pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, false);
 
     if (passed < 0 || !hook_fault_is_own(hook, message)) {
         return passed < 0 ? passed : hook->inner_ops->reserve(hook->inner, message);
@@ -196,7 +199,7 @@ static hd_status hook_fault_reserve_locked(struct hd_transport *hook,
     struct hook_channel *channel = &hook->channels[message->channel];
     const uint64_t held_count = channel->posted_count - channel->passed_count;
     const uint64_t percent = (uint64_t)hook->values[BUSY_PERCENT];
-    const int is_stormy =
+    const bool is_stormy =
         percent > 0 && hook_is_chosen(hook, message->channel, message->sequence) &&
         hook_draw(hook, message->channel, channel->asked_count++, 1) % 100 < percent;
     if (is_stormy || held_count >= hook_shape(hook, message->channel)->depth) {
@@ -209,11 +212,10 @@ static hd_status hook_fault_reserve_locked(struct hd_transport *hook,
 static hd_status hook_fault_post_send_locked(struct hd_transport *hook,
                                              const struct hd_message *message, void *stream)
 {
-    const int is_mine = hook_fault_is_own(hook, message) && stream == NULL;
+    const bool is_mine = hook_fault_is_own(hook, message) && stream == NULL;
 
     if (!is_mine || message->sequence != hook->channels[message->channel].posted_count) {
-        const hd_status passed =
-            hook_pass_due(hook, 1); /* what is out of turn is inner's to refuse */
+        const hd_status passed = hook_pass_due(hook, true); /* inner refuses a call out of order */
         return passed < 0 ? passed : hook->inner_ops->post_send(hook->inner, message, stream);
     }
     struct hook_channel *channel = &hook->channels[message->channel];
@@ -222,20 +224,20 @@ static hd_status hook_fault_post_send_locked(struct hd_transport *hook,
         hook_fault_held_for(hook, message);
     channel->posted_count++;
     pthread_cond_signal(&hook->news);
-    const hd_status passed = hook_pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, false);
     return passed < 0 ? passed : HD_OK;
 }
 
 static hd_status hook_fault_post_recv_locked(struct hd_transport *hook,
                                              const struct hd_message *message)
 {
-    const hd_status passed = hook_pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, false);
     return passed < 0 ? passed : hook->inner_ops->post_recv(hook->inner, message);
 }
 
 static hd_status hook_fault_test_locked(struct hd_transport *hook, const struct hd_message *message)
 {
-    const hd_status passed = hook_pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, false);
 
     if (passed < 0) {
         return passed;
@@ -243,14 +245,14 @@ static hd_status hook_fault_test_locked(struct hd_transport *hook, const struct 
     if (hook_fault_is_own(hook, message) &&
         message->sequence >= hook->channels[message->channel].passed_count &&
         message->sequence < hook->channels[message->channel].posted_count) {
-        return HD_IN_PROGRESS; /* held: inner does not know it yet */
+        return HD_IN_PROGRESS; /* the message is held: inner does not have it yet */
     }
     return hook->inner_ops->test(hook->inner, message);
 }
 
 static hd_status hook_fault_progress_locked(struct hd_transport *hook)
 {
-    const hd_status passed = hook_pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, false);
 
     if (passed < 0 || hook->inner_ops->progress == NULL) {
         return passed;
@@ -259,7 +261,7 @@ static hd_status hook_fault_progress_locked(struct hd_transport *hook)
     return moved == HD_IN_PROGRESS ? passed : moved;
 }
 
-/* The line may move meanwhile. */
+/* The wire's thread may pass messages meanwhile. */
 static void hook_fault_nap(struct hd_transport *hook)
 {
     const struct timespec duration = {0, NAP_NS};
@@ -270,8 +272,8 @@ static void hook_fault_nap(struct hd_transport *hook)
 }
 
 /*
- * Until nothing is held, or the message is there.  A wait of inner would sleep through what is due,
- * and one with a nearer deadline would fail for good.
+ * Waits until no message is held or the message is there.  A wait of inner would delay what becomes
+ * due, and a wait of inner with a nearer deadline would fail permanently.
  */
 static hd_status hook_fault_wait_while_held(struct hd_transport *hook,
                                             const struct hd_message *message, uint64_t deadline_ns)
@@ -310,7 +312,7 @@ static hd_status hook_fault_wait_locked(struct hd_transport *hook, const struct 
 static hd_status hook_fault_release_locked(struct hd_transport *hook,
                                            const struct hd_message *message, void *stream)
 {
-    const hd_status passed = hook_pass_due(hook, 0);
+    const hd_status passed = hook_pass_due(hook, false);
     return passed < 0 ? passed : hook->inner_ops->release(hook->inner, message, stream);
 }
 
@@ -355,7 +357,7 @@ static void hook_fault_stats(struct hd_transport *hook, uint32_t number,
     memcpy(out, &all, size < sizeof all ? size : sizeof all);
 }
 
-/* --- the same, one at a time -------------------------------------------------------------- */
+/* --- the same calls, under the lock ------------------------------------------------------- */
 
 static hd_status hook_fault_reserve(struct hd_transport *hook, const struct hd_message *message)
 {
@@ -447,10 +449,10 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
     .options = hook_fault_options,
     .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_HOOK,
     .name = "hook_fault",
-    .summary = "wraps the transport of transport.inner, and delays, drops, breaks or kills",
+    .summary = "wraps the transport of transport.inner, and delays, drops, damages or kills",
     .vendor = "heddle",
     .version = "0.1.0",
     .licence = "Apache-2.0",
-    .source = "heddle's own; the hook providers of libfabric are the idea",
+    .source = "heddle's own, after the hook providers of libfabric",
     .ops = &hook_fault_ops,
 };

@@ -1,5 +1,4 @@
-/* hook_fault/open.c - opens inner with a copy of the setup, and the process numbers of all
-   ranks. */
+/* hook_fault/open.c - exchanges process numbers, and opens inner with a copy of the setup. */
 #include "hook.h"
 
 #include <stdio.h>
@@ -28,13 +27,13 @@ static hd_status hook_fault_refuse(const struct hd_host *host, hd_status status,
     return host->fail(host->context, &error);
 }
 
-/* Of all ranks: whoever is to be killed must be known. */
+/* kill_peer and stop_peer need the process numbers of all ranks. */
 static hd_status hook_fault_exchange_pids(struct hd_transport *hook, uint64_t deadline_ns)
 {
     const struct hd_host *host = hook->host;
     const int32_t pid = (int32_t)getpid();
     uint32_t generation = 0;
-    hd_status status = HD_INVALID; /* a bootstrap refuses a key that an older instance has put */
+    hd_status status = HD_INVALID; /* the bootstrap refuses a key that an older instance has put */
     char key[KEY_BYTES];
 
     for (; status == HD_INVALID && generation < GENERATION_MAX; generation++) {
@@ -48,9 +47,9 @@ static hd_status hook_fault_exchange_pids(struct hd_transport *hook, uint64_t de
         snprintf(key, sizeof key, "hook_fault.%u.%u", rank, generation - 1);
         status = host->get(host->context, key, &hook->pids[rank], sizeof pid, deadline_ns);
     }
-    return status == HD_OK
-               ? HD_OK
-               : hook_fault_refuse(host, status, "the process numbers of all ranks did not come");
+    return status == HD_OK ? HD_OK
+                           : hook_fault_refuse(host, status,
+                                               "cannot exchange the process numbers of all ranks");
 }
 
 static hd_status hook_fault_take_channel(struct hd_transport *hook, uint32_t number)
@@ -67,10 +66,10 @@ static hd_status hook_fault_take_channel(struct hd_transport *hook, uint32_t num
     if (strcmp(hook->fault, "duplicate") == 0) {
         channel->copy = host->alloc(host->context, shape->bytes + HD_SEAL_BYTES, 64, "hook_fault");
     }
-    const int has_all =
+    const bool has_all =
         channel->held != NULL && (channel->copy != NULL) == (strcmp(hook->fault, "duplicate") == 0);
     return has_all ? HD_OK
-                   : hook_fault_refuse(host, HD_NO_MEMORY, "no memory for the held messages");
+                   : hook_fault_refuse(host, HD_NO_MEMORY, "cannot allocate the held messages");
 }
 
 static void hook_fault_read_options(struct hd_transport *hook)
@@ -90,11 +89,11 @@ static void hook_fault_read_options(struct hd_transport *hook)
     }
 }
 
-/* What is held goes later than what was posted after it, which a serial transport may not see. */
-static int hook_fault_breaks_order(const struct hd_transport *hook, const struct hd_plugin *inner)
+/* A held message goes later than those posted after it, which a serial transport must not see. */
+static bool hook_fault_breaks_order(const struct hd_transport *hook, const struct hd_plugin *inner)
 {
-    const int holds_back = hook->values[DELAY_US] > 0 || hook->values[BANDWIDTH_MB] > 0 ||
-                           hook->values[REORDER_PERCENT] > 0;
+    const bool holds_back = hook->values[DELAY_US] > 0 || hook->values[BANDWIDTH_MB] > 0 ||
+                            hook->values[REORDER_PERCENT] > 0;
     return holds_back && (inner->capabilities & HD_TRANSPORT_SERIAL) != 0;
 }
 
@@ -104,7 +103,8 @@ static hd_status open_inner(struct hd_transport *hook, const struct hd_transport
         hook_fault_breaks_order(hook, setup->inner)
             ? hook_fault_refuse(
                   setup->host, HD_UNSUPPORTED,
-                  "inner is serial: it takes messages in one order, and none can be held back")
+                  "inner is serial and needs its messages in one order: set delay_us, bandwidth_mb "
+                  "and reorder_percent to 0")
             : HD_OK;
 
     for (uint32_t i = 0; status == HD_OK && i < setup->channel_count; i++) {
@@ -117,7 +117,8 @@ static hd_status open_inner(struct hd_transport *hook, const struct hd_transport
         status = hook->inner_ops->open(&hook->setup, &hook->inner);
     }
     if (status == HD_OK && hook_start_wire(hook) != 0) {
-        status = hook_fault_refuse(hook->host, HD_SYSTEM, "there is no thread for the slow line");
+        status =
+            hook_fault_refuse(hook->host, HD_SYSTEM, "cannot create the thread of the slow wire");
         hook_stop_wire(hook);
         hook->inner_ops->close(hook->inner, setup->deadline_ns);
     }
@@ -130,7 +131,7 @@ hd_status hook_open(const struct hd_transport_setup *setup, struct hd_transport 
 
     if (setup->inner == NULL || setup->inner_host == NULL || setup->memory != HD_MEMORY_HOST) {
         return hook_fault_refuse(host, HD_UNSUPPORTED,
-                                 "hook_fault wraps a transport of host memory");
+                                 "hook_fault needs transport.inner, and host memory");
     }
     struct hd_transport *hook = host->alloc(
         host->context, sizeof *hook + setup->channel_count * sizeof(struct hook_channel), 64,
@@ -139,7 +140,7 @@ hd_status hook_open(const struct hd_transport_setup *setup, struct hd_transport 
     if (hook == NULL || pids == NULL) {
         host->free(host->context, hook);
         host->free(host->context, pids);
-        return hook_fault_refuse(host, HD_NO_MEMORY, "no memory for the books of the hook");
+        return hook_fault_refuse(host, HD_NO_MEMORY, "cannot allocate the state of the channels");
     }
     hook->host = host;
     hook->pids = pids;

@@ -1,11 +1,11 @@
-/* hook_fault/strike.c - chance, and the one fault that strikes the one message. */
+/* hook_fault/strike.c - random numbers, and the one fault that strikes the chosen message. */
 #include "hook.h"
 
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-/* --- chance, and who is struck ----------------------------------------------------------- */
+/* --- which message is struck ------------------------------------------------------------- */
 
 uint64_t hook_draw(const struct hd_transport *hook, uint32_t number, uint64_t count,
                    uint32_t purpose)
@@ -18,7 +18,7 @@ uint64_t hook_draw(const struct hd_transport *hook, uint32_t number, uint64_t co
     return word ^ (word >> 29);
 }
 
-int hook_is_chosen(const struct hd_transport *hook, uint32_t number, uint64_t sequence)
+bool hook_is_chosen(const struct hd_transport *hook, uint32_t number, uint64_t sequence)
 {
     const int64_t wanted = hook->values[CHANNEL];
     const int64_t sequence_wanted = hook->values[SEQUENCE];
@@ -26,8 +26,8 @@ int hook_is_chosen(const struct hd_transport *hook, uint32_t number, uint64_t se
            (sequence_wanted < 0 || (uint64_t)sequence_wanted == sequence);
 }
 
-static int hook_fault_is_struck(const struct hd_transport *hook, const struct hd_message *message,
-                                const char *fault)
+static bool hook_fault_is_struck(const struct hd_transport *hook, const struct hd_message *message,
+                                 const char *fault)
 {
     return strcmp(hook->fault, fault) == 0 &&
            hook_is_chosen(hook, message->channel, message->sequence);
@@ -56,7 +56,7 @@ void hook_signal(const struct hd_transport *hook, const struct hd_message *messa
     }
 }
 
-/* The message after the chosen one gets the content of the chosen one. */
+/* Gives the message after the chosen one the content of the chosen one. */
 static void hook_fault_duplicate(struct hd_transport *hook, const struct hd_message *message)
 {
     struct hook_channel *channel = &hook->channels[message->channel];

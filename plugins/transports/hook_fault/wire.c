@@ -1,9 +1,9 @@
 /*
- * hook_fault/wire.c - the thread that lets a held message go when it is due.
+ * hook_fault/wire.c - the thread that passes a held message to inner when it is due.
  *
- * A slow line moves by itself: it must not wait until its rank, in the middle of a long action,
- * next calls.  So whoever is in a data call holds the lock, and this thread takes it when the next
- * message is due.  It runs only where an option can hold a message back.
+ * A slow wire must not wait until its rank, which may be in a long action, makes its next call.  So
+ * every data call holds the lock, and this thread takes it when the next message is due.  The
+ * thread exists only if an option can hold a message back.
  */
 #include "hook.h"
 
@@ -25,7 +25,7 @@ static void hook_fault_sleep_until(struct hd_transport *hook, uint64_t due_ns)
     }
 }
 
-/* The first failure is inner's, and stays there: the next call of the core returns it. */
+/* A failure is inner's, and inner returns it to the next call of the core. */
 static void *hook_fault_run(void *argument)
 {
     struct hd_transport *hook = argument;
@@ -33,7 +33,7 @@ static void *hook_fault_run(void *argument)
 
     pthread_mutex_lock(&hook->lock);
     while (status >= 0 && !hook->is_resting) { /* until close */
-        status = hook_pass_due(hook, 0);
+        status = hook_pass_due(hook, false);
         if (status >= 0 && !hook->is_resting) {
             hook_fault_sleep_until(hook, hook_next_due_ns(hook));
         }
@@ -42,7 +42,7 @@ static void *hook_fault_run(void *argument)
     return NULL;
 }
 
-static int hook_fault_is_needed(const struct hd_transport *hook)
+static bool hook_fault_is_needed(const struct hd_transport *hook)
 {
     return hook->values[DELAY_US] > 0 || hook->values[BANDWIDTH_MB] > 0 ||
            hook->values[REORDER_PERCENT] > 0;
@@ -62,7 +62,7 @@ int hook_start_wire(struct hd_transport *hook)
         return 0;
     }
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the core's */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the core's threads */
     const int error = pthread_create(&hook->thread, NULL, hook_fault_run, hook);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     hook->has_thread = error == 0;
@@ -73,11 +73,11 @@ void hook_stop_wire(struct hd_transport *hook)
 {
     if (hook->has_thread) {
         pthread_mutex_lock(&hook->lock);
-        hook->is_resting = 1;
+        hook->is_resting = true;
         pthread_cond_signal(&hook->news);
         pthread_mutex_unlock(&hook->lock);
         pthread_join(hook->thread, NULL);
-        hook->has_thread = 0;
+        hook->has_thread = false;
     }
     pthread_cond_destroy(&hook->news);
     pthread_mutex_destroy(&hook->lock);
