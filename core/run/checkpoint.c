@@ -179,7 +179,7 @@ static hd_status checkpoint_put_header(struct hd_rank *rank, uint32_t file,
                                        struct hd_problem *problem)
 {
     const struct hd_ledger *const ledger = rank->ledger;
-    const uint32_t is_model = file == HD_CHECKPOINT_MODEL;
+    const bool is_model = file == HD_CHECKPOINT_MODEL;
     const uint32_t count = is_model ? ledger->tensor_count : 2 * ledger->tensor_count;
     uint8_t(*digests)[HD_HASH_BYTES] = malloc((count + 1ull) * sizeof *digests);
     uint8_t digest[HD_HASH_BYTES];
@@ -296,7 +296,7 @@ static hd_status checkpoint_load_copy(struct hd_rank *rank, struct hd_tensor_pla
     const struct hd_resume *const resume = rank->session->request.resume;
     const struct hd_ledger *const ledger = rank->ledger;
     const struct hd_tensor *const tensor = &ledger->tensors[index];
-    const uint32_t is_master = place.copy == HD_MASTER;
+    const bool is_master = place.copy == HD_MASTER;
     const struct hd_safetensors *const file =
         &resume->files[is_master ? HD_CHECKPOINT_MODEL : HD_CHECKPOINT_OPTIMIZER];
     const char *const name =

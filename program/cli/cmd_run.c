@@ -284,7 +284,7 @@ static void run_job(struct hd_cli *cli, struct hd_config *config, struct hd_plug
 static hd_status cmd_run_open_resume(struct hd_cli *cli, struct hd_resume *resume)
 {
     const char *const path = hd_cli_option(cli, "--resume", 0);
-    const uint32_t is_evaluation = hd_cli_option(cli, "--evaluate", 0) != NULL;
+    const bool is_evaluation = hd_cli_option(cli, "--evaluate", 0) != NULL;
 
     *resume = (struct hd_resume){0};
     if (path == NULL) {
