@@ -59,7 +59,7 @@ static void flight_show_first(struct hd_engine *engine)
     const struct hd_flight *flight = flight_first_of(flights);
     const struct hd_instruction *instruction = flight_instruction_of(engine, flight);
     struct hd_rank_state *state = &engine->state;
-    const uint32_t is_waiting = flight->ready_mark != 0 && !flight->is_ready;
+    const bool is_waiting = flight->ready_mark != 0 && !flight->is_ready;
 
     state->kind = instruction != NULL ? instruction->action.kind : 0;
     state->stage = instruction != NULL ? instruction->action.stage : 0;

@@ -1,6 +1,8 @@
 #include "engine/order.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/number.h"
+#include "base/try.h"
 #include "plan/flow.h"
 #include "plan/issue.h"
 
@@ -116,9 +118,7 @@ static bool order_can_post(const struct hd_order_post *post, const struct hd_lan
 /* Posts what is wanted, up to the first group of which a member cannot be posted yet. */
 static hd_status order_post(struct hd_order *order, struct hd_lane *lanes)
 {
-    hd_status status = HD_OK;
-
-    while (status == HD_OK && order->posted_count < order->wanted_count) {
+    while (order->posted_count < order->wanted_count) {
         const struct hd_order_post *group = &order->posts[order->posted_count];
         const uint32_t count = group->group_left + 1;
         for (uint32_t i = 0; i < count; i++) {
@@ -126,14 +126,14 @@ static hd_status order_post(struct hd_order *order, struct hd_lane *lanes)
                 return HD_OK;
             }
         }
-        for (uint32_t i = 0; status == HD_OK && i < count; i++) {
+        for (uint32_t i = 0; i < count; i++) {
             struct hd_lane *lane = &lanes[group[i].message.lane];
-            status = group[i].is_send ? hd_lane_send_next(lane, group[i].group_left)
-                                      : hd_lane_post_next(lane, group[i].group_left);
-            order->posted_count += status == HD_OK;
+            HD_TRY(group[i].is_send ? hd_lane_send_next(lane, group[i].group_left)
+                                    : hd_lane_post_next(lane, group[i].group_left));
+            order->posted_count++;
         }
     }
-    return status;
+    return HD_OK;
 }
 
 /* Posts the message with all that is before it, which law 7 has proved to be possible by now. */
@@ -143,9 +143,7 @@ static hd_status order_post_until(struct hd_engine *engine, struct hd_program_me
     const uint32_t place = order_place_of(order, message);
     const uint32_t group_end = place + order->posts[place].group_left + 1;
 
-    if (group_end > order->wanted_count) {
-        order->wanted_count = group_end;
-    }
+    order->wanted_count = hd_max_u32(order->wanted_count, group_end);
     return order_post(order, engine->lanes);
 }
 
@@ -153,20 +151,19 @@ hd_status hd_order_begin(const struct hd_act *act)
 {
     struct hd_engine *engine = act->engine;
     struct hd_order *order = &engine->order;
-    hd_status status = HD_OK;
 
     order->posted_count = 0;
     order->moved_count = 0;
     order->wanted_count = engine->setup.overlap ? order->post_count : 0;
-    for (uint32_t i = 0; status == HD_OK && i < engine->lane_count; i++) {
+    for (uint32_t i = 0; i < engine->lane_count; i++) {
         struct hd_lane *lane = &engine->lanes[i];
         hd_lane_begin(lane, engine->step_count);
         if (engine->setup.overlap && lane->is_target && !hd_lane_is_local(lane) &&
             !order_rules(act, lane)) {
-            status = hd_lane_post_all(lane);
+            HD_TRY(hd_lane_post_all(lane));
         }
     }
-    return status == HD_OK ? order_post(order, engine->lanes) : status;
+    return order_post(order, engine->lanes);
 }
 
 hd_status hd_order_receive(const struct hd_act *act, struct hd_program_message message)
@@ -195,14 +192,12 @@ hd_status hd_order_send(const struct hd_act *act, struct hd_program_message mess
 hd_status hd_order_release(const struct hd_act *act, struct hd_program_message message)
 {
     struct hd_lane *lane = hd_act_lane(act, message);
-    const hd_status status = hd_lane_release(lane, hd_act_sequence(act, message));
 
-    if (status == HD_OK && order_rules(act, lane)) {
+    HD_TRY(hd_lane_release(lane, hd_act_sequence(act, message)));
+    if (order_rules(act, lane)) {
         return order_post(&act->engine->order, act->engine->lanes);
     }
-    return status == HD_OK && !hd_lane_is_local(lane) && act->engine->setup.overlap
-               ? hd_lane_post_all(lane)
-               : status;
+    return act->engine->setup.overlap && !hd_lane_is_local(lane) ? hd_lane_post_all(lane) : HD_OK;
 }
 
 /* --- waits ----------------------------------------------------------------------------------- */
@@ -227,19 +222,16 @@ static hd_status order_wait_moved(const struct hd_act *act, const struct hd_orde
 static hd_status order_wait_until(const struct hd_act *act, uint32_t end)
 {
     struct hd_order *order = &act->engine->order;
-    hd_status status = HD_OK;
 
-    while (status == HD_OK && order->moved_count < end) {
-        status = order_wait_moved(act, &order->posts[order->moved_count]);
-        order->moved_count += status == HD_OK;
+    for (; order->moved_count < end; order->moved_count++) {
+        HD_TRY(order_wait_moved(act, &order->posts[order->moved_count]));
     }
-    return status;
+    return HD_OK;
 }
 
 hd_status hd_order_wait(const struct hd_act *act, uint32_t phase, struct hd_program_message message)
 {
     const struct hd_lane *lane = hd_act_lane(act, message);
-    hd_status status = HD_OK;
 
     if (order_rules(act, lane)) {
         const struct hd_order *order = &act->engine->order;
@@ -247,10 +239,10 @@ hd_status hd_order_wait(const struct hd_act *act, uint32_t phase, struct hd_prog
         struct hd_program_message before = message; /* the message that is in its slot */
         before.sequence -= slots;
         if (message.sequence >= slots) { /* a step leaves no transfer to the next one */
-            status = order_wait_until(act, order->posts[order_place_of(order, before)].group_begin);
+            HD_TRY(order_wait_until(act, order->posts[order_place_of(order, before)].group_begin));
         }
     }
-    return status == HD_OK ? hd_act_wait(act, phase, message) : status;
+    return hd_act_wait(act, phase, message);
 }
 
 /* In order, no transfer outlasts its step: else a rank at the end of a step could block another. */

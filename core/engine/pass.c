@@ -1,40 +1,30 @@
 /* engine/pass.c - one pass of one stage: binds payload and tensors, and calls the kernel. */
 #include "base/clock.h"
+#include "base/number.h"
+#include "base/try.h"
 #include "engine/action.h"
 #include "engine/range.h"
-
-static void pass_count_slot(struct hd_engine *engine)
-{
-    engine->held_slots++;
-    if (engine->held_slots > engine->peak_slots) {
-        engine->peak_slots = engine->held_slots;
-    }
-}
 
 /* A forward leases the payload of its microbatch; every other pass looks it up. */
 static hd_status pass_bind_payload(const struct hd_act *act, struct hd_pass *pass)
 {
     struct hd_local_stage *local = &act->engine->stages[act->instruction->local_stage];
     const struct hd_action *action = &act->instruction->action;
-    hd_status status = HD_OK;
 
     if (act->engine->setup.pipeline->is_forward_only) {
         return HD_OK;
     }
-    for (uint32_t i = 0; status == HD_OK && i < local->acquisitions; i++) {
+    for (uint32_t i = 0; i < local->acquisitions; i++) {
         struct hd_lease_pool *pool = &local->pools[i];
         if (action->kind == HD_FORWARD) {
-            status = hd_lease_acquire(pool, action->microbatch, act->problem);
-            if (status == HD_OK) {
-                pass_count_slot(act->engine);
-            }
+            HD_TRY(hd_lease_acquire(pool, action->microbatch, act->problem));
+            act->engine->held_slots++;
         }
-        if (status == HD_OK) {
-            status = hd_lease_find(pool, action->microbatch, &pass->payload[i], &pass->generation,
-                                   act->problem);
-        }
+        HD_TRY(hd_lease_find(pool, action->microbatch, &pass->payload[i], &pass->generation,
+                             act->problem));
     }
-    return status;
+    act->engine->peak_slots = hd_max_u64(act->engine->peak_slots, act->engine->held_slots);
+    return HD_OK;
 }
 
 /* The microbatch's tokens or targets, where passes can read them. */
@@ -56,7 +46,7 @@ static void pass_bind_tensors(const struct hd_act *act, struct hd_pass *pass)
     const struct hd_local_stage *local = &act->engine->stages[instruction->local_stage];
     const struct hd_stage_spec *spec = &act->engine->setup.specs[local->stage];
     const uint32_t microbatch = instruction->action.microbatch;
-    const uint32_t is_forward = instruction->action.kind == HD_FORWARD;
+    const bool is_forward = instruction->action.kind == HD_FORWARD;
 
     if (instruction->activation.lane != HD_NO_LANE) {
         pass->input = hd_lane_slot(hd_act_lane(act, instruction->activation),
@@ -106,28 +96,22 @@ static hd_status pass_call_kernel(const struct hd_act *act, const struct hd_pass
 /* In host memory the host must see the end of the pass before it sends the output. */
 static hd_status pass_take_off(struct hd_act *act)
 {
-    struct hd_engine *engine = act->engine;
-    hd_status status = hd_flights_add(engine, &act->flight, act->problem);
-
-    if (status == HD_OK && !engine->regions.is_device) {
-        status = hd_flights_wait(engine, 0, act->problem);
-    }
-    return status;
+    HD_TRY(hd_flights_add(act->engine, &act->flight, act->problem));
+    return act->engine->regions.is_device ? HD_OK : hd_flights_wait(act->engine, 0, act->problem);
 }
 
 static hd_status pass_end_forward(const struct hd_act *act)
 {
     struct hd_local_stage *local = &act->engine->stages[act->instruction->local_stage];
     const struct hd_action *action = &act->instruction->action;
-    hd_status status = HD_OK;
 
     if (action->kind != HD_FORWARD || act->engine->setup.pipeline->is_forward_only) {
         return HD_OK;
     }
-    for (uint32_t i = 0; status == HD_OK && i < local->acquisitions; i++) {
-        status = hd_lease_end_forward(&local->pools[i], action->microbatch);
+    for (uint32_t i = 0; i < local->acquisitions; i++) {
+        HD_TRY(hd_lease_end_forward(&local->pools[i], action->microbatch));
     }
-    return status;
+    return HD_OK;
 }
 
 hd_status hd_act_pass(struct hd_act *act)
@@ -155,10 +139,7 @@ hd_status hd_act_pass(struct hd_act *act)
         act->record->end_ns = hd_now_ns();
         act->record->sent_ns = act->record->end_ns;
     } else if (status == HD_OK) {
-        status = pass_take_off(act);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(pass_take_off(act));
     }
     if (status == HD_OK) {
         status = pass_end_forward(act);
