@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/bench.test.sh - `heddle bench` on jobs of a moment: words, rows,
-# fields, what must hold between the numbers.  Never how fast.
+# tests/bench.test.sh - `heddle bench` on very short jobs: words, rows,
+# fields, relations between the numbers; never a speed.
 set -u
 heddle="$HD_BUILD_DIR/bin/heddle"
 json="$HD_BUILD_DIR/tests/json_check"
@@ -42,7 +42,7 @@ spread() {
         say "spread $1 of $2: $(grep -oE "\"$1\": \{[^}]*\}" out)"
 }
 
-# holds NAME EXPRESSION: awk says that it is true.
+# holds NAME EXPRESSION: true by awk.
 holds() {
     awk "BEGIN { exit !($2) }" || say "$1: $2"
 }
@@ -134,7 +134,7 @@ if [ -x "$HD_BUILD_DIR/libexec/heddle/heddle-gemm-rate" ]; then
         "$(number ratio_best) > 0 && $(number ratio_best) <= $(number ratio_big)"
 fi
 
-# Without the yardstick's program there is a rate, but no ratio, and it is said why.
+# Without the yardstick's program there is a rate without a ratio, and the output says why.
 mkdir -p alone/bin
 cp "$heddle" alone/bin/
 alone="alone/bin/heddle bench step --part model --plugin-dir $HD_PLUGIN_DIR $tiny"
@@ -198,7 +198,7 @@ spread without_seconds 8
 holds "a ratio" "$(number ratio) > 0 && $(number ratio 2) > 0"
 
 # --- p2p -----------------------------------------------------------------------------------------
-# No ucx_perftest here: what it says is not ours, and it takes its time.
+# Without ucx_perftest: its output is not ours, and it is slow.
 mkdir -p tools
 for tool in head grep sed awk tr wc cat; do ln -sf "$(command -v $tool)" tools/$tool; done
 full_path=$PATH
@@ -243,7 +243,7 @@ if [ -e "$HD_PLUGIN_DIR/heddle_transport_ucx_tag.so" ]; then
     has "a thread" out '"progress_thread": true'
 fi
 
-# Strictly rendezvous, one at a time: it stands still where its posts have no common order (law 7).
+# A strict rendezvous, one at a time: it hangs where its posts have no common order (law 7).
 serial="$HD_BUILD_DIR/tests/fault/heddle_transport_rendezvous.so"
 for direction in one both; do
     bench 0 p2p transport.name="$serial" bench.sizes=1K bench.direction=$direction \
@@ -296,9 +296,9 @@ has "shm needs no thread" out '"transport": "shm", "lane": "shm", "progress_thre
 [ "$(grep -oE '"late_ms": [0-9.]+' out | tr '\n' ' ')" = \
     '"late_ms": 0 "late_ms": 0.1 "late_ms": 0.2 "late_ms": 0.4 "late_ms": 0.8 ' ] ||
     say "lateness: $(grep -oE '"late_ms": [0-9.]+' out)"
-# The figure says what the object says, point by point; and is as wide as a page.
+# The figure shows the points of the object, and is as wide as a page.
 for ((point = 1; point <= 5; point++)); do
-    # By awk, whose numbers are doubles: bash's are longer, and round a tie otherwise.
+    # By awk, whose numbers are doubles: bash's are longer and round a tie differently.
     wanted=$(awk "BEGIN { printf \"compute %.3f ms, alone %.3f (%+.1f %%)\", $(number compute_ms $point), \
         $(number alone_ms $point), $(number stretch_percent $point) }")
     has "the figure's numbers" late.svg "$wanted"
@@ -310,7 +310,7 @@ for ((point = 1; point <= 5; point++)); do
     holds "the stretch is of the two" "($(number stretch_percent $point) / 100 + 1) * $(number alone_ms $point) / $(number compute_ms $point) > 0.999 &&
         ($(number stretch_percent $point) / 100 + 1) * $(number alone_ms $point) / $(number compute_ms $point) < 1.001"
     holds "what is readable is so after the arrival" "$(number readable_ms $point) >= $(number arrival_ms $point)"
-    # In place the slot is the target's until it has read: not before it has come.
+    # In place the slot belongs to the target from the arrival until it has read.
     holds "a slot in place is free when its reader is done" "$(number free_ms $point) >= $(number arrival_ms $point)"
     # What the figure draws of the message begins at 0 and ends when the slot is free.
     holds "no time is below nothing" "$(number source_wait_ms $point) >= 0 && $(number target_wait_ms $point) >= 0"
@@ -345,6 +345,6 @@ has "parts of skew" err "bench skew has no parts"
 bench 2 plan --svg plan.svg
 has "no figure of plan" err "--svg is of bench skew"
 
-# Nothing is left behind: a bench writes no run directory.
+# A bench writes no run directory.
 [ -e runs ] && say "a bench left a run directory"
 exit $failed

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `heddle bench` on device memory, over the stand-ins for CUDA and its libraries: words, rows, fields,
-# what must hold between the numbers, and every refusal.  Never how fast: no figure here is a GPU's.
+# relations between the numbers, and every refusal; never a speed: no number here is of a GPU.
 set -uo pipefail
 heddle=$HD_BUILD_DIR/bin/heddle
 json=$HD_BUILD_DIR/tests/json_check
@@ -87,12 +87,12 @@ for name in $transports; do
     has "one pass lasts a stage" out '(a stand-in, no GPU)'
     has "its compute" out '"passes": 1, "transports": [{"transport": "'$name'"'
     for ((point = 1; point <= 5; point++)); do
-        # A pass of the synthetic kernel lasts what it is told to, or longer; nothing is stolen from a device.
+        # A pass of the synthetic kernel takes its time or longer; nothing else uses the device.
         holds "a pass takes its time" "$(number alone_ms $point) >= 1 && $(number compute_ms $point) >= 1"
         holds "the target reads after it has come" "$(number readable_ms $point) >= $(number arrival_ms $point)"
         holds "no wait is below nothing" "$(number source_wait_ms $point) >= 0 && $(number target_wait_ms $point) >= 0"
         [ "$(number stolen_ms $point)" = null ] || say "$name: $(number stolen_ms $point) ms are stolen from a device"
-        # By awk, whose numbers are doubles: bash's are longer, and round a tie otherwise.
+        # By awk, whose numbers are doubles: bash's are longer and round a tie differently.
         has "the figure" late.svg "$(awk "BEGIN { printf \"compute %.3f ms, alone %.3f\", $(number compute_ms $point), $(number alone_ms $point) }")"
     done
     has "the figure says where" late.svg "(a stand-in, no GPU)"
@@ -171,7 +171,7 @@ fi
     # A signal that overtakes its copy: counted, after the tables.
     IPC_BROKEN=signal_first bench 1 p2p $(of cuda_ipc) transport.name="$broken" bench.sizes=256K bench.iterations=20
     has "wrong messages" err "messages of 262144 bytes arrived wrong"
-    # What fails on the device ends it, and says what.
+    # A failure on the device ends the bench with its reason.
     STANDIN_CUDA_FAULT=cudaMemcpyAsync:60:async:700 bench 3 p2p $(of cuda_ipc) bench.sizes=4K bench.iterations=20
     has "the device's error" err "illegal memory access"
     STANDIN_CUDA_FAULT=cuStreamWriteValue64:20:hang bench 5 p2p $(of cuda_ipc) bench.sizes=4K bench.iterations=20 transport.timeout_s=1
@@ -194,6 +194,6 @@ fi
     fi
 }
 
-# What runs on a GPU has no mistake of its own.
+# The script for a GPU has no fault of its own.
 STANDIN=1 "$HD_SOURCE_DIR/tests/gpu_bench.test.sh" >out 2>&1 || say "gpu_bench over the stand-ins: $(grep FAILED out)"
 exit $failed

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/cases.test.sh - tests/cases.md keeps its word: every public case has a row, every row names
-# tests that are there and rows that stand in them, or says why the case does not apply.
+# tests/cases.test.sh - tests/cases.md is true: every public case has a row, every row names tests and
+# rows that exist, or says why the case does not apply.
 set -u
 page="$HD_SOURCE_DIR/tests/cases.md"
 work="$HD_BUILD_DIR/tests/cases_work"
@@ -10,7 +10,7 @@ C54 C57 C60 C63 C66 C69 C72 C75 C78 C81 C84 C87 C90 C93 C96"
 rm -rf "$work"
 mkdir -p "$work"
 
-# check FILE: one line a fault.
+# check FILE: one line for each fault.
 check() {
     awk -v tests="$HD_SOURCE_DIR/tests" -v unused="$unused" '
     function slurp(path,    text, line) {
@@ -22,7 +22,7 @@ check() {
         gsub(/"[ \t]*\n[ \t]*"/, "", text) # one string over several lines
         return text
     }
-    # All that stands in the tests which a cell names.
+    # The text of the tests that a cell names.
     function read_tests(id, cell,    name, text, all) {
         all = ""
         while (match(cell, /`[a-z0-9_]+`/)) {
@@ -79,7 +79,7 @@ if [ -s faults ]; then
     failed=1
 fi
 
-# expect_fault SED WORDS: the page, spoiled, is told of.
+# expect_fault SED WORDS: the page changed by SED is reported.
 expect_fault() {
     sed "$1" "$page" >spoiled.md
     check spoiled.md >faults

@@ -108,7 +108,7 @@ grep -q '^microbatches = 12' second.ini || say "config --changed lacks what chan
 grep -q 'beta1' second.ini && say "config --changed has defaults"
 
 # The options of a plugin that is not chosen are checked and printed; of one that cannot be loaded,
-# printed as they stand.
+# printed unchecked.
 expect 2 "command line: kernel.reference.float64: zz is not a flag" \
     config $synthetic kernel.reference.float64=zz
 expect 2 "schedule.1f1b_v.pull_ahed: no such option: the nearest one is pull_ahead" \
@@ -155,7 +155,7 @@ HEDDLE_PLUGIN_PATH="$faults" "$heddle" list schedule | grep -q sound || say "HED
 "$heddle" --version >/dev/full 2>err
 [ $? -eq 7 ] || say "a full disk is not exit 7"
 [ "$(wc -l <err)" -eq 1 ] || say "a full disk is not one line"
-# A reader that has gone before the first word: said by the exit code alone.
+# A reader that has closed the pipe before the first word: only the exit code reports it.
 mkfifo gone
 {
     cat gone

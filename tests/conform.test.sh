@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# heddle conform: every plugin of ours passes, every plugin that is broken fails at the check that is
-# named after what it breaks, and text, JSON, JUnit and exit codes are as docs/interface.md says.
+# heddle conform: every plugin of ours passes; every faulty plugin fails the check of the rule that it
+# breaks; text, JSON, JUnit and exit codes are as docs/interface.md says.
 set -uo pipefail
 heddle=$HD_BUILD_DIR/bin/heddle
 faults=$HD_BUILD_DIR/tests/fault
@@ -121,7 +121,7 @@ fails_by update kernel_breaker unbiased
 fails_by stamp kernel_breaker unstamped
 fails_by garbage kernel_breaker wild
 fails_by nan kernel_breaker quiet
-# A deadline is one of a call: 20 passes of 100 ms are not overdue after a second, one that hangs is.
+# A deadline is for one call: 20 passes of 100 ms are not overdue after a second, a hanging one is.
 passes "$faults/heddle_kernel_breaker.so" --check repeatable --limit 1 kernel.breaker.does=slow
 fails repeatable kernel_breaker kernel.breaker.does=hangs --limit 1
 grep -q 'killed, because it did not end within 1 s' out || say "a pass that hangs: $(cat out)"
@@ -162,7 +162,7 @@ exits 3 "magic" "$faults/heddle_schedule_magic.so"
 exits 7 "No such file" schedule.1f1b --level load --junit nowhere/out.xml
 FAULT_CONSTRUCTOR=abort exits 3 "crashes on it (signal 6)" "$faults/heddle_schedule_constructor.so"
 
-# A hang is over at the deadline of its check, and is said to be one.
+# A hang ends at the deadline of its check and is reported as one.
 "$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws --limit 1 schedule.breaker.does=hang \
     >out 2>&1
 grep -q 'P=5 V=1 m=7: killed, because it did not end within 1 s' out || say "a hang: $(cat out)"

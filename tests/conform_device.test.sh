@@ -16,7 +16,7 @@ rm -rf "$work"
 mkdir -p "$work"
 cd "$work" || exit 1
 
-# expect NAME CODE TEXT WORD...: exit code CODE, TEXT in what it says
+# expect NAME CODE TEXT WORD...: exit code CODE, TEXT in the output
 expect()
 {
     local name=$1 code=$2 text=$3
@@ -31,7 +31,7 @@ expect()
 }
 
 stage=(kernel.synthetic.model=on kernel.synthetic.cuda_runtime="$standin")
-# All but `gradient`: no pattern is the slope of a loss.
+# All checks but `gradient`: a pattern is not the slope of a loss.
 checks=()
 for check in descriptor options device needs refusal tensors copies regions ordered frugal \
     repeatable splittable additive halves write_once read_only evaluation norms update stamp \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The transport cuda_ipc as a user meets it: refused with a sentence where there is no GPU, and over
-# the CUDA stand-in judged by `heddle conform`, broken in four ways, and driven by whole runs.
+# The transport cuda_ipc as a user sees it: an error without a GPU; over the CUDA stand-in `heddle
+# conform` passes, fails for four faults, and whole runs work.
 set -uo pipefail
 heddle=$HD_BUILD_DIR/bin/heddle
 standin=$HD_BUILD_DIR/tests/standin/libheddle_standin_cuda.so
@@ -69,7 +69,7 @@ ends() {
     STANDIN_CUDA_FAULT=cuStreamWriteValue64:30:hang ends 5 'rank ' $on_device $over_standin $slow
 
     # --- the contract ------------------------------------------------------------------------------
-    # By the very script that a machine with GPUs runs: all ranks on one device, and on two.
+    # With the script that a machine with GPUs runs: all ranks on one device, and on two.
     STANDIN=1 "$HD_SOURCE_DIR/tests/gpu_cuda_ipc.test.sh" >out 2>&1 || say "gpu_cuda_ipc: $(grep FAILED out)"
     [ "$(grep -c '^2[5-9] passed, 0 failed, [12] skipped' out)" -eq 2 ] || say "conform: $(grep ' passed, ' out)"
     for row in visible:signal_first lease:early_credit order:early_wait prompt:stream_credit; do

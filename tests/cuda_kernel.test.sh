@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The kernel cuda is listed where it is built, and where there is no driver a run that asks for it ends
-# with exit 3 and says what is missing; a dry run needs no device.
+# The kernel cuda is listed if it is built.  Without a driver a run with it exits 3 and names what is
+# missing; a dry run needs no device.
 set -uo pipefail
 
 heddle=$HD_BUILD_DIR/bin/heddle

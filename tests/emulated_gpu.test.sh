@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The checks that a GPU machine runs (ctest -L gpu), over the stand-ins: so that there it is the machine that is
-# tested, and not the checks.  The others run so in oracle_cuda, cuda_ipc, nccl and bench_device.
+# The checks that a GPU machine runs (ctest -L gpu), over the stand-ins, so that a run there tests the
+# machine and not the checks.  The others run over stand-ins in oracle_cuda, cuda_ipc, nccl and bench_device.
 set -uo pipefail
 [ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ] || { echo "the kernel cuda is not built: nvcc is not installed"; exit 77; }
 world=$(mktemp -d)
@@ -17,7 +17,7 @@ say() {
 
 "$HD_SOURCE_DIR/tests/gpu_conform_cuda.test.sh" >out 2>&1 || say "gpu_conform_cuda: exit $?: $(cat out)"
 
-# A sanitizer of paper: it notes what it was asked, runs the program under memcheck, and finds what it is told.
+# A stub of the sanitizer: it records its arguments, runs the program under memcheck, and reports what it is told.
 cat >sanitizer <<'TOOL'
 #!/bin/bash
 [ "$1" = --tool ] && [ "$3" = --error-exitcode ] || exit 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The readers of ini, csv, npy and safetensors files under libFuzzer, for a bounded number of inputs:
-# from the corpus that is kept, with one seed.  A finding leaves its input in the build tree.
+# from the stored corpus, with one seed.  A finding leaves its input in the build tree.
 set -uo pipefail
 work=$HD_BUILD_DIR/tests/fuzz
 mkdir -p "$work"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What `heddle bench` says on a real GPU, held against the floors of docs/gpu.md: puts of cuda_ipc bring 80 % of
-# a copy within the device, a stage's forward and backward 45 % of the BF16 ceiling, its products 90 % of cuBLASLt.
-# STANDIN=1 runs the same lines over the stand-ins, small, and judges the script and no speed.
+# `heddle bench` on a real GPU against the floors of docs/gpu.md: puts of cuda_ipc reach 80 % of a copy
+# within the device, a stage's forward and backward 45 % of the BF16 ceiling, its products 90 % of cuBLASLt.
+# STANDIN=1 runs the same lines over the stand-ins, small; it tests the script, not a speed.
 set -uo pipefail
 # shellcheck source=tests/support/gpu.sh
 . "$HD_SOURCE_DIR/tests/support/gpu.sh"
@@ -24,7 +24,7 @@ bench() { # WORDS...: the tables are shown; what is judged comes of the same run
     "$heddle" bench $few "$@" kernel.synthetic.cuda_runtime="$runtime" --json >out 2>err || say "bench $*: exit $?: $(cat err)"
 }
 
-# floor NAME KEY PERCENT [WHICH]: a ratio of `out` is at least that; of a stand-in none is judged.
+# floor NAME KEY PERCENT [WHICH]: a ratio of `out` is at least that; not checked over a stand-in.
 floor() {
     local ratio
     ratio=$(grep -oE "\"$2\": (null|[0-9][-+.0-9e]*)" out | sed -n "${4:-1}p" | sed 's/.*: //')
@@ -39,7 +39,7 @@ over() { # TRANSPORT: its words
     [ "$1" = cuda_ipc ] || echo "transport.$1.library=$library"
 }
 
-# The kernel that lends the device, and is measured: without nvcc there is the synthetic one, which is not measured.
+# The kernel that lends the device and is measured; without nvcc the synthetic one, which is not measured.
 kernel="kernels.name=cuda kernel.cuda.cuda_runtime=$runtime kernel.cuda.cublaslt=$products"
 is_built kernel_cuda || kernel="kernels.name=synthetic"
 
@@ -56,7 +56,7 @@ is_built kernel_cuda || kernel="kernels.name=synthetic"
     fi
 }
 
-# Figure 27: what a late peer costs the other's compute, two-sided and one-sided.  Shown, not judged.
+# Figure 27: what a late peer costs the other's compute, two-sided and one-sided.  Printed, not checked.
 is_built kernel_cuda || { echo "the kernel cuda is not built: nvcc is not installed"; exit $failed; }
 names=cuda_ipc
 [ "$gpus" -ge 2 ] && is_built transport_nccl && names="cuda_ipc nccl nccl_rma"
@@ -80,7 +80,7 @@ fi
     count=$(grep -o '"ratio": [0-9]' out | wc -l)
     [ "$count" -ge 12 ] || say "products: only $count of them"
     for ((which = 1; which <= count; which++)); do
-        # A square has no ratio, and stands behind all others.
+        # A square product has no ratio, and comes after all others.
         floor "$(grep -oE '"product": "[^"]*", "form": "[^"]*"' out | sed -n "${which}p") over cuBLASLt" ratio 90 $which
     done
 }

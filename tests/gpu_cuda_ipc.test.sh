@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The transport cuda_ipc on a real GPU (docs/gpu.md): conformance with all ranks on one GPU, and on
 # several where there are; every message of `heddle bench p2p`; whole runs.
-# STANDIN=1 runs the same lines over the CUDA stand-in, which judges the script and no GPU.
+# STANDIN=1 runs the same lines over the CUDA stand-in, which tests the script, not a GPU.
 set -uo pipefail
 # shellcheck source=tests/support/gpu.sh
 . "$HD_SOURCE_DIR/tests/support/gpu.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The transports nccl and nccl_rma on real GPUs, one for each rank (docs/gpu.md): conformance, whole
 # runs of every schedule.
-# STANDIN=1 runs the same lines over the stand-ins, which judges the script and no GPU.
+# STANDIN=1 runs the same lines over the stand-ins, which tests the script, not a GPU.
 set -uo pipefail
 # shellcheck source=tests/support/gpu.sh
 . "$HD_SOURCE_DIR/tests/support/gpu.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The one oracle on kernels cuda: with the same microbatches, losses, norms and parameters are bitwise those of
 # one rank, for every schedule, over every device transport, in bf16 and mxfp8, of experts and dense, recomputed.
-# cuda_ipc takes any number of ranks on one GPU; nccl and nccl_rma want one for each (docs/gpu.md).
+# cuda_ipc takes any number of ranks on one GPU; nccl and nccl_rma need one for each (docs/gpu.md).
 # STANDIN=1 runs a part of it over the stand-ins, with the kernels emulated: tests/oracle_cuda.test.sh.
 set -uo pipefail
 # shellcheck source=tests/support/gpu.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The kernels of the plugin cuda under compute-sanitizer, on a real GPU: small ops (tests/test_gpu_ops.c) and one
 # step of a small model (test_gpu_stages.c), by each of its four tools.  Any finding fails (docs/gpu.md).
-# SANITIZER names the tool where it is not on the path.  STANDIN=1 runs the same lines over the stand-ins, with
-# whatever SANITIZER is, which judges the script and no kernel.
+# SANITIZER names the tool if it is not on the path.  STANDIN=1 runs the same lines over the stand-ins with
+# any SANITIZER; it tests the script, not a kernel.
 set -uo pipefail
 # shellcheck source=tests/support/gpu.sh
 . "$HD_SOURCE_DIR/tests/support/gpu.sh"
@@ -15,7 +15,7 @@ for place in compute-sanitizer "${CUDA_HOME:-/usr/local/cuda}/bin/compute-saniti
 done
 [ -n "$tool" ] || skip "compute-sanitizer is not installed (the toolkit's package cuda-sanitizer)"
 
-# An exit code that no program here has, so that a finding is not taken for a failed comparison.
+# An exit code that no program here uses, to tell a finding from a failed comparison.
 for check in memcheck racecheck initcheck synccheck; do
     for words in "test_gpu_ops small" "test_gpu_stages step"; do
         # shellcheck disable=SC2086 # a program and its argument

@@ -1,7 +1,7 @@
 #!/bin/sh
 # tests/hazard.test.sh - debug.fault, as a user sees it: payload slots used again too early.  With the
-# stamp check a run ends with the stage, the slot, the owner and the intruder; without it the run ends
-# well and has other parameters, which nothing else would show (the report, section 6.4).
+# stamp check a run fails and names stage, slot, owner and intruder; without it the run exits 0 with
+# other parameters, and nothing else shows it (the report, section 6.4).
 set -u
 heddle="$HD_BUILD_DIR/bin/heddle"
 work="$HD_BUILD_DIR/tests/hazard_work"
@@ -28,7 +28,7 @@ run() {
     hash=$(tr ',' '\n' <run/run.json | grep parameters_hash | tr -dc '0-9a-f"' | tail -c 20)
 }
 
-# Two half batches lease two slots a forward: 2 and 1 of the two stages become 4 and 2.
+# Two half batches lease two slots for each forward: 2 and 1 slots of the two stages become 4 and 2.
 for kernel in reference synthetic; do
     for halves in 1 2; do
         run bf16 kernels.name=$kernel model.half_batches=$halves debug.poison=on

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/launchers.test.sh - `heddle run` as the ranks of a launcher: by torchrun's five variables, by
-# mpirun, and on two hosts made of namespaces.  The results are the forked run's, to the last bit;
-# whatever goes wrong ends every process, with one exit code and the right rank named.
+# mpirun, and on two hosts made of namespaces.  The results have the bits of the
+# forked run; every failure ends every process, with one exit code, and names the right rank.
 set -u
 heddle="$HD_BUILD_DIR/bin/heddle"
 work="$HD_BUILD_DIR/tests/launchers_work"
@@ -15,7 +15,7 @@ port=$((10000 + $$ % 20000))
 model="kernels.name=reference kernels.precision=f32 model.layers=4 model.width=16 model.heads=2
     model.experts=2 model.experts_per_token=1 model.expert_width=16 model.sequence=16
     data.microbatch_size=1 pipeline.ranks=4 pipeline.stages_per_rank=1 pipeline.microbatches=4"
-# Stages that only last, for runs that are ended from outside; more steps than anybody waits for.
+# Stages that only take time, for runs that a signal ends; more steps than the test waits for.
 endless="kernels.name=synthetic cost.tick_us=1000 train.steps=1000000 pipeline.ranks=4
     pipeline.stages_per_rank=1 pipeline.microbatches=4 output.checkpoint_every=never"
 
@@ -57,13 +57,13 @@ same_as_forked() { # DIRECTORY
     done
     cmp -s "$1/checkpoint/model.safetensors" forked/checkpoint/model.safetensors ||
         say "$1: another checkpoint"
-    # Waits and launches are there only when they took time.
+    # Waits and launches are present only if they took time.
     [ "$(grep -cE '"cat": "(compute|transfer)"' "$1/trace.json")" = "$(grep -cE '"cat": "(compute|transfer)"' forked/trace.json)" ] ||
         say "$1: the trace has other spans"
     [ "$(ls "$1/log" | wc -l)" -eq 4 ] || say "$1: not four logs"
 }
 
-# The numbers of step COUNT are there; a bound, for a machine that is stuck.
+# The numbers of step COUNT have been written; with a bound, in case the run is stuck.
 wait_for_step() { # DIRECTORY COUNT
     local turn
     for ((turn = 0; turn < 3000; turn++)); do
@@ -89,7 +89,7 @@ for number in 1 2 3; do
     [ -s variables.$number.out ] && say "rank $number speaks: $(cat variables.$number.out)"
 done
 
-# A resumed run goes on where the launched one ended, and rank 0 alone has the object.
+# A resumed run continues where the launched one ended; only rank 0 prints the object.
 for number in 0 1 2 3; do
     rank resumed $number 4 --json --resume variables train.steps=6
 done
@@ -99,7 +99,7 @@ has "one object" resumed.0.out '"steps": 6'
 [ "$(field variables parameters_hash)" = "$(field forked parameters_hash)" ] ||
     say "resumed: $(field variables parameters_hash), forked $(field forked parameters_hash)"
 
-# One process is no launched run: it forks its ranks, as torchrun of one would have it.
+# One process is not a launched run: it forks its ranks, also under torchrun with one process.
 env RANK=0 WORLD_SIZE=1 "$heddle" run $model train.steps=1 output.directory=alone >alone.out 2>&1 ||
     say "a world of one: $(cat alone.out)"
 
@@ -149,7 +149,7 @@ rank hubless 1 4 $model output.directory=missing transport.first_step_timeout_s=
 ends hubless 1 5
 has "no rank 0" hubless.1.err "rank 1: cannot connect to rank 0 at 127.0.0.1 port $port within 1.5 s"
 
-# Another plan, and somebody who is no rank at all.
+# A process with another plan, and a process that is not a rank.
 port=$((port + 1))
 rank other 0 4 $model output.directory=other transport.first_step_timeout_s=20
 rank other 1 4 $model output.directory=other pipeline.microbatches=8 transport.first_step_timeout_s=20
@@ -160,7 +160,7 @@ done
 port=$((port + 1))
 rank stranger 0 4 $model train.steps=1 output.directory=stranger
 for ((turn = 0; turn < 500; turn++)); do
-    # It talks of something else, and keeps its line open.
+    # It sends something else, and keeps its connection open.
     exec 9<>/dev/tcp/127.0.0.1/$port && break
     sleep 0.01
 done 2>/dev/null
@@ -169,7 +169,7 @@ for number in 1 2 3; do rank stranger $number 4 $model train.steps=1 output.dire
 for number in 0 1 2 3; do ends stranger $number 0; done
 exec 9>&-
 
-# What rank 0 cannot do is everybody's end: the directory has a run.
+# A failure of rank 0 ends all ranks: the directory has a run.
 port=$((port + 1))
 for number in 0 1 2 3; do rank taken $number 4 $model output.directory=forked; done
 for number in 0 1 2 3; do ends taken $number 2; done
@@ -217,7 +217,7 @@ kill -STOP "$(child_of stop 1)"
 for number in 0 1 2 3; do ends stop $number 5; done
 has "the rank itself is stopped" stop.0.err "rank 1 has been stopped at "
 
-# Silence is told from work after two seconds.
+# After two seconds a silent process is told from a working one.
 begin silence transport.timeout_s=2.5
 kill -STOP "$(cat silence.1.pid)"
 for number in 0 2 3; do ends silence $number 5; done
@@ -232,8 +232,8 @@ has "a signal to one" signal.0.err "ended by signal 15"
 [ "$(field signal exit)" = '"exit": 143' ] || say "signal: $(field signal exit)"
 
 # --- mpirun --------------------------------------------------------------------------------------
-# It wants words where it runs as root, and more ranks than cores.
-# A leak checker must be told that libpmix keeps a little.
+# mpirun needs options to run as root and with more ranks than cores.
+# The leak checker must ignore what libpmix does not free.
 echo "leak:libpmix" >leaks
 export LSAN_OPTIONS="${LSAN_OPTIONS:+$LSAN_OPTIONS:}suppressions=$work/leaks:print_suppressions=0"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -264,7 +264,7 @@ else
     victim=$(pgrep -P "$(pgrep -P "${under:-$launcher}" mpirun || echo "${under:-$launcher}")" heddle | sed -n 3p)
     kill -KILL "$victim"
     wait $launcher && say "mpirun: a killed rank is no failure"
-    # mpirun itself may lose what is said so late; the file is there.
+    # mpirun may lose output that comes so late; the file has it.
     has "mpirun, a process killed" dying/hang.json "its process on "
 fi
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What MXFP8 does to a loss.  With equal parameters it is the BF16 one but for a rounding; from then
-# on each precision walks its own way, and the first steps of both are held side by side.
+# The effect of MXFP8 on a loss.  With equal parameters it differs from BF16 by a rounding; later the
+# two precisions diverge, and the first steps of both are compared.
 # The issue: "within 2 % of the BF16 loss at the same step"; docs/decisions/0005_mxfp8_emulated.md
-# says what the whole demo gives.
+# has the numbers of the whole demo.
 set -u
 heddle="$HD_BUILD_DIR/bin/heddle"
 work="$HD_BUILD_DIR/tests/mxfp8_loss_work"

@@ -32,7 +32,7 @@ conform() { # TRANSPORT WORDS...
 }
 
 # --- the suite ----------------------------------------------------------------------------------
-# By the very script that a machine with GPUs runs, every schedule with it.  One transfer at a time on each GPU, in
+# With the script that a machine with GPUs runs, every schedule.  One transfer at a time on each GPU, in
 # the order issued: law 7 at its strictest.
 STANDIN=1 STANDIN_NCCL="serial=on" "$HD_SOURCE_DIR/tests/gpu_nccl.test.sh" >out 2>&1 || say "gpu_nccl: $(grep FAILED out)"
 [ "$(grep -cE '^2[4-9] passed, 0 failed' out)" -eq 2 ] || say "conform: $(grep ' passed, ' out)"
@@ -59,7 +59,7 @@ for name in nccl nccl_rma; do
     # shellcheck disable=SC2086
     STANDIN_NCCL="serial=on" run "$name.two" $options pipeline.schedule=interleaved_1f1b pipeline.ranks=2 \
         pipeline.overlap=off || say "$name, two ranks, no overlap: exit $?: $(cat err)"
-    # What hangs in NCCL ends at the deadline, and the abort lets every stream go.
+    # A hang in NCCL ends at the deadline, and the abort releases every stream.
     # shellcheck disable=SC2086
     STANDIN_NCCL_FAULT="ncclSend:4:hang ncclPutSignal:4:hang" run "$name.hang" $options transport.timeout_s=2 \
         transport.first_step_timeout_s=2

@@ -18,7 +18,7 @@ for file in bin/heddle lib/heddle/abi1/heddle_schedule_1f1b.so include/heddle/pl
     [ -e "$prefix/$file" ] || fail "no $file in the installation"
 done
 
-# A copy, so that no header of the source tree is within reach.
+# A copy, so that no header of the source tree can be included.
 cp -r "$HD_SOURCE_DIR/examples/schedule" "$world/example"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 make -C "$world/example" CC="$HD_CC" CFLAGS="-O2 -Wall -Wextra -Wpedantic -Wconversion -Werror" ||
@@ -67,7 +67,7 @@ parameters() { # TRANSPORT
 [ -n "$(parameters shm)" ] || fail "a run says nothing of its parameters"
 [ "$(parameters shm)" = "$(parameters plain_tcp)" ] || fail "over plain_tcp the parameters are others"
 
-# Installed beside the others it is found by its name.
+# Installed beside the others, it is found by its name.
 make -C "$world/example" CC="$HD_CC" install >/dev/null || fail "make install fails"
 plan eager_1f1b '"ticks":33,'
 plan 1f1b '"ticks":49,' --timeline costed cost.transfer=1 # what the example is compared with

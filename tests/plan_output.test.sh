@@ -46,14 +46,14 @@ rank 1   --  .   .
 GRID
 diff wanted ticks || say "the grid differs"
 
-# In colour the same grid: without the sequences and the legends, only blocks instead of dashes.
+# In colour the grid is the same, apart from the sequences, the legends, and blocks for dashes.
 COLUMNS=32 "$heddle" plan pipeline.ranks=2 pipeline.microbatches=2 --ticks --color always >colored
 grep -q "$(printf '\033\[48;5;25;38;5;231m0F0\033')" colored || say "no forward in blue"
 sed 's/\x1b\[[0-9;]*m//g' colored | grep '^rank' | sed 's/ *$//' >blocks
 grep '^rank' wanted | sed 's/--/  /g; s/ *$//' | diff - blocks || say "the grid in colour differs"
 grep -q "forward, stages 0-1" colored || say "no legend of colours"
 
-# The figure: every action is text, its width is what was asked for, and a name is no markup.
+# The figure: every action is text, its width is the requested one, and a name is not markup.
 plan 0 pipeline.schedule=interleaved_1f1b --timeline drawn --svg figure.svg --width 180
 grep -q '<svg [^>]*width="180mm"' figure.svg || say "the figure is not 180 mm wide"
 [ "$(grep -cE '<text [^>]*>[0-9]+[FB][0-9]+</text>' figure.svg)" -eq 128 ] || say "labels are missing in the figure"
@@ -67,7 +67,7 @@ grep -q 'transfers 1 tick, ' out || say "one tick is said as one"
 plan 0 'pipeline.schedule=a<b>&.csv' --svg markup.svg
 grep -q 'a&#60;b&#62;&#38;.csv' markup.svg || say "markup in the figure's title"
 
-# A sweep as a table for others: a row a combination, a refusal too.
+# A sweep as a table for other programs: one row for each combination, a refusal too.
 plan 0 --sweep pipeline.schedule=1f1b:interleaved_1f1b --sweep pipeline.stages_per_rank=1:2 --csv sweep.csv
 [ "$(wc -l <sweep.csv)" -eq 5 ] || say "the table of the sweep: $(cat sweep.csv)"
 head -n 1 sweep.csv | grep -q '^pipeline.schedule,pipeline.stages_per_rank,ticks,' || say "its titles"
@@ -110,7 +110,7 @@ plan 0 pipeline.schedule=interleaved_1f1b \
 grep -q refused out && say "C10: $(cat out)"
 [ "$(wc -l <out)" -eq 13 ] || say "C10: $(wc -l <out) lines"
 
-# A sweep is a product, and what is refused in it is a row.
+# A sweep is a product, and a rejected combination has a row.
 plan 0 --sweep pipeline.schedule=1f1b:interleaved_1f1b --sweep pipeline.stages_per_rank=1:2
 [ "$(wc -l <out)" -eq 5 ] || say "sweep: $(cat out)"
 [ "$(grep -c 'refused: 1f1b holds one stage per rank' out)" -eq 1 ] || say "sweep: $(cat out)"
@@ -180,12 +180,12 @@ has "C11 fault B" "copies      8 7 6 5 by rank"
 plan 0 pipeline.schedule=interleaved_lean --csv lean.csv
 diff <(tr -d '\r' <lean.csv) fault_b.csv || say "C11 fault B is not interleaved_lean"
 
-# Sums of fractions are shown as a person writes them.
+# Sums of fractions are printed in the shortest form.
 plan 0 pipeline.ranks=2 pipeline.microbatches=3 cost.forward=.4 cost.transfer=.3 --timeline costed
 has "fractions" "costed: 10.8 ticks; 21.6 of all ranks, 7.2 of them empty"
 has "fractions" "transfers 1.8 ticks, 1.2 of them exposed; straggler rank 0"
 
-# What run would refuse of a good plan is noted; a plan outside the oracle is marked.
+# A good plan that run would reject has a note; a plan outside the oracle is marked.
 peers="$HD_SOURCE_DIR/tests/golden/schedules/peers"
 plan 0 pipeline.schedule="$peers/DualPipeV_P4_V2_m8.csv" kernels.name=reference
 has "DualPipeV" "kernel reference has no split backward: run refuses this"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/report.test.sh - heddle report: pages again, side by side, of a run that was killed; and what it
-# refuses.  What a page shows is test_web's.
+# tests/report.test.sh - heddle report: pages again, side by side, of a run that was killed; and its
+# errors.  test_web checks what a page shows.
 set -u
 heddle="$HD_BUILD_DIR/bin/heddle"
 work="$HD_BUILD_DIR/tests/report_work"
@@ -24,7 +24,7 @@ report() {
     [ $got -eq "$code" ] || say "heddle report $*: exit $got, not $code: $(head -n 3 out)"
 }
 
-# items PAGE COUNT: the page holds so many plans and runs, each on a line of its own.
+# items PAGE COUNT: the page holds COUNT plans and runs, each on its own line.
 items() {
     local count
     count=$(grep -cE '^\{"name": ' "$1")
@@ -39,7 +39,7 @@ items one.html 1
 items run/report.html 1
 grep -q '"trace": {"first": 2, "steps": \[\[\[' run/report.html || say "the run's page has no steps"
 
-# Nothing in a page asks for anything: no address but that of SVG's own name.
+# A page requests nothing: its only address is the name of SVG.
 grep -oE "(https?:)?//[a-z][^\"' ]*" run/report.html | grep -v '^http://www.w3.org/2000/svg' && say "an address in the page"
 
 # Side by side, in the order of the words; a page of several gives all of its items.
@@ -51,7 +51,7 @@ grep -q '"page": "three.html", "items": 3}' out || say "the JSON of report: $(ca
 cmp -s <(grep -E '^\{"name": ' one.html) <(grep -E '^\{"name": ' three.html | head -n 1 | sed 's/,$//') ||
     say "an item changes on its way from page to page"
 
-# Of one directory: in its place, with the same content.
+# Of one directory: the page in that directory, with the same content.
 cp run/report.html before.html
 report 0 run
 cmp -s before.html run/report.html || say "the page of a run changes when it is made again"
@@ -64,7 +64,7 @@ report 0 killed
 items killed/report.html 1
 grep -q '"trace": null' killed/report.html || say "a killed run has no steps"
 grep -q '"loss": \[[^]]' killed/report.html || say "its losses are lost"
-# One whose page is gone: its steps went with it, which is said.
+# A run without its page: the steps are missing, and the output says so.
 cp run/trace.json killed
 rm killed/report.html
 report 0 killed
@@ -73,7 +73,7 @@ rm killed/run.json killed/metrics.jsonl killed/report.html killed/trace.json
 report 0 killed
 items killed/report.html 1
 
-# What is no run and no page.
+# A directory that is not a run, and a file that is not a page.
 report 2
 grep -q "needs the directory of a run" out || say "no word: $(cat out)"
 report 2 nowhere

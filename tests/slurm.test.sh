@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/slurm.test.sh - `srun --mpi=pmix` on a Slurm of one node, made for this test: the forked run's
 # results, to the last bit.  Needs the packages slurmctld, slurmd, slurm-client and
-# slurm-wlm-basic-plugins, which no script of ours installs.
+# slurm-wlm-basic-plugins, which our scripts do not install.
 set -u
 heddle="$HD_BUILD_DIR/bin/heddle"
 skip() {
@@ -79,7 +79,7 @@ model="kernels.name=reference kernels.precision=f32 model.layers=4 model.width=1
     data.microbatch_size=1 pipeline.ranks=4 pipeline.stages_per_rank=1 pipeline.microbatches=4 train.steps=4"
 # shellcheck disable=SC2086
 "$heddle" run $model output.directory=forked >forked.out 2>&1 || say "forked: $(cat forked.out)"
-# A leak checker must be told that libpmix keeps a little.
+# The leak checker must ignore what libpmix does not free.
 echo "leak:libpmix" >leaks
 export LSAN_OPTIONS="${LSAN_OPTIONS:+$LSAN_OPTIONS:}suppressions=$work/leaks:print_suppressions=0"
 # shellcheck disable=SC2086

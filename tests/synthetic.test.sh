@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/synthetic.test.sh - the synthetic kernel lasts as long as its cost, however absurd: a forward of
-# 1e12 ticks of 1e9 us is more nanoseconds than 64 bits hold, and must not come out as none.
+# tests/synthetic.test.sh - the synthetic kernel takes as long as its cost, even an absurd one: a forward
+# of 1e12 ticks of 1e9 us overflows 64 bits of nanoseconds, and must not become 0.
 set -u
 heddle="$HD_BUILD_DIR/bin/heddle"
 work="$HD_BUILD_DIR/tests/synthetic_work"

@@ -94,8 +94,8 @@ for transport in ucx_tag ucx_put; do
     has "$transport between hosts" $transport/run.json "tcp"
 done
 
-# clocks NAME SECONDS: the right host's clock is so far ahead; the ranks there say by how much to set it
-# back, and how wrong that may be; the times of the run make sense.
+# clocks NAME SECONDS: the right host's clock is SECONDS ahead; the ranks there print the correction and
+# its error bound; the times of the run are consistent.
 clocks() {
     grep -oE '"rank": [23], "first_seconds": [^}]*' "$1/run.json" | tr -d '",:' | awk -v ahead="$2" '
         function off(seconds) { return seconds + ahead < 0 ? -seconds - ahead : seconds + ahead }
@@ -192,7 +192,7 @@ for carrier in "ucx_tag" "ucx_put" "hook_fault transport.inner=ucx_put transport
     has "a cut cable, in the file" $name/hang.json "rank 2 has been silent for "
 done
 
-# The process of a rank dies on the other host: unshare takes it along.
+# The process of a rank dies on the other host; unshare ends with it.
 start far $endless transport.timeout_s=3 transport.name=ucx_put
 wait_for far/metrics.jsonl 2 '"step"'
 kill -KILL "$(cat far.2.pid)"
@@ -205,7 +205,7 @@ done
 has "a death far away" far.0.out "rank 2 died at "
 has "a death far away" far/hang.json "; its process on hdr is gone"
 
-# A cable that is cut and mended before the deadline: late, and the same to the last bit.
+# A cable that is cut and restored before the deadline: the run is late, with the same bits.
 long="train.steps=30 output.checkpoint_every=never output.trace=off"
 # shellcheck disable=SC2086
 "$heddle" run --overwrite $model $long output.directory=forked >forked.out 2>&1 || say "forked: $(cat forked.out)"
