@@ -1,5 +1,5 @@
-# The ops as a library: the plugin and the tests of its table are made of the same code, which needs
-# nothing of CUDA.
+# The ops are a library without CUDA, so that the plugin and the tests of its table link the same
+# objects.
 set(cuda_ops table.c gemm.c mxfp8.c ops_block.c ops_experts.c ops_head.c ops_optimizer.c)
 list(TRANSFORM cuda_ops PREPEND ${folder}/)
 add_library(hd_cuda_ops STATIC ${cuda_ops})
@@ -12,7 +12,7 @@ if(NOT CUDA_NVCC)
 elseif(NOT TARGET hd_cublaslt)
   set(HD_PLUGIN_SKIP "cublasLt.h is not installed")
 else()
-  # Code for each architecture, and PTX for what comes after; embedded, so that no runtime of nvcc's is
+  # Code for each architecture, and PTX for later ones.  It is embedded, so that no runtime of nvcc is
   # linked (docs/decisions).
   set(cuda_module ${CMAKE_BINARY_DIR}/generated/cuda_kernels.fatbin)
   file(GLOB cuda_kernels CONFIGURE_DEPENDS ${folder}/kernels/*)
@@ -24,7 +24,7 @@ else()
     COMMENT "Compiling the module of heddle_kernel_cuda" VERBATIM)
   add_custom_target(hd_cuda_module DEPENDS ${cuda_module})
 
-  # The driver apart, so that tests/test_gpu_ops.c runs op by op what the plugin runs.
+  # A library of its own, so that tests/test_gpu_ops.c runs the same code op by op.
   set(cuda_driver driver.c lt.c marks.c memory.c)
   list(TRANSFORM cuda_driver PREPEND ${folder}/)
   add_library(hd_cuda_driver OBJECT ${cuda_driver})

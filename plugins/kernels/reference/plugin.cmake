@@ -1,4 +1,4 @@
-# The ops as a library: the plugin and the tests of its tables are made of the same code.
+# The ops are a library, so that the plugin and the tests of its tables link the same objects.
 # -O3 lets the compiler vectorise across results; without fast-math it never reorders a sum.
 set(reference_ops ${sources})
 list(REMOVE_ITEM reference_ops ${folder}/reference.c)

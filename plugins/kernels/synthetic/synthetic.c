@@ -62,25 +62,16 @@ static hd_status synthetic_run(struct hd_stage *stage, uint32_t kind, const stru
     return synthetic_pass(stage, kind, pass);
 }
 
-static hd_status synthetic_run_forward(struct hd_stage *stage, const struct hd_pass *pass)
-{
-    return synthetic_run(stage, HD_FORWARD, pass);
-}
+#define SYNTHETIC_RUN(name, kind)                                                             \
+    static hd_status synthetic_run_##name(struct hd_stage *stage, const struct hd_pass *pass) \
+    {                                                                                         \
+        return synthetic_run(stage, kind, pass);                                              \
+    }
 
-static hd_status synthetic_run_backward(struct hd_stage *stage, const struct hd_pass *pass)
-{
-    return synthetic_run(stage, HD_BACKWARD, pass);
-}
-
-static hd_status synthetic_run_backward_input(struct hd_stage *stage, const struct hd_pass *pass)
-{
-    return synthetic_run(stage, HD_BACKWARD_INPUT, pass);
-}
-
-static hd_status synthetic_run_backward_weight(struct hd_stage *stage, const struct hd_pass *pass)
-{
-    return synthetic_run(stage, HD_BACKWARD_WEIGHT, pass);
-}
+SYNTHETIC_RUN(forward, HD_FORWARD)
+SYNTHETIC_RUN(backward, HD_BACKWARD)
+SYNTHETIC_RUN(backward_input, HD_BACKWARD_INPUT)
+SYNTHETIC_RUN(backward_weight, HD_BACKWARD_WEIGHT)
 
 enum { TENSOR_BYTES = SYNTHETIC_TENSOR_VALUES * sizeof(float) };
 

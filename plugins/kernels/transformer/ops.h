@@ -73,7 +73,7 @@ struct hd_norm_args {
 };
 
 /* FPROP C[m,n] = A[m,k] B[n,k]^T + add; DGRAD C[m,k] = A[m,n] B[n,k] + add; WGRAD C[n,k] +=
-   A[m,n]^T B[m,k].  C is A or S (WGRAD: S), add likewise, with one rounding after `add`: the
+   A[m,n]^T B[m,k].  C is A or S (WGRAD: S), and so is add, with one rounding after `add`: the
    three DGRADs of q, k, v are summed in S and only the last is rounded. */
 enum hd_gemm_form { HD_FPROP = 0, HD_DGRAD = 1, HD_WGRAD = 2 };
 

@@ -1,10 +1,11 @@
 /*
  * plugins/kernels/transformer/remote.h - what a stage needs of a device with its own memory.
  *
- * A plugin whose ops run on the host leaves hd_transformer_backend.remote NULL.  Otherwise every
- * address of a pass is the device's, and the host neither reads nor writes it.  What the stage
- * program itself does to a payload, to terms or to weights goes through this table, in the order
- * of the device's one stream.  Such a plugin exports `.ops = &hd_transformer_remote_kernel_ops`.
+ * A plugin with ops that run on the host leaves hd_transformer_backend.remote NULL.  Otherwise
+ * every address of a pass is the device's, and the host neither reads nor writes it.  What the
+ * stage program itself does to a payload, to terms or to weights goes through this table, in the
+ * order of the device's one stream.  Such a plugin exports `.ops =
+ * &hd_transformer_remote_kernel_ops`.
  *
  * A stale payload cannot be refused when a pass is called, because its stamp is on the device.
  * The device writes the fault word, which is in host memory, and `reached` reports it (kernel.h,

@@ -9,11 +9,6 @@
 
 /* --- products -------------------------------------------------------------------------------- */
 
-static uint32_t cuda_rate_shape_dtype_of(uint32_t form, uint32_t is_head)
-{
-    return form == HD_WGRAD || is_head ? HD_F32 : HD_BF16;
-}
-
 /* C [rows, columns] over `depth`, of each expert; rate_place sets the addresses. */
 static void cuda_rate_shape_add_product(struct rate *rate, const char *name, uint32_t form,
                                         const struct rate_product *shape)
@@ -25,23 +20,21 @@ static void cuda_rate_shape_add_product(struct rate *rate, const char *name, uin
     assert(rate->product_count <= RATE_PRODUCT_MAX);
     *product = *shape;
     product->name = name;
-    product->args.form = form;
-    product->args.expert_count = shape->experts;
-    product->args.a =
-        (struct hd_matrix){.dtype = HD_BF16,
-                           .rows = is_wgrad ? shape->depth * experts : shape->rows * experts,
-                           .columns = is_wgrad ? shape->rows : shape->depth};
-    product->args.b =
-        (struct hd_matrix){.dtype = HD_BF16,
-                           .rows = form == HD_FPROP ? shape->columns : shape->depth,
-                           .columns = form == HD_FPROP ? shape->depth : shape->columns};
-    if (is_wgrad) {
-        product->args.b.rows = shape->depth * experts;
+    product->args = (struct hd_gemm_args){
+        .form = form,
+        .expert_count = shape->experts,
+        .a = {.dtype = HD_BF16, .rows = shape->rows * experts, .columns = shape->depth},
+        .b = {.dtype = HD_BF16, .rows = shape->depth, .columns = shape->columns},
+        .c = {.dtype = is_wgrad || strcmp(name, "head") == 0 ? HD_F32 : HD_BF16,
+              .rows = is_wgrad ? shape->rows : shape->rows * experts,
+              .columns = shape->columns}};
+    if (form == HD_FPROP) {
+        product->args.b.rows = shape->columns;
+        product->args.b.columns = shape->depth;
+    } else if (is_wgrad) {
+        product->args.a.rows = product->args.b.rows = shape->depth * experts;
+        product->args.a.columns = shape->rows;
     }
-    product->args.c =
-        (struct hd_matrix){.dtype = cuda_rate_shape_dtype_of(form, strcmp(name, "head") == 0),
-                           .rows = is_wgrad ? shape->rows : shape->rows * experts,
-                           .columns = shape->columns};
 }
 
 /* y = x W^T with W [out, in]: forward, gradient of x, gradient of W. */

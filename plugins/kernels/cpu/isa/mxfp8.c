@@ -141,7 +141,7 @@ INLINE void isa_quantise_rows(const struct hd_quantise_args *args, struct view s
     }
 }
 
-/* 16 blocks, whose first elements are `first` .. `first` + 15 of the source. */
+/* 16 blocks; their first elements are `first` .. `first` + 15 of the source. */
 INLINE void isa_quantise_column(const struct hd_quantise_args *args, struct view source,
                                 uint64_t first, uint8_t *scales)
 {
