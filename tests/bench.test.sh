@@ -49,17 +49,17 @@ holds() {
 
 # --- words ---------------------------------------------------------------------------------------
 bench 2
-has "no word" err "bench does not say what to measure"
+has "no word" err "bench needs one of: plan, step, p2p, skew"
 bench 2 speed
-has "an unknown word" err "bench does not measure speed"
+has "an unknown word" err "bench needs one of: plan, step, p2p, skew; not speed"
 bench 2 plan step
 has "two words" err "bench does not take the argument step"
 bench 2 step --part optimizer
-has "an unknown part" err "--part is model, products, engine, schedule, quantiser, overlap or recording, not optimizer"
+has "an unknown part" err "--part must be model, products, engine, schedule, quantiser, overlap or recording, not optimizer"
 bench 2 plan --part engine
-has "parts of plan" err "bench plan has no parts"
+has "parts of plan" err "--part is an option of bench step only"
 bench 2 p2p --part engine
-has "parts of p2p" err "bench p2p has no parts"
+has "parts of p2p" err "--part is an option of bench step only"
 bench 2 step bench.iterations=1000000
 has "too many repetitions" err "bench step repeats at most 10000 times"
 SLURM_STEP_NUM_TASKS=2 bench 2 step --part engine
@@ -139,10 +139,10 @@ mkdir -p alone/bin
 cp "$heddle" alone/bin/
 alone="alone/bin/heddle bench step --part model --plugin-dir $HD_PLUGIN_DIR $tiny"
 $alone --json >out 2>err || say "without heddle-gemm-rate: $(cat err)"
-has "no yardstick" out '"missing": "libexec/heddle/heddle-gemm-rate is not there'
+has "no yardstick" out '"missing": "libexec/heddle/heddle-gemm-rate is missing'
 has "no ratio" out '"ratio_big": null, "ratio_best": null'
 $alone >out 2>err || say "without heddle-gemm-rate, in text: $(cat err)"
-has "no yardstick, in text" out "no yardstick: libexec/heddle/heddle-gemm-rate is not there"
+has "no yardstick, in text" out "no yardstick: libexec/heddle/heddle-gemm-rate is missing"
 
 # --- step, quantiser -----------------------------------------------------------------------------
 bench 0 step --part quantiser $tiny --json
@@ -169,7 +169,7 @@ printf '[train]\nsteps = 240\nwarmup_steps = 20\ndecay = cosine\n' >long.ini
 bench 0 step long.ini --part quantiser $tiny
 alone=${alone/--part model/--part quantiser}
 $alone --json >out 2>err || say "without heddle-quantiser-rate: $(cat err)"
-has "no rate" out '"missing": "libexec/heddle/heddle-quantiser-rate is not there'
+has "no rate" out '"missing": "libexec/heddle/heddle-quantiser-rate is missing'
 
 # --- step, overlap and recording -----------------------------------------------------------------
 bench 0 step --part overlap pipeline.ranks=2 pipeline.microbatches=4 cost.tick_us=1000 bench.iterations=2 bench.warmup=1 --json
@@ -266,17 +266,17 @@ bench 5 p2p ${hook/timeout_s=60/timeout_s=0.5} transport.hook_fault.fault=drop \
 has "so is silence" err "did not answer by the deadline"
 
 bench 2 p2p bench.sizes=8:4
-has "no size" err "command line: bench.sizes: 8:4 ends before it begins: "
+has "no size" err "command line: bench.sizes: 8:4 ends below its first size: "
 bench 2 p2p bench.sizes=8:64:y2
-has "no factor" err "8:64:y2 is not FIRST:LAST:xFACTOR"
+has "no factor" err "8:64:y2 must be FIRST:LAST:xFACTOR"
 bench 2 p2p bench.sizes=8:1M:x4 bench.window=65536
-has "more than fits" err "65536 messages of 524288 bytes are more than 1073741824 bytes a channel"
+has "more than fits" err "65536 messages of 524288 bytes exceed the 1073741824 bytes of a channel"
 bench 2 p2p bench.iterations=1000001
 has "too often" err "bench.iterations: bench p2p repeats at most 1000000 times"
 bench 2 p2p transport.name=hook_fault
-has "a hook of nothing" err "hook_fault wraps another transport: say what it wraps"
+has "a hook of nothing" err "hook_fault is a hook and needs a transport to wrap: set transport.inner=NAME"
 bench 3 p2p transport.name=null
-has "null" err "null moves nothing between two ranks"
+has "null" err "null moves no bytes between ranks"
 bench 3 p2p bench.against=nowhere
 has "no such transport" err "command line: bench.against: there is no transport nowhere"
 bench 2 p2p bench.against=ucx_tag transport.ucx_tag.element_bytes=100
@@ -284,7 +284,7 @@ has "a wrong option" err "command line: transport.ucx_tag.element_bytes: 100 is 
 RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555 bench 2 p2p
 has "four processes of a launcher" err "environment: this command needs 2 processes, got 4: start 2 processes"
 bench 2 p2p transport.name=shm transport.progress_thread=on
-has "no thread for shm" err "transport.progress_thread: transport shm moves by itself"
+has "no thread for shm" err "transport.progress_thread: transport shm needs no progress thread"
 PATH=$full_path
 
 # --- skew ----------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ if [ -e "$HD_PLUGIN_DIR/heddle_transport_ucx_tag.so" ]; then
     bench 0 skew transport.name=ucx_tag $tiny
     has "the engine's thread" out "1000 us"
     has "the quick one" out "100 us "
-    has "whose receive" out "posts its receive then"
+    has "whose receive" out "posts its receive when it arrives"
     bench 0 skew transport.name=ucx_tag bench.against=shm transport.progress_thread=on pipeline.overlap=on $tiny --json
     has "early" out '"posted_early": true'
     has "only what is asked" out '"progress_thread": true, "beat_us": 100'
@@ -335,15 +335,15 @@ bench 1 skew transport.name=hook_fault transport.inner=shm transport.hook_fault.
     transport.hook_fault.channel=0 transport.hook_fault.sequence=1 $tiny
 has "a wrong message ends it" err "messages arrived wrong"
 bench 2 skew bench.sizes=8:64
-has "one size" err "bench.sizes: bench skew sends messages of one size"
+has "one size" err "bench.sizes: bench skew measures one message size"
 bench 2 skew bench.iterations=1001
 has "too often" err "bench.iterations: bench skew repeats at most 1000 times"
 bench 7 skew transport.name=shm $tiny --svg nowhere/late.svg
 has "no place for the figure" err "nowhere/late.svg: cannot be written"
 bench 2 skew --part engine
-has "parts of skew" err "bench skew has no parts"
+has "parts of skew" err "--part is an option of bench step only"
 bench 2 plan --svg plan.svg
-has "no figure of plan" err "--svg is of bench skew"
+has "no figure of plan" err "--svg is an option of bench skew only"
 
 # A bench writes no run directory.
 [ -e runs ] && say "a bench left a run directory"

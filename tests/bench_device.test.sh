@@ -101,8 +101,8 @@ done
 {
     bench 0 skew $(of cuda_ipc) $tiny pipeline.overlap=on
     has "the engine's thread" out "1000 us"
-    has "early" out "posts its receive early"
-    has "what computes" out "compute: 1 forward pass of one block, by its marks"
+    has "early" out "posts its receive before it is late"
+    has "what computes" out "compute: 1 forward pass of one block, by marks of the device"
     IPC_BROKEN=signal_first bench 1 skew $(of cuda_ipc) transport.name="$broken" $tiny bench.iterations=8 bench.sizes=4M
     has "a wrong message ends it" err "messages arrived wrong"
     bench 2 skew $(of cuda_ipc) $tiny kernels.name=reference
@@ -150,7 +150,7 @@ if [ -e "$HD_PLUGIN_DIR/heddle_kernel_cuda.so" ]; then
     grep -qE '^ +2 .* 2 x ' out || say "two ranks, two devices: $(cat out)"
 
     bench 2 step --part products
-    has "of which kernel" err "kernels.name: the part products is of the kernel cuda, not of cpu: set kernels.name=cuda"
+    has "of which kernel" err "kernels.name: the part products is for the kernel cuda, not for cpu: set kernels.name=cuda"
     bench 3 step $stages $small kernel.cuda.cuda_runtime=./absent.so --part products
     has "no runtime for the products" err "cuda: cannot load the CUDA runtime (./absent.so"
     bench 3 step $stages $small kernel.cuda.products=own --part products
@@ -187,7 +187,7 @@ fi
     bench 2 p2p $(of cuda_ipc) kernel.synthetic.memory=host
     has "its memory is the host's" err "kernel.synthetic.memory: kernel synthetic computes in host memory, and transport cuda_ipc cannot move that: set kernel.synthetic.memory=cuda"
     bench 2 p2p $(of cuda_ipc) bench.against=shm
-    has "two kinds of memory" err "bench.against: of cuda_ipc and shm one moves host memory and the other a device's"
+    has "two kinds of memory" err "bench.against: one of cuda_ipc and shm moves host memory, the other device memory"
     if [ ! -e /proc/driver/nvidia/version ]; then
         bench 3 p2p transport.name=cuda_ipc bench.sizes=8
         grep -q 'NVIDIA driver\|cannot load the CUDA runtime' err || say "without a driver: $(cat err)"

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <math.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,14 +70,14 @@ double hd_bench_ratio(double left, double right)
     return right > 0 ? left / right : NAN;
 }
 
-/* The three parts of FIRST:LAST:xFACTOR; 0: it has another form. */
-static int bench_read_parts(const char *text, uint64_t *first, uint64_t *last, uint64_t *factor)
+/* The three parts of FIRST:LAST:xFACTOR; false: the text has another form. */
+static bool bench_read_parts(const char *text, uint64_t *first, uint64_t *last, uint64_t *factor)
 {
     char copy[128];
     char *rest = copy;
 
     if (strlen(text) >= sizeof copy) {
-        return 0;
+        return false;
     }
     memcpy(copy, text, strlen(text) + 1);
     const char *begin = strsep(&rest, ":");
@@ -98,7 +99,7 @@ uint32_t hd_bench_sizes(const char *text, uint32_t count_max, uint64_t *sizes,
     reason[0] = '\0';
     if (!bench_read_parts(text, &first, &last, &factor) || first == 0 || factor < 2) {
         snprintf(reason, HD_BENCH_REASON_BYTES,
-                 "%.60s is not FIRST:LAST:xFACTOR, of bytes above 0 and a factor of 2 or more",
+                 "%.60s must be FIRST:LAST:xFACTOR, with bytes above 0 and a factor of at least 2",
                  text);
         return 0;
     }
@@ -110,9 +111,9 @@ uint32_t hd_bench_sizes(const char *text, uint32_t count_max, uint64_t *sizes,
         }
     }
     if (count == 0) {
-        snprintf(reason, HD_BENCH_REASON_BYTES, "%.60s ends before it begins", text);
+        snprintf(reason, HD_BENCH_REASON_BYTES, "%.60s ends below its first size", text);
     } else {
-        snprintf(reason, HD_BENCH_REASON_BYTES, "%.60s is more than %u sizes", text, count_max);
+        snprintf(reason, HD_BENCH_REASON_BYTES, "%.60s has more than %u sizes", text, count_max);
     }
     return 0;
 }

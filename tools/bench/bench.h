@@ -1,10 +1,11 @@
 /*
- * bench/bench.h - what the measurements of `heddle bench` share: spreads, and the machine they ran
- * on.
+ * bench/bench.h - what the measurements of `heddle bench` share: spreads, and the machine.
  *
- * A speed claim is a ratio against a yardstick of the same run, by the clock on the wall, as a
- * median of many; nothing here judges.  The load of the machine is part of every result, because on
- * a busy one a median is of the neighbours as well.
+ * bench/X.c measures; bench/cmd/cmd_bench_X.c reads the command line for it and prints its results.
+ *
+ * A speed is a median of many wall-clock times and a ratio to a yardstick of the same run.  Nothing
+ * here passes or fails.  The load of the machine is part of every result, because on a busy machine
+ * it changes the median.
  */
 #ifndef HEDDLE_BENCH_BENCH_H
 #define HEDDLE_BENCH_BENCH_H
@@ -16,7 +17,7 @@
 #define HD_BENCH_ITERATIONS_MAX 10000u
 #define HD_BENCH_REASON_BYTES   160u
 
-/* Of repeated measurements of one thing, in its unit; by nearest rank.  count 0: all NaN. */
+/* Repeated measurements of one quantity; percentiles by nearest rank.  count 0: all NaN. */
 struct hd_bench_spread {
     double median, min, p90;
     uint32_t count;
@@ -25,7 +26,7 @@ struct hd_bench_spread {
 /* Sorts `values` [count]. */
 void hd_bench_spread(double *values, uint32_t count, struct hd_bench_spread *spread);
 
-/* Latencies: the best, the middle one, the one that 99 of 100 do not exceed, and the worst. */
+/* Latencies. */
 struct hd_bench_tail {
     double min, p50, p99, max;
     uint32_t count; /* 0: all NaN */
@@ -34,7 +35,7 @@ struct hd_bench_tail {
 /* Sorts `values` [count]. */
 void hd_bench_tail(double *values, uint32_t count, struct hd_bench_tail *tail);
 
-/* FIRST, FIRST:LAST (doubling) or FIRST:LAST:xFACTOR, of bytes as everywhere; at most `count_max`.
+/* Reads FIRST, FIRST:LAST (doubling) or FIRST:LAST:xFACTOR, in bytes, at most `count_max` sizes.
    The count, or 0 with a reason. */
 uint32_t hd_bench_sizes(const char *text, uint32_t count_max, uint64_t *sizes,
                         char reason[HD_BENCH_REASON_BYTES]);
@@ -42,11 +43,11 @@ uint32_t hd_bench_sizes(const char *text, uint32_t count_max, uint64_t *sizes,
 struct hd_bench_machine {
     char cpu[160];
     uint32_t core_count; /* that this process may use */
-    double load;         /* runnable threads, mean of the last minute; NaN: not known */
+    double load;         /* runnable threads, mean of the last minute; NaN: unknown */
 };
 void hd_bench_machine(struct hd_bench_machine *machine);
 
-/* left / right; NaN where the right is not above 0. */
+/* left / right, or NaN if right is not above 0. */
 double hd_bench_ratio(double left, double right);
 
 #endif /* HEDDLE_BENCH_BENCH_H */

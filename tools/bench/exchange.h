@@ -10,28 +10,28 @@
 #include "drive/pair.h"
 
 struct hd_exchange {
-    uint32_t count;    /* round trips that are counted, or messages each way of a stream */
-    uint32_t window;   /* of a stream: messages under way at most, up to the depth */
-    uint32_t is_whole; /* bytes are written and compared within the time */
-    uint32_t is_both;  /* of a stream */
+    uint32_t count;  /* round trips that are counted, or messages each way of a stream */
+    uint32_t window; /* of a stream: messages under way at most, up to the depth */
+    bool is_whole;   /* bytes are written and compared within the measured time */
+    bool is_both;    /* of a stream */
 };
 
-/* Half round trips in microseconds, as many as there is room for; rank 0's count. */
+/* Half round trips in microseconds, up to the capacity; those of rank 0 count. */
 struct hd_exchange_sample {
-    double *half_us; /* [capacity], owned; NULL: none is kept */
+    double *half_us; /* [capacity], owned; NULL: keep none */
     uint32_t capacity, count;
 };
 
 hd_status hd_exchange_take(struct hd_exchange_sample *sample, uint32_t capacity);
 void hd_exchange_give(struct hd_exchange_sample *sample);
 
-/* On a device the bytes are always written before and compared after the time, whatever `is_whole`
-   says, and a trip is from where the stream posts to where it may read. */
+/* On a device all bytes are written before and compared after the measured time, and `is_whole` is
+   ignored; a trip is from the post in the stream until the stream may read the answer. */
 hd_status hd_exchange_latency(struct hd_pair *pair, const struct hd_exchange *exchange,
                               struct hd_exchange_sample *sample);
 
-/* Rank 0's: 1e9 bytes a second, both ways together, from the first reserve until the peer has said
-   that it has read the last. */
+/* 1e9 bytes per second, both ways together, from the first reserve until the peer reports that
+   it has read the last message; that of rank 0 counts. */
 hd_status hd_exchange_stream(struct hd_pair *pair, const struct hd_exchange *exchange,
                              double *gbytes);
 

@@ -130,7 +130,7 @@ static hd_status p2p_open_series(struct trial *trial, const struct hd_pair_plugi
     if (pair->drive.ops->stats != NULL) {
         pair->drive.ops->stats(pair->drive.transport, pair->out.index, &stats);
     }
-    memcpy(side->lane, stats.lane, sizeof side->lane);
+    memcpy(side->carrier, stats.lane, sizeof side->carrier);
     side->is_in_place = is_in_place;
     return HD_OK;
 }

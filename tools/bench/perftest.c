@@ -1,4 +1,4 @@
-/* bench/perftest.c - one server, one client, and what the client says last. */
+/* bench/perftest.c - one server, one client, and the last line that the client prints. */
 #include "bench/perftest.h"
 #include "base/child.h"
 #include "base/clock.h"
@@ -23,15 +23,15 @@ enum { EXIT_MISSING = 127, TEXT_BYTES = 4096, WORD_MAX = 20, RETRY_MS = 20 };
 #define PROGRAM      "ucx_perftest"
 #define MIB_A_SECOND 1048576e-9 /* of ucx_perftest's MB/s, in 1e9 bytes a second */
 
-/* What both say before a test. */
-struct card {
-    uint32_t is_here; /* the program is installed */
-    uint16_t port;    /* rank 0's, free a moment ago; 0: none */
-    uint32_t is_over;
+/* What the ranks exchange before and after a test. */
+struct news {
+    bool is_here;  /* the program is installed */
+    uint16_t port; /* of rank 0, free a moment ago; 0: none */
+    bool is_over;
     double value;
 };
 
-static int perftest_is_installed(void)
+static bool perftest_is_installed(void)
 {
     const char *path = getenv("PATH");
     char file[512];
@@ -40,11 +40,11 @@ static int perftest_is_installed(void)
         const size_t length = strcspn(path, ":");
         const int written = snprintf(file, sizeof file, "%.*s/" PROGRAM, (int)length, path);
         if (written > 0 && (size_t)written < sizeof file && access(file, X_OK) == 0) {
-            return 1;
+            return true;
         }
         path += length + (path[length] == ':');
     }
-    return 0;
+    return false;
 }
 
 static uint16_t perftest_free_port(void)
@@ -66,7 +66,7 @@ static uint16_t perftest_free_port(void)
 
 /* --- a child --------------------------------------------------------------------------------- */
 
-/* The value of one of the plugin's options; NULL: it has none of that name. */
+/* The value of an option of the plugin; NULL: the plugin has no such option. */
 static const struct hd_option_value *perftest_option(const struct hd_perftest_request *request,
                                                      const char *name)
 {
@@ -78,7 +78,7 @@ static const struct hd_option_value *perftest_option(const struct hd_perftest_re
     return NULL;
 }
 
-/* What ucx_tag and ucx_put ask of UCX. */
+/* Sets UCX up as ucx_tag and ucx_put do. */
 static void perftest_set_environment(const struct hd_perftest_request *request)
 {
     const struct hd_option_value *tls = perftest_option(request, "tls");
@@ -156,7 +156,7 @@ static int perftest_collect(struct hd_child *child, uint64_t end_ns, char text[T
 /* --- a test ---------------------------------------------------------------------------------- */
 
 /* The last line of numbers: iterations, median latency, its mean, its total, MB/s, .. */
-static double perftest_read_value(const char *text, uint32_t is_latency)
+static double perftest_read_value(const char *text, bool is_latency)
 {
     double value = NAN;
 
@@ -175,11 +175,12 @@ static double perftest_read_value(const char *text, uint32_t is_latency)
 struct one_test {
     const struct hd_perftest_request *request;
     const char *name; /* "tag_lat" */
-    uint32_t is_latency, count;
+    bool is_latency;
+    uint32_t count;
     uint64_t deadline_ns; /* of the child; its rank's is later */
 };
 
-/* The client comes when the server listens; until then it is refused at once, and tries again. */
+/* The client retries until the server listens. */
 static double perftest_run_client(const struct one_test *test, uint16_t port)
 {
     const struct timespec pause = {0, RETRY_MS * (long)HD_MS_NS};
@@ -216,12 +217,12 @@ static double perftest_run_client(const struct one_test *test, uint16_t port)
                      : NAN;
 }
 
-/* One test: rank 0 serves while rank 1 asks. */
+/* One test: rank 0 runs the server and rank 1 the client. */
 static hd_status perftest_run_test(const struct hd_drive_rank *rank, const struct one_test *test,
                                    double *value)
 {
-    const struct card mine = {.port = rank->rank == 0 ? perftest_free_port() : 0};
-    struct card theirs = {0}, end = {.is_over = 1, .value = NAN};
+    const struct news mine = {.port = rank->rank == 0 ? perftest_free_port() : 0};
+    struct news theirs = {0}, end = {.is_over = true, .value = NAN};
     char port_text[16];
     char *words[] = {PROGRAM, "-p", port_text, NULL};
     char text[TEXT_BYTES];
@@ -251,8 +252,8 @@ static hd_status perftest_run_both(const struct hd_drive_rank *rank,
                                    struct hd_perftest *all)
 {
     char latency[24], stream[24];
-    struct one_test tests[] = {{request, latency, 1, request->latency_count, 0},
-                               {request, stream, 0, request->stream_count, 0}};
+    struct one_test tests[] = {{request, latency, true, request->latency_count, 0},
+                               {request, stream, false, request->stream_count, 0}};
     struct hd_bench_spread spread;
     double values[2] = {NAN, NAN};
 
@@ -275,9 +276,11 @@ static hd_status perftest_run_both(const struct hd_drive_rank *rank,
         all->gbytes = spread.median;
         all->missing[0] = '\0';
     } else if (all->call_count == 0) {
-        snprintf(all->missing, sizeof all->missing,
-                 PROGRAM " gave no number: its ranks could not meet, or it has no test %s here",
-                 all->test);
+        snprintf(
+            all->missing, sizeof all->missing,
+            PROGRAM
+            " printed no number: its ranks cannot connect, or it does not support test %s here",
+            all->test);
     }
     return HD_OK;
 }
@@ -285,10 +288,10 @@ static hd_status perftest_run_both(const struct hd_drive_rank *rank,
 hd_status hd_perftest_run(const struct hd_drive_rank *rank,
                           const struct hd_perftest_request *request, struct hd_perftest *all)
 {
-    const struct card mine = {.is_here = (uint32_t)perftest_is_installed()};
-    struct card theirs = {0};
+    const struct news mine = {.is_here = perftest_is_installed()};
+    struct news theirs = {0};
 
-    /* One-sided beside one-sided; all else beside two-sided messages. */
+    /* One-sided puts are compared with puts, everything else with two-sided messages. */
     snprintf(all->test, sizeof all->test, "%s",
              strcmp(request->plugin->name, "ucx_put") == 0 ? "ucp_put" : "tag");
     const hd_status status = hd_drive_swap(rank, &mine, &theirs, sizeof mine);

@@ -1,4 +1,4 @@
-/* bench/products.c - what heddle-cuda-rate says, and a step beside it. */
+/* bench/products.c - runs heddle-cuda-rate, and a step beside it. */
 #include "bench/products.h"
 #include "bench/program.h"
 #include "bench/step.h"
@@ -11,7 +11,7 @@
 
 enum { WORD_MAX = 32, WORD_BYTES = PATH_MAX + 64 };
 
-/* What one child says. */
+/* What one run of the program prints. */
 struct reading {
     struct hd_product_rates *rates;
     char missing[HD_BENCH_LINE_BYTES];
@@ -39,7 +39,7 @@ static void products_take_line(void *context, const char *line)
     }
 }
 
-/* --- the words of the program ---------------------------------------------------------------- */
+/* --- the command line of the program --------------------------------------------------------- */
 
 struct words {
     char text[WORD_MAX][WORD_BYTES];
@@ -94,7 +94,7 @@ static void products_fill_words(struct words *words, const struct hd_product_req
     snprintf(products_next_word(words), WORD_BYTES, "heddle-cuda-rate");
     snprintf(products_next_word(words), WORD_BYTES, "%s", request->what);
     snprintf(products_next_word(words), WORD_BYTES, "%.3f", request->seconds);
-    snprintf(products_next_word(words), WORD_BYTES, "0"); /* the first rank's device */
+    snprintf(products_next_word(words), WORD_BYTES, "0"); /* the device of the first rank */
     for (uint32_t i = 0; i < request->kernel->option_count; i++) {
         products_add_option(words, &request->kernel->options[i], &request->options[i]);
     }
@@ -115,12 +115,12 @@ hd_status hd_product_rates(const struct hd_product_request *request, struct hd_p
     *rates = (struct hd_product_rates){0};
     if (!hd_bench_program_find("heddle-cuda-rate", path)) {
         return hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
-                              "libexec/heddle/heddle-cuda-rate is not there; it is built where "
-                              "nvcc and cuBLASLt's header are installed");
+                              "libexec/heddle/heddle-cuda-rate is missing; it is built if nvcc and "
+                              "the header of cuBLASLt are installed");
     }
     products_fill_words(&words, request);
     if (hd_bench_program_start(&child, path, words.list) != HD_OK) {
-        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "%s cannot be started: %s", path,
+        return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_FAILED, "cannot start %s: %s", path,
                               strerror(errno));
     }
     const int exit_code = hd_bench_program_read(&child, products_take_line, &reading);
@@ -153,8 +153,8 @@ static uint32_t products_lesser(uint32_t one, uint32_t other)
     return one < other ? one : other;
 }
 
-/* The ceiling is taken before and after, and the faster counts: a device that gets warm, or a
-   neighbour, must not flatter the kernel. */
+/* The ceiling is measured before and after the step, and the faster one counts, so that a warm
+   device or other load does not flatter the kernel. */
 hd_status hd_bench_passes(struct hd_job *job, double seconds, uint32_t warmup,
                           struct hd_bench_passes *row, struct hd_problem *problem)
 {

@@ -1,4 +1,4 @@
-/* bench/program.c - a child, and its lines. */
+/* bench/program.c - a child process and the lines that it prints. */
 #include "bench/program.h"
 
 #include <stdio.h>
@@ -7,18 +7,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int hd_bench_program_find(const char *name, char path[PATH_MAX])
+bool hd_bench_program_find(const char *name, char path[PATH_MAX])
 {
     char exe[PATH_MAX];
     const ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
 
     if (length <= 0) {
-        return 0;
+        return false;
     }
     exe[length] = '\0';
     char *slash = strrchr(exe, '/');
     if (slash == NULL) {
-        return 0;
+        return false;
     }
     *slash = '\0';
     const int written = snprintf(path, PATH_MAX, "%s/../libexec/heddle/%s", exe, name);

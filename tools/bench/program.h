@@ -1,8 +1,8 @@
 /*
- * bench/program.h - programs beside this one that measure what the core cannot link.
+ * bench/program.h - runs programs that measure libraries which heddle itself does not link.
  *
- * They lie in libexec/heddle, in a build tree and in a prefix; each is run as a child that dies
- * with its parent, and says what it found in lines.
+ * They are in libexec/heddle, in a build tree and in an installation.  Each runs as a child that
+ * dies with its parent, and prints its results as lines of text.
  */
 #ifndef HEDDLE_BENCH_PROGRAM_H
 #define HEDDLE_BENCH_PROGRAM_H
@@ -10,17 +10,18 @@
 #include "base/child.h"
 
 #include <limits.h>
+#include <stdbool.h>
 
 #define HD_BENCH_LINE_BYTES 1024u
-#define HD_BENCH_NOT_RUN    127 /* the exit code of a child that could not become its program */
+#define HD_BENCH_NOT_RUN    127 /* the exit code of a child that cannot execute its program */
 
-/* 0: it is not there, or not for this user. */
-int hd_bench_program_find(const char *name, char path[PATH_MAX]);
+/* false: the program is missing, or this user may not execute it. */
+bool hd_bench_program_find(const char *name, char path[PATH_MAX]);
 
 /* Runs the program with its stdout in child->output.  `words` ends with NULL and begins with the
    program's name.  HD_SYSTEM, with errno. */
 hd_status hd_bench_program_start(struct hd_child *child, const char *path, char *const *words);
-/* Hands over every line, without its end, until the program ends; returns its exit code. */
+/* Calls `take` with every line, without its newline, until the program ends; the exit code. */
 int hd_bench_program_read(struct hd_child *child, void (*take)(void *context, const char *line),
                           void *context);
 

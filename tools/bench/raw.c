@@ -1,50 +1,51 @@
-/* bench/raw.c - what two processes that share memory cannot do without. */
+/* bench/raw.c - the least that two processes with shared memory need for a message. */
 #include "bench/raw.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 128, LOOK_COUNT = 2000, CHANNEL_MAX = 4 };
+enum { CACHE_LINE_BYTES = 128, SPIN_COUNT = 2000, CHANNEL_MAX = 4 };
 
 /* The head of a channel: two words, each with one writer. */
 struct words {
-    _Alignas(LINE_BYTES) _Atomic uint64_t arrived;
-    _Alignas(LINE_BYTES) _Atomic uint64_t credit;
+    _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t arrived;
+    _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t credit;
 };
 
-/* Rank 0 makes the memory of all channels. */
-struct card {
+/* What rank 0 tells of the memory of all channels, which it creates. */
+struct share {
     int32_t pid, descriptor;
-    int32_t error; /* errno; 0: it is there */
+    int32_t error; /* errno; 0: the memory exists */
 };
 
-struct lane {
+struct ring {
     struct words *words;
     unsigned char *slots;
     uint64_t depth, stride_bytes;
     uint64_t posted_count; /* source */
-    int is_source;
+    bool is_source;
 };
 
 struct hd_transport {
     const struct hd_host *host;
     unsigned char *memory;
     uint64_t bytes;
-    struct lane lanes[CHANNEL_MAX];
+    struct ring rings[CHANNEL_MAX];
 };
 
 static uint64_t raw_stride_of(const struct hd_channel *channel)
 {
-    return (channel->bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    return (channel->bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
 }
 
-static uint64_t raw_lane_bytes(const struct hd_channel *channel)
+static uint64_t raw_ring_bytes(const struct hd_channel *channel)
 {
     return sizeof(struct words) + channel->depth * raw_stride_of(channel);
 }
@@ -60,7 +61,7 @@ static hd_status raw_refuse(const struct hd_transport *raw, const char *what, in
 
 /* --- open ------------------------------------------------------------------------------------ */
 
-/* The descriptor, or -1 with errno; all pages are there afterwards. */
+/* The descriptor, or -1 with errno; all pages are allocated. */
 static int raw_make(uint64_t bytes)
 {
     const int descriptor = memfd_create("heddle-yardstick", MFD_CLOEXEC);
@@ -73,40 +74,41 @@ static int raw_make(uint64_t bytes)
     return error == 0 ? descriptor : -1;
 }
 
-static int raw_find(const struct card *card)
+static int raw_find(const struct share *share)
 {
     char path[64];
 
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", card->pid, card->descriptor);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", share->pid, share->descriptor);
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* The memory of rank 0, which keeps it open until the other has it too. */
+/* Maps the memory of rank 0, which keeps its descriptor open until the other rank has mapped it. */
 static hd_status raw_share(struct hd_transport *raw, uint64_t deadline_ns)
 {
     const struct hd_host *host = raw->host;
-    const int is_maker = host->rank == 0;
+    const bool is_maker = host->rank == 0;
     int descriptor = is_maker ? raw_make(raw->bytes) : -1;
-    struct card card = {getpid(), descriptor, is_maker && descriptor < 0 ? errno : 0};
+    struct share share = {getpid(), descriptor, is_maker && descriptor < 0 ? errno : 0};
 
-    hd_status status = is_maker ? host->put(host->context, "card", &card, sizeof card) : HD_OK;
+    hd_status status = is_maker ? host->put(host->context, "memory", &share, sizeof share) : HD_OK;
     if (status == HD_OK) {
-        status = host->get(host->context, "card", &card, sizeof card, deadline_ns);
+        status = host->get(host->context, "memory", &share, sizeof share, deadline_ns);
     }
-    if (status == HD_OK && card.error != 0) {
-        status = raw_refuse(raw, "no shared memory", card.error);
+    if (status == HD_OK && share.error != 0) {
+        status = raw_refuse(raw, "cannot create shared memory", share.error);
     }
     if (status == HD_OK && !is_maker) {
-        descriptor = raw_find(&card);
+        descriptor = raw_find(&share);
     }
     if (status == HD_OK && descriptor < 0) {
-        status = raw_refuse(raw, "the memory of rank 0", errno);
+        status = raw_refuse(raw, "cannot open the memory of rank 0", errno);
     }
     if (status == HD_OK) {
         void *memory = mmap(NULL, raw->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                             descriptor, 0);
         raw->memory = memory != MAP_FAILED ? memory : NULL;
-        status = memory != MAP_FAILED ? HD_OK : raw_refuse(raw, "mmap", errno);
+        status = memory != MAP_FAILED ? HD_OK
+                                      : raw_refuse(raw, "cannot map the memory of rank 0", errno);
     }
     if (status == HD_OK) {
         status = host->fence(host->context, deadline_ns);
@@ -117,7 +119,7 @@ static hd_status raw_share(struct hd_transport *raw, uint64_t deadline_ns)
     return status;
 }
 
-static void raw_close_raw(struct hd_transport *raw, uint64_t deadline_ns)
+static void raw_close(struct hd_transport *raw, uint64_t deadline_ns)
 {
     (void)deadline_ns;
     if (raw != NULL) {
@@ -128,8 +130,7 @@ static void raw_close_raw(struct hd_transport *raw, uint64_t deadline_ns)
     }
 }
 
-static hd_status raw_open_raw(const struct hd_transport_setup *setup,
-                              struct hd_transport **instance)
+static hd_status raw_open(const struct hd_transport_setup *setup, struct hd_transport **instance)
 {
     const struct hd_host *host = setup->host;
     struct hd_transport *raw = host->alloc(host->context, sizeof *raw, 64, "bench");
@@ -141,22 +142,22 @@ static hd_status raw_open_raw(const struct hd_transport_setup *setup,
     }
     raw->host = host;
     for (uint32_t i = 0; i < setup->channel_count; i++) {
-        raw->bytes += raw_lane_bytes(setup->channels[i]);
+        raw->bytes += raw_ring_bytes(setup->channels[i]);
     }
     const hd_status status = raw_share(raw, setup->deadline_ns);
     if (status != HD_OK) {
-        raw_close_raw(raw, setup->deadline_ns);
+        raw_close(raw, setup->deadline_ns);
         return status;
     }
     for (uint32_t i = 0; i < setup->channel_count; i++) {
         const struct hd_channel *channel = setup->channels[i];
         unsigned char *head = raw->memory + offset_bytes;
-        raw->lanes[i] = (struct lane){.words = (struct words *)(void *)head,
+        raw->rings[i] = (struct ring){.words = (struct words *)(void *)head,
                                       .slots = head + sizeof(struct words),
                                       .depth = channel->depth,
                                       .stride_bytes = raw_stride_of(channel),
                                       .is_source = channel->source == host->rank};
-        offset_bytes += raw_lane_bytes(channel);
+        offset_bytes += raw_ring_bytes(channel);
     }
     *instance = raw;
     return HD_OK;
@@ -166,17 +167,17 @@ static hd_status raw_open_raw(const struct hd_transport_setup *setup,
 
 static void *raw_slot(struct hd_transport *raw, const struct hd_message *message)
 {
-    const struct lane *lane = &raw->lanes[message->channel];
-    return lane->slots + message->sequence % lane->depth * lane->stride_bytes;
+    const struct ring *ring = &raw->rings[message->channel];
+    return ring->slots + message->sequence % ring->depth * ring->stride_bytes;
 }
 
-/* Has the word come to what answers for this message? */
+/* The word says that the message is readable, or that its slot is free. */
 static hd_status raw_test(struct hd_transport *raw, const struct hd_message *message)
 {
-    const struct lane *lane = &raw->lanes[message->channel];
+    const struct ring *ring = &raw->rings[message->channel];
     const uint64_t behind =
-        lane->is_source && message->sequence >= lane->posted_count ? lane->depth : 0;
-    const _Atomic uint64_t *word = lane->is_source ? &lane->words->credit : &lane->words->arrived;
+        ring->is_source && message->sequence >= ring->posted_count ? ring->depth : 0;
+    const _Atomic uint64_t *word = ring->is_source ? &ring->words->credit : &ring->words->arrived;
 
     return atomic_load_explicit(word, memory_order_acquire) + behind > message->sequence
                ? HD_OK
@@ -197,8 +198,8 @@ static hd_status raw_post_send(struct hd_transport *raw, const struct hd_message
                                void *stream)
 {
     (void)stream;
-    raw->lanes[message->channel].posted_count = message->sequence + 1;
-    raw_publish(&raw->lanes[message->channel].words->arrived, message->sequence + 1);
+    raw->rings[message->channel].posted_count = message->sequence + 1;
+    raw_publish(&raw->rings[message->channel].words->arrived, message->sequence + 1);
     return HD_OK;
 }
 
@@ -213,11 +214,11 @@ static hd_status raw_release(struct hd_transport *raw, const struct hd_message *
                              void *stream)
 {
     (void)stream;
-    raw_publish(&raw->lanes[message->channel].words->credit, message->sequence + 1);
+    raw_publish(&raw->rings[message->channel].words->credit, message->sequence + 1);
     return HD_OK;
 }
 
-static void raw_pause_briefly(void)
+static void raw_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -232,8 +233,8 @@ static hd_status raw_wait(struct hd_transport *raw, const struct hd_message *mes
     hd_status status = raw_test(raw, message);
 
     (void)stream;
-    for (uint32_t look = 0; status == HD_IN_PROGRESS && look < LOOK_COUNT; look++) {
-        raw_pause_briefly();
+    for (uint32_t spin = 0; status == HD_IN_PROGRESS && spin < SPIN_COUNT; spin++) {
+        raw_pause();
         status = raw_test(raw, message);
     }
     while (status == HD_IN_PROGRESS && raw->host->now_ns(raw->host->context) < deadline_ns) {
@@ -245,7 +246,7 @@ static hd_status raw_wait(struct hd_transport *raw, const struct hd_message *mes
 
 static const struct hd_transport_ops raw_ops = {
     .size = sizeof raw_ops,
-    .open = raw_open_raw,
+    .open = raw_open,
     .slot = raw_slot,
     .reserve = raw_reserve,
     .post_send = raw_post_send,
@@ -253,7 +254,7 @@ static const struct hd_transport_ops raw_ops = {
     .test = raw_test,
     .wait = raw_wait,
     .release = raw_release,
-    .close = raw_close_raw,
+    .close = raw_close,
 };
 
 const struct hd_plugin hd_bench_raw = {

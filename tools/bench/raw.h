@@ -1,10 +1,11 @@
 /*
  * bench/raw.h - the yardstick of `heddle bench p2p`: two processes, one memfd, and spinning.
  *
- * It has the calls of a transport, so that the same code measures both, and none of its duties: it
- * checks no turn, knows no abort and no death, and never sleeps.  A message is a store of a word
- * behind its payload; a wait looks at the word, 2000 times as fast as it can, and then gives its
- * core away between looks, until the deadline.
+ * It has the functions of a transport, so that the same code measures both, but none of its duties:
+ * it does not check the order of calls, cannot be aborted, does not notice a dead peer, and never
+ * sleeps.
+ * A message is a store of a word after its payload.  A wait polls the word 2000 times as fast as it
+ * can, and then yields its core between polls, until the deadline.
  */
 #ifndef HEDDLE_BENCH_RAW_H
 #define HEDDLE_BENCH_RAW_H

@@ -1,4 +1,4 @@
-/* bench/session.c - one run without files, and what it took. */
+/* bench/session.c - runs a job without output files, and returns its times. */
 #include "bench/session.h"
 #include "base/memory.h"
 #include "output/overlap.h"
@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Filled while the region of the run is still there. */
+/* Filled at the end of the run, while its shared memory is still mapped. */
 struct keeping {
-    struct hd_bench_session *result; /* NULL: the seconds alone */
+    struct hd_bench_session *result; /* NULL: keep the recording */
     struct hd_bench_recording *recording;
     uint32_t warmup;
     double *values; /* [train.steps] */
@@ -122,7 +122,8 @@ static hd_status session_run(struct hd_job *job, const struct hd_session_request
     assert(keeping->warmup < steps);
     keeping->values = hd_memory_take(steps * sizeof *keeping->values, 64, "bench");
     if (keeping->values == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the results");
+        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED,
+                              "cannot allocate memory for the results");
     }
     hd_status status = hd_session_create(&session, job, request, problem);
     if (status == HD_OK) {

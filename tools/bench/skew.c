@@ -26,7 +26,7 @@ struct trial {
     const struct hd_skew_request *request;
     struct hd_skew_work *work;
     struct hd_pair *pair;
-    uint32_t has_one_clock;
+    bool has_one_clock;
 };
 
 /* Both at once. */
@@ -233,8 +233,8 @@ static hd_status skew_check_messages(struct hd_pair *pair, struct hd_problem *pr
                           (unsigned long long)pair->checked_count);
 }
 
-static hd_status skew_measure_line(struct trial *trial, struct hd_skew_line *found,
-                                   struct hd_problem *problem)
+static hd_status skew_measure_series(struct trial *trial, struct hd_skew_series *found,
+                                     struct hd_problem *problem)
 {
     struct hd_pair *pair = trial->pair;
 
@@ -247,15 +247,15 @@ static hd_status skew_measure_line(struct trial *trial, struct hd_skew_line *fou
     }
     HD_TRY(skew_check_messages(pair, problem));
     const struct hd_channel_stats stats = hd_skew_stats(pair);
-    memcpy(found->lane, stats.lane, sizeof found->lane);
-    found->beat_us = (uint32_t)(pair->period_ns / 1000);
+    memcpy(found->carrier, stats.lane, sizeof found->carrier);
+    found->period_us = (uint32_t)(pair->period_ns / 1000);
     HD_TRY(hd_pair_close(pair, problem));
     found->point_count = HD_SKEW_POINT_MAX;
     return HD_OK;
 }
 
-static hd_status skew_measure_lines(struct trial *trial, struct hd_drive_device *device,
-                                    struct hd_skew *result, struct hd_problem *problem)
+static hd_status skew_measure_all(struct trial *trial, struct hd_drive_device *device,
+                                  struct hd_skew *result, struct hd_problem *problem)
 {
     const struct hd_skew_request *request = trial->request;
     const unsigned char *bodies[2];
@@ -264,21 +264,21 @@ static hd_status skew_measure_lines(struct trial *trial, struct hd_drive_device 
     if (status != HD_OK) {
         return hd_problem_no_memory(problem, 2 * request->bytes, "messages");
     }
-    result->line_count = request->line_count;
-    for (uint32_t i = 0; status == HD_OK && i < request->line_count; i++) {
-        struct hd_skew_line *found = &result->lines[i];
-        memcpy(found->transport, request->lines[i].name, sizeof found->transport);
-        found->has_thread = request->lines[i].has_thread;
-        *trial->pair = (struct hd_pair){.plugin = request->lines[i].plugin,
+    result->series_count = request->series_count;
+    for (uint32_t i = 0; status == HD_OK && i < request->series_count; i++) {
+        struct hd_skew_series *found = &result->series[i];
+        memcpy(found->transport, request->series[i].name, sizeof found->transport);
+        found->has_thread = request->series[i].has_thread;
+        *trial->pair = (struct hd_pair){.plugin = request->series[i].plugin,
                                         .shape = {.bytes = request->bytes,
                                                   .depth = DEPTH,
-                                                  .has_thread = request->lines[i].has_thread,
+                                                  .has_thread = request->series[i].has_thread,
                                                   .has_engine_pulse = 1,
                                                   .bodies = {bodies[0], bodies[1]},
                                                   .device = device}};
         status = hd_pair_open(trial->pair, trial->rank, i, problem);
         if (status == HD_OK) {
-            status = skew_measure_line(trial, found, problem);
+            status = skew_measure_series(trial, found, problem);
         }
     }
     hd_memory_give((void *)bodies[0]);
@@ -335,7 +335,7 @@ static hd_status skew_body(struct hd_drive_rank *rank, struct hd_problem *proble
         snprintf(result->device, sizeof result->device, "%s", device.lent.about.effective);
     }
     HD_TRY(skew_calibrate(&trial, result, problem));
-    HD_TRY(skew_measure_lines(&trial, has_device ? &device : NULL, result, problem));
+    HD_TRY(skew_measure_all(&trial, has_device ? &device : NULL, result, problem));
     hd_bench_stage_close(&stage);
     hd_drive_device_close(&device);
     return HD_OK;
@@ -356,8 +356,8 @@ hd_status hd_bench_skew(const struct hd_skew_request *request, struct hd_skew *r
 
     assert(request->iterations > 0 && request->iterations <= HD_SKEW_ITERATIONS_MAX);
     *result = (struct hd_skew){0};
-    for (uint32_t i = 0; status == HD_OK && i < request->line_count; i++) {
-        status = hd_pair_check_hosts(&request->lines[i].plugin, request->link, problem);
+    for (uint32_t i = 0; status == HD_OK && i < request->series_count; i++) {
+        status = hd_pair_check_hosts(&request->series[i].plugin, request->link, problem);
     }
     if (status == HD_OK) {
         status = hd_drive_ranks_run(&ranks, result, problem);

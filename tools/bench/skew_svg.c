@@ -1,4 +1,4 @@
-/* Lengths are millimetres of paper, times milliseconds: figure->scale is between them. */
+/* bench/skew_svg.c - lengths are millimetres, times milliseconds; figure->scale converts them. */
 #include "bench/skew_svg.h"
 #include "report/svg.h"
 
@@ -9,15 +9,15 @@ static const double skew_svg_head_mm = 6.0, skew_svg_row_mm = 7.4, skew_svg_bar_
 static const double skew_svg_text_mm = 2.3, skew_svg_small_mm = 2.0, skew_svg_foot_mm = 11.0,
                     skew_svg_axis_mm = 5.0, skew_svg_device_mm = 3.0;
 
-/* What stands for what, in the legend too; the darker is read first. */
+/* The bars of the figure and of its legend. */
 enum { BUSY, WAITED, COMPUTE, STRETCHED, EXPOSED, LOOK_COUNT };
 static const struct {
     const char *fill, *word;
 } skew_svg_looks[LOOK_COUNT] = {
     [BUSY] = {"#c9b8dd", "message, until the source's slot is free"},
     [WAITED] = {"#6a4a97", "the target waits for it"},
-    [COMPUTE] = {"#2f67a8", "compute, as long as it is alone"},
-    [STRETCHED] = {"#b9500f", "longer than alone"},
+    [COMPUTE] = {"#2f67a8", "compute, its length without a message"},
+    [STRETCHED] = {"#b9500f", "stretch of the compute"},
     [EXPOSED] = {"#d9d9d9", "the source waits for its slot"},
 };
 
@@ -27,13 +27,13 @@ struct figure {
     double width_mm, scale; /* mm a ms */
 };
 
-/* A target that came before the post has come at its time, as far as the figure goes. */
+/* A time before the post is drawn at the post. */
 static double skew_svg_x_of(const struct figure *figure, double time_ms)
 {
     return skew_svg_left_mm + fmax(0, time_ms) * figure->scale;
 }
 
-/* Nothing where there is no length. */
+/* A bar without a length is not drawn. */
 static void skew_svg_put_bar(const struct figure *figure, unsigned look, const double span_ms[2],
                              double top_mm)
 {
@@ -47,7 +47,7 @@ static void skew_svg_put_bar(const struct figure *figure, unsigned look, const d
     }
 }
 
-/* One pair of bars; what it says in numbers stands to its right. */
+/* One pair of bars, with its numbers to the right. */
 static void skew_svg_put_point(const struct figure *figure, const struct hd_skew_point *point,
                                double top_mm)
 {
@@ -78,39 +78,39 @@ static void skew_svg_put_point(const struct figure *figure, const struct hd_skew
             point->target_wait_ms, point->source_wait_ms);
 }
 
-static void skew_svg_put_line(const struct figure *figure, const struct hd_skew_line *line,
-                              double top_mm)
+static void skew_svg_put_series(const struct figure *figure, const struct hd_skew_series *series,
+                                double top_mm)
 {
     fprintf(figure->stream, "<text x=\"0\" y=\"%.3f\" font-size=\"%.1f\" font-weight=\"bold\">",
             top_mm + 3.2, skew_svg_text_mm);
-    hd_svg_text(line->transport, figure->stream);
+    hd_svg_text(series->transport, figure->stream);
     fputs("</text>\n", figure->stream);
     fprintf(figure->stream, "<text x=\"%.3f\" y=\"%.3f\" font-size=\"%.1f\" fill=\"#444\">",
             skew_svg_left_mm + 12, top_mm + 3.2, skew_svg_small_mm);
-    hd_svg_text(line->lane, figure->stream);
-    if (line->beat_us > 0) {
-        fprintf(figure->stream, ", moved by a thread each %u us", line->beat_us);
+    hd_svg_text(series->carrier, figure->stream);
+    if (series->period_us > 0) {
+        fprintf(figure->stream, ", progress thread every %u us", series->period_us);
     }
     fputs("</text>\n", figure->stream);
-    for (uint32_t i = 0; i < line->point_count; i++) {
-        skew_svg_put_point(figure, &line->points[i],
+    for (uint32_t i = 0; i < series->point_count; i++) {
+        skew_svg_put_point(figure, &series->points[i],
                            top_mm + skew_svg_head_mm + skew_svg_row_mm * i);
     }
 }
 
-static double skew_svg_height_of(const struct hd_skew_line *line)
+static double skew_svg_height_of(const struct hd_skew_series *series)
 {
-    return skew_svg_head_mm + skew_svg_row_mm * line->point_count;
+    return skew_svg_head_mm + skew_svg_row_mm * series->point_count;
 }
 
-/* The last thing that happens anywhere. */
+/* The end of the last bar. */
 static double skew_svg_end_of(const struct hd_skew *skew)
 {
     double end_ms = skew->stage_ms;
 
-    for (uint32_t i = 0; i < skew->line_count; i++) {
-        for (uint32_t k = 0; k < skew->lines[i].point_count; k++) {
-            const struct hd_skew_point *point = &skew->lines[i].points[k];
+    for (uint32_t i = 0; i < skew->series_count; i++) {
+        for (uint32_t k = 0; k < skew->series[i].point_count; k++) {
+            const struct hd_skew_point *point = &skew->series[i].points[k];
             end_ms = fmax(end_ms, point->begin_ms + point->compute_ms + point->source_wait_ms);
             end_ms = fmax(end_ms, fmax(point->readable_ms, point->free_ms));
         }
@@ -118,7 +118,7 @@ static double skew_svg_end_of(const struct hd_skew *skew)
     return end_ms;
 }
 
-/* A number every 1, 2 or 5 times a power of ten, as many as have room. */
+/* A number every 1, 2 or 5 times a power of ten, as many as fit. */
 static void skew_svg_put_axis(const struct figure *figure, double end_ms, double top_mm)
 {
     static const double factors[] = {2, 2.5, 2};
@@ -153,11 +153,11 @@ static void skew_svg_put_legend(const struct figure *figure, double top_mm)
     }
     fprintf(figure->stream,
             "<path d=\"M%.3f %.3fv2.6\" stroke=\"#111\" stroke-width=\"0.25\"/>\n"
-            "<text x=\"%.3f\" y=\"%.3f\" font-size=\"2.1\">the target comes</text>\n",
+            "<text x=\"%.3f\" y=\"%.3f\" font-size=\"2.1\">the target arrives</text>\n",
             118.0, top_mm - 0.2, 119.4, top_mm + 1.85);
 }
 
-/* Where it was: a stand-in is told apart from a GPU. */
+/* The device names a stand-in as such. */
 static void skew_svg_put_device(const struct figure *figure, double top_mm)
 {
     if (figure->skew->device[0] == '\0') {
@@ -176,20 +176,20 @@ void hd_skew_svg_write(const struct hd_skew *skew, double width_mm, FILE *stream
                        (skew->device[0] != '\0' ? skew_svg_device_mm : 0),
            top_mm = 0;
 
-    for (uint32_t i = 0; i < skew->line_count; i++) {
-        height_mm += skew_svg_height_of(&skew->lines[i]);
+    for (uint32_t i = 0; i < skew->series_count; i++) {
+        height_mm += skew_svg_height_of(&skew->series[i]);
     }
     const struct figure figure = {skew, stream, width_mm,
                                   (width_mm - skew_svg_left_mm - skew_svg_right_mm) / end_ms};
     fprintf(stream,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%gmm\" height=\"%gmm\" "
             "viewBox=\"0 0 %g %g\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#222\">\n"
-            "<title>A peer that comes late: %llu bytes, stages of %g ms, medians of %u</title>\n",
+            "<title>A late peer: %llu bytes, stages of %g ms, medians of %u</title>\n",
             width_mm, height_mm, width_mm, height_mm, (unsigned long long)skew->bytes,
             skew->stage_ms, skew->iterations);
-    for (uint32_t i = 0; i < skew->line_count; i++) {
-        skew_svg_put_line(&figure, &skew->lines[i], top_mm);
-        top_mm += skew_svg_height_of(&skew->lines[i]);
+    for (uint32_t i = 0; i < skew->series_count; i++) {
+        skew_svg_put_series(&figure, &skew->series[i], top_mm);
+        top_mm += skew_svg_height_of(&skew->series[i]);
     }
     skew_svg_put_axis(&figure, end_ms, top_mm);
     skew_svg_put_legend(&figure, top_mm + skew_svg_axis_mm + 1);

@@ -1,4 +1,4 @@
-/* bench/skew_work.c - compute that lasts a stage, and how long it took. */
+/* bench/skew_work.c - compute that lasts as long as a stage, and its times. */
 #include "bench/skew_work.h"
 #include "base/clock.h"
 
@@ -7,10 +7,10 @@
 
 enum { CALIBRATION_COUNT = 50, WORK_TRIAL = 64, LOOK_UNITS = 16, PASS_TRIALS = 5 };
 
-/* The host looks so often while the device computes. */
+/* How often the host polls while the device computes. */
 #define LOOK_NS     50000u
 #define PASS_MAX    100000u
-#define PATIENCE_NS (60 * HD_S_NS) /* of the calibration */
+#define PATIENCE_NS (60 * HD_S_NS) /* limit of the calibration */
 #define NS_A_MS     1e6
 
 double hd_skew_since(uint64_t begin_ns, uint64_t now_ns)
@@ -61,7 +61,7 @@ static void work_stage(struct hd_skew_work *work, struct hd_skew_watch *watch)
     }
 }
 
-/* The fastest of several trials: neighbours only slow down. */
+/* The fastest of several trials, because other load only slows them down. */
 static void skew_work_calibrate_host(struct hd_skew_work *work, uint64_t stage_ns)
 {
     uint64_t best_ns = UINT64_MAX;
@@ -96,8 +96,8 @@ static void skew_work_compute_on_host(struct hd_skew_work *work, struct hd_skew_
 
 /* --- a device -------------------------------------------------------------------------------- */
 
-/* Enqueues the work between two marks, waits for the second, looking meanwhile, and has the times
-   of both.  The transport is moved as the engine moves it, by its thread and not from here. */
+/* Enqueues the work between two marks, polls until the second is passed, and returns the times of
+   both.  As in the engine, only its thread makes progress on the transport meanwhile. */
 static hd_status skew_work_run_passes(const struct hd_skew_work *work, struct hd_skew_watch *watch,
                                       uint64_t deadline_ns, uint64_t passed_ns[2])
 {
@@ -177,7 +177,7 @@ hd_status hd_skew_compute(struct hd_skew_work *work, struct hd_skew_watch *watch
     return status;
 }
 
-static void skew_work_rest_until(uint64_t until_ns)
+static void skew_work_sleep_until(uint64_t until_ns)
 {
     const struct timespec until = {(time_t)(until_ns / HD_S_NS), (long)(until_ns % HD_S_NS)};
 
@@ -189,7 +189,7 @@ static void skew_work_rest_until(uint64_t until_ns)
 void hd_skew_be_late(struct hd_skew_work *work, uint64_t origin_ns, uint64_t late_ns)
 {
     if (work->stage != NULL) {
-        skew_work_rest_until(origin_ns + late_ns);
+        skew_work_sleep_until(origin_ns + late_ns);
     }
     while (hd_now_ns() - origin_ns < late_ns) {
         work_unit(work);

@@ -1,11 +1,11 @@
 /*
- * bench/skew_work.h - the compute of `heddle bench skew`: so much of it that it lasts a stage.
+ * bench/skew_work.h - the compute of `heddle bench skew`, which lasts as long as a stage.
  *
- *   host    floats that fit into a core's own cache, by the clock on the wall
- *   device  forward passes of one block, in the stream in which the message was posted, by the
- *           marks of the kernel that lends the device; the host waits and looks
+ *   host    arithmetic on floats that fit into a core's own cache, by the wall clock
+ *   device  forward passes of one block, in the stream in which the message was posted, by marks of
+ *           the kernel that lends the device; the host waits and polls
  *
- * Calibrated once, and the same amount from then on.
+ * The amount of work is calibrated once and then stays the same.
  */
 #ifndef HEDDLE_BENCH_SKEW_WORK_H
 #define HEDDLE_BENCH_SKEW_WORK_H
@@ -15,23 +15,24 @@
 
 #define HD_SKEW_WORK_FLOATS 8192u
 
-/* So much of it fits into a core's own cache, and none of it into its registers. */
+/* The floats fit into a core's own cache, but not into its registers. */
 struct hd_skew_work {
     float left[HD_SKEW_WORK_FLOATS], right[HD_SKEW_WORK_FLOATS];
-    uint64_t stage_units;               /* what lasts a stage; of a device: passes */
+    uint64_t stage_units;               /* the work of a stage; on a device: passes */
     const struct hd_bench_stage *stage; /* NULL: the host computes */
 };
 
-/* Times of one rank in milliseconds, counted from its own begin; NaN: not known. */
+/* Times of one rank in milliseconds after origin_ns; NaN: unknown. */
 struct hd_skew_times {
-    uint64_t origin_ns;                            /* when it left the fence */
-    double compute_begin, compute, stolen, thread; /* source; of a device nothing is stolen */
+    uint64_t origin_ns;                            /* when the rank left the fence */
+    double compute_begin, compute, stolen, thread; /* source; stolen is NaN on a device */
     double arrival, readable;                      /* target */
     double free, source_wait;                      /* source */
-    double transfer_begin, transfer_end, resident; /* as told; resident: source */
+    double transfer_begin, transfer_end,
+        resident; /* as reported by the transport; resident: source */
 };
 
-/* Looks now and then whether the slot of the message under way is free: when it was, or 0. */
+/* Polls now and then whether the slot of the message is free; seen_ns: when it was, or 0. */
 struct hd_skew_watch {
     struct hd_pair *pair;
     uint64_t finished_goal, seen_ns;
@@ -40,12 +41,12 @@ struct hd_skew_watch {
 double hd_skew_since(uint64_t begin_ns, uint64_t now_ns); /* ms */
 struct hd_channel_stats hd_skew_stats(const struct hd_pair *pair);
 
-/* work->stage is set. */
+/* The caller sets work->stage. */
 hd_status hd_skew_calibrate(struct hd_skew_work *work, uint64_t stage_ns);
-/* Fills compute_begin, compute, stolen and thread; *end_ns: when it was over. */
+/* Fills compute_begin, compute, stolen and thread; *end_ns: when the compute ended. */
 hd_status hd_skew_compute(struct hd_skew_work *work, struct hd_skew_watch *watch,
                           struct hd_skew_times *times, uint64_t *end_ns);
-/* The target is busy elsewhere, on the host; beside a device it rests. */
+/* The target computes on the host until it is late enough, or sleeps if it has a device. */
 void hd_skew_be_late(struct hd_skew_work *work, uint64_t origin_ns, uint64_t late_ns);
 
 #endif /* HEDDLE_BENCH_SKEW_WORK_H */

@@ -1,4 +1,4 @@
-/* bench/stage.c - a stage alone on its device. */
+/* bench/stage.c - a stage on its device, without an engine. */
 #include "bench/stage.h"
 #include "base/memory.h"
 #include "engine/region.h"
@@ -65,7 +65,7 @@ static hd_status stage_draw_tensor(struct hd_bench_stage *stage, const struct hd
     return status;
 }
 
-/* Any will do: routing is as even as the drawn router makes it. */
+/* Any tokens will do: how even the routing is depends on the drawn router. */
 static hd_status stage_draw_tokens(struct hd_bench_stage *stage, const struct hd_stage_spec *spec)
 {
     const uint64_t count = (uint64_t)spec->batch * spec->sequence;

@@ -15,8 +15,8 @@ double hd_bench_step_flops(const struct hd_job *job)
     return flops * job->pipeline->microbatch_count;
 }
 
-/* The yardstick is taken before and after, and the faster counts: a neighbour that comes or goes
-   must not flatter the kernel. */
+/* The yardstick is measured before and after the steps, and the faster one counts, so that other
+   load does not flatter the kernel. */
 hd_status hd_bench_model(struct hd_job *job, const struct hd_bench_model_request *request,
                          struct hd_bench_model *row, struct hd_problem *problem)
 {

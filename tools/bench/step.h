@@ -1,15 +1,15 @@
 /*
- * bench/step.h - the three parts of `heddle bench step`, one row of each at a time.
+ * bench/step.h - the parts of `heddle bench step`, one row at a time.
  *
- *   model     floating-point operations of the model a second, by the kernel of the job; beside it
- *             what oneDNN multiplies on the same cores
- *   engine    CPU time of the engine an action, outside waits, with stages that take no time;
- *             beside it what a pair of clock readings and an empty call cost
- *   schedule  the time of a step whose stages last exactly what [cost] says; beside it the plan of
- *             the same costs
- *   overlap   the same over a line that takes its time: the step, and what of the transfers was
- *             hidden; beside it the plan of the same costs (bench_session.h has the numbers)
- *   recording steps with the trace beside steps without it
+ *   model     floating-point rate of the model by the kernel of the job; beside it the rate of
+ *             oneDNN on the same cores
+ *   engine    CPU time of the engine per action, outside of waits, with stages that take no time;
+ *             beside it the cost of a pair of clock readings and an empty call
+ *   schedule  the time of a step whose stages last exactly as long as [cost] says; beside it the
+ *             plan of the same costs
+ *   overlap   the same with transfers that take time: the step, and the part of the transfers that
+ *             was hidden; beside it the plan of the same costs (bench/session.h has the numbers)
+ *   recording steps with the trace beside steps without it (bench/session.h)
  */
 #ifndef HEDDLE_BENCH_STEP_H
 #define HEDDLE_BENCH_STEP_H
@@ -26,15 +26,14 @@ struct hd_bench_model {
     struct hd_bench_session session;
     double gflops; /* flops over the median step */
     struct hd_gemm_rate yardstick;
-    double big_ratio, best_ratio; /* gflops over the yardstick's; NaN without one */
+    double big_ratio, best_ratio; /* gflops over that of the yardstick; or NaN */
 };
 
-/* What is asked of one row. */
 struct hd_bench_model_request {
     const char *type;    /* of the yardstick: "bf16" or "f32" */
     uint32_t warmup;     /* steps that do not count */
     double gemm_seconds; /* of each product of the yardstick */
-    uint32_t copies;     /* of the yardstick, at once */
+    uint32_t copies;     /* of the yardstick that run at once */
 };
 hd_status hd_bench_model(struct hd_job *job, const struct hd_bench_model_request *request,
                          struct hd_bench_model *row, struct hd_problem *problem);
@@ -52,10 +51,10 @@ hd_status hd_bench_engine(struct hd_job *job, uint32_t iterations, struct hd_ben
 
 struct hd_bench_schedule {
     uint32_t rank_count, stage_count, microbatch_count;
-    double shortest_ms; /* the shortest action's cost */
+    double shortest_ms; /* the cost of the shortest action */
     struct hd_bench_session session;
     double plan_seconds; /* costed */
-    double ratio;        /* the median span over it */
+    double ratio;        /* the median span over plan_seconds */
 };
 hd_status hd_bench_schedule(struct hd_job *job, uint32_t warmup, struct hd_bench_schedule *row,
                             struct hd_problem *problem);

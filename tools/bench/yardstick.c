@@ -1,4 +1,4 @@
-/* bench/yardstick.c - children that multiply, and calls that do nothing. */
+/* bench/yardstick.c - programs that multiply and quantise, and calls that do nothing. */
 #include "bench/yardstick.h"
 #include "base/clock.h"
 #include "bench/bench.h"
@@ -31,7 +31,7 @@ static void yardstick_take_row(void *context, const char *line)
     row->gflops = median;
 }
 
-/* Rates of copies that ran at once are added, product by product. */
+/* Adds the rates of copies that ran at once, product by product. */
 static void yardstick_add(struct hd_gemm_rate *sum, const struct hd_gemm_rate *one)
 {
     if (sum->row_count == 0 && sum->copies == 0) {
@@ -51,7 +51,7 @@ static void yardstick_add(struct hd_gemm_rate *sum, const struct hd_gemm_rate *o
 
 static void yardstick_choose(struct hd_gemm_rate *rate)
 {
-    uint32_t has_big = 0;
+    bool has_big = false;
 
     rate->best = 0;
     rate->big = 0;
@@ -62,18 +62,18 @@ static void yardstick_choose(struct hd_gemm_rate *rate)
         }
         if (rate->rows[i].size >= BIG_SIZE && (!has_big || gflops > rate->rows[rate->big].gflops)) {
             rate->big = i;
-            has_big = 1;
+            has_big = true;
         }
     }
 }
 
-/* What one round of children needs. */
+/* A program that runs in some copies at once. */
 struct round {
     const char *path, *type;
     double seconds;
 };
 
-/* The exit code of the first copy that did not end well, or 0. */
+/* *exit_code: of the first copy that failed, or 0. */
 static hd_status yardstick_run_round(const struct round *round, uint32_t copies,
                                      struct hd_gemm_rate *rate, int *exit_code)
 {
@@ -115,8 +115,7 @@ hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct
     *rate = (struct hd_gemm_rate){0};
     if (!hd_bench_program_find("heddle-gemm-rate", path)) {
         snprintf(rate->missing, sizeof rate->missing,
-                 "libexec/heddle/heddle-gemm-rate is not there; it is built where oneDNN is "
-                 "installed");
+                 "libexec/heddle/heddle-gemm-rate is missing; it is built if oneDNN is installed");
         return HD_OK;
     }
     hd_status status = yardstick_run_round(&round, copies, rate, &exit_code);
@@ -125,7 +124,7 @@ hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct
         status = yardstick_run_round(&round, copies, rate, &exit_code);
     }
     if (status != HD_OK) {
-        return hd_problem_set(problem, status, HD_EXIT_FAILED, "%s cannot be started: %s", path,
+        return hd_problem_set(problem, status, HD_EXIT_FAILED, "cannot start %s: %s", path,
                               strerror(errno));
     }
     if (exit_code != 0) {
@@ -148,7 +147,7 @@ void hd_gemm_rate_join(struct hd_gemm_rate *rate, const struct hd_gemm_rate *oth
     yardstick_choose(rate);
 }
 
-/* Bytes read and written an element: BF16 on one side or both, an element and its part of a scale
+/* Bytes read and written per element: BF16 on one side or both, one byte and a 32nd of a scale
    on the other. */
 static double yardstick_bytes_of(const char *operation)
 {
@@ -168,9 +167,9 @@ static void yardstick_fill_quantiser(const struct hd_gemm_rate *measured,
                                          .gelements = from->gflops,
                                          .gbytes = from->gflops * yardstick_bytes_of(from->type)};
         memcpy(row->operation, from->type, sizeof row->operation);
-        memcpy(row->lane, from->layout, sizeof row->lane);
+        memcpy(row->isa, from->layout, sizeof row->isa);
         if (strcmp(row->operation, "copy") == 0) {
-            copy_gbytes = row->gbytes; /* it comes first for every size */
+            copy_gbytes = row->gbytes; /* the first row of every size */
         }
         row->ratio = hd_bench_ratio(row->gbytes, copy_gbytes);
     }
@@ -187,13 +186,13 @@ hd_status hd_quantiser_rate(double seconds, struct hd_quantiser_rate *rate,
     *rate = (struct hd_quantiser_rate){0};
     if (!hd_bench_program_find("heddle-quantiser-rate", path)) {
         snprintf(rate->missing, sizeof rate->missing,
-                 "libexec/heddle/heddle-quantiser-rate is not there; it is built where oneDNN is "
+                 "libexec/heddle/heddle-quantiser-rate is missing; it is built if oneDNN is "
                  "installed");
         return HD_OK;
     }
     const hd_status status = yardstick_run_round(&round, 1, &measured, &exit_code);
     if (status != HD_OK) {
-        return hd_problem_set(problem, status, HD_EXIT_FAILED, "%s cannot be started: %s", path,
+        return hd_problem_set(problem, status, HD_EXIT_FAILED, "cannot start %s: %s", path,
                               strerror(errno));
     }
     if (exit_code != 0) {
@@ -205,7 +204,7 @@ hd_status hd_quantiser_rate(double seconds, struct hd_quantiser_rate *rate,
     return HD_OK;
 }
 
-/* A function that does nothing, reached as a plugin's is. */
+/* A function that does nothing, called like one of a plugin. */
 struct empty_ops {
     hd_status (*nothing)(void *context);
 };

@@ -1,5 +1,5 @@
 /* The parts `overlap` and `recording` of heddle bench step. */
-#include "bench/cmd/cmd_bench.h"
+#include "bench/cmd/cmd_bench_part.h"
 #include "bench/step.h"
 
 #include <stdio.h>
@@ -9,69 +9,48 @@ enum { WORD_BYTES = 96, PAIRS_OF_ITERATION = 8 };
 
 /* --- overlap --------------------------------------------------------------------------------- */
 
-/* The line carries 1e6 bytes a second, so a transfer of so many microseconds has so many bytes. */
-enum { LINE_MB = 1 };
+/* hook_fault carries 1e6 bytes per second, so a transfer has as many bytes as microseconds. */
+enum { BANDWIDTH_MB = 1 };
 
 #define TRANSFER_USUAL "0.5"
 #define TICK_USUAL     "10000"
 
 struct overlap_words {
-    char steps[WORD_BYTES], kept[WORD_BYTES], schedule[WORD_BYTES + 256], inner[WORD_BYTES],
-        line[WORD_BYTES], bytes[WORD_BYTES];
+    char kept[WORD_BYTES], schedule[WORD_BYTES + 256], inner[WORD_BYTES], bandwidth[WORD_BYTES],
+        bytes[WORD_BYTES];
 };
 
-static void bench_overlap_show_overlap_json(const struct hd_cli_bench_part *part,
-                                            const char *schedule,
-                                            const struct hd_bench_schedule *row)
-{
-    const struct hd_run_overlap *overlap = &row->session.overlap;
-    struct cJSON *object = hd_json_object(part->list, NULL);
-
-    hd_json_text(object, "schedule", schedule);
-    hd_json_u64(object, "ranks", row->rank_count);
-    hd_json_u64(object, "stages", row->stage_count);
-    hd_json_u64(object, "microbatches", row->microbatch_count);
-    hd_cli_bench_json(object, "span_seconds", &row->session.span_seconds);
-    hd_json_number(object, "plan_seconds", row->plan_seconds);
-    hd_json_number(object, "ratio", row->ratio);
-    hd_json_number(object, "efficiency_costed", overlap->efficiency_costed);
-    hd_json_number(object, "efficiency_measured", overlap->efficiency_measured);
-    hd_json_number(object, "hidden_as_costed", overlap->kept);
-    hd_json_u64(object, "unknown", overlap->unknown_count);
-}
-
-static void bench_overlap_show_overlap(const struct hd_cli_bench_part *part, const char *schedule,
+static void bench_overlap_show_overlap(const struct hd_bench_part *part, const char *schedule,
                                        const struct hd_bench_schedule *row)
 {
+    const struct hd_bench_row out = hd_bench_part_row(part);
     const struct hd_run_overlap *overlap = &row->session.overlap;
-    struct hd_table *table = part->table;
     double moved = 0, planned = 0;
 
-    if (part->list != NULL) {
-        bench_overlap_show_overlap_json(part, schedule, row);
-        return;
-    }
     for (unsigned i = 0; i < HD_HANDOFF_CLASS_COUNT; i++) {
         moved += overlap->measured[i].transfer_seconds;
         planned += overlap->costed[i].transfer_seconds;
     }
-    hd_table_cell(table, "%s", schedule);
-    hd_table_cell(table, "%u", row->rank_count);
-    hd_table_cell(table, "%u", row->stage_count);
-    hd_table_cell(table, "%u", row->microbatch_count);
-    hd_table_cell(table, "%.4f", row->session.span_seconds.median);
-    hd_table_cell(table, "%.4f", row->session.span_seconds.min);
-    hd_table_cell(table, "%.4f", row->plan_seconds);
-    hd_table_cell(table, "%.4f", row->ratio);
-    hd_table_cell(table, "%.4f", moved);
-    hd_table_cell(table, "%.4f", planned);
-    hd_table_cell(table, "%.3f", overlap->efficiency_measured);
-    hd_table_cell(table, "%.3f", overlap->efficiency_costed);
-    hd_table_cell(table, "%.3f", overlap->kept);
+    hd_bench_put_text(&out, "schedule", schedule);
+    hd_bench_put_count(&out, "ranks", row->rank_count);
+    hd_bench_put_count(&out, "stages", row->stage_count);
+    hd_bench_put_count(&out, "microbatches", row->microbatch_count);
+    hd_bench_put_median(&out, "span_seconds", "%.4f", 1, &row->session.span_seconds);
+    hd_bench_put_number(&out, NULL, "%.4f", row->session.span_seconds.min);
+    hd_bench_put_number(&out, "plan_seconds", "%.4f", row->plan_seconds);
+    hd_bench_put_number(&out, "ratio", "%.4f", row->ratio);
+    hd_bench_put_number(&out, NULL, "%.4f", moved);
+    hd_bench_put_number(&out, NULL, "%.4f", planned);
+    hd_bench_put_number(&out, "efficiency_measured", "%.3f", overlap->efficiency_measured);
+    hd_bench_put_number(&out, "efficiency_costed", "%.3f", overlap->efficiency_costed);
+    hd_bench_put_number(&out, "hidden_as_costed", "%.3f", overlap->kept);
+    if (out.table == NULL) {
+        hd_json_u64(out.object, "unknown", overlap->unknown_count);
+    }
 }
 
-/* What does a transfer last?  One line, so one number. */
-static hd_status bench_overlap_transfer_us(struct hd_cli_bench_part *part, double *us)
+/* The duration of a transfer, which is the same on all boundaries. */
+static hd_status bench_overlap_transfer_us(struct hd_bench_part *part, double *us)
 {
     const struct hd_config *asked = &part->asked;
     const double ticks = hd_cli_bench_is_asked(asked, "cost.transfer")
@@ -85,18 +64,19 @@ static hd_status bench_overlap_transfer_us(struct hd_cli_bench_part *part, doubl
         return HD_OK;
     }
     hd_problem_key(&part->cli->problem, "cost.transfer");
-    hd_cli_refuse(part->cli, "part overlap needs one transfer time for all boundaries, of 8 us to "
-                             "1000 s");
+    hd_cli_refuse(part->cli,
+                  "part overlap needs one transfer time for all boundaries, from 8 us to "
+                  "1000 s");
     return HD_INVALID;
 }
 
-static hd_status bench_overlap_measure_overlap(struct hd_cli_bench_part *part, const char *schedule)
+static hd_status bench_overlap_measure_overlap(struct hd_bench_part *part, const char *schedule)
 {
     struct overlap_words text;
     const struct hd_cli_bench_words words = {
         .usual = {"pipeline.ranks=4", "pipeline.microbatches=8", "cost.tick_us=" TICK_USUAL,
                   "cost.transfer=" TRANSFER_USUAL},
-        .forced = {text.schedule, text.steps, text.kept, text.inner, text.line, text.bytes,
+        .forced = {text.schedule, part->steps, text.kept, text.inner, text.bandwidth, text.bytes,
                    "transport.name=hook_fault", HD_CLI_BENCH_FEW_STEPS, "output.trace=on",
                    "kernels.name=synthetic"},
     };
@@ -111,12 +91,12 @@ static hd_status bench_overlap_measure_overlap(struct hd_cli_bench_part *part, c
     const char *inner =
         hd_cli_bench_is_asked(&part->asked, "transport.name") ? part->asked.transport.name : "shm";
     snprintf(text.schedule, sizeof text.schedule, "pipeline.schedule=%.256s", schedule);
-    snprintf(text.steps, sizeof text.steps, "train.steps=%u", part->warmup + part->iterations);
     snprintf(text.kept, sizeof text.kept, "output.trace_steps=%u", part->iterations);
     snprintf(text.inner, sizeof text.inner, "transport.inner=%.60s", inner);
-    snprintf(text.line, sizeof text.line, "transport.hook_fault.bandwidth_mb=%u",
-             (unsigned)LINE_MB);
-    snprintf(text.bytes, sizeof text.bytes, "kernel.synthetic.boundary_bytes=%.0f", us * LINE_MB);
+    snprintf(text.bandwidth, sizeof text.bandwidth, "transport.hook_fault.bandwidth_mb=%u",
+             (unsigned)BANDWIDTH_MB);
+    snprintf(text.bytes, sizeof text.bytes, "kernel.synthetic.boundary_bytes=%.0f",
+             us * BANDWIDTH_MB);
     status = hd_cli_bench_open(part->cli, &words, &bench);
     if (status != HD_OK) {
         return status;
@@ -129,7 +109,7 @@ static hd_status bench_overlap_measure_overlap(struct hd_cli_bench_part *part, c
     return status;
 }
 
-hd_status hd_cli_bench_overlap(struct hd_cli_bench_part *part)
+hd_status hd_bench_part_overlap(struct hd_bench_part *part)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved_1f1b", "interleaved_lean",
                                             "1f1b_v"};
@@ -146,56 +126,36 @@ hd_status hd_cli_bench_overlap(struct hd_cli_bench_part *part)
 
 /* --- recording ------------------------------------------------------------------------------- */
 
-static void bench_overlap_show_recording(const struct hd_cli_bench_part *part,
-                                         const struct hd_job *job,
+static void bench_overlap_show_recording(const struct hd_bench_part *part, const struct hd_job *job,
                                          const struct hd_bench_recording *row)
 {
-    struct hd_table *table = part->table;
+    const struct hd_bench_row out = hd_bench_part_row(part);
 
-    if (part->list != NULL) {
-        struct cJSON *object = hd_json_object(part->list, NULL);
-        hd_json_text(object, "kernel", job->config->kernels.name);
-        hd_json_u64(object, "ranks", job->pipeline->rank_count);
-        hd_json_u64(object, "actions", job->pipeline->action_count);
-        hd_cli_bench_json(object, "with_seconds", &row->on);
-        hd_cli_bench_json(object, "without_seconds", &row->off);
-        hd_json_number(object, "ratio", row->ratio);
-        return;
+    hd_bench_put_text(&out, "kernel", job->config->kernels.name);
+    hd_bench_put_count(&out, "ranks", job->pipeline->rank_count);
+    hd_bench_put_count(&out, "actions", job->pipeline->action_count);
+    if (out.table != NULL) {
+        hd_table_cell(out.table, "%u", row->on.count);
     }
-    hd_table_cell(table, "%s", job->config->kernels.name);
-    hd_table_cell(table, "%u", job->pipeline->rank_count);
-    hd_table_cell(table, "%llu", (unsigned long long)job->pipeline->action_count);
-    hd_table_cell(table, "%u", row->on.count);
-    hd_table_cell(table, "%.4f", row->on.median * 1e3);
-    hd_table_cell(table, "%.4f", row->on.min * 1e3);
-    hd_table_cell(table, "%.4f", row->off.median * 1e3);
-    hd_table_cell(table, "%.4f", row->off.min * 1e3);
-    hd_table_cell(table, "%.4f", row->ratio);
+    hd_bench_put_median(&out, "with_seconds", "%.4f", 1e3, &row->on);
+    hd_bench_put_number(&out, NULL, "%.4f", row->on.min * 1e3);
+    hd_bench_put_median(&out, "without_seconds", "%.4f", 1e3, &row->off);
+    hd_bench_put_number(&out, NULL, "%.4f", row->off.min * 1e3);
+    hd_bench_put_number(&out, "ratio", "%.4f", row->ratio);
 }
 
-static hd_status bench_overlap_measure_recording(struct hd_cli_bench_part *part,
-                                                 const char *const usual[],
-                                                 const char *const forced[])
+static hd_status bench_overlap_measure_recording(struct hd_bench_part *part,
+                                                 const struct hd_cli_bench_words *words)
 {
-    const uint32_t pairs = PAIRS_OF_ITERATION * part->iterations;
-    char steps[WORD_BYTES];
-    struct hd_cli_bench_words words = {
-        .forced = {steps, HD_CLI_BENCH_FEW_STEPS, "output.trace=on", "output.trace_steps=3"}};
     struct hd_cli_bench_job bench;
     struct hd_bench_recording row;
 
-    for (unsigned i = 0; usual[i] != NULL; i++) {
-        words.usual[i] = usual[i];
-    }
-    for (unsigned i = 0; forced[i] != NULL; i++) {
-        words.forced[4 + i] = forced[i];
-    }
-    const uint32_t warmup = 2 * ((part->warmup + 1) / 2);
-    snprintf(steps, sizeof steps, "train.steps=%u", warmup + 2 * pairs);
-    hd_status status = hd_cli_bench_open(part->cli, &words, &bench);
+    hd_status status = hd_cli_bench_open(part->cli, words, &bench);
     if (status != HD_OK) {
         return status;
     }
+    const uint32_t warmup =
+        bench.config.train.steps - 2 * (uint32_t)PAIRS_OF_ITERATION * part->iterations;
     status = hd_bench_session_pairs(&bench.job, warmup, &row, &part->cli->problem);
     if (status == HD_OK) {
         bench_overlap_show_recording(part, &bench.job, &row);
@@ -204,24 +164,21 @@ static hd_status bench_overlap_measure_recording(struct hd_cli_bench_part *part,
     return status;
 }
 
-/* A model, and the worst there is: stages of no length, so that a step is the engine alone. */
-hd_status hd_cli_bench_recording(struct hd_cli_bench_part *part)
+/* A model, and the worst case: stages that take no time, so that a step is the engine alone. */
+hd_status hd_bench_part_recording(struct hd_bench_part *part)
 {
-    static const char *const model[] = {"pipeline.ranks=2", NULL};
-    static const char *const none[] = {NULL};
-    static const char *const engine_usual[] = {"pipeline.ranks=2", "pipeline.microbatches=256",
-                                               NULL};
-    static const char *const engine[] = {"kernels.name=synthetic",
-                                         "kernel.synthetic.check=off",
-                                         "kernel.synthetic.boundary_bytes=64",
-                                         "model.sequence=1",
-                                         "data.microbatch_size=1",
-                                         "cost.forward=0",
-                                         "cost.backward=0",
-                                         "cost.input_gradient=0",
-                                         "cost.weight_gradient=0",
-                                         NULL};
-    const hd_status status = bench_overlap_measure_recording(part, model, none);
+    char steps[WORD_BYTES];
+    const struct hd_cli_bench_words model = {
+        .usual = {"pipeline.ranks=2"},
+        .forced = {steps, HD_CLI_BENCH_FEW_STEPS, "output.trace=on", "output.trace_steps=3"}};
+    const struct hd_cli_bench_words engine = {
+        .usual = {"pipeline.ranks=2", "pipeline.microbatches=256"},
+        .forced = {steps, HD_CLI_BENCH_FEW_STEPS, "output.trace=on", "output.trace_steps=3",
+                   HD_CLI_BENCH_NO_COMPUTE}};
 
-    return status == HD_OK ? bench_overlap_measure_recording(part, engine_usual, engine) : status;
+    /* An even number of steps to warm up: recording is on in every second step. */
+    snprintf(steps, sizeof steps, "train.steps=%u",
+             2 * ((part->warmup + 1) / 2 + PAIRS_OF_ITERATION * part->iterations));
+    const hd_status status = bench_overlap_measure_recording(part, &model);
+    return status == HD_OK ? bench_overlap_measure_recording(part, &engine) : status;
 }

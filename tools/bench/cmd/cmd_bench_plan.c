@@ -1,53 +1,31 @@
-/* heddle bench plan - how long it takes to plan a job of many ranks. */
-#include "bench/cmd/cmd_bench.h"
+/* heddle bench plan - the time to plan a job of many ranks. */
+#include "bench/cmd/cmd_bench_commands.h"
+#include "bench/cmd/cmd_bench_job.h"
+#include "bench/cmd/cmd_bench_output.h"
 #include "bench/plan.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { ITERATIONS_USUAL = 5 };
 
 static const char *const bench_plan_usual_schedules[] = {"interleaved_1f1b", "1f1b_v"};
 
-static void bench_plan_add_json(struct cJSON *list, const char *schedule,
-                                const struct hd_bench_plan *row)
+static void bench_plan_show(const struct hd_bench_row *out, const char *schedule,
+                            const struct hd_bench_plan *row)
 {
-    struct cJSON *object = hd_json_object(list, NULL);
-
-    hd_json_text(object, "schedule", schedule);
-    hd_json_u64(object, "ranks", row->rank_count);
-    hd_json_u64(object, "stages", row->stage_count);
-    hd_json_u64(object, "microbatches", row->microbatch_count);
-    hd_json_u64(object, "actions", row->action_count);
-    hd_cli_bench_json(object, "seconds", &row->seconds);
-    hd_cli_bench_json(object, "pipeline_seconds", &row->pipeline_seconds);
-    hd_cli_bench_json(object, "hash_seconds", &row->hash_seconds);
-    hd_cli_bench_json(object, "program_seconds", &row->program_seconds);
-    hd_json_number(object, "nanoseconds_per_action", row->nanoseconds_per_action);
-    hd_cli_bench_json(object, "peak_bytes", &row->peak_bytes);
-    hd_cli_bench_json(object, "yardstick_seconds", &row->pass_seconds);
-    hd_json_number(object, "ratio", row->ratio);
-}
-
-static void bench_plan_add_cells(struct hd_table *table, const char *schedule,
-                                 const struct hd_bench_plan *row)
-{
-    hd_table_cell(table, "%s", schedule);
-    hd_table_cell(table, "%u", row->rank_count);
-    hd_table_cell(table, "%u", row->stage_count);
-    hd_table_cell(table, "%u", row->microbatch_count);
-    hd_table_cell(table, "%llu", (unsigned long long)row->action_count);
-    hd_table_cell(table, "%.4f", row->seconds.median);
-    hd_table_cell(table, "%.4f", row->seconds.min);
-    hd_table_cell(table, "%.4f", row->seconds.p90);
-    hd_table_cell(table, "%.4f", row->pipeline_seconds.median);
-    hd_table_cell(table, "%.4f", row->hash_seconds.median);
-    hd_table_cell(table, "%.4f", row->program_seconds.median);
-    hd_table_cell(table, "%.1f", row->nanoseconds_per_action);
-    hd_table_cell(table, "%.1f", row->peak_bytes.median * 1e-6);
-    hd_table_cell(table, "%.4f", row->pass_seconds.median);
-    hd_table_cell(table, "%.1f", row->ratio);
+    hd_bench_put_text(out, "schedule", schedule);
+    hd_bench_put_count(out, "ranks", row->rank_count);
+    hd_bench_put_count(out, "stages", row->stage_count);
+    hd_bench_put_count(out, "microbatches", row->microbatch_count);
+    hd_bench_put_count(out, "actions", row->action_count);
+    hd_bench_put_spread(out, "seconds", "%.4f", &row->seconds);
+    hd_bench_put_median(out, "pipeline_seconds", "%.4f", 1, &row->pipeline_seconds);
+    hd_bench_put_median(out, "hash_seconds", "%.4f", 1, &row->hash_seconds);
+    hd_bench_put_median(out, "program_seconds", "%.4f", 1, &row->program_seconds);
+    hd_bench_put_number(out, "nanoseconds_per_action", "%.1f", row->nanoseconds_per_action);
+    hd_bench_put_median(out, "peak_bytes", "%.1f", 1e-6, &row->peak_bytes);
+    hd_bench_put_median(out, "yardstick_seconds", "%.4f", 1, &row->pass_seconds);
+    hd_bench_put_number(out, "ratio", "%.1f", row->ratio);
 }
 
 /* One schedule: a row of the table, or an object of the list. */
@@ -70,10 +48,9 @@ static hd_status bench_plan_measure(struct hd_cli *cli, const struct hd_cli_benc
             asked < HD_BENCH_ITERATIONS_MAX ? asked : HD_BENCH_ITERATIONS_MAX;
         status = hd_bench_plan(&config, &plugins, iterations, &row, &cli->problem);
     }
-    if (status == HD_OK && cli->is_json) {
-        bench_plan_add_json(list, config.pipeline.schedule, &row);
-    } else if (status == HD_OK) {
-        bench_plan_add_cells(table, config.pipeline.schedule, &row);
+    if (status == HD_OK) {
+        const struct hd_bench_row out = {table, table == NULL ? hd_json_object(list, NULL) : NULL};
+        bench_plan_show(&out, config.pipeline.schedule, &row);
     }
     hd_plugins_finish(&plugins);
     hd_config_finish(&config);
@@ -93,9 +70,9 @@ static hd_status bench_plan_measure_all(struct hd_cli *cli, struct hd_table *tab
     if (status != HD_OK) {
         return status;
     }
-    const int is_asked = hd_cli_bench_is_asked(&asked, "pipeline.schedule");
+    const bool is_asked = hd_cli_bench_is_asked(&asked, "pipeline.schedule");
     if (hd_config_is_csv(&asked)) {
-        words.usual[0] = NULL; /* the file says all of it */
+        words.usual[0] = NULL; /* the file has the whole plan */
     }
     hd_config_finish(&asked);
     if (is_asked) {
@@ -115,20 +92,19 @@ int hd_cli_bench_plan(struct hd_cli *cli)
         "schedule", "ranks", "stages",  "microbatches", "actions", "seconds", "min",  "p90",
         "plan",     "hash",  "program", "ns/action",    "peak MB", "pass",    "ratio"};
 
-    if (hd_cli_option(cli, "--part", 0) != NULL) {
-        return hd_cli_refuse(cli, "--part is of bench step; bench plan has no parts");
-    }
-    if (hd_cli_bench_no_figure(cli) != HD_OK) {
+    if (hd_cli_bench_refuse_option(cli, "--part", "step") != HD_OK ||
+        hd_cli_bench_refuse_option(cli, "--svg", "skew") != HD_OK) {
         return cli->problem.exit_code;
     }
-    struct hd_table *table = hd_table_create(sizeof titles / sizeof titles[0], titles);
+    struct hd_table *table =
+        cli->is_json ? NULL : hd_table_create(sizeof titles / sizeof titles[0], titles);
     struct cJSON *list = cli->is_json ? hd_json_array(cli->json, "plans") : NULL;
-    if (bench_plan_measure_all(cli, table, list) == HD_OK && !cli->is_json) {
+    if (bench_plan_measure_all(cli, table, list) == HD_OK && table != NULL) {
         hd_table_print(table, 0, stdout);
-        printf("seconds: median of all that one rank needs: plan (schedule, laws, timeline, "
-               "slots), hash, program of rank 0\n"
+        printf("seconds: all that one rank plans before its first step: plan (schedule, laws, "
+               "timeline, slots), hash, program of rank 0\n"
                "pass: the yardstick, as many 16-byte actions written to fresh memory and read "
-               "again; ratio: seconds over it\n");
+               "again; ratio: seconds over pass\n");
     }
     hd_table_destroy(table);
     return cli->problem.exit_code;

@@ -1,11 +1,12 @@
 /*
  * bench/cmd/cmd_bench_quantiser.c - the part `quantiser` of `heddle bench step`.
  *
- * Two numbers that belong together: how near the quantiser comes to a copy of the same bytes, and
- * what quantising costs a whole step.  The step in BF16 is measured before and after the one in
- * MXFP8, and the faster counts: a neighbour that comes or goes must not flatter MXFP8.
+ * It measures the quantiser beside a copy of the same bytes, and a step in MXFP8 beside one in
+ * BF16.
+ * The step in BF16 is measured before and after the one in MXFP8, and the faster one counts,
+ * so that other load on the machine does not flatter MXFP8.
  */
-#include "bench/cmd/cmd_bench.h"
+#include "bench/cmd/cmd_bench_part.h"
 #include "bench/session.h"
 #include "bench/yardstick.h"
 
@@ -14,25 +15,21 @@
 
 enum { WORD_BYTES = 64 };
 
-/* Of each row of the rate, a measured repetition. */
-#define RATE_SECONDS 0.05
-
 struct steps {
     uint32_t rank_count;
     struct hd_bench_session bf16, mxfp8;
     double ratio; /* of the medians */
 };
 
-static hd_status bench_quantiser_measure(const struct hd_cli_bench_part *part,
-                                         const char *precision, struct hd_bench_session *session)
+static hd_status bench_quantiser_measure(const struct hd_bench_part *part, const char *precision,
+                                         struct hd_bench_session *session)
 {
-    char steps[WORD_BYTES], word[WORD_BYTES];
+    char word[WORD_BYTES];
     const struct hd_cli_bench_words words = {.usual = {HD_CLI_BENCH_MODEL, "pipeline.ranks=1"},
-                                             .forced = {word, steps, HD_CLI_BENCH_FEW_STEPS}};
+                                             .forced = {word, part->steps, HD_CLI_BENCH_FEW_STEPS}};
     struct hd_cli *const cli = part->cli;
     struct hd_cli_bench_job bench;
 
-    snprintf(steps, sizeof steps, "train.steps=%u", part->warmup + part->iterations);
     snprintf(word, sizeof word, "kernels.precision=%s", precision);
     hd_status status = hd_cli_bench_open(cli, &words, &bench);
     if (status == HD_OK) {
@@ -42,10 +39,10 @@ static hd_status bench_quantiser_measure(const struct hd_cli_bench_part *part,
     return status;
 }
 
-static hd_status bench_quantiser_measure_steps(const struct hd_cli_bench_part *part,
+static hd_status bench_quantiser_measure_steps(const struct hd_bench_part *part,
                                                struct steps *steps)
 {
-    const int is_asked = hd_cli_bench_is_asked(&part->asked, "pipeline.ranks");
+    const bool is_asked = hd_cli_bench_is_asked(&part->asked, "pipeline.ranks");
     struct hd_bench_session after;
 
     steps->rank_count = is_asked ? part->asked.pipeline.ranks : 1;
@@ -67,16 +64,16 @@ static hd_status bench_quantiser_measure_steps(const struct hd_cli_bench_part *p
     return HD_OK;
 }
 
-static void bench_quantiser_show_json(const struct hd_cli_bench_part *part,
-                                      const struct steps *steps,
+static void bench_quantiser_show_json(const struct hd_bench_part *part, const struct steps *steps,
                                       const struct hd_quantiser_rate *rate)
 {
     struct cJSON *const object = hd_json_object(part->list, NULL);
+    const struct hd_bench_row out = {NULL, object};
 
     hd_json_u64(object, "ranks", steps->rank_count);
     hd_json_text(object, "device", steps->mxfp8.device);
-    hd_cli_bench_json(object, "bf16_step_seconds", &steps->bf16.step_seconds);
-    hd_cli_bench_json(object, "mxfp8_step_seconds", &steps->mxfp8.step_seconds);
+    hd_bench_put_spread(&out, "bf16_step_seconds", NULL, &steps->bf16.step_seconds);
+    hd_bench_put_spread(&out, "mxfp8_step_seconds", NULL, &steps->mxfp8.step_seconds);
     hd_json_number(object, "step_ratio", steps->ratio);
     hd_json_text(object, "missing", rate->row_count > 0 ? NULL : rate->missing);
     struct cJSON *const list = hd_json_array(object, "rates");
@@ -84,7 +81,7 @@ static void bench_quantiser_show_json(const struct hd_cli_bench_part *part,
         const struct hd_quantiser_row *const row = &rate->rows[i];
         struct cJSON *const item = hd_json_object(list, NULL);
         hd_json_text(item, "operation", row->operation);
-        hd_json_text(item, "lane", row->lane);
+        hd_json_text(item, "lane", row->isa);
         hd_json_u64(item, "source_kib", row->source_kib);
         hd_json_u64(item, "samples", row->sample_count);
         hd_json_number(item, "gelements", row->gelements);
@@ -93,8 +90,7 @@ static void bench_quantiser_show_json(const struct hd_cli_bench_part *part,
     }
 }
 
-static void bench_quantiser_show_text(const struct hd_cli_bench_part *part,
-                                      const struct steps *steps,
+static void bench_quantiser_show_text(const struct hd_bench_part *part, const struct steps *steps,
                                       const struct hd_quantiser_rate *rate)
 {
     const struct hd_bench_spread *const bf16 = &steps->bf16.step_seconds;
@@ -114,7 +110,7 @@ static void bench_quantiser_show_text(const struct hd_cli_bench_part *part,
             continue;
         }
         hd_table_cell(part->table, "%s", row->operation);
-        hd_table_cell(part->table, "%s", row->lane);
+        hd_table_cell(part->table, "%s", row->isa);
         hd_table_cell(part->table, "%u", row->source_kib);
         hd_table_cell(part->table, "%.2f", row->gelements);
         hd_table_cell(part->table, "%.2f", row->gbytes);
@@ -123,12 +119,11 @@ static void bench_quantiser_show_text(const struct hd_cli_bench_part *part,
     }
 }
 
-hd_status hd_cli_bench_quantiser(struct hd_cli_bench_part *part)
+hd_status hd_bench_part_quantiser(struct hd_bench_part *part)
 {
-    const uint32_t repeats = part->iterations < 20 ? part->iterations : 20;
     struct hd_quantiser_rate rate;
     struct steps steps;
-    hd_status status = hd_quantiser_rate(RATE_SECONDS * repeats, &rate, &part->cli->problem);
+    hd_status status = hd_quantiser_rate(part->seconds, &rate, &part->cli->problem);
 
     if (status == HD_OK) {
         status = bench_quantiser_measure_steps(part, &steps);

@@ -1,91 +1,80 @@
 /* heddle bench skew - what a late peer costs the compute that should hide its transfer. */
-#include "bench/cmd/cmd_bench.h"
-#include "cli/join.h"
-#include "cli/output.h"
-#include "run/model.h"
-#include "report/svg.h"
+#include "bench/cmd/cmd_bench_commands.h"
+#include "bench/cmd/cmd_bench_output.h"
+#include "bench/cmd/cmd_bench_transports.h"
 #include "bench/skew.h"
+#include "cli/output.h"
+#include "report/svg.h"
+#include "run/model.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { ITERATIONS_USUAL = 5, LINE_MAX_COUNT = 4 };
+enum { ITERATIONS_USUAL = 5 };
 
-#define BYTES_USUAL "4M"
-
-static const char *const bench_skew_usual_transports[] = {"shm", "ucx_tag", "ucx_put", NULL};
+_Static_assert(HD_SKEW_SERIES_MAX >= 2 * HD_BENCH_TRANSPORT_MAX, "each with and without a thread");
 
 struct bench {
-    struct hd_cli *cli;
-    struct hd_config config;
-    struct hd_cli_bench_line lines[LINE_MAX_COUNT];
-    struct hd_cli_bench_lines list;
+    struct hd_bench_two two;
     struct hd_skew_request request;
     struct hd_skew result;
 };
 
-/* --- what is asked --------------------------------------------------------------------------- */
+/* --- the request ----------------------------------------------------------------------------- */
 
-static int bench_skew_has_progress(const struct hd_cli_bench_line *line)
-{
-    const struct hd_transport_ops *ops = line->transport->plugin.ops;
-    return ops->progress != NULL;
-}
-
-static void bench_skew_add_line(struct bench *bench, const struct hd_cli_bench_line *line,
-                                uint32_t has_thread)
+static void bench_skew_add_series(struct bench *bench, uint32_t index, bool has_thread)
 {
     struct hd_skew_request *request = &bench->request;
-    const uint32_t index = request->line_count++;
+    const uint32_t series = request->series_count++;
 
-    request->lines[index].plugin = hd_cli_bench_plugin(line);
-    request->lines[index].has_thread = has_thread;
-    hd_cli_bench_line_name(line, request->lines[index].name);
+    request->series[series].plugin = hd_bench_two_plugin(&bench->two, index);
+    request->series[series].has_thread = has_thread;
+    hd_bench_two_name(&bench->two, index, request->series[series].name);
 }
 
-/* Without and with the thread, unless one of them is asked for. */
-static void bench_skew_add_lines(struct bench *bench)
+/* Each transport without and with a progress thread, unless the user asks for one of them. */
+static void bench_skew_add_all(struct bench *bench)
 {
-    const int is_asked = hd_cli_bench_is_asked(&bench->config, "transport.progress_thread");
-    const uint32_t asked = bench->config.transport.progress_thread;
+    const struct hd_config *config = &bench->two.config;
+    const bool is_asked = hd_cli_bench_is_asked(config, "transport.progress_thread");
+    const bool asked = config->transport.progress_thread != 0;
 
-    for (uint32_t i = 0; i < bench->list.count; i++) {
-        const struct hd_cli_bench_line *line = &bench->lines[i];
-        if (!is_asked || !asked || !bench_skew_has_progress(line)) {
-            bench_skew_add_line(bench, line, 0);
+    for (uint32_t i = 0; i < bench->two.count; i++) {
+        const struct hd_transport_ops *ops = bench->two.transports[i].transport->plugin.ops;
+        const bool has_progress = ops->progress != NULL;
+        if (!is_asked || !asked || !has_progress) {
+            bench_skew_add_series(bench, i, false);
         }
-        if (bench_skew_has_progress(line) && (!is_asked || asked)) {
-            bench_skew_add_line(bench, line, 1);
+        if (has_progress && (!is_asked || asked)) {
+            bench_skew_add_series(bench, i, true);
         }
     }
 }
 
 static hd_status bench_skew_read_bytes(struct bench *bench)
 {
-    struct hd_problem *problem = &bench->cli->problem;
+    struct hd_problem *problem = &bench->two.cli->problem;
     char reason[HD_BENCH_REASON_BYTES];
     uint64_t sizes[2];
 
-    const uint32_t count = hd_bench_sizes(bench->config.bench.sizes, 2, sizes, reason);
+    const uint32_t count = hd_bench_sizes(bench->two.config.bench.sizes, 2, sizes, reason);
     if (count != 1 || sizes[0] > (1u << 30)) {
-        hd_problem_remedy(problem, "write one size of at most 1G, as 4M");
-        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "bench skew sends messages of one size");
-        return hd_cli_bench_blame(bench->cli, &bench->config, "sizes");
+        hd_problem_remedy(problem, "set one size of at most 1G, such as 4M");
+        hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "bench skew measures one message size");
+        return hd_cli_bench_blame(bench->two.cli, &bench->two.config, "sizes");
     }
     bench->request.bytes = sizes[0];
     return HD_OK;
 }
 
-static int bench_skew_has_device(const struct bench *bench)
+static bool bench_skew_has_device(const struct bench *bench)
 {
     return bench->request.lender.kernel != NULL;
 }
 
 static hd_status bench_skew_read_request(struct bench *bench)
 {
-    const struct hd_config *config = &bench->config;
+    const struct hd_config *config = &bench->two.config;
     const uint32_t asked = config->bench.iterations;
     struct hd_skew_request *request = &bench->request;
 
@@ -94,23 +83,23 @@ static hd_status bench_skew_read_request(struct bench *bench)
         .iterations = asked > 0 ? asked : (uint32_t)ITERATIONS_USUAL,
         .warmup = config->bench.warmup > 0 ? config->bench.warmup : 1,
         .is_posted_early = config->pipeline.overlap,
-        .lender = hd_cli_bench_lender(&bench->list),
+        .lender = hd_bench_two_lender(&bench->two),
         .seed = config->train.seed,
         .timeout_s = config->transport.timeout_s,
     };
     hd_model_block(config, config->cost.tick_us, &request->block);
     if (request->iterations > HD_SKEW_ITERATIONS_MAX || request->warmup > HD_SKEW_ITERATIONS_MAX) {
-        hd_problem_set(&bench->cli->problem, HD_INVALID, HD_EXIT_USAGE,
+        hd_problem_set(&bench->two.cli->problem, HD_INVALID, HD_EXIT_USAGE,
                        "bench skew repeats at most %u times", HD_SKEW_ITERATIONS_MAX);
-        return hd_cli_bench_blame(bench->cli, config,
+        return hd_cli_bench_blame(bench->two.cli, config,
                                   request->iterations > HD_SKEW_ITERATIONS_MAX ? "iterations"
                                                                                : "warmup");
     }
-    bench_skew_add_lines(bench);
+    bench_skew_add_all(bench);
     return bench_skew_read_bytes(bench);
 }
 
-/* --- what was found -------------------------------------------------------------------------- */
+/* --- the results ----------------------------------------------------------------------------- */
 
 static double bench_skew_stretch_of(const struct hd_skew_point *point)
 {
@@ -149,7 +138,7 @@ static void bench_skew_add_point(struct cJSON *list, const struct hd_skew_point 
 static void bench_skew_add_json(const struct bench *bench)
 {
     const struct hd_skew *skew = &bench->result;
-    struct cJSON *json = bench->cli->json;
+    struct cJSON *json = bench->two.cli->json;
 
     hd_json_number(json, "stage_ms", skew->stage_ms);
     hd_json_u64(json, "bytes", skew->bytes);
@@ -159,30 +148,30 @@ static void bench_skew_add_json(const struct bench *bench)
         hd_json_text(json, "device", skew->device);
         hd_json_u64(json, "passes", skew->pass_count);
     }
-    struct cJSON *lines = hd_json_array(json, "transports");
-    for (uint32_t i = 0; i < skew->line_count; i++) {
-        const struct hd_skew_line *line = &skew->lines[i];
-        if (line->point_count == 0) {
+    struct cJSON *list = hd_json_array(json, "transports");
+    for (uint32_t i = 0; i < skew->series_count; i++) {
+        const struct hd_skew_series *series = &skew->series[i];
+        if (series->point_count == 0) {
             continue;
         }
-        struct cJSON *object = hd_json_object(lines, NULL);
-        hd_json_text(object, "transport", line->transport);
-        hd_json_text(object, "lane", line->lane);
-        hd_json_flag(object, "progress_thread", (int)line->has_thread);
-        hd_json_u64(object, "beat_us", line->beat_us);
+        struct cJSON *object = hd_json_object(list, NULL);
+        hd_json_text(object, "transport", series->transport);
+        hd_json_text(object, "lane", series->carrier);
+        hd_json_flag(object, "progress_thread", (int)series->has_thread);
+        hd_json_u64(object, "beat_us", series->period_us);
         struct cJSON *points = hd_json_array(object, "points");
-        for (uint32_t k = 0; k < line->point_count; k++) {
-            bench_skew_add_point(points, &line->points[k]);
+        for (uint32_t k = 0; k < series->point_count; k++) {
+            bench_skew_add_point(points, &series->points[k]);
         }
     }
 }
 
-static void bench_skew_add_cells(struct hd_table *table, const struct hd_skew_line *line,
+static void bench_skew_add_cells(struct hd_table *table, const struct hd_skew_series *series,
                                  const struct hd_skew_point *point)
 {
-    hd_table_cell(table, "%s", line->transport);
-    if (line->beat_us > 0) {
-        hd_table_cell(table, "%u us", line->beat_us);
+    hd_table_cell(table, "%s", series->transport);
+    if (series->period_us > 0) {
+        hd_table_cell(table, "%u us", series->period_us);
     } else {
         hd_table_cell(table, "-");
     }
@@ -191,14 +180,14 @@ static void bench_skew_add_cells(struct hd_table *table, const struct hd_skew_li
     hd_table_cell(table, "%.3f", point->solo_ms);
     hd_table_cell(table, "%.3f", point->compute_ms);
     hd_table_cell(table, "%+.1f", bench_skew_stretch_of(point));
-    hd_cli_bench_cell(table, "%.3f", point->stolen_ms);
+    hd_bench_put_number(&(struct hd_bench_row){table, NULL}, NULL, "%.3f", point->stolen_ms);
     hd_table_cell(table, "%.3f", point->thread_ms);
     hd_table_cell(table, "%.3f", point->resident_ms);
     hd_table_cell(table, "%.3f", point->source_wait_ms);
     hd_table_cell(table, "%.3f", point->target_wait_ms);
     hd_table_cell(table, "%.3f", point->readable_ms);
     hd_table_cell(table, "%.3f", point->free_ms);
-    hd_table_cell(table, "%s", line->lane);
+    hd_table_cell(table, "%s", series->carrier);
 }
 
 static void bench_skew_print_table(const struct hd_skew *skew)
@@ -206,110 +195,81 @@ static void bench_skew_print_table(const struct hd_skew *skew)
     static const char *const titles[] = {"transport", "thread",   "late",      "post",
                                          "alone",     "compute",  "stretch %", "stolen",
                                          "threads",   "resident", "waits",     "peer waits",
-                                         "readable",  "free",     "lane"};
+                                         "readable",  "free",     "carrier"};
     struct hd_table *table = hd_table_create(sizeof titles / sizeof titles[0], titles);
 
     if (skew->device[0] != '\0') {
-        printf("\ndevice: %s; compute: %u forward pass%s of one block, by its marks\n",
+        printf("\ndevice: %s; compute: %u forward pass%s of one block, by marks of the device\n",
                skew->device, skew->pass_count, hd_cli_es(skew->pass_count));
     }
-    printf("\n%llu bytes to a peer that comes late and posts its receive %s; milliseconds, medians "
-           "of %u\n",
-           (unsigned long long)skew->bytes, skew->is_posted_early ? "early" : "then",
-           skew->iterations);
-    for (uint32_t i = 0; i < skew->line_count; i++) {
-        for (uint32_t k = 0; k < skew->lines[i].point_count; k++) {
-            bench_skew_add_cells(table, &skew->lines[i], &skew->lines[i].points[k]);
+    printf("\n%llu bytes to a late peer, which posts its receive %s; milliseconds, medians of %u\n",
+           (unsigned long long)skew->bytes,
+           skew->is_posted_early ? "before it is late" : "when it arrives", skew->iterations);
+    for (uint32_t i = 0; i < skew->series_count; i++) {
+        for (uint32_t k = 0; k < skew->series[i].point_count; k++) {
+            bench_skew_add_cells(table, &skew->series[i], &skew->series[i].points[k]);
         }
     }
     hd_table_print(table, 0, stdout);
     hd_table_destroy(table);
     printf(
-        "post: what the call that posts took; alone: the source's compute with nothing under way, "
-        "the yardstick; compute: the same with the\nmessage under way; stolen: of it, its thread "
-        "did not run; threads: CPU time of the process's other threads in it; resident: a\nkernel "
-        "held the device for the peer; waits: after it, until the slot is free; peer waits: from "
-        "its arrival until the message is\nreadable; readable, free: since the post\n");
+        "post: duration of the post; alone: the compute of the source without a message, the "
+        "yardstick; compute: the same while the\nmessage is under way; stolen: the part of it in "
+        "which its thread did not run; threads: CPU time of the process's other threads;\n"
+        "resident: time in which a kernel occupied the device while it waited for the peer; waits: "
+        "from the end of the compute until\nthe slot is free; peer waits: from the peer's arrival "
+        "until the message is readable; readable, free: after the post\n");
 }
 
 static void bench_skew_write_svg(struct bench *bench)
 {
-    const char *path = hd_cli_option(bench->cli, "--svg", 0);
+    const char *path = hd_cli_option(bench->two.cli, "--svg", 0);
     struct hd_cli_output output;
 
-    if (path == NULL || hd_cli_output_open(bench->cli, path, &output) != HD_OK) {
+    if (path == NULL || hd_cli_output_open(bench->two.cli, path, &output) != HD_OK) {
         return;
     }
     hd_skew_svg_write(&bench->result, HD_SVG_WIDTH_MM_USUAL, output.stream);
-    hd_cli_output_close(bench->cli, &output, HD_OK);
+    hd_cli_output_close(bench->two.cli, &output, HD_OK);
 }
 
 /* --- the command ----------------------------------------------------------------------------- */
 
-static void bench_skew_measure(struct bench *bench)
+static void bench_skew_measure(struct hd_bench_two *two)
 {
+    struct bench *bench = (struct bench *)(void *)two; /* its first member */
     struct hd_skew_request *request = &bench->request;
-    struct hd_cli *cli = bench->cli;
-    const uint64_t numbers[] = {request->bytes,  request->stage_ns,   request->iterations,
-                                request->warmup, request->line_count, request->is_posted_early};
-    const struct hd_cli_bench_world world = {
-        .lines = &bench->list,
-        .numbers = numbers,
-        .count = sizeof numbers / sizeof numbers[0],
-        .patience_s = bench->config.transport.first_step_timeout_s,
-    };
+    struct hd_cli *cli = two->cli;
 
-    if (hd_cli_bench_join(cli, &world, &request->link) != HD_OK) {
+    if (bench_skew_read_request(bench) != HD_OK) {
+        return;
+    }
+    const uint64_t numbers[] = {request->bytes,  request->stage_ns,     request->iterations,
+                                request->warmup, request->series_count, request->is_posted_early};
+    const struct hd_bench_agreement agreement = {numbers, sizeof numbers / sizeof numbers[0], NULL};
+    if (hd_bench_two_join(two, &agreement, &request->link) != HD_OK) {
         return;
     }
     const hd_status status = hd_bench_skew(request, &bench->result, &cli->problem);
-    if (hd_cli_bench_speaks(request->link)) {
+    if (hd_bench_two_speaks(request->link)) {
         if (cli->is_json) {
             bench_skew_add_json(bench);
-        } else if (bench->result.lines[0].point_count > 0) {
+        } else if (bench->result.series[0].point_count > 0) {
             bench_skew_print_table(&bench->result);
         }
         if (status == HD_OK) {
             bench_skew_write_svg(bench);
         }
     }
-    hd_cli_bench_leave(cli, request->link);
-}
-
-static void bench_skew_measure_all(struct bench *bench)
-{
-    static const struct hd_cli_bench_words words = {
-        .usual = {"pipeline.overlap=off", "cost.tick_us=20000", "bench.sizes=" BYTES_USUAL},
-    };
-
-    if (hd_cli_bench_config(bench->cli, &words, &bench->config) != HD_OK) {
-        return;
-    }
-    if (hd_cli_bench_lines(bench->cli, &bench->config, &bench->list) == HD_OK &&
-        bench_skew_read_request(bench) == HD_OK) {
-        bench_skew_measure(bench);
-    }
-    hd_cli_bench_lines_finish(&bench->list);
-    hd_config_finish(&bench->config);
+    hd_bench_two_leave(two, request->link);
 }
 
 int hd_cli_bench_skew(struct hd_cli *cli)
 {
-    struct bench *bench = calloc(1, sizeof *bench);
+    static const struct hd_cli_bench_words words = {
+        .usual = {"pipeline.overlap=off", "cost.tick_us=20000", "bench.sizes=4M"},
+    };
+    static struct bench bench;
 
-    if (bench == NULL) {
-        hd_problem_set(&cli->problem, HD_NO_MEMORY, HD_EXIT_FAILED, "out of memory");
-        return cli->problem.exit_code;
-    }
-    bench->cli = cli;
-    bench->list = (struct hd_cli_bench_lines){
-        .usual = bench_skew_usual_transports, .count_max = LINE_MAX_COUNT, .lines = bench->lines};
-    hd_cli_be_member(cli);
-    if (hd_cli_option(cli, "--part", 0) != NULL) {
-        hd_cli_refuse(cli, "--part is of bench step; bench skew has no parts");
-    } else {
-        bench_skew_measure_all(bench);
-    }
-    free(bench);
-    return cli->problem.exit_code;
+    return hd_bench_two_run(&bench.two, cli, &words, bench_skew_measure);
 }

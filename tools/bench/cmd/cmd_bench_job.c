@@ -1,0 +1,102 @@
+#include "bench/cmd/cmd_bench_job.h"
+
+#include <assert.h>
+#include <string.h>
+
+bool hd_cli_bench_is_asked(const struct hd_config *asked, const char *key)
+{
+    char section[64];
+    const char *dot = strchr(key, '.');
+
+    assert(dot != NULL && (size_t)(dot - key) < sizeof section);
+    memcpy(section, key, (size_t)(dot - key));
+    section[dot - key] = '\0';
+    return strcmp(hd_config_place(asked, section, dot + 1), "default") != 0;
+}
+
+static bool bench_job_is_usual_wanted(const struct hd_config *asked, const char *word)
+{
+    char key[128];
+    const size_t length = strcspn(word, "=");
+
+    assert(length < sizeof key);
+    memcpy(key, word, length);
+    key[length] = '\0';
+    return !hd_cli_bench_is_asked(asked, key);
+}
+
+hd_status hd_cli_bench_config(struct hd_cli *cli, const struct hd_cli_bench_words *words,
+                              struct hd_config *config)
+{
+    const char *overrides[2 * HD_CLI_BENCH_WORD_MAX + 256];
+    const uint32_t room = (uint32_t)(sizeof overrides / sizeof overrides[0]);
+    uint32_t count = 0;
+
+    if (cli->override_count + 2 * HD_CLI_BENCH_WORD_MAX > room) {
+        hd_cli_refuse(cli, "the command line has more than 256 values");
+        return HD_INVALID;
+    }
+    /* The first read tells which usual values are replaced. */
+    hd_status status = hd_cli_config(cli, config);
+    if (status != HD_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; words->usual[i] != NULL; i++) {
+        if (bench_job_is_usual_wanted(config, words->usual[i])) {
+            overrides[count++] = words->usual[i];
+        }
+    }
+    hd_config_finish(config);
+    for (uint32_t i = 0; i < cli->override_count; i++) {
+        overrides[count++] = cli->overrides[i];
+    }
+    for (uint32_t i = 0; words->forced[i] != NULL; i++) {
+        overrides[count++] = words->forced[i];
+    }
+    return hd_config_load(config, cli->file, count, overrides, &cli->problem);
+}
+
+hd_status hd_cli_bench_open(struct hd_cli *cli, const struct hd_cli_bench_words *words,
+                            struct hd_cli_bench_job *bench)
+{
+    hd_status status = hd_cli_bench_config(cli, words, &bench->config);
+
+    if (status != HD_OK) {
+        return status;
+    }
+    status = hd_cli_take_plugins(cli, &bench->config, &bench->plugins);
+    if (status != HD_OK) {
+        goto finish_config;
+    }
+    status = hd_job_create(&bench->job, &bench->config, &bench->plugins, &cli->problem);
+    if (status == HD_OK) {
+        return HD_OK;
+    }
+    hd_plugins_finish(&bench->plugins);
+finish_config:
+    hd_config_finish(&bench->config);
+    return status;
+}
+
+void hd_cli_bench_close(struct hd_cli_bench_job *bench)
+{
+    hd_job_finish(&bench->job);
+    hd_plugins_finish(&bench->plugins);
+    hd_config_finish(&bench->config);
+}
+
+hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config, const char *key)
+{
+    hd_problem_place(&cli->problem, "%s", hd_config_place(config, "bench", key));
+    hd_problem_key(&cli->problem, "bench.%s", key);
+    return HD_INVALID;
+}
+
+hd_status hd_cli_bench_refuse_option(struct hd_cli *cli, const char *option, const char *owner)
+{
+    if (hd_cli_option(cli, option, 0) == NULL) {
+        return HD_OK;
+    }
+    hd_cli_refuse(cli, "%s is an option of bench %s only", option, owner);
+    return HD_INVALID;
+}

@@ -1,0 +1,295 @@
+/* What `heddle bench p2p` and `heddle bench skew` share: transports, found by name, and two
+   ranks. */
+#include "bench/cmd/cmd_bench_transports.h"
+#include "cli/join.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static hd_status bench_transports_refuse(struct hd_cli *cli, const struct hd_config *config,
+                                         const char *section, const char *key)
+{
+    hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
+    hd_problem_key(&cli->problem, "%s.%s", section, key);
+    return HD_INVALID;
+}
+
+static const struct hd_plugin *bench_transports_carrier_of(const struct hd_bench_transport *line)
+{
+    return line->inner != NULL ? &line->inner->plugin : &line->transport->plugin;
+}
+
+/* A transport that moves both kinds of memory is measured with host memory. */
+static bool bench_transports_is_of_device(const struct hd_bench_transport *line)
+{
+    return (bench_transports_carrier_of(line)->capabilities & HD_TRANSPORT_HOST) == 0;
+}
+
+/* The transport moves something, and a hook has a transport to wrap. */
+static hd_status bench_transports_check(struct hd_cli *cli, const struct hd_bench_transport *line)
+{
+    const struct hd_plugin *plugin = &line->transport->plugin;
+    const struct hd_plugin *carrier = bench_transports_carrier_of(line);
+    const bool is_hook = (plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
+
+    if (is_hook != (line->inner != NULL)) {
+        hd_problem_remedy(&cli->problem,
+                          is_hook ? "set transport.inner=NAME" : "set transport.inner=none");
+        return hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE, "%s %s", plugin->name,
+                              is_hook ? "is a hook and needs a transport to wrap"
+                                      : "is not a hook and cannot wrap a transport");
+    }
+    if ((carrier->capabilities & (HD_TRANSPORT_HOST | HD_TRANSPORT_CUDA)) == 0) {
+        return hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+                              "%s moves neither host memory nor device memory", carrier->name);
+    }
+    if (strcmp(carrier->name, "null") == 0) {
+        hd_problem_remedy(&cli->problem, "`heddle list transport` shows the other transports");
+        return hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_PLUGIN,
+                              "null moves no bytes between ranks");
+    }
+    return HD_OK;
+}
+
+/* The rule of `heddle run`. */
+static hd_status bench_transports_check_thread(struct hd_cli *cli, const struct hd_config *config,
+                                               const struct hd_bench_transport *line)
+{
+    const struct hd_plugin *plugin = &line->transport->plugin;
+    const struct hd_transport_ops *ops = plugin->ops;
+
+    if (!config->transport.progress_thread || ops->progress != NULL) {
+        return HD_OK;
+    }
+    hd_problem_place(&cli->problem, "%s", hd_config_place(config, "transport", "progress_thread"));
+    hd_problem_key(&cli->problem, "transport.progress_thread");
+    hd_problem_remedy(&cli->problem, "set progress_thread = off");
+    return hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE,
+                          "transport %s needs no progress thread", plugin->name);
+}
+
+static hd_status bench_transports_add(struct hd_bench_two *two, const struct hd_cli_wanted *wanted)
+{
+    struct hd_bench_transport *added = &two->transports[two->count++];
+
+    *added = (struct hd_bench_transport){0};
+    return hd_cli_take_plugin(two->cli, &two->config, wanted, &added->transport, &added->options);
+}
+
+static hd_status bench_transports_add_asked(struct hd_bench_two *two)
+{
+    struct hd_config *config = &two->config;
+    const struct hd_cli_wanted inner = {HD_KIND_TRANSPORT, "transport", "inner",
+                                        config->transport.inner};
+    const struct hd_cli_wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
+                                            config->transport.name};
+    hd_status status = bench_transports_add(two, &transport);
+    struct hd_bench_transport *added = &two->transports[0];
+
+    if (status == HD_OK && strcmp(config->transport.inner, "none") != 0) {
+        status = hd_cli_take_plugin(two->cli, config, &inner, &added->inner, &added->inner_options);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    if (bench_transports_check(two->cli, added) != HD_OK) {
+        return bench_transports_refuse(two->cli, config, "transport", "name");
+    }
+    return bench_transports_check_thread(two->cli, config, added);
+}
+
+static hd_status bench_transports_add_usual(struct hd_bench_two *two)
+{
+    static const char *const usual[] = {"shm", "ucx_tag", "ucx_put"};
+    hd_status status = HD_OK;
+
+    for (unsigned i = 0; status == HD_OK && i < sizeof usual / sizeof usual[0]; i++) {
+        if (hd_registry_knows(two->cli->registry, "transport", usual[i])) {
+            status = bench_transports_add(
+                two, &(struct hd_cli_wanted){HD_KIND_TRANSPORT, "transport", "name", usual[i]});
+        }
+    }
+    return status;
+}
+
+static hd_status bench_transports_add_against(struct hd_bench_two *two)
+{
+    const struct hd_cli_wanted wanted = {HD_KIND_TRANSPORT, "bench", "against",
+                                         two->config.bench.against};
+    struct hd_problem *problem = &two->cli->problem;
+    hd_status status = bench_transports_add(two, &wanted);
+    const struct hd_bench_transport *first = &two->transports[0];
+    const struct hd_bench_transport *added = &two->transports[two->count - 1];
+
+    if (status != HD_OK) {
+        return status;
+    }
+    status = bench_transports_check(two->cli, added);
+    if (status == HD_OK &&
+        bench_transports_is_of_device(first) != bench_transports_is_of_device(added)) {
+        hd_problem_remedy(problem, "measure them in two runs");
+        status = hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                                "one of %s and %s moves host memory, the other device memory",
+                                first->transport->plugin.name, added->transport->plugin.name);
+    }
+    return status == HD_OK ? HD_OK : hd_cli_bench_blame(two->cli, &two->config, "against");
+}
+
+/* The kernel has a device, as far as its descriptor and its options tell. */
+static hd_status bench_transports_check_lender(struct hd_bench_two *two)
+{
+    const struct hd_plugin *kernel = &two->lender.kernel->plugin;
+    struct hd_problem *problem = &two->cli->problem;
+    const bool has_stream = (kernel->capabilities & HD_KERNEL_STREAM) != 0;
+    char section[64];
+    bool has_option = false;
+
+    snprintf(section, sizeof section, "kernel.%.50s", kernel->name);
+    for (uint32_t i = 0; i < kernel->option_count; i++) {
+        has_option |= strcmp(kernel->options[i].name, "memory") == 0 &&
+                      strcmp(two->lender.options[i].text, "cuda") != 0;
+    }
+    if (has_stream && !has_option) {
+        return HD_OK;
+    }
+    if (has_option) {
+        hd_problem_remedy(problem, "set %s.memory=cuda", section);
+    } else {
+        hd_problem_remedy(problem, "set kernels.name=synthetic or kernels.name=cuda");
+    }
+    hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
+                   "kernel %s computes in host memory, and transport %s cannot move that",
+                   kernel->name, two->transports[0].transport->plugin.name);
+    return has_option ? bench_transports_refuse(two->cli, &two->config, section, "memory")
+                      : bench_transports_refuse(two->cli, &two->config, "kernels", "name");
+}
+
+static hd_status bench_transports_find_lender(struct hd_bench_two *two)
+{
+    const bool is_asked = hd_cli_bench_is_asked(&two->config, "kernels.name");
+
+    if (two->count == 0 || !bench_transports_is_of_device(&two->transports[0])) {
+        return HD_OK;
+    }
+    const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, "kernels", "name",
+                                         is_asked ? two->config.kernels.name : "synthetic"};
+    const hd_status status = hd_lender_find(two->cli, &two->config, &wanted, &two->lender);
+    return status == HD_OK ? bench_transports_check_lender(two) : status;
+}
+
+static hd_status bench_transports_find(struct hd_bench_two *two)
+{
+    hd_status status = hd_cli_bench_is_asked(&two->config, "transport.name")
+                           ? bench_transports_add_asked(two)
+                           : bench_transports_add_usual(two);
+
+    if (status == HD_OK && strcmp(two->config.bench.against, "none") != 0) {
+        status = bench_transports_add_against(two);
+    }
+    if (status == HD_OK) {
+        status = bench_transports_find_lender(two);
+    }
+    return status == HD_OK ? hd_cli_check_sections(two->cli, &two->config) : status;
+}
+
+int hd_bench_two_run(struct hd_bench_two *two, struct hd_cli *cli,
+                     const struct hd_cli_bench_words *words,
+                     void (*measure)(struct hd_bench_two *two))
+{
+    two->cli = cli;
+    two->count = 0;
+    hd_cli_be_member(cli);
+    if (hd_cli_bench_refuse_option(cli, "--part", "step") != HD_OK ||
+        (strcmp(cli->words[0], "skew") != 0 &&
+         hd_cli_bench_refuse_option(cli, "--svg", "skew") != HD_OK) ||
+        hd_cli_bench_config(cli, words, &two->config) != HD_OK) {
+        return cli->problem.exit_code;
+    }
+    if (bench_transports_find(two) == HD_OK) {
+        measure(two);
+    }
+    for (uint32_t i = 0; i < two->count; i++) {
+        free(two->transports[i].options);
+        free(two->transports[i].inner_options);
+    }
+    hd_lender_finish(&two->lender);
+    hd_config_finish(&two->config);
+    return cli->problem.exit_code;
+}
+
+struct hd_drive_lender hd_bench_two_lender(const struct hd_bench_two *two)
+{
+    return (struct hd_drive_lender){
+        .kernel = two->lender.kernel != NULL ? &two->lender.kernel->plugin : NULL,
+        .options = two->lender.options,
+    };
+}
+
+struct hd_pair_plugin hd_bench_two_plugin(const struct hd_bench_two *two, uint32_t index)
+{
+    const struct hd_bench_transport *one = &two->transports[index];
+
+    return (struct hd_pair_plugin){
+        .plugin = &one->transport->plugin,
+        .inner = one->inner != NULL ? &one->inner->plugin : NULL,
+        .options = one->options,
+        .inner_options = one->inner_options,
+    };
+}
+
+void hd_bench_two_name(const struct hd_bench_two *two, uint32_t index,
+                       char name[HD_BENCH_TRANSPORT_NAME_BYTES])
+{
+    const struct hd_bench_transport *one = &two->transports[index];
+
+    if (one->inner != NULL) {
+        snprintf(name, HD_BENCH_TRANSPORT_NAME_BYTES, "%.50s(%.50s)", one->transport->plugin.name,
+                 one->inner->plugin.name);
+    } else {
+        snprintf(name, HD_BENCH_TRANSPORT_NAME_BYTES, "%.100s", one->transport->plugin.name);
+    }
+}
+
+/* --- two ranks of a launcher ------------------------------------------------------------------ */
+
+hd_status hd_bench_two_join(struct hd_bench_two *two, const struct hd_bench_agreement *agreement,
+                            struct hd_link **link)
+{
+    char name[HD_BENCH_TRANSPORT_NAME_BYTES], text[HD_HASH_TEXT_BYTES];
+    const struct hd_cli_world wanted = {
+        .rank_count = HD_DRIVE_RANK_COUNT,
+        .replica_count = 1,
+        .is_fixed = 1,
+        .hash = text,
+        .patience_s = two->config.transport.first_step_timeout_s,
+    };
+    uint8_t digest[HD_HASH_BYTES];
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    for (uint32_t i = 0; i < two->count; i++) {
+        hd_bench_two_name(two, i, name);
+        hd_hash_add_text(&hash, name);
+    }
+    if (two->lender.kernel != NULL) {
+        hd_hash_add_text(&hash, two->lender.kernel->plugin.name);
+    }
+    for (uint32_t i = 0; i < agreement->count; i++) {
+        hd_hash_add_u64(&hash, agreement->numbers[i]);
+    }
+    hd_hash_end(&hash, digest);
+    hd_hash_text(digest, text);
+    return hd_cli_join(two->cli, &wanted, link, agreement->address);
+}
+
+bool hd_bench_two_speaks(const struct hd_link *link)
+{
+    return link == NULL || hd_link_rank(link) == 0;
+}
+
+void hd_bench_two_leave(struct hd_bench_two *two, struct hd_link *link)
+{
+    two->cli->is_silent = link != NULL && hd_link_verdict(link) != NULL;
+    hd_link_close(link, &two->cli->problem);
+}
