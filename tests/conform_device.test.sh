@@ -60,7 +60,7 @@ expect "slots on a device" 0 "3 passed, 0 failed, 0 skipped" \
     conform cuda_ipc --check arrival --check visible --check lease "${lent[@]}"
 expect "the same by name" 0 "1 passed" \
     conform cuda_ipc --with synthetic --check pair "${lent[@]}"
-expect "no device to lend" 0 "no device to lay slots on" \
+expect "no device to lend" 0 "no device for the slots" \
     conform cuda_ipc --check order kernel.synthetic.cuda_runtime=/no/such/file.so
 expect "a lender without a stream" 0 "has no stream" \
     conform cuda_ipc --with synthetic --check order kernel.synthetic.memory=host

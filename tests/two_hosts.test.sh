@@ -228,7 +228,7 @@ done
 for name in ucx_tag ucx_put; do
     "$heddle" conform $name --hosts $left:$right transport.$name.tls=tcp,self --bytes-max 256K >conform.out 2>conform.err ||
         say "conform $name on two hosts: $(cat conform.err) $(grep '^  fail' conform.out)"
-    has "conform $name" conform.out "lane tcp/v$left"
+    has "conform $name" conform.out "carrier tcp/v$left"
 done
 "$heddle" conform shm --hosts $left:nowhere >conform.out 2>conform.err
 [ $? -eq 2 ] || say "conform on a host that is not there: exit $?"

@@ -328,10 +328,7 @@ static hd_status p2p_conclude(struct trial *trial, struct series *series)
     uint64_t theirs[2];
 
     hd_pair_renew(pair);
-    const hd_status status = hd_pair_swap(pair, mine, theirs, sizeof theirs);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_pair_swap(pair, mine, theirs, sizeof theirs));
     series->side->message_count = mine[0] + theirs[0];
     series->side->wrong_count = mine[1] + theirs[1];
     hd_bench_tail(series->whole.half_us, series->whole.count, &series->side->whole_us);

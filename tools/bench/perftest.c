@@ -1,5 +1,6 @@
 /* bench/perftest.c - one server, one client, and the last line that the client prints. */
 #include "bench/perftest.h"
+#include "base/try.h"
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/option.h"
@@ -294,10 +295,7 @@ hd_status hd_perftest_run(const struct hd_drive_rank *rank,
     /* One-sided puts are compared with puts, everything else with two-sided messages. */
     snprintf(all->test, sizeof all->test, "%s",
              strcmp(request->plugin->name, "ucx_put") == 0 ? "ucp_put" : "tag");
-    const hd_status status = hd_drive_swap(rank, &mine, &theirs, sizeof mine);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_drive_swap(rank, &mine, &theirs, sizeof mine));
     if (!mine.is_here || !theirs.is_here) {
         snprintf(all->missing, sizeof all->missing,
                  PROGRAM " is not installed (Debian: ucx-utils)");

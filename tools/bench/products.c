@@ -1,5 +1,6 @@
 /* bench/products.c - runs heddle-cuda-rate, and a step beside it. */
 #include "bench/products.h"
+#include "base/try.h"
 #include "bench/program.h"
 #include "bench/step.h"
 
@@ -167,16 +168,9 @@ hd_status hd_bench_passes(struct hd_job *job, double seconds, uint32_t warmup,
 
     *row = (struct hd_bench_passes){.rank_count = job->pipeline->rank_count,
                                     .flops = hd_bench_step_flops(job)};
-    hd_status status = hd_product_rates(&request, &before, problem);
-    if (status == HD_OK) {
-        status = hd_bench_session_run(job, warmup, &row->session, problem);
-    }
-    if (status == HD_OK) {
-        status = hd_product_rates(&request, &after, problem);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_product_rates(&request, &before, problem));
+    HD_TRY(hd_bench_session_run(job, warmup, &row->session, problem));
+    HD_TRY(hd_product_rates(&request, &after, problem));
     const struct hd_product_row *one = hd_product_best(&before), *other = hd_product_best(&after);
     row->ceiling = one->library_tflops > other->library_tflops ? *one : *other;
     row->device_count = products_lesser(row->rank_count, before.device_count);

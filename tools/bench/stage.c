@@ -1,6 +1,7 @@
 /* bench/stage.c - a stage on its device, without an engine. */
 #include "bench/stage.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "engine/region.h"
 #include "train/initial.h"
 
@@ -33,16 +34,15 @@ static hd_status stage_take_regions(struct hd_bench_stage *stage, uint64_t token
         {needs->boundary_bytes, &stage->output},
         {needs->term_count * sizeof(double), &stage->terms},
     };
-    hd_status status = HD_OK;
 
     stage->memory.size = sizeof stage->memory;
-    for (unsigned i = 0; status == HD_OK && i < sizeof rows / sizeof rows[0]; i++) {
-        status = hd_regions_take(&regions, rows[i].bytes, "bench", rows[i].out);
-        if (status == HD_OK && rows[i].bytes > 0) {
-            status = hd_regions_fill(&regions, *rows[i].out, rows[i].bytes, 0);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        HD_TRY(hd_regions_take(&regions, rows[i].bytes, "bench", rows[i].out));
+        if (rows[i].bytes > 0) {
+            HD_TRY(hd_regions_fill(&regions, *rows[i].out, rows[i].bytes, 0));
         }
     }
-    return status;
+    return HD_OK;
 }
 
 static hd_status stage_draw_tensor(struct hd_bench_stage *stage, const struct hd_stage_spec *spec,
@@ -50,17 +50,14 @@ static hd_status stage_draw_tensor(struct hd_bench_stage *stage, const struct hd
 {
     const struct hd_lent *lent = stage_lent_of(stage);
     struct hd_tensor tensor = {.size = sizeof tensor};
-    hd_status status = lent->ops->tensor(stage->instance, index, &tensor);
 
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(lent->ops->tensor(stage->instance, index, &tensor));
     void *values = hd_memory_take(hd_tensor_count(&tensor) * sizeof(double), 4096, "bench");
     if (values == NULL) {
         return HD_NO_MEMORY;
     }
     hd_initial_fill(&tensor, seed, spec->init_std, values);
-    status = lent->ops->tensor_copy(stage->instance, index, HD_MASTER, 1, values);
+    const hd_status status = lent->ops->tensor_copy(stage->instance, index, HD_MASTER, 1, values);
     hd_memory_give(values);
     return status;
 }
@@ -83,28 +80,27 @@ static hd_status stage_draw_tokens(struct hd_bench_stage *stage, const struct hd
     return status;
 }
 
+static hd_status stage_create(struct hd_bench_stage *stage, const struct hd_stage_spec *spec,
+                              uint64_t seed)
+{
+    const struct hd_lent *lent = stage_lent_of(stage);
+
+    HD_TRY(lent->ops->stage_needs(&lent->host, spec, &stage->needs));
+    HD_TRY(stage_take_regions(stage, (uint64_t)spec->batch * spec->sequence * sizeof(int32_t)));
+    HD_TRY(lent->ops->stage_create(lent->kernel, spec, &stage->memory, &stage->instance));
+    for (uint32_t i = 0; i < stage->needs.tensor_count; i++) {
+        HD_TRY(stage_draw_tensor(stage, spec, seed, i));
+    }
+    return stage_draw_tokens(stage, spec);
+}
+
 hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_drive_device *device,
                               const struct hd_stage_spec *spec, uint64_t seed,
                               struct hd_problem *problem)
 {
-    const struct hd_lent *lent = &device->lent;
-
     assert(spec->has_embedding && !spec->has_head && spec->block_count > 0);
     *stage = (struct hd_bench_stage){.device = device, .needs = {.size = sizeof stage->needs}};
-    hd_status status = lent->ops->stage_needs(&lent->host, spec, &stage->needs);
-    if (status == HD_OK) {
-        status =
-            stage_take_regions(stage, (uint64_t)spec->batch * spec->sequence * sizeof(int32_t));
-    }
-    if (status == HD_OK) {
-        status = lent->ops->stage_create(lent->kernel, spec, &stage->memory, &stage->instance);
-    }
-    for (uint32_t i = 0; status == HD_OK && i < stage->needs.tensor_count; i++) {
-        status = stage_draw_tensor(stage, spec, seed, i);
-    }
-    if (status == HD_OK) {
-        status = stage_draw_tokens(stage, spec);
-    }
+    const hd_status status = stage_create(stage, spec, seed);
     return status == HD_OK ? HD_OK : hd_drive_device_blame(device, status, problem);
 }
 
@@ -124,10 +120,9 @@ hd_status hd_bench_stage_forward(const struct hd_bench_stage *stage, uint32_t co
                                  .terms = stage->terms,
                                  .label_scale = 1,
                                  .auxiliary_scale = 1};
-    hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < count; i++) {
-        status = stage_lent_of(stage)->ops->forward(stage->instance, &pass);
+    for (uint32_t i = 0; i < count; i++) {
+        HD_TRY(stage_lent_of(stage)->ops->forward(stage->instance, &pass));
     }
-    return status;
+    return HD_OK;
 }

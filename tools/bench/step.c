@@ -1,5 +1,6 @@
 /* bench/step.c - one row of each part of `heddle bench step`. */
 #include "bench/step.h"
+#include "base/try.h"
 #include "report/costs.h"
 
 #include <assert.h>
@@ -29,18 +30,9 @@ hd_status hd_bench_model(struct hd_job *job, const struct hd_bench_model_request
         .big_ratio = NAN,
         .best_ratio = NAN,
     };
-    hd_status status =
-        hd_gemm_rate(request->type, request->copies, request->gemm_seconds, rate, problem);
-    if (status == HD_OK) {
-        status = hd_bench_session_run(job, request->warmup, &row->session, problem);
-    }
-    if (status == HD_OK) {
-        status =
-            hd_gemm_rate(request->type, request->copies, request->gemm_seconds, &after, problem);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_gemm_rate(request->type, request->copies, request->gemm_seconds, rate, problem));
+    HD_TRY(hd_bench_session_run(job, request->warmup, &row->session, problem));
+    HD_TRY(hd_gemm_rate(request->type, request->copies, request->gemm_seconds, &after, problem));
     row->gflops = hd_bench_ratio(row->flops * 1e-9, row->session.step_seconds.median);
     if (rate->row_count > 0) {
         hd_gemm_rate_join(rate, &after);

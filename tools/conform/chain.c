@@ -1,9 +1,9 @@
 #include "conform/chain.h"
+#include "base/try.h"
 
 #include "conform/check.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,10 +54,7 @@ static hd_status chain_open_stage(struct hd_chain *chain, uint32_t stage, uint32
     at->spec.has_head = first_block + block_count == chain->model.layers;
     at->needs.size = sizeof at->needs;
     at->generation = 1;
-    const hd_status status = ops->stage_needs(&chain->harness->host, &at->spec, &at->needs);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(ops->stage_needs(&chain->harness->host, &at->spec, &at->needs));
     chain_take_regions(chain, at);
     at->first_tensor = chain->tensor_count;
     at->first_term = chain->term_count;

@@ -2,6 +2,7 @@
 #include "conform/kernel_checks.h"
 
 #include "base/clock.h"
+#include "base/try.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +21,10 @@ struct stream {
 /* Keeps the device busy for longer than the host takes to make the calls that follow. */
 static hd_status kernel_stream_delay(const struct stream *stream)
 {
-    hd_status status = HD_OK;
-
-    for (int i = 0; i < DELAY_COUNT && status == HD_OK; i++) {
-        status = stream->ops->copy(stream->kernel, stream->large, NULL, DELAY_BYTES, (uint32_t)i);
+    for (uint32_t i = 0; i < DELAY_COUNT; i++) {
+        HD_TRY(stream->ops->copy(stream->kernel, stream->large, NULL, DELAY_BYTES, i));
     }
-    return status;
+    return HD_OK;
 }
 
 /* first = 11; second = first; first = 22; here = second; without a wait in between. */
@@ -41,13 +40,13 @@ static hd_status kernel_stream_shuffle(const struct stream *stream)
         {stream->first, NULL, 0x22},
         {stream->here, stream->second, 0},
     };
-    hd_status status = kernel_stream_delay(stream);
 
-    for (unsigned i = 0; i < sizeof rows / sizeof rows[0] && status == HD_OK; i++) {
-        status = stream->ops->copy(stream->kernel, rows[i].target, rows[i].source, SMALL_BYTES,
-                                   rows[i].fill);
+    HD_TRY(kernel_stream_delay(stream));
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        HD_TRY(stream->ops->copy(stream->kernel, rows[i].target, rows[i].source, SMALL_BYTES,
+                                 rows[i].fill));
     }
-    return status;
+    return HD_OK;
 }
 
 static void kernel_stream_judge_order(const struct stream *stream)
@@ -116,20 +115,15 @@ static void kernel_stream_judge_abort(const struct stream *stream)
 static hd_status kernel_stream_take(struct stream *stream)
 {
     void *here = NULL;
-    hd_status status =
-        stream->ops->allocate(stream->kernel, DELAY_BYTES, "conform", &stream->large);
 
-    if (status == HD_OK) {
-        status = stream->ops->allocate(stream->kernel, SMALL_BYTES, "conform", &stream->first);
-    }
-    if (status == HD_OK) {
-        status = stream->ops->allocate(stream->kernel, SMALL_BYTES, "conform", &stream->second);
-    }
-    if (status == HD_OK && posix_memalign(&here, SMALL_BYTES, SMALL_BYTES) != 0) {
-        status = HD_NO_MEMORY;
+    HD_TRY(stream->ops->allocate(stream->kernel, DELAY_BYTES, "conform", &stream->large));
+    HD_TRY(stream->ops->allocate(stream->kernel, SMALL_BYTES, "conform", &stream->first));
+    HD_TRY(stream->ops->allocate(stream->kernel, SMALL_BYTES, "conform", &stream->second));
+    if (posix_memalign(&here, SMALL_BYTES, SMALL_BYTES) != 0) {
+        return HD_NO_MEMORY;
     }
     stream->here = here;
-    return status;
+    return HD_OK;
 }
 
 void hd_conform_kernel_stream(struct hd_conform_case *check)

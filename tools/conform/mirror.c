@@ -1,6 +1,7 @@
 #include "conform/mirror.h"
 
 #include "base/clock.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -37,11 +38,10 @@ struct hd_stage {
 static hd_status mirror_rest(const struct hd_kernel *mirror)
 {
     uint64_t mark, passed_ns;
-    hd_status status = mirror->ops->mark(mirror->kernel, &mark);
 
-    if (status == HD_OK) {
-        status = mirror->ops->reached(mirror->kernel, mark, mirror->limit_ns, &passed_ns);
-    }
+    HD_TRY(mirror->ops->mark(mirror->kernel, &mark));
+    const hd_status status =
+        mirror->ops->reached(mirror->kernel, mark, mirror->limit_ns, &passed_ns);
     return status == HD_IN_PROGRESS ? HD_TIMEOUT : status;
 }
 
@@ -70,36 +70,32 @@ static uint64_t mirror_add_part(struct batch *batch, const struct pair *pair, ui
 
 static hd_status mirror_go_up(const struct hd_kernel *mirror, const struct batch *batch)
 {
-    hd_status status = HD_OK;
-
-    for (uint32_t i = 0; i < batch->count && status == HD_OK; i++) {
+    for (uint32_t i = 0; i < batch->count; i++) {
         const struct pair *part = &batch->parts[i];
         unsigned char *staged = mirror->staging + batch->offsets[i];
         memcpy(staged, part->host, part->bytes);
-        status = mirror->ops->copy(mirror->kernel, part->device, staged, part->bytes, 0);
+        HD_TRY(mirror->ops->copy(mirror->kernel, part->device, staged, part->bytes, 0));
     }
-    return status;
+    return HD_OK;
 }
 
 /* Unchanged bytes are not written, because their page may be locked. */
 static hd_status mirror_come_back(const struct hd_kernel *mirror, const struct batch *batch)
 {
-    hd_status status = HD_OK;
-
-    for (uint32_t i = 0; i < batch->count && status == HD_OK; i++) {
+    for (uint32_t i = 0; i < batch->count; i++) {
         const struct pair *part = &batch->parts[i];
-        status = mirror->ops->copy(mirror->kernel, mirror->staging + batch->offsets[i],
-                                   part->device, part->bytes, 0);
+        HD_TRY(mirror->ops->copy(mirror->kernel, mirror->staging + batch->offsets[i], part->device,
+                                 part->bytes, 0));
     }
-    status = status == HD_OK ? mirror_rest(mirror) : status;
-    for (uint32_t i = 0; i < batch->count && status == HD_OK; i++) {
+    HD_TRY(mirror_rest(mirror));
+    for (uint32_t i = 0; i < batch->count; i++) {
         const struct pair *part = &batch->parts[i];
         const unsigned char *staged = mirror->staging + batch->offsets[i];
         if (memcmp(part->host, staged, part->bytes) != 0) {
             memcpy(part->host, staged, part->bytes);
         }
     }
-    return status;
+    return HD_OK;
 }
 
 typedef hd_status batch_call(const struct hd_kernel *mirror, const struct batch *batch);
@@ -131,11 +127,10 @@ static hd_status mirror_all_up(const struct hd_kernel *mirror, const struct pair
     return mirror_move_all(mirror, pairs, count, mirror_go_up);
 }
 
-/* Unless the call has failed already. */
 static hd_status mirror_all_back(const struct hd_kernel *mirror, const struct pair *pairs,
-                                 uint32_t count, hd_status status)
+                                 uint32_t count)
 {
-    return status == HD_OK ? mirror_move_all(mirror, pairs, count, mirror_come_back) : status;
+    return mirror_move_all(mirror, pairs, count, mirror_come_back);
 }
 
 /* --- stages ----------------------------------------------------------------------------------- */
@@ -171,16 +166,15 @@ static hd_status mirror_take_all(struct hd_stage *stage, const struct hd_stage_m
         {&stage->terms, needs->term_count * sizeof(double)},
         {&stage->squares, needs->tensor_count * sizeof(double)},
     };
-    hd_status status = HD_OK;
 
-    for (uint32_t i = 0; i < 5 && status == HD_OK; i++) {
+    for (uint32_t i = 0; i < 5; i++) {
         stage->regions[i] = regions[i];
-        status = mirror_take(stage->mirror, regions[i].bytes, &stage->regions[i].device);
+        HD_TRY(mirror_take(stage->mirror, regions[i].bytes, &stage->regions[i].device));
     }
-    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && status == HD_OK; i++) {
-        status = mirror_take(stage->mirror, rows[i].bytes, rows[i].out);
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        HD_TRY(mirror_take(stage->mirror, rows[i].bytes, rows[i].out));
     }
-    return status;
+    return HD_OK;
 }
 
 static hd_status mirror_stage_create(struct hd_kernel *mirror, const struct hd_stage_spec *spec,
@@ -214,7 +208,7 @@ static hd_status mirror_stage_create(struct hd_kernel *mirror, const struct hd_s
         return status;
     }
     *out = stage;
-    return mirror_all_back(mirror, stage->regions, 5, HD_OK);
+    return mirror_all_back(mirror, stage->regions, 5);
 }
 
 static void mirror_stage_destroy(struct hd_stage *stage)
@@ -233,12 +227,9 @@ static hd_status mirror_tensor(struct hd_stage *stage, uint32_t index, struct hd
 static hd_status mirror_tensor_copy(struct hd_stage *stage, uint32_t index, uint32_t copy,
                                     uint32_t into, void *host)
 {
-    hd_status status = mirror_all_up(stage->mirror, stage->regions, 5);
-
-    if (status == HD_OK) {
-        status = stage->mirror->ops->tensor_copy(stage->stage, index, copy, into, host);
-    }
-    return mirror_all_back(stage->mirror, stage->regions, 5, status);
+    HD_TRY(mirror_all_up(stage->mirror, stage->regions, 5));
+    HD_TRY(stage->mirror->ops->tensor_copy(stage->stage, index, copy, into, host));
+    return mirror_all_back(stage->mirror, stage->regions, 5);
 }
 
 /* --- passes ----------------------------------------------------------------------------------- */
@@ -285,11 +276,9 @@ static hd_status mirror_run(struct hd_stage *stage, const struct hd_pass *pass, 
     copy.tokens = mirror_there(&pairs[10]);
     copy.targets = mirror_there(&pairs[11]);
     copy.terms = mirror_there(&pairs[12]);
-    hd_status status = mirror_all_up(stage->mirror, pairs, PAIR_MAX);
-    if (status == HD_OK) {
-        status = call(stage->stage, &copy);
-    }
-    return mirror_all_back(stage->mirror, pairs, PAIR_MAX, status);
+    HD_TRY(mirror_all_up(stage->mirror, pairs, PAIR_MAX));
+    HD_TRY(call(stage->stage, &copy));
+    return mirror_all_back(stage->mirror, pairs, PAIR_MAX);
 }
 
 static hd_status mirror_forward(struct hd_stage *stage, const struct hd_pass *pass)
@@ -317,22 +306,17 @@ static hd_status mirror_norms(struct hd_stage *stage, double *squared)
     const struct pair result = {squared, stage->squares,
                                 stage->needs.tensor_count * sizeof(double)};
 
-    hd_status status = mirror_all_up(stage->mirror, stage->regions, 5);
-    if (status == HD_OK) {
-        status = stage->mirror->ops->norms(stage->stage, stage->squares);
-    }
-    status = mirror_all_back(stage->mirror, stage->regions, 5, status);
-    return status == HD_OK ? mirror_move_all(stage->mirror, &result, 1, mirror_come_back) : status;
+    HD_TRY(mirror_all_up(stage->mirror, stage->regions, 5));
+    HD_TRY(stage->mirror->ops->norms(stage->stage, stage->squares));
+    HD_TRY(mirror_all_back(stage->mirror, stage->regions, 5));
+    return mirror_move_all(stage->mirror, &result, 1, mirror_come_back);
 }
 
 static hd_status mirror_update(struct hd_stage *stage, const struct hd_update *parameters)
 {
-    hd_status status = mirror_all_up(stage->mirror, stage->regions, 5);
-
-    if (status == HD_OK) {
-        status = stage->mirror->ops->update(stage->stage, parameters);
-    }
-    return mirror_all_back(stage->mirror, stage->regions, 5, status);
+    HD_TRY(mirror_all_up(stage->mirror, stage->regions, 5));
+    HD_TRY(stage->mirror->ops->update(stage->stage, parameters));
+    return mirror_all_back(stage->mirror, stage->regions, 5);
 }
 
 /* --- the kernel ------------------------------------------------------------------------------- */

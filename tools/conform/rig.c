@@ -22,7 +22,7 @@ struct run {
 uint64_t hd_rig_capabilities(const struct hd_conform_case *check)
 {
     const struct hd_plugin *inner = check->subject->inner;
-    /* Whether a hook is in place is its own affair: it may keep send slots beside its inner's. */
+    /* A hook may have send slots of its own, so it need not be in place. */
     return inner == NULL ? check->plugin->capabilities
                          : (inner->capabilities & ~(uint64_t)HD_TRANSPORT_IN_PLACE) |
                                check->plugin->capabilities;
@@ -53,7 +53,7 @@ void hd_rig_fail(struct hd_rig *rig, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (report->count > 0) {
-        hd_conform_fail(rig->check, "rank %u: %s; the plugin said: %s", rig->rank, text,
+        hd_conform_fail(rig->check, "rank %u: %s; the plugin reported: %s", rig->rank, text,
                         report->text);
     } else {
         hd_conform_fail(rig->check, "rank %u: %s", rig->rank, text);
@@ -78,7 +78,7 @@ const struct hd_drive *hd_rig_drive(struct hd_rig *rig)
 
 /* --- the host of a rank -------------------------------------------------------------------- */
 
-/* The context of a host is the check, which there is one of in a process; so is the rank. */
+/* There is one rank in a process. */
 static struct hd_rig *rig_self;
 
 static hd_status rig_host_put(void *context, const char *key, const void *value, uint64_t bytes)
@@ -151,7 +151,7 @@ static void rig_init_rig(struct hd_rig *rig, const struct run *run, struct hd_bo
 
 /* --- a rank -------------------------------------------------------------------------------- */
 
-/* A transport that has failed is not moved any more, but its rank still meets the others. */
+/* A transport that has failed makes no more progress, but its rank still meets the others. */
 hd_status hd_rig_fence(struct hd_rig *rig)
 {
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
@@ -174,7 +174,7 @@ hd_status hd_rig_close(struct hd_rig *rig)
     if (transport == NULL) {
         return HD_OK;
     }
-    /* All work rests everywhere before anybody says so. */
+    /* Work ends on all ranks before any of them quiesces. */
     hd_status status = hd_rig_fence(rig);
     if (status == HD_OK && rig->ops->quiesce != NULL) {
         status = rig->ops->quiesce(transport, deadline_ns);
@@ -192,7 +192,7 @@ void hd_rig_leave_alone(struct hd_rig *rig)
     struct hd_transport *transport = rig->transport;
 
     rig->transport = NULL;
-    rig->may_leak = 1;
+    rig->may_leak = true;
     if (rig->ops->quiesce != NULL) {
         rig->ops->quiesce(transport, hd_rig_deadline_ns(LEAVE_MS));
     }
@@ -206,7 +206,8 @@ void hd_rig_leave(struct hd_rig *rig)
     hd_rig_fence(rig);
 }
 
-/* Looks, and only then lets the message come: a receive that is posted may be one for good. */
+/* Tests for the message before it is sent.  Then the message is sent, because a posted receive may
+   not be withdrawable. */
 static void rig_look_at_first(struct hd_rig *rig, struct hd_message first)
 {
     const struct hd_channel *channel = rig->list[first.channel];
@@ -229,9 +230,9 @@ static void rig_look_at_first(struct hd_rig *rig, struct hd_message first)
     hd_rig_fence(rig);
 }
 
-/* A transport without a seal may be one that brings nothing: its first message is there before
-   anybody has sent it, and reads as if somebody had. */
-static int rig_is_hollow(struct hd_rig *rig)
+/* A transport without a seal may be one that moves no bytes: its first message is readable, with
+   the right pattern, before it is sent. */
+static bool rig_is_hollow(struct hd_rig *rig)
 {
     const hd_status opened = (hd_rig_capabilities(rig->check) & HD_TRANSPORT_SEALED) != 0
                                  ? HD_UNSUPPORTED
@@ -241,7 +242,7 @@ static int rig_is_hollow(struct hd_rig *rig)
         rig_look_at_first(rig, (struct hd_message){.channel = i});
     }
     if (opened == HD_OK) {
-        hd_rig_close(rig); /* all meet there */
+        hd_rig_close(rig); /* which has a fence */
     }
     return atomic_load(&rig->shared->is_hollow) != 0;
 }
@@ -256,7 +257,7 @@ static uint64_t rig_largest_message(const struct hd_rig_job *job)
     return bytes;
 }
 
-/* Slots on a device want one here, before anything of the transport's. */
+/* A device for slots is opened before the transport. */
 static hd_status rig_open_device(struct hd_rig *rig)
 {
     struct hd_conform_case *check = rig->check;
@@ -284,7 +285,8 @@ static hd_status rig_open_device(struct hd_rig *rig)
 static void rig_run_with_memory(struct hd_rig *rig)
 {
     if (rig->job->needs_peer && rig_is_hollow(rig)) {
-        hd_conform_skip(rig->check, "brings nothing: its first message is there before it is sent");
+        hd_conform_skip(rig->check,
+                        "moves no bytes: its first message is readable before it is sent");
         return;
     }
     if (!rig->job->is_unopened) {
@@ -297,9 +299,9 @@ static void rig_run_with_memory(struct hd_rig *rig)
         return;
     }
     const hd_status status = hd_rig_close(rig);
-    HD_RIG_HOLD(rig, status == HD_OK, "coming to rest returns %s", hd_status_name(status));
+    HD_RIG_HOLD(rig, status == HD_OK, "quiesce and close return %s", hd_status_name(status));
     HD_RIG_HOLD(rig, rig->may_leak || hd_rig_held_bytes(rig) == 0,
-                "close leaves %llu bytes of the host's",
+                "close does not free %llu bytes of the host",
                 (unsigned long long)hd_rig_held_bytes(rig));
     if (rig->drive.device != NULL && !rig->may_leak) {
         hd_lent_close(&rig->device);
@@ -311,22 +313,22 @@ static void rig_run_body(struct hd_rig *rig)
     const hd_status opened = rig->check->subject->lender != NULL ? rig_open_device(rig) : HD_OK;
 
     if (opened != HD_OK) {
-        hd_conform_skip(rig->check, "no device to lay slots on: %s", rig->check->report.text);
+        hd_conform_skip(rig->check, "no device for the slots: %s", rig->check->report.text);
         return;
     }
     rig_run_with_memory(rig);
 }
 
-static int rig_enter_host(struct hd_rig *rig)
+static bool rig_enter_host(struct hd_rig *rig)
 {
     const char *host = rig->check->subject->hosts[rig->rank % 2];
     struct hd_problem problem = {0};
 
     if (host != NULL && hd_conform_enter_host(host, &problem) != HD_OK) {
         hd_conform_fail(rig->check, "rank %u: %s", rig->rank, problem.message);
-        return 0;
+        return false;
     }
-    return 1;
+    return true;
 }
 
 static int32_t rig_rank_main(void *context, struct hd_bootstrap *bootstrap, void *shared)
@@ -350,17 +352,17 @@ static bool rig_on_event(void *context, void *shared, const struct hd_launch_eve
     const uint32_t survivor_count = run->job->rank_count - (run->job->dying_rank > 0);
 
     if (event->kind == HD_LAUNCH_KILLED && event->rank + 1 != run->job->dying_rank) {
-        hd_conform_fail(run->check, "rank %u died of SIG%s", event->rank,
+        hd_conform_fail(run->check, "rank %u was killed by SIG%s", event->rank,
                         sigabbrev_np(event->signal));
     }
     if (event->kind == HD_LAUNCH_EXITED && event->exit_code != 0) {
-        hd_conform_fail(run->check, "rank %u left the process with exit code %d", event->rank,
+        hd_conform_fail(run->check, "rank %u ended with exit code %d", event->rank,
                         event->exit_code);
     }
     if (event->kind == HD_LAUNCH_ENDED && atomic_load(&words->over_count) < survivor_count) {
-        hd_conform_fail(run->check, "a rank left the process");
+        hd_conform_fail(run->check, "a rank ended its process");
     }
-    return (uint32_t)hd_conform_is_decided(run->check);
+    return hd_conform_is_decided(run->check);
 }
 
 void hd_rig_run(struct hd_conform_case *check, const struct hd_rig_job *job)

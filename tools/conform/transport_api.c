@@ -9,17 +9,18 @@ void hd_conform_transport_promises(struct hd_conform_case *check)
 {
     const struct hd_transport_ops *ops = check->plugin->ops;
     const uint64_t has = hd_rig_capabilities(check);
-    const int is_hook = (check->plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
+    const bool is_hook = (check->plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
 
     HD_HOLD(check, (has & (HD_TRANSPORT_HOST | HD_TRANSPORT_CUDA)) != 0,
-            "it promises slots neither in host nor in device memory");
+            "the capabilities have neither HOST nor CUDA memory");
     HD_HOLD(check, (has & HD_TRANSPORT_TARGET_PROGRESS) == 0 || (has & HD_TRANSPORT_PROGRESS) != 0,
-            "TARGET_PROGRESS without PROGRESS");
+            "the capabilities have TARGET_PROGRESS without PROGRESS");
     HD_HOLD(check, (has & HD_TRANSPORT_PROGRESS) == 0 || ops->progress != NULL,
-            "it moves only while progress is called, and has no progress");
+            "the capabilities have PROGRESS, but progress is NULL");
     HD_HOLD(check, (has & HD_TRANSPORT_SEALED) == 0 || (has & HD_TRANSPORT_HOST) != 0,
-            "a seal stands before host slots, and it has none");
-    HD_HOLD(check, is_hook == (check->subject->inner != NULL), "a hook without what it wraps");
+            "the capabilities have SEALED without HOST, but seals are for host slots");
+    HD_HOLD(check, is_hook == (check->subject->inner != NULL),
+            "only a hook wraps another transport");
 }
 
 /* --- slots --------------------------------------------------------------------------------- */
@@ -27,12 +28,12 @@ void hd_conform_transport_promises(struct hd_conform_case *check)
 static uint32_t transport_api_slot_count_of(const struct hd_rig *rig,
                                             const struct hd_channel *channel)
 {
-    const int in_place = (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+    const bool in_place = (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
     return channel->source == rig->rank && !in_place ? channel->send_depth : channel->depth;
 }
 
-/* All slots of this rank, each with its seal where it has one; no two share a byte. */
-static void transport_api_judge_apart(struct hd_rig *rig)
+/* The slots of this rank, each with its seal if it has one, do not overlap. */
+static void transport_api_check_overlap(struct hd_rig *rig)
 {
     const uint64_t lead = (rig->drive.capabilities & HD_TRANSPORT_SEALED) != 0 ? HD_SEAL_BYTES : 0;
     struct {
@@ -57,19 +58,19 @@ static void transport_api_judge_apart(struct hd_rig *rig)
     }
 }
 
-/* After how many messages a slot comes again.  A source may have more send slots than it was
-   given, up to one for each receive slot: that harms nobody. */
+/* After how many messages a slot repeats.  A source may have more send slots than it was given,
+   up to one for each receive slot. */
 static uint64_t transport_api_period_of(const struct hd_rig *rig, uint32_t channel)
 {
     const uint32_t slots = transport_api_slot_count_of(rig, rig->list[channel]);
     const struct hd_message first = {.sequence = 0, .channel = channel};
     const struct hd_message second = {.sequence = slots, .channel = channel};
-    const int comes_again =
+    const bool repeats =
         rig->ops->slot(rig->transport, &first) == rig->ops->slot(rig->transport, &second);
-    return comes_again ? slots : rig->list[channel]->depth;
+    return repeats ? slots : rig->list[channel]->depth;
 }
 
-static void transport_api_look_at_slots(struct hd_rig *rig)
+static void transport_api_check_slots(struct hd_rig *rig)
 {
     for (uint32_t i = 0; i < rig->job->channel_count; i++) {
         for (uint64_t sequence = 0; sequence < 3ull * rig->list[i]->depth; sequence++) {
@@ -83,12 +84,12 @@ static void transport_api_look_at_slots(struct hd_rig *rig)
                         "slot %llu of channel %u is not aligned to %u bytes",
                         (unsigned long long)sequence, i, rig->setup.alignment_bytes);
             HD_RIG_HOLD(rig, sequence < period || slot == rig->ops->slot(rig->transport, &before),
-                        "channel %u: message %llu has another slot than %llu, %u before", i,
-                        (unsigned long long)sequence, (unsigned long long)before.sequence,
+                        "channel %u: message %llu has another slot than message %llu, %u earlier",
+                        i, (unsigned long long)sequence, (unsigned long long)before.sequence,
                         (unsigned)period);
         }
     }
-    transport_api_judge_apart(rig);
+    transport_api_check_overlap(rig);
 }
 
 void hd_conform_transport_slots(struct hd_conform_case *check)
@@ -101,7 +102,7 @@ void hd_conform_transport_slots(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 6,
                                            .channels = channels,
-                                           .body = transport_api_look_at_slots});
+                                           .body = transport_api_check_slots});
 }
 
 /* --- reopen -------------------------------------------------------------------------------- */
@@ -109,7 +110,7 @@ void hd_conform_transport_slots(struct hd_conform_case *check)
 static const struct hd_channel transport_api_both_ways[] = {{0, HD_FORWARD, 0, 1, 2, 1, 4000},
                                                             {0, HD_BACKWARD, 1, 0, 2, 1, 4000}};
 
-/* The first cycles may leave what a library keeps for good; then nothing more is left. */
+/* A library may keep some memory of the first cycles; later cycles must not leave more. */
 static void transport_api_open_again(struct hd_rig *rig)
 {
     uint32_t descriptor_count = 0;
@@ -123,11 +124,12 @@ static void transport_api_open_again(struct hd_rig *rig)
                     mix.wrong_channel, hd_status_name(status));
         status = hd_rig_close(rig);
         HD_RIG_HOLD(rig, status == HD_OK, "close %u returns %s", cycle + 1, hd_status_name(status));
-        HD_RIG_HOLD(rig, hd_rig_held_bytes(rig) == 0, "close %u leaves %llu bytes of the host's",
-                    cycle + 1, (unsigned long long)hd_rig_held_bytes(rig));
+        HD_RIG_HOLD(rig, hd_rig_held_bytes(rig) == 0,
+                    "close %u does not free %llu bytes of the host", cycle + 1,
+                    (unsigned long long)hd_rig_held_bytes(rig));
         const uint32_t count = hd_conform_entry_count("/proc/self/fd");
         HD_RIG_HOLD(rig, cycle < 2 || count <= descriptor_count,
-                    "%u descriptors are open after close %u, %u after the one before", count,
+                    "%u descriptors are open after close %u, but %u after the close before", count,
                     cycle + 1, descriptor_count);
         descriptor_count = count;
     }
@@ -139,7 +141,7 @@ void hd_conform_transport_reopen(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 2,
                                            .channels = transport_api_both_ways,
-                                           .is_unopened = 1,
+                                           .is_unopened = true,
                                            .body = transport_api_open_again});
 }
 
@@ -157,21 +159,20 @@ static void transport_api_count_messages(struct hd_rig *rig)
                 hd_status_name(status));
     rig->ops->stats(rig->transport, incoming, &stats);
     HD_RIG_HOLD(rig, stats.finished_count == mix.count,
-                "%llu messages were read, and it counts %llu", (unsigned long long)mix.count,
-                (unsigned long long)stats.finished_count);
+                "%llu messages were read, but finished_count is %llu",
+                (unsigned long long)mix.count, (unsigned long long)stats.finished_count);
     HD_RIG_HOLD(rig, memchr(stats.lane, '\0', sizeof stats.lane) != NULL && stats.lane[0] != '\0',
-                "it names no lane");
-    /* A caller of an older header has less room. */
+                "stats names no carrier");
+    /* A caller built with an older header passes a smaller struct. */
     memset(small, 0x5a, sizeof small);
     const uint32_t room = 8;
     memcpy(small, &room, sizeof room);
     rig->ops->stats(rig->transport, incoming, (struct hd_channel_stats *)(void *)small);
     for (uint32_t i = room; i < sizeof small; i++) {
-        HD_RIG_HOLD(rig, small[i] == 0x5a, "stats writes past the %u bytes that it was given",
-                    room);
+        HD_RIG_HOLD(rig, small[i] == 0x5a, "stats writes past the %u bytes of its struct", room);
     }
     if (rig->rank == 0) {
-        hd_conform_remark(rig->check, "lane %s", stats.lane);
+        hd_conform_remark(rig->check, "carrier %s", stats.lane);
     }
 }
 
@@ -180,7 +181,7 @@ void hd_conform_transport_stats(struct hd_conform_case *check)
     const struct hd_transport_ops *ops = check->plugin->ops;
 
     if (ops->stats == NULL) {
-        hd_conform_skip(check, "counts nothing");
+        hd_conform_skip(check, "has no stats");
         return;
     }
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,

@@ -23,12 +23,12 @@ static struct hd_rig_job transport_faults_pair_job(void (*body)(struct hd_rig *r
                                .channels = transport_faults_both_ways,
                                .body = body,
                                .argument = argument,
-                               .needs_peer = 1};
+                               .needs_peer = true};
 }
 
-/* --- out of turn ---------------------------------------------------------------------------- */
+/* --- out of order --------------------------------------------------------------------------- */
 
-/* Rank 0 sends on channel 0 and receives on channel 1; of a script the last call is refused.
+/* Rank 0 sends on channel 0 and receives on channel 1.  The last call of a script must be refused.
    R reserve, S post_send, p post_recv, w wait, t test, r release; the digit is the sequence. */
 struct script {
     const char *name;
@@ -36,14 +36,14 @@ struct script {
 };
 
 static const struct script transport_faults_turn_scripts[] = {
-    {"the second receive first", "p1"},         {"a receive twice", "p0p0"},
+    {"the second receive first", "p1"},         {"the same receive twice", "p0p0"},
     {"a receive past the window", "p0p1p2"},    {"a release before its receive", "r0"},
-    {"a release that overtakes", "p0p1w0w1r1"}, {"a release twice", "p0w0r0r0"},
-    {"the second post first", "R0R1S1"},        {"a post of a sequence that has passed", "R0S0S0"},
+    {"a release that overtakes", "p0p1w0w1r1"}, {"the same release twice", "p0w0r0r0"},
+    {"the second post first", "R0R1S1"},        {"the same post twice", "R0S0S0"},
 };
 
 static const struct script transport_faults_lease_scripts[] = {
-    {"a release before its wait", "p0r0"}, {"a wait for what is not posted", "w0"},
+    {"a release before its wait", "p0r0"}, {"a wait for a receive that is not posted", "w0"},
     {"a wait that overtakes", "p0p1w1"},   {"a test after the release", "p0w0r0t0"},
     {"the second reserve first", "R1"},    {"a post without its reserve", "S0"},
 };
@@ -69,7 +69,7 @@ static hd_status transport_faults_call(struct hd_rig *rig, const char *at)
     }
 }
 
-/* The first of a channel's send slots is there; a second may be busy for a moment. */
+/* The first send slot of a channel is free; a second may be busy for a moment. */
 static hd_status transport_faults_call_patiently(struct hd_rig *rig, const char *at)
 {
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
@@ -98,18 +98,19 @@ static void transport_faults_play(struct hd_rig *rig, const struct script *scrip
     static const char *const others[] = {"p0", "t0", "R0", "r0"};
     for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++) {
         status = transport_faults_call(rig, others[i]);
-        HD_RIG_HOLD(rig, status == HD_INVALID,
-                    "%s was refused, and then call %s returns %s: the first failure stays",
-                    script->name, others[i], hd_status_name(status));
+        HD_RIG_HOLD(
+            rig, status == HD_INVALID,
+            "%s was refused, but then call %s returns %s: the first failure must be permanent",
+            script->name, others[i], hd_status_name(status));
     }
-    rig->ops->abort(rig->transport, "too late to matter");
+    rig->ops->abort(rig->transport, "after the first failure");
     status = transport_faults_call(rig, "R0");
-    HD_RIG_HOLD(rig, status == HD_INVALID, "%s: after an abort the first failure became %s",
+    HD_RIG_HOLD(rig, status == HD_INVALID, "%s: after an abort the first failure becomes %s",
                 script->name, hd_status_name(status));
 }
 
-/* Rank 1 sends two messages, and is a good peer; rank 0 breaks the rule. */
-static void transport_faults_break_turn(struct hd_rig *rig)
+/* Rank 1 sends two messages and keeps the rules; rank 0 breaks one. */
+static void transport_faults_break_order(struct hd_rig *rig)
 {
     for (uint64_t sequence = 0; rig->rank == 1 && sequence < 2; sequence++) {
         const struct hd_message message = {.sequence = sequence, .channel = 1};
@@ -125,12 +126,13 @@ static void transport_faults_play_all(struct hd_conform_case *check, const struc
                                       unsigned count)
 {
     for (unsigned i = 0; i < count && !hd_conform_is_decided(check); i++) {
-        struct hd_rig_job job = transport_faults_pair_job(transport_faults_break_turn, &scripts[i]);
+        struct hd_rig_job job =
+            transport_faults_pair_job(transport_faults_break_order, &scripts[i]);
         job.needs_peer = scripts == transport_faults_lease_scripts;
         hd_conform_at(check, "%s", scripts[i].name);
         hd_rig_run(check, &job);
     }
-    hd_conform_remark(check, "%u ways", count);
+    hd_conform_remark(check, "%u scripts", count);
 }
 
 void hd_conform_transport_turn(struct hd_conform_case *check)
@@ -155,7 +157,7 @@ struct aborter {
     atomic_int is_waiting;
 };
 
-/* Once, sooner or later after the wait has begun. */
+/* Aborts once, some time after the wait has begun. */
 static void *transport_faults_abort_once(void *argument)
 {
     struct aborter *aborter = argument;
@@ -164,7 +166,7 @@ static void *transport_faults_abort_once(void *argument)
     while (atomic_load(&aborter->is_waiting) == 0 || hd_now_ns() < end_ns) {
         sched_yield();
     }
-    aborter->rig->ops->abort(aborter->rig->transport, "conform asks for it");
+    aborter->rig->ops->abort(aborter->rig->transport, "abort of the check");
     return NULL;
 }
 
@@ -174,21 +176,21 @@ static void transport_faults_abort_a_wait(struct hd_rig *rig)
     struct aborter aborter = {.rig = rig, .pause_us = *(const uint64_t *)rig->job->argument};
     pthread_t thread;
 
-    if (rig->rank == 1) { /* rests: nobody has told it of an abort */
+    if (rig->rank == 1) { /* it is not aborted */
         hd_rig_leave(rig);
         return;
     }
     HD_RIG_EXPECT(rig, "post_recv", message, rig->ops->post_recv(rig->transport, &message), HD_OK);
     HD_RIG_HOLD(rig, pthread_create(&thread, NULL, transport_faults_abort_once, &aborter) == 0,
-                "no thread");
+                "cannot start a thread");
     atomic_store(&aborter.is_waiting, 1);
     const hd_status status = hd_drive_wait(hd_rig_drive(rig), message);
     pthread_join(thread, NULL);
     HD_RIG_EXPECT(rig, "wait", message, status, HD_ABORTED);
-    rig->ops->abort(rig->transport, "again, as the core does each 10 ms");
-    HD_RIG_EXPECT(rig, "test, later,", message, rig->ops->test(rig->transport, &message),
+    rig->ops->abort(rig->transport, "again, as the core does every 10 ms");
+    HD_RIG_EXPECT(rig, "a later test", message, rig->ops->test(rig->transport, &message),
                   HD_ABORTED);
-    HD_RIG_EXPECT(rig, "reserve, later,", message, transport_faults_call(rig, "R0"), HD_ABORTED);
+    HD_RIG_EXPECT(rig, "a later reserve", message, transport_faults_call(rig, "R0"), HD_ABORTED);
     hd_rig_leave(rig);
 }
 
@@ -203,13 +205,13 @@ void hd_conform_transport_abort(struct hd_conform_case *check)
     }
 }
 
-/* --- rest ------------------------------------------------------------------------------------ */
+/* --- quiesce --------------------------------------------------------------------------------- */
 
-/* Rank 0 asks alone, and is told by its deadline whether anybody may still write here; then both
-   ask.  In place somebody may, until rank 1 has said that it rests. */
-static void transport_faults_rest_alone(struct hd_rig *rig)
+/* Rank 0 calls quiesce alone, and must learn by its deadline whether a peer may still write into
+   its memory; then both call it.  In place a peer may write until rank 1 has called quiesce. */
+static void transport_faults_quiesce_alone(struct hd_rig *rig)
 {
-    const int in_place = (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+    const bool in_place = (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
     struct hd_drive_mix some = {.count = 10};
 
     hd_status status = hd_drive_mix(hd_rig_drive(rig), &some);
@@ -220,26 +222,27 @@ static void transport_faults_rest_alone(struct hd_rig *rig)
         status = rig->ops->quiesce(rig->transport, hd_rig_deadline_ns(SHORT_MS));
         const uint64_t took_ms = (hd_now_ns() - begin_ns) / HD_MS_NS;
         HD_RIG_HOLD(rig, status == HD_TIMEOUT || (status == HD_OK && !in_place),
-                    "while its peer is at work, quiesce returns %s", hd_status_name(status));
-        HD_RIG_HOLD(rig, took_ms < SHORT_MS + LATE_MS, "quiesce took %llu ms, with %d ms to go",
-                    (unsigned long long)took_ms, SHORT_MS);
+                    "before the peer calls quiesce, quiesce returns %s", hd_status_name(status));
+        HD_RIG_HOLD(rig, took_ms < SHORT_MS + LATE_MS,
+                    "quiesce took %llu ms with a deadline of %d ms", (unsigned long long)took_ms,
+                    SHORT_MS);
     }
     HD_RIG_HOLD(rig, hd_bootstrap_fence(rig->bootstrap, hd_rig_deadline_ns(LATE_MS)) == HD_OK,
-                "the ranks do not meet");
+                "a rank does not reach the fence");
     status = rig->ops->quiesce(rig->transport, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
     HD_RIG_HOLD(rig, status == HD_OK || (rig->rank == 0 && status == HD_TIMEOUT),
-                "when both rest, quiesce returns %s", hd_status_name(status));
+                "after both ranks called quiesce, quiesce returns %s", hd_status_name(status));
     rig->ops->close(rig->transport, hd_rig_deadline_ns(SHORT_MS));
     rig->transport = NULL;
-    rig->may_leak = 1;
+    rig->may_leak = true;
 }
 
 void hd_conform_transport_quiesce(struct hd_conform_case *check)
 {
-    const struct hd_rig_job job = transport_faults_pair_job(transport_faults_rest_alone, NULL);
+    const struct hd_rig_job job = transport_faults_pair_job(transport_faults_quiesce_alone, NULL);
 
     if (((const struct hd_transport_ops *)check->plugin->ops)->quiesce == NULL) {
-        hd_conform_skip(check, "no peer ever writes here");
+        hd_conform_skip(check, "has no quiesce: no peer writes into this memory");
         return;
     }
     hd_rig_run(check, &job);
@@ -254,8 +257,9 @@ struct loss {
     uint32_t waits_credit;
 };
 
-/* What the wait that nobody ends returns, and for which message: a receive at once; a slot, once
-   there is none left, which a transport with buffers of its own may never say (HD_OK). */
+/* The status of a wait that the peer does not end, and its message.  A wait for a receive is
+   such a wait at once; one for a slot is when no slot is left, which may never happen with a
+   transport that has buffers of its own (HD_OK). */
 static hd_status transport_faults_wait_in_vain(struct hd_rig *rig, const struct loss *loss,
                                                uint64_t limit_ms, struct hd_message *message)
 {
@@ -286,9 +290,10 @@ static void transport_faults_judge_report(struct hd_rig *rig, const struct loss 
     const struct hd_conform_report *report = &rig->check->report;
 
     if (rig->ops->wait == NULL && status == HD_TIMEOUT) {
-        return; /* the deadline was the core's */
+        return; /* the deadline was that of the core */
     }
-    HD_RIG_HOLD(rig, report->count == 1, "%s: it is reported %u times", loss->name, report->count);
+    HD_RIG_HOLD(rig, report->count == 1, "%s: the loss is reported %u times", loss->name,
+                report->count);
     HD_RIG_HOLD(rig, report->rank == 1 && report->text[0] != '\0',
                 "%s: the report does not name rank 1", loss->name);
     HD_RIG_HOLD(rig, rig->ops->test(rig->transport, &message) == status,
@@ -297,7 +302,7 @@ static void transport_faults_judge_report(struct hd_rig *rig, const struct loss 
 
 static void transport_faults_lose_peer(struct hd_rig *rig, const struct loss *loss)
 {
-    const int sees_death = (rig->drive.capabilities & HD_TRANSPORT_PEER_DEATH) != 0;
+    const bool sees_death = (rig->drive.capabilities & HD_TRANSPORT_PEER_DEATH) != 0;
     const uint64_t limit_ms =
         loss->signal == SIGKILL && sees_death ? hd_rig_limit_ms(rig) : SHORT_MS;
     struct hd_message message;
@@ -309,20 +314,20 @@ static void transport_faults_lose_peer(struct hd_rig *rig, const struct loss *lo
         (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) == 0) {
         return;
     }
-    const int is_right = status == HD_PEER_LOST || (status == HD_TIMEOUT && limit_ms == SHORT_MS);
+    const bool is_right = status == HD_PEER_LOST || (status == HD_TIMEOUT && limit_ms == SHORT_MS);
     HD_RIG_HOLD(rig, is_right, "%s: the wait returns %s", loss->name, hd_status_name(status));
     HD_RIG_HOLD(rig, took_ms < SLOTS_MOST * limit_ms + LATE_MS, "%s: waits of %llu ms took %llu ms",
                 loss->name, (unsigned long long)limit_ms, (unsigned long long)took_ms);
     transport_faults_judge_report(rig, loss, status, message);
 }
 
-static void transport_faults_meet_an_end(struct hd_rig *rig)
+static void transport_faults_end_peer(struct hd_rig *rig)
 {
     const struct loss *loss = rig->job->argument;
 
     if (rig->rank == 1) {
         raise(loss->signal);
-        for (;;) { /* stopped, or woken only to be killed */
+        for (;;) { /* stopped, until it is killed */
             pause();
         }
     }
@@ -339,7 +344,7 @@ static void transport_faults_lose_all(struct hd_conform_case *check, int signal_
     };
 
     for (unsigned i = 0; i < 2 && !hd_conform_is_decided(check); i++) {
-        struct hd_rig_job job = transport_faults_pair_job(transport_faults_meet_an_end, &losses[i]);
+        struct hd_rig_job job = transport_faults_pair_job(transport_faults_end_peer, &losses[i]);
         job.dying_rank = 2;
         hd_rig_run(check, &job);
     }
@@ -362,12 +367,12 @@ static void transport_faults_judge_refused(struct hd_rig *rig, const char *what,
     const struct hd_conform_report *report = &rig->check->report;
 
     HD_RIG_HOLD(rig, status < 0, "%s: open returns %s", what, hd_status_name(status));
-    HD_RIG_HOLD(rig, rig->transport == NULL, "%s: open fails and gives an instance", what);
+    HD_RIG_HOLD(rig, rig->transport == NULL, "%s: open fails but returns an instance", what);
     HD_RIG_HOLD(rig, report->count == 1 && report->status == status && report->text[0] != '\0',
-                "%s: open returns %s and reports %u times", what, hd_status_name(status),
+                "%s: open returns %s but reports %u times", what, hd_status_name(status),
                 report->count);
-    HD_RIG_HOLD(rig, hd_rig_held_bytes(rig) == 0, "%s: %llu bytes of the host's stay", what,
-                (unsigned long long)hd_rig_held_bytes(rig));
+    HD_RIG_HOLD(rig, hd_rig_held_bytes(rig) == 0, "%s: open does not free %llu bytes of the host",
+                what, (unsigned long long)hd_rig_held_bytes(rig));
 }
 
 static void transport_faults_open_alone(struct hd_rig *rig)
@@ -386,12 +391,12 @@ static void transport_faults_open_alone(struct hd_rig *rig)
 void hd_conform_transport_alone(struct hd_conform_case *check)
 {
     struct hd_rig_job job = transport_faults_pair_job(transport_faults_open_alone, NULL);
-    job.is_unopened = 1;
+    job.is_unopened = true;
     job.dying_rank = 2;
     hd_rig_run(check, &job);
 }
 
-/* What no rank can have; each is asked of both. */
+/* Both ranks ask for memory that no rank can have. */
 static void transport_faults_open_impossible(struct hd_rig *rig)
 {
     const struct hd_channel huge = {0, HD_FORWARD, 0, 1, UINT32_MAX, 1, 1ull << 62};
@@ -408,19 +413,19 @@ static void transport_faults_open_impossible(struct hd_rig *rig)
         status = hd_rig_open(rig, OPEN_MS);
         transport_faults_judge_refused(rig, "host memory", status);
     }
-    HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+    HD_RIG_MEET(rig);
     rig->check->report.count = 0;
     rig->setup = sound;
     rig->setup.channels = &one;
     rig->setup.channel_count = 1;
     status = hd_rig_open(rig, OPEN_MS);
-    transport_faults_judge_refused(rig, "more memory than can be counted", status);
+    transport_faults_judge_refused(rig, "more memory than exists", status);
 }
 
 void hd_conform_transport_refused(struct hd_conform_case *check)
 {
     struct hd_rig_job job = transport_faults_pair_job(transport_faults_open_impossible, NULL);
-    job.is_unopened = 1;
-    job.needs_peer = 0;
+    job.is_unopened = true;
+    job.needs_peer = false;
     hd_rig_run(check, &job);
 }

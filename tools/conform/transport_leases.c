@@ -20,9 +20,9 @@ enum {
 
 /* --- arrival ------------------------------------------------------------------------------- */
 
-/* That nothing is there takes a while to see: what is there wrongly may come by a thread of the
-   transport's or of its device's.  The answer of the last look. */
-static hd_status transport_leases_look_for_a_while(struct hd_rig *rig, struct hd_message message)
+/* Tests for a while, because a thread of the transport or of the device may deliver a wrong message
+   late.  The status of the last test. */
+static hd_status transport_leases_test_for_a_while(struct hd_rig *rig, struct hd_message message)
 {
     const uint64_t end_ns = hd_now_ns() + LOOK_MS * HD_MS_NS;
     hd_status status = HD_IN_PROGRESS;
@@ -34,8 +34,9 @@ static hd_status transport_leases_look_for_a_while(struct hd_rig *rig, struct hd
     return status;
 }
 
-/* The target looks again and again, before its source has begun and once the slot is written. */
-static void transport_leases_look_early(struct hd_rig *rig)
+/* The target tests before the source has begun, and again when the slot is written but not
+   posted. */
+static void transport_leases_test_early(struct hd_rig *rig)
 {
     const struct hd_drive *drive = hd_rig_drive(rig);
     const struct hd_message message = {.sequence = 0};
@@ -46,23 +47,24 @@ static void transport_leases_look_early(struct hd_rig *rig)
     }
     for (uint32_t phase = 0; phase < 2; phase++) {
         if (rig->rank == 1) {
-            HD_RIG_EXPECT(rig, "test", message, transport_leases_look_for_a_while(rig, message),
+            HD_RIG_EXPECT(rig, "test", message, transport_leases_test_for_a_while(rig, message),
                           HD_IN_PROGRESS);
         }
-        HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+        HD_RIG_MEET(rig);
         if (rig->rank == 0 && phase == 0) {
             HD_RIG_EXPECT(rig, "reserve", message, rig->ops->reserve(rig->transport, &message),
                           HD_OK);
             HD_RIG_EXPECT(rig, "filling", message, hd_drive_fill(drive, message), HD_OK);
         }
-        HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+        HD_RIG_MEET(rig);
     }
     if (rig->rank == 0) {
         HD_RIG_EXPECT(rig, "post_send", message, hd_drive_post(drive, message), HD_OK);
         return;
     }
     HD_RIG_EXPECT(rig, "wait", message, hd_drive_wait(drive, message), HD_OK);
-    HD_RIG_HOLD(rig, hd_drive_is_whole(drive, message), "what arrived is not what was sent");
+    HD_RIG_HOLD(rig, hd_drive_is_whole(drive, message),
+                "the message that arrived is not the one that was sent");
 }
 
 void hd_conform_transport_arrival(struct hd_conform_case *check)
@@ -72,13 +74,13 @@ void hd_conform_transport_arrival(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 1,
                                            .channels = &channel,
-                                           .body = transport_leases_look_early,
-                                           .needs_peer = 1});
+                                           .body = transport_leases_test_early,
+                                           .needs_peer = true});
 }
 
 /* --- visibility ---------------------------------------------------------------------------- */
 
-/* Of its channel's `bytes`, the last word. */
+/* The last word of the message in its slot. */
 static unsigned char *transport_leases_last_word(const struct hd_rig *rig,
                                                  struct hd_message message, uint64_t *wanted)
 {
@@ -88,8 +90,8 @@ static unsigned char *transport_leases_last_word(const struct hd_rig *rig,
     return (unsigned char *)rig->ops->slot(rig->transport, &message) + offset;
 }
 
-/* The last word, long after the rest.  On a device that is for its stream to do: the post then has
-   work before it that lasts, and a signal that does not go behind it comes early. */
+/* Writes the last word long after the rest.  On a device the stream does that, so a signal that
+   is not ordered after the stream's work is visible too early. */
 static hd_status transport_leases_finish_slowly(const struct hd_drive *drive,
                                                 struct hd_message message, unsigned char *end,
                                                 uint64_t last)
@@ -110,11 +112,11 @@ static hd_status transport_leases_finish_slowly(const struct hd_drive *drive,
     for (uint32_t i = 0; i < FILLS && status == HD_OK; i++) {
         status = hd_lent_fill(device, slot, 0xFF, bytes);
     }
-    /* hd_drive_fill has left the message in the staging. */
+    /* hd_drive_fill has left the message in the staging buffer. */
     return status == HD_OK ? hd_lent_copy(device, slot, device->staging, bytes) : status;
 }
 
-/* The source begins once the target waits. */
+/* The source begins when the target waits. */
 static void transport_leases_send_slowly(struct hd_rig *rig, struct hd_message message)
 {
     const uint64_t deadline_ns = hd_rig_deadline_ns(hd_rig_limit_ms(rig));
@@ -127,7 +129,7 @@ static void transport_leases_send_slowly(struct hd_rig *rig, struct hd_message m
         if (rig->ops->progress != NULL) {
             rig->ops->progress(rig->transport);
         }
-        HD_RIG_HOLD(rig, hd_now_ns() < deadline_ns, "rank 1 does not come");
+        HD_RIG_HOLD(rig, hd_now_ns() < deadline_ns, "rank 1 does not post its receive");
         sched_yield();
     }
     HD_RIG_EXPECT(rig, "reserve", message, hd_drive_reserve(drive, message), HD_OK);
@@ -139,7 +141,7 @@ static void transport_leases_send_slowly(struct hd_rig *rig, struct hd_message m
     HD_RIG_EXPECT(rig, "post_send", message, hd_drive_post(drive, message), HD_OK);
 }
 
-/* The last word first, in the moment in which the message is said to be there. */
+/* Reads the last word first, as soon as the message is readable. */
 static void transport_leases_receive_at_once(struct hd_rig *rig, struct hd_message message)
 {
     const struct hd_drive *drive = hd_rig_drive(rig);
@@ -154,14 +156,14 @@ static void transport_leases_receive_at_once(struct hd_rig *rig, struct hd_messa
     HD_RIG_EXPECT(rig, "reading", message, hd_lent_copy_now(drive->device, &last, end, sizeof last),
                   HD_OK);
     HD_RIG_HOLD(rig, last == wanted,
-                "message %llu is said to be there, and its last word is %016llx, not %016llx",
-                sequence, (unsigned long long)last, (unsigned long long)wanted);
+                "message %llu is readable, but its last word is %016llx, not %016llx", sequence,
+                (unsigned long long)last, (unsigned long long)wanted);
     HD_RIG_HOLD(rig, hd_drive_is_whole(drive, message),
-                "message %llu is said to be there, and is not whole", sequence);
+                "message %llu is readable, but is not whole", sequence);
     HD_RIG_EXPECT(rig, "release", message, hd_drive_release(drive, message), HD_OK);
 }
 
-static void transport_leases_look_at_the_end(struct hd_rig *rig)
+static void transport_leases_check_last_words(struct hd_rig *rig)
 {
     const uint64_t counts[] = {LARGE_COUNT, HUGE_COUNT};
 
@@ -180,7 +182,7 @@ static void transport_leases_look_at_the_end(struct hd_rig *rig)
     }
 }
 
-/* The copy of a huge message takes longer than a first look at it. */
+/* The copy of a huge message takes longer than the first test for it. */
 void hd_conform_transport_visible(struct hd_conform_case *check)
 {
     const struct hd_channel channels[] = {{0, HD_FORWARD, 0, 1, 2, 1, LARGE_BYTES},
@@ -189,27 +191,26 @@ void hd_conform_transport_visible(struct hd_conform_case *check)
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 2,
                                            .channels = channels,
-                                           .body = transport_leases_look_at_the_end});
-    hd_conform_remark(check, "%d messages of %d bytes and %d of %d, poisoned before", LARGE_COUNT,
-                      LARGE_BYTES, HUGE_COUNT, HUGE_BYTES);
+                                           .body = transport_leases_check_last_words});
+    hd_conform_remark(check, "%d messages of %d bytes and %d of %d, with poisoned slots",
+                      LARGE_COUNT, LARGE_BYTES, HUGE_COUNT, HUGE_BYTES);
 }
 
 /* --- leases -------------------------------------------------------------------------------- */
 
-/* Source, once all receive slots are leased: sends until it is told BUSY.  In place that must be at
-   once; elsewhere a message may wait in a send slot, and small ones in buffers of the transport's.
- */
+/* When all receive slots are leased, the source sends until reserve returns HD_BUSY.  In place that
+   must be at once; otherwise messages may wait in send slots and in buffers of the transport. */
 static void transport_leases_send_until_busy(struct hd_rig *rig)
 {
     const struct hd_channel *channel = rig->list[0];
-    const int in_place = (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
+    const bool in_place = (rig->drive.capabilities & HD_TRANSPORT_IN_PLACE) != 0;
     const uint64_t most = channel->depth + (in_place ? 1 : channel->send_depth + SPARE_COUNT);
     struct hd_message message = {.sequence = channel->depth};
     hd_status status = HD_OK;
 
     for (; message.sequence < most; message.sequence++) {
         status = rig->ops->reserve(rig->transport, &message);
-        /* A slot whose send is not over yet is BUSY for a while. */
+        /* A slot is busy until its send has ended. */
         for (uint32_t look = 0; status == HD_BUSY && look < LOOKS; look++) {
             if (rig->ops->progress != NULL) {
                 rig->ops->progress(rig->transport);
@@ -223,14 +224,14 @@ static void transport_leases_send_until_busy(struct hd_rig *rig)
         HD_RIG_EXPECT(rig, "post_send", message, hd_drive_post(hd_rig_drive(rig), message), HD_OK);
     }
     HD_RIG_HOLD(rig, status == HD_BUSY || (status == HD_OK && !in_place),
-                "reserve of message %llu returns %s, where %u receive slots are leased",
+                "reserve of message %llu returns %s while %u receive slots are leased",
                 (unsigned long long)message.sequence - (status == HD_OK), hd_status_name(status),
                 channel->depth);
     atomic_store(&rig->shared->words[WORD_SENT_COUNT], message.sequence);
 }
 
-/* Target: every lease is as it was when it was given. */
-static void transport_leases_look_at_leases(struct hd_rig *rig, uint64_t first, uint64_t end)
+/* The leased slots of the target have not changed. */
+static void transport_leases_check_leases(struct hd_rig *rig, uint64_t first, uint64_t end)
 {
     for (uint64_t sequence = first; sequence < end; sequence++) {
         const struct hd_message message = {.sequence = sequence};
@@ -240,8 +241,8 @@ static void transport_leases_look_at_leases(struct hd_rig *rig, uint64_t first, 
     }
 }
 
-/* Target: takes as many leases as there are slots, and one more for each that it gives back. */
-static void transport_leases_give_back(struct hd_rig *rig, uint64_t end)
+/* The target leases all slots, and one more for each that it releases. */
+static void transport_leases_release_all(struct hd_rig *rig, uint64_t end)
 {
     const struct hd_drive *drive = hd_rig_drive(rig);
     const uint64_t depth = rig->list[0]->depth;
@@ -253,8 +254,8 @@ static void transport_leases_give_back(struct hd_rig *rig, uint64_t end)
         if (next.sequence < end) {
             HD_RIG_EXPECT(rig, "receiving", next, hd_drive_receive(drive, next), HD_OK);
         }
-        transport_leases_look_at_leases(rig, sequence + 1,
-                                        next.sequence < end ? next.sequence + 1 : end);
+        transport_leases_check_leases(rig, sequence + 1,
+                                      next.sequence < end ? next.sequence + 1 : end);
         if (hd_conform_is_decided(rig->check)) {
             return;
         }
@@ -273,19 +274,19 @@ static void transport_leases_hold_leases(struct hd_rig *rig)
                                      : hd_drive_receive(drive, message),
                       HD_OK);
     }
-    HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+    HD_RIG_MEET(rig);
     if (rig->rank == 0) {
         transport_leases_send_until_busy(rig);
     }
     HD_RIG_HOLD(rig, hd_conform_is_decided(rig->check) || hd_rig_fence(rig) == HD_OK,
-                "the ranks do not meet");
+                "a rank does not reach the fence");
     const uint64_t sent_count = atomic_load(&rig->shared->words[WORD_SENT_COUNT]);
     if (rig->rank == 1) {
-        transport_leases_look_at_leases(rig, 0, depth);
-        transport_leases_give_back(rig, sent_count + 1);
+        transport_leases_check_leases(rig, 0, depth);
+        transport_leases_release_all(rig, sent_count + 1);
         return;
     }
-    /* BUSY took nothing: the same message goes once its slot is free. */
+    /* The busy reserve had no effect: the message is sent when its slot is free. */
     const struct hd_message message = {.sequence = sent_count};
     HD_RIG_EXPECT(rig, "sending", message, hd_drive_send(drive, message), HD_OK);
 }
@@ -299,7 +300,7 @@ static void transport_leases_judge_leases(struct hd_conform_case *check, uint32_
                                            .channel_count = 1,
                                            .channels = &channel,
                                            .body = transport_leases_hold_leases,
-                                           .needs_peer = 1});
+                                           .needs_peer = true});
 }
 
 void hd_conform_transport_lease(struct hd_conform_case *check)
@@ -315,9 +316,9 @@ void hd_conform_transport_busy(struct hd_conform_case *check)
     transport_leases_judge_leases(check, 1, 1);
 }
 
-/* --- no credit, no wait -------------------------------------------------------------------- */
+/* --- posts without a credit ---------------------------------------------------------------- */
 
-/* The only receive slot is leased; what is posted meanwhile returns, and its stream goes on. */
+/* While the only receive slot is leased, a post returns and its stream continues. */
 static void transport_leases_post_without_credit(struct hd_rig *rig)
 {
     const struct hd_drive *drive = hd_rig_drive(rig);
@@ -326,7 +327,7 @@ static void transport_leases_post_without_credit(struct hd_rig *rig)
     HD_RIG_EXPECT(rig, rig->rank == 0 ? "sending" : "receiving", first,
                   rig->rank == 0 ? hd_drive_send(drive, first) : hd_drive_receive(drive, first),
                   HD_OK);
-    HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+    HD_RIG_MEET(rig);
     if (rig->rank == 0) {
         HD_RIG_EXPECT(rig, "sending", second, hd_drive_send(drive, second), HD_OK);
         const hd_status status = hd_lent_rest(drive->device);
@@ -334,7 +335,7 @@ static void transport_leases_post_without_credit(struct hd_rig *rig)
                     "message 1 is posted, and its stream waits until message 0 is released: %s",
                     hd_status_name(status));
     }
-    HD_RIG_HOLD(rig, hd_rig_fence(rig) == HD_OK, "the ranks do not meet");
+    HD_RIG_MEET(rig);
     if (rig->rank == 1) {
         HD_RIG_EXPECT(rig, "release", first, hd_drive_release(drive, first), HD_OK);
         HD_RIG_EXPECT(rig, "receiving", second, hd_drive_receive(drive, second), HD_OK);
@@ -346,32 +347,32 @@ void hd_conform_transport_prompt(struct hd_conform_case *check)
     const struct hd_channel channel = {0, HD_FORWARD, 0, 1, 1, 1, 3000};
 
     if ((hd_rig_capabilities(check) & (HD_TRANSPORT_IN_PLACE | HD_TRANSPORT_HOOK)) != 0) {
-        hd_conform_skip(check, "in place, as a hook may be, a slot is reserved with its credit");
+        hd_conform_skip(check, "in place (as a hook may be), reserve waits for the credit");
         return;
     }
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 1,
                                            .channels = &channel,
                                            .body = transport_leases_post_without_credit,
-                                           .needs_peer = 1});
+                                           .needs_peer = true});
 }
 
 /* --- the seal ------------------------------------------------------------------------------ */
 
-/* What is done to the seal of each message, and what the core says of it. */
+/* The damage to each message, which the core must detect. */
 enum harm { HARM_NONE, HARM_MICROBATCH, HARM_STEP, HARM_STALE, HARM_SEAL, HARM_CONTENT };
 
 static const struct {
     const char *name;
     enum harm harm;
 } transport_leases_harms[] = {
-    {"an honest message", HARM_NONE},
+    {"an intact message", HARM_NONE},
     {"another microbatch", HARM_MICROBATCH},
     {"the step before", HARM_STEP},
     {"the seal of the message before", HARM_STALE},
     {"a seal with one bit flipped", HARM_SEAL},
     {"a payload with one bit flipped", HARM_CONTENT},
-    {"an honest message after all these", HARM_NONE},
+    {"an intact message after all these", HARM_NONE},
 };
 
 enum {
@@ -380,7 +381,7 @@ enum {
     MICROBATCH = 5
 };
 
-/* Source: the core's own seal is written, and then harmed before it is sent. */
+/* The source writes the seal of the core, damages it, and sends the message. */
 static void transport_leases_send_harmed(struct hd_rig *rig, struct hd_lane *lane,
                                          uint64_t sequence)
 {
@@ -425,7 +426,7 @@ static void transport_leases_exchange_seals(struct hd_rig *rig)
         const hd_status status = hd_lane_check(&lane, sequence, STEP, MICROBATCH, &problem);
         const hd_status wanted =
             transport_leases_harms[sequence].harm == HARM_NONE ? HD_OK : HD_PROTOCOL;
-        HD_RIG_HOLD(rig, status == wanted, "%s: the core's check says %s",
+        HD_RIG_HOLD(rig, status == wanted, "%s: the check of the core returns %s",
                     transport_leases_harms[sequence].name, hd_status_name(status));
         HD_RIG_EXPECT(rig, "release", message, rig->ops->release(rig->transport, &message, NULL),
                       HD_OK);
@@ -437,12 +438,12 @@ void hd_conform_transport_seal(struct hd_conform_case *check)
     const struct hd_channel channel = {0, HD_FORWARD, 0, 1, 2, 1, 1000};
 
     if ((hd_rig_capabilities(check) & HD_TRANSPORT_SEALED) == 0) {
-        hd_conform_skip(check, "carries no seal");
+        hd_conform_skip(check, "has no seals");
         return;
     }
     hd_rig_run(check, &(struct hd_rig_job){.rank_count = 2,
                                            .channel_count = 1,
                                            .channels = &channel,
                                            .body = transport_leases_exchange_seals});
-    hd_conform_remark(check, "%d harms found", HARM_COUNT - 2);
+    hd_conform_remark(check, "%d kinds of damage detected", HARM_COUNT - 2);
 }

@@ -15,7 +15,7 @@ enum {
     MIB = 1 << 20
 };
 
-/* --- in turn ------------------------------------------------------------------------------- */
+/* --- in order ------------------------------------------------------------------------------ */
 
 /* Rank 0 sends and rank 1 answers, on channels 0 and 1. */
 static void transport_messages_ping_pong(struct hd_rig *rig, uint64_t count)
@@ -61,7 +61,7 @@ void hd_conform_transport_order(struct hd_conform_case *check)
 
 /* --- all at once --------------------------------------------------------------------------- */
 
-/* steps[0] steps of steps[1] messages a channel. */
+/* steps[0] steps of steps[1] messages on each channel. */
 static void transport_messages_mix(struct hd_rig *rig)
 {
     const uint64_t *steps = rig->job->argument;
@@ -73,7 +73,7 @@ static void transport_messages_mix(struct hd_rig *rig)
         HD_RIG_HOLD(rig, status == HD_OK, "message %llu of channel %u, %llu bytes: %s",
                     (unsigned long long)some.wrong_sequence, some.wrong_channel,
                     (unsigned long long)rig->list[some.wrong_channel]->bytes,
-                    status == HD_PROTOCOL ? "another message is there, or half of it"
+                    status == HD_PROTOCOL ? "another message arrived, or a part of it"
                                           : hd_status_name(status));
     }
 }
@@ -135,14 +135,14 @@ void hd_conform_transport_ring(struct hd_conform_case *check)
 
 /* --- sizes --------------------------------------------------------------------------------- */
 
-/* Half of what is free now is for others. */
+/* At most half of the free memory is used. */
 static uint64_t transport_messages_affordable_bytes(void)
 {
     const long pages = sysconf(_SC_AVPHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 2 : 0;
 }
 
-/* A few channels at a time: each may want a hardware queue of a device to itself. */
+/* A few channels at a time, because each may need its own hardware queue of a device. */
 void hd_conform_transport_sizes(struct hd_conform_case *check)
 {
     static const uint64_t sizes[] = {1,   2,   3,    7,    8,    9,    63,    64,     65,
@@ -189,7 +189,7 @@ void hd_conform_transport_large(struct hd_conform_case *check)
         largest = bytes;
     }
     if (largest == 0) {
-        hd_conform_skip(check, "%llu bytes a message are allowed, and %llu can be afforded here",
+        hd_conform_skip(check, "messages of %llu bytes are allowed, and there is memory for %llu",
                         (unsigned long long)check->subject->bytes_max,
                         (unsigned long long)affordable);
     }
@@ -198,7 +198,7 @@ void hd_conform_transport_large(struct hd_conform_case *check)
 
 /* --- groups -------------------------------------------------------------------------------- */
 
-/* One by one in this order neither would ever come: each rank's send is ahead of its receive. */
+/* Without groups both ranks would block, because the send of each is before its receive. */
 static void transport_messages_send_both_first(struct hd_rig *rig)
 {
     const struct hd_drive *drive = hd_rig_drive(rig);
@@ -209,7 +209,7 @@ static void transport_messages_send_both_first(struct hd_rig *rig)
         HD_RIG_EXPECT(rig, "sending", out, hd_drive_send(drive, out), HD_OK);
         HD_RIG_EXPECT(rig, "receiving", in, hd_drive_receive(drive, in), HD_OK);
         HD_RIG_EXPECT(rig, "release", in, hd_drive_release(drive, in), HD_OK);
-        /* Of a message that is posted: has its send ended? */
+        /* This wait is for the end of the send. */
         HD_RIG_EXPECT(rig, "wait", out, hd_drive_wait(drive, out), HD_OK);
     }
 }
@@ -219,7 +219,7 @@ void hd_conform_transport_group(struct hd_conform_case *check)
     const struct hd_rig_job job = transport_messages_job_of_two(transport_messages_send_both_first);
 
     if ((hd_rig_capabilities(check) & HD_TRANSPORT_SERIAL) == 0) {
-        hd_conform_skip(check, "moves transfers side by side");
+        hd_conform_skip(check, "is not serial");
         return;
     }
     hd_rig_run(check, &job);
@@ -248,7 +248,8 @@ static void transport_messages_two_instances(struct hd_rig *rig)
     for (uint64_t step = 0; step < 3; step++) {
         status = transport_messages_mix_some(rig, first, step * 20);
         HD_RIG_HOLD(rig, status == HD_OK && hd_rig_fence(rig) == HD_OK,
-                    "the first instance, beside the second, returns %s", hd_status_name(status));
+                    "the first instance, while the second is open, returns %s",
+                    hd_status_name(status));
         status = transport_messages_mix_some(rig, second, step * 20);
         HD_RIG_HOLD(rig, status == HD_OK && hd_rig_fence(rig) == HD_OK,
                     "the second instance returns %s", hd_status_name(status));
@@ -257,7 +258,7 @@ static void transport_messages_two_instances(struct hd_rig *rig)
     HD_RIG_HOLD(rig, status == HD_OK, "closing the second instance returns %s",
                 hd_status_name(status));
     status = transport_messages_mix_some(rig, first, 60);
-    HD_RIG_HOLD(rig, status == HD_OK, "the first instance, once the second is closed, returns %s",
+    HD_RIG_HOLD(rig, status == HD_OK, "the first instance, after the second is closed, returns %s",
                 hd_status_name(status));
 }
 
@@ -276,7 +277,7 @@ static void transport_messages_measure_latency(struct hd_rig *rig)
     transport_messages_ping_pong(rig, LATENCY_COUNT);
     if (rig->rank == 0) {
         hd_conform_remark(rig->check,
-                          "%.2f us on average of %d round trips, pattern and check in it",
+                          "%.2f us, mean of %d round trips, including pattern and check",
                           (double)(hd_now_ns() - begin_ns) / (2e3 * LATENCY_COUNT), LATENCY_COUNT);
     }
 }
@@ -289,10 +290,10 @@ void hd_conform_transport_latency(struct hd_conform_case *check)
                                            .channel_count = 2,
                                            .channels = channels,
                                            .body = transport_messages_measure_latency,
-                                           .needs_peer = 1});
+                                           .needs_peer = true});
 }
 
-/* Bytes are neither written nor read here: what is left is the transport's own. */
+/* No bytes are written or read, so this is the time of the transport itself. */
 static void transport_messages_measure_bandwidth(struct hd_rig *rig)
 {
     const struct hd_drive *drive = hd_rig_drive(rig);
@@ -331,5 +332,5 @@ void hd_conform_transport_bandwidth(struct hd_conform_case *check)
                                            .channel_count = 1,
                                            .channels = &channel,
                                            .body = transport_messages_measure_bandwidth,
-                                           .needs_peer = 1});
+                                           .needs_peer = true});
 }

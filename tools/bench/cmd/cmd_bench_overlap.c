@@ -1,5 +1,6 @@
 /* The parts `overlap` and `recording` of heddle bench step. */
 #include "bench/cmd/cmd_bench_part.h"
+#include "base/try.h"
 #include "bench/step.h"
 
 #include <stdio.h>
@@ -97,10 +98,7 @@ static hd_status bench_overlap_measure_overlap(struct hd_bench_part *part, const
              (unsigned)BANDWIDTH_MB);
     snprintf(text.bytes, sizeof text.bytes, "kernel.synthetic.boundary_bytes=%.0f",
              us * BANDWIDTH_MB);
-    status = hd_cli_bench_open(part->cli, &words, &bench);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_cli_bench_open(part->cli, &words, &bench));
     status = hd_bench_schedule(&bench.job, part->warmup, &row, &part->cli->problem);
     if (status == HD_OK) {
         bench_overlap_show_overlap(part, schedule, &row);
