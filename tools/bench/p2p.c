@@ -1,6 +1,7 @@
 /* bench/p2p.c - measures every size in rounds, in which the transports alternate. */
 #include "bench/p2p.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/try.h"
 #include "bench/exchange.h"
@@ -375,6 +376,9 @@ static hd_status p2p_measure_sizes(struct hd_drive_rank *rank, struct hd_p2p_res
             row->sides[side].perftest = (struct hd_perftest){.latency_us = NAN, .gbytes = NAN};
         }
         p2p_choose(request, row);
+        hd_log(HD_LOG_DEBUG,
+               "bench p2p: %llu bytes: window %u, %u round trips and %u messages a round",
+               (unsigned long long)row->bytes, row->window, row->latency_count, row->stream_count);
         trial = (struct trial){.rank = rank,
                                .request = request,
                                .row = row,

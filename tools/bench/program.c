@@ -1,5 +1,6 @@
 /* bench/program.c - a child process and the lines that it prints. */
 #include "bench/program.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,9 @@ bool hd_bench_program_find(const char *name, char path[PATH_MAX])
     }
     *slash = '\0';
     const int written = snprintf(path, PATH_MAX, "%s/../libexec/heddle/%s", exe, name);
-    return written > 0 && written < PATH_MAX && access(path, X_OK) == 0;
+    const bool is_found = written > 0 && written < PATH_MAX && access(path, X_OK) == 0;
+    hd_log(HD_LOG_DEBUG, "bench: program %s %s", name, is_found ? path : "is missing");
+    return is_found;
 }
 
 struct command {

@@ -1,6 +1,7 @@
 /* bench/skew.c - lateness by lateness: compute alone, and compute with a message under way. */
 #include "bench/skew.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/number.h"
 #include "base/try.h"
@@ -299,6 +300,8 @@ static hd_status skew_calibrate(struct trial *trial, struct hd_skew *result,
         return hd_drive_device_blame(work->stage->device, status, problem);
     }
     result->pass_count = work->stage != NULL ? (uint32_t)work->stage_units : 0;
+    hd_log(HD_LOG_DEBUG, "bench skew: %llu units of compute last a stage of %llu ns",
+           (unsigned long long)work->stage_units, (unsigned long long)trial->request->stage_ns);
     status = hd_bootstrap_fence(trial->rank->bootstrap, hd_now_ns() + trial->rank->timeout_ns);
     return status == HD_OK ? HD_OK
                            : hd_problem_set(problem, status, hd_exit_of(status),

@@ -1,4 +1,5 @@
 /* conform/cmd_conform.c - heddle conform: checks one plugin against the contract of its kind. */
+#include "base/log.h"
 #include "base/option.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -143,6 +144,7 @@ static int cmd_conform_find_inner(struct hd_cli *cli, struct session *session)
     }
     session->subject.inner = &found->plugin;
     session->subject.inner_options = session->inner_options;
+    hd_log(HD_LOG_DEBUG, "conform: the hook wraps transport %s", found->plugin.name);
     return 0;
 }
 
@@ -168,6 +170,8 @@ static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
     }
     session->subject.lender = &lender->kernel->plugin;
     session->subject.lender_options = lender->options;
+    hd_log(HD_LOG_DEBUG, "conform: kernel %s opens the device for the slots",
+           session->subject.lender->name);
     return 0;
 }
 
@@ -192,6 +196,8 @@ static int cmd_conform_find_subject(struct hd_cli *cli, struct session *session)
                    ? 0
                    : cli->problem.exit_code;
     session->subject.options = session->options;
+    hd_log(HD_LOG_DEBUG, "conform: a wait that should succeed may last %llu ms",
+           (unsigned long long)session->subject.limit_ms);
     if (code == 0 && plugin->kind == HD_KIND_TRANSPORT &&
         (plugin->capabilities & HD_TRANSPORT_HOOK) != 0) {
         code = cmd_conform_find_inner(cli, session);

@@ -1,6 +1,7 @@
 /* What `heddle bench p2p` and `heddle bench skew` share: transports, found by name, and two
    ranks. */
 #include "bench/cmd/cmd_bench_transports.h"
+#include "base/log.h"
 #include "cli/join.h"
 
 #include <stdio.h>
@@ -180,6 +181,7 @@ static hd_status bench_transports_find_lender(struct hd_bench_two *two)
 
 static hd_status bench_transports_find(struct hd_bench_two *two)
 {
+    char name[HD_BENCH_TRANSPORT_NAME_BYTES];
     hd_status status = hd_cli_bench_is_asked(&two->config, "transport.name")
                            ? bench_transports_add_asked(two)
                            : bench_transports_add_usual(two);
@@ -189,6 +191,11 @@ static hd_status bench_transports_find(struct hd_bench_two *two)
     }
     if (status == HD_OK) {
         status = bench_transports_find_lender(two);
+    }
+    for (uint32_t i = 0; status == HD_OK && i < two->count; i++) {
+        hd_bench_two_name(two, i, name);
+        hd_log(HD_LOG_DEBUG, "bench: transport %u of %u is %s, with slots in %s memory", i + 1,
+               two->count, name, two->lender.kernel != NULL ? "device" : "host");
     }
     return status == HD_OK ? hd_cli_check_sections(two->cli, &two->config) : status;
 }
