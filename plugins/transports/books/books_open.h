@@ -19,6 +19,11 @@
 
 #define BOOK_WARM_UP UINT64_MAX /* the sequence of the warm-up message */
 
+/* The members of hd_plugin that are the same in every transport of heddle. */
+#define BOOK_PLUGIN_HEAD                                                       \
+    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT), .vendor = "heddle", .version = "0.1.0", \
+                                       .licence = "Apache-2.0"
+
 /* What every rank publishes when it opens a transport; the first member of the transport's card. */
 struct book_card {
     uint64_t magic;   /* identifies the transport and the layout of its card */

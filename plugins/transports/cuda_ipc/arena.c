@@ -88,15 +88,12 @@ static hd_status cuda_ipc_map_words(struct hd_transport *instance, struct ipc_pe
 /* Makes the words accessible to streams. */
 static hd_status cuda_ipc_register_words(struct hd_transport *instance, struct ipc_peer *peer)
 {
-    const struct cuda_library *cuda = &instance->cuda;
     void *gpu = NULL;
 
-    BOOK_TRY(ipc_runtime(
-        instance, NULL, "cudaHostRegister",
-        cuda->cudaHostRegister(peer->words, instance->words_bytes, cudaHostRegisterMapped)));
+    BOOK_TRY(IPC_RUNTIME(instance, NULL, cudaHostRegister, peer->words, instance->words_bytes,
+                         cudaHostRegisterMapped));
     peer->is_registered = true;
-    BOOK_TRY(ipc_runtime(instance, NULL, "cudaHostGetDevicePointer",
-                         cuda->cudaHostGetDevicePointer(&gpu, peer->words, 0)));
+    BOOK_TRY(IPC_RUNTIME(instance, NULL, cudaHostGetDevicePointer, &gpu, peer->words, 0));
     peer->words_gpu = gpu;
     return HD_OK;
 }

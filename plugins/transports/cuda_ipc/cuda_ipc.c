@@ -29,8 +29,7 @@
 /* Any thread may call, and CUDA keeps the current device per thread. */
 static hd_status cuda_ipc_use_device(struct hd_transport *instance)
 {
-    return ipc_runtime(instance, NULL, "cudaSetDevice",
-                       instance->cuda.cudaSetDevice(instance->device));
+    return IPC_RUNTIME(instance, NULL, cudaSetDevice, instance->device);
 }
 
 static hd_status cuda_ipc_read_news(struct hd_transport *instance, struct ipc_channel *channel)
@@ -138,12 +137,10 @@ static hd_status cuda_ipc_post_send(struct hd_transport *instance, const struct 
 static hd_status cuda_ipc_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
     struct book_channel *channel = NULL;
-    const hd_status status = book_to_post(&instance->book, message, BOOK_TARGET, &channel);
 
-    if (status == HD_OK) {
-        channel->posted_count++;
-    }
-    return status;
+    BOOK_TRY(book_to_post(&instance->book, message, BOOK_TARGET, &channel));
+    channel->posted_count++;
+    return HD_OK;
 }
 
 static hd_status cuda_ipc_release(struct hd_transport *instance, const struct hd_message *message,
@@ -263,7 +260,7 @@ static const struct hd_transport_ops cuda_ipc_ops = {
 static const struct hd_option cuda_ipc_options[] = {CUDA_RUNTIME_OPTION};
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
-    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    BOOK_PLUGIN_HEAD,
     .option_count = sizeof cuda_ipc_options / sizeof cuda_ipc_options[0],
     .options = cuda_ipc_options,
     .capabilities = HD_TRANSPORT_CUDA | HD_TRANSPORT_NO_RESIDENT | HD_TRANSPORT_PEER_DEATH |
@@ -271,9 +268,6 @@ HD_EXPORT const struct hd_plugin hd_plugin = {
                     HD_TRANSPORT_TARGET_PROGRESS,
     .name = "cuda_ipc",
     .summary = "one-sided copies between GPUs of one host, or processes on one GPU, without NCCL",
-    .vendor = "heddle",
-    .version = "0.1.0",
-    .licence = "Apache-2.0",
     .source = "CUDA: IPC memory handles and stream memory operations",
     .ops = &cuda_ipc_ops,
 };

@@ -111,6 +111,12 @@ hd_status ipc_runtime(struct hd_transport *instance, const struct ipc_channel *c
 hd_status ipc_driver(struct hd_transport *instance, const struct ipc_channel *channel,
                      const char *call, CUresult error);
 
+/* Makes one call of CUDA and reports its failure under its name. */
+#define IPC_RUNTIME(instance, channel, call, ...) \
+    ipc_runtime(instance, channel, #call, (instance)->cuda.call(__VA_ARGS__))
+#define IPC_DRIVER(instance, channel, call, ...) \
+    ipc_driver(instance, channel, #call, (instance)->cuda.call(__VA_ARGS__))
+
 /* --- arena.c [setup] --- */
 
 hd_status ipc_arena_measure(struct hd_transport *instance);

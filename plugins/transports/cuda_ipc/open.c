@@ -74,9 +74,9 @@ static hd_status cuda_ipc_take_device(struct hd_transport *instance, uint32_t or
     int can = 0;
 
     instance->device = (int)(ordinal % (uint32_t)cuda->device_count);
-    BOOK_TRY(ipc_runtime(instance, NULL, "cudaSetDevice", cuda->cudaSetDevice(instance->device)));
-    BOOK_TRY(ipc_runtime(instance, NULL, "cudaDeviceGetAttribute",
-                         cuda->cudaDeviceGetAttribute(&can, has_operations, instance->device)));
+    BOOK_TRY(IPC_RUNTIME(instance, NULL, cudaSetDevice, instance->device));
+    BOOK_TRY(IPC_RUNTIME(instance, NULL, cudaDeviceGetAttribute, &can, has_operations,
+                         instance->device));
     if (!can) {
         return book_fail(&instance->book, book_own_fault(HD_UNSUPPORTED),
                          "GPU %d has no 64-bit stream memory operations "
@@ -113,14 +113,12 @@ static hd_status cuda_ipc_fill_card(struct hd_transport *instance, struct ipc_ca
     card->arena = (uintptr_t)self->arena;
     card->words = (uintptr_t)self->words;
     card->descriptor = instance->descriptor;
-    BOOK_TRY(ipc_runtime(
-        instance, NULL, "cudaDeviceGetPCIBusId",
-        instance->cuda.cudaDeviceGetPCIBusId(card->bus_id, sizeof card->bus_id, instance->device)));
+    BOOK_TRY(IPC_RUNTIME(instance, NULL, cudaDeviceGetPCIBusId, card->bus_id, sizeof card->bus_id,
+                         instance->device));
     if (instance->arena == NULL) {
         return HD_OK;
     }
-    return ipc_runtime(instance, NULL, "cudaIpcGetMemHandle",
-                       instance->cuda.cudaIpcGetMemHandle(&card->handle, instance->arena));
+    return IPC_RUNTIME(instance, NULL, cudaIpcGetMemHandle, &card->handle, instance->arena);
 }
 
 static hd_status cuda_ipc_make(struct hd_transport *instance,

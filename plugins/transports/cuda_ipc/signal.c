@@ -14,44 +14,37 @@ hd_status ipc_mark_written(struct hd_transport *instance, struct ipc_channel *ch
 {
     const struct ipc_send *send = &channel->sends[sequence % channel->book.slot_count];
 
-    return ipc_runtime(instance, channel, "cudaEventRecord",
-                       instance->cuda.cudaEventRecord(send->written, stream));
+    return IPC_RUNTIME(instance, channel, cudaEventRecord, send->written, stream);
 }
 
 hd_status ipc_copy(struct hd_transport *instance, struct ipc_channel *channel, uint64_t sequence,
                    uint64_t signal)
 {
-    const struct cuda_library *cuda = &instance->cuda;
     const struct hd_channel *shape = channel->book.shape;
     const uint64_t send_slot = sequence % shape->send_depth;
     struct ipc_send *send = &channel->sends[send_slot];
 
     if (send->is_ordered) {
-        BOOK_TRY(ipc_runtime(instance, channel, "cudaStreamWaitEvent",
-                             cuda->cudaStreamWaitEvent(channel->stream, send->written, 0)));
+        BOOK_TRY(
+            IPC_RUNTIME(instance, channel, cudaStreamWaitEvent, channel->stream, send->written, 0));
     }
-    BOOK_TRY(ipc_runtime(
-        instance, channel, "cudaMemcpyAsync",
-        cuda->cudaMemcpyAsync(channel->peer_slots + sequence % shape->depth * channel->stride_bytes,
-                              channel->own_slots + send_slot * channel->stride_bytes, shape->bytes,
-                              cudaMemcpyDeviceToDevice, channel->stream)));
+    BOOK_TRY(IPC_RUNTIME(instance, channel, cudaMemcpyAsync,
+                         channel->peer_slots + sequence % shape->depth * channel->stride_bytes,
+                         channel->own_slots + send_slot * channel->stride_bytes, shape->bytes,
+                         cudaMemcpyDeviceToDevice, channel->stream));
     /* The default flags make everything that the stream did before visible first. */
-    BOOK_TRY(ipc_driver(
-        instance, channel, "cuStreamWriteValue64",
-        cuda->cuStreamWriteValue64(channel->stream,
-                                   ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)),
-                                   signal, CU_STREAM_WRITE_VALUE_DEFAULT)));
-    return ipc_runtime(instance, channel, "cudaEventRecord",
-                       cuda->cudaEventRecord(send->sent, channel->stream));
+    BOOK_TRY(IPC_DRIVER(instance, channel, cuStreamWriteValue64, channel->stream,
+                        ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)), signal,
+                        CU_STREAM_WRITE_VALUE_DEFAULT));
+    return IPC_RUNTIME(instance, channel, cudaEventRecord, send->sent, channel->stream);
 }
 
 hd_status ipc_await_signal(struct hd_transport *instance, struct ipc_channel *channel,
                            uint64_t sequence, void *stream)
 {
-    return ipc_driver(instance, channel, "cuStreamWaitValue64",
-                      instance->cuda.cuStreamWaitValue64(
-                          stream, ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)),
-                          sequence + 1, CU_STREAM_WAIT_VALUE_GEQ));
+    return IPC_DRIVER(instance, channel, cuStreamWaitValue64, stream,
+                      ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)), sequence + 1,
+                      CU_STREAM_WAIT_VALUE_GEQ);
 }
 
 /*
@@ -77,8 +70,7 @@ hd_status ipc_give_credit(struct hd_transport *instance, struct ipc_channel *cha
         atomic_store(&channel->words->credit, credit);
         return HD_OK;
     }
-    return ipc_driver(instance, channel, "cuStreamWriteValue64",
-                      instance->cuda.cuStreamWriteValue64(
-                          through, ipc_gpu_word(channel, offsetof(struct ipc_words, credit)),
-                          credit, CU_STREAM_WRITE_VALUE_DEFAULT));
+    return IPC_DRIVER(instance, channel, cuStreamWriteValue64, through,
+                      ipc_gpu_word(channel, offsetof(struct ipc_words, credit)), credit,
+                      CU_STREAM_WRITE_VALUE_DEFAULT);
 }

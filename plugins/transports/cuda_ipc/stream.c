@@ -50,10 +50,8 @@ static hd_status cuda_ipc_make_events(struct hd_transport *instance, struct ipc_
     }
     for (uint32_t i = 0; i < 2 * count; i++) {
         struct ipc_send *send = &channel->sends[i / 2];
-        BOOK_TRY(
-            ipc_runtime(instance, channel, "cudaEventCreateWithFlags",
-                        instance->cuda.cudaEventCreateWithFlags(
-                            i % 2 == 0 ? &send->written : &send->sent, cudaEventDisableTiming)));
+        BOOK_TRY(IPC_RUNTIME(instance, channel, cudaEventCreateWithFlags,
+                             i % 2 == 0 ? &send->written : &send->sent, cudaEventDisableTiming));
     }
     return HD_OK;
 }
@@ -69,9 +67,8 @@ static hd_status cuda_ipc_make_streams(struct hd_transport *instance)
                          "cannot allocate the streams of the channels");
     }
     for (uint32_t i = 0; i <= instance->stream_count; i++) {
-        BOOK_TRY(ipc_runtime(instance, NULL, "cudaStreamCreateWithPriority",
-                             instance->cuda.cudaStreamCreateWithPriority(
-                                 &instance->streams[i], cudaStreamNonBlocking, PRIORITY)));
+        BOOK_TRY(IPC_RUNTIME(instance, NULL, cudaStreamCreateWithPriority, &instance->streams[i],
+                             cudaStreamNonBlocking, PRIORITY));
     }
     return HD_OK;
 }

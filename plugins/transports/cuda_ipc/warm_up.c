@@ -48,10 +48,9 @@ static hd_status cuda_ipc_send(const struct trial *trial, struct ipc_channel *ch
     const uint64_t send_slot = BOOK_WARM_UP % channel->book.shape->send_depth;
 
     book_fill_pattern(&channel->book, trial->staging);
-    BOOK_TRY(ipc_runtime(instance, channel, "cudaMemcpyAsync",
-                         instance->cuda.cudaMemcpyAsync(
-                             channel->own_slots + send_slot * channel->stride_bytes, trial->staging,
-                             channel->book.shape->bytes, cudaMemcpyHostToDevice, channel->stream)));
+    BOOK_TRY(IPC_RUNTIME(instance, channel, cudaMemcpyAsync,
+                         channel->own_slots + send_slot * channel->stride_bytes, trial->staging,
+                         channel->book.shape->bytes, cudaMemcpyHostToDevice, channel->stream));
     BOOK_TRY(ipc_copy(instance, channel, BOOK_WARM_UP, 1));
     return cuda_ipc_drain(trial, channel, channel->stream); /* the next channel needs the staging */
 }
@@ -60,23 +59,18 @@ static hd_status cuda_ipc_send(const struct trial *trial, struct ipc_channel *ch
 static hd_status cuda_ipc_receive(const struct trial *trial, struct ipc_channel *channel)
 {
     struct hd_transport *instance = trial->instance;
-    const struct cuda_library *cuda = &instance->cuda;
     cudaStream_t stream = instance->streams[instance->stream_count];
     const uint64_t receive_slot = BOOK_WARM_UP % channel->book.shape->depth;
 
-    BOOK_TRY(ipc_driver(instance, channel, "cuStreamWaitValue64",
-                        cuda->cuStreamWaitValue64(
-                            stream, ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)), 1,
-                            CU_STREAM_WAIT_VALUE_GEQ)));
-    BOOK_TRY(ipc_runtime(
-        instance, channel, "cudaMemcpyAsync",
-        cuda->cudaMemcpyAsync(trial->staging,
-                              channel->own_slots + receive_slot * channel->stride_bytes,
-                              channel->book.shape->bytes, cudaMemcpyDeviceToHost, stream)));
-    BOOK_TRY(ipc_driver(instance, channel, "cuStreamWriteValue64",
-                        cuda->cuStreamWriteValue64(
-                            stream, ipc_gpu_word(channel, offsetof(struct ipc_words, credit)), 1,
-                            CU_STREAM_WRITE_VALUE_DEFAULT)));
+    BOOK_TRY(IPC_DRIVER(instance, channel, cuStreamWaitValue64, stream,
+                        ipc_gpu_word(channel, offsetof(struct ipc_words, arrived)), 1,
+                        CU_STREAM_WAIT_VALUE_GEQ));
+    BOOK_TRY(IPC_RUNTIME(instance, channel, cudaMemcpyAsync, trial->staging,
+                         channel->own_slots + receive_slot * channel->stride_bytes,
+                         channel->book.shape->bytes, cudaMemcpyDeviceToHost, stream));
+    BOOK_TRY(IPC_DRIVER(instance, channel, cuStreamWriteValue64, stream,
+                        ipc_gpu_word(channel, offsetof(struct ipc_words, credit)), 1,
+                        CU_STREAM_WRITE_VALUE_DEFAULT));
     BOOK_TRY(cuda_ipc_drain(trial, channel, stream));
     return book_check_pattern(&instance->book, &channel->book, trial->staging);
 }
@@ -114,13 +108,12 @@ hd_status ipc_warm_up(struct hd_transport *instance, uint64_t deadline_ns)
 {
     void *staging = NULL;
 
-    BOOK_TRY(ipc_runtime(instance, NULL, "cudaHostAlloc",
-                         instance->cuda.cudaHostAlloc(&staging, book_largest_bytes(&instance->book),
-                                                      cudaHostAllocDefault)));
+    BOOK_TRY(IPC_RUNTIME(instance, NULL, cudaHostAlloc, &staging,
+                         book_largest_bytes(&instance->book), cudaHostAllocDefault));
     const struct trial trial = {instance, staging, deadline_ns};
     BOOK_TRY(cuda_ipc_on_all(&trial, true, cuda_ipc_send));
     BOOK_TRY(cuda_ipc_on_all(&trial, false, cuda_ipc_receive));
     BOOK_TRY(cuda_ipc_on_all(&trial, true, cuda_ipc_await_credit));
     /* After a failure the staging is leaked: a stream may still use it. */
-    return ipc_runtime(instance, NULL, "cudaFreeHost", instance->cuda.cudaFreeHost(staging));
+    return IPC_RUNTIME(instance, NULL, cudaFreeHost, staging);
 }

@@ -359,72 +359,33 @@ static void hook_fault_stats(struct hd_transport *hook, uint32_t number,
 
 /* --- the same calls, under the lock ------------------------------------------------------- */
 
-static hd_status hook_fault_reserve(struct hd_transport *hook, const struct hd_message *message)
-{
-    pthread_mutex_lock(&hook->lock);
-    const hd_status status = hook_fault_reserve_locked(hook, message);
-    pthread_mutex_unlock(&hook->lock);
-    return status;
-}
+#define HOOK_LOCKED(name, parameters, arguments)          \
+    static hd_status name parameters                      \
+    {                                                     \
+        pthread_mutex_lock(&hook->lock);                  \
+        const hd_status status = name##_locked arguments; \
+        pthread_mutex_unlock(&hook->lock);                \
+        return status;                                    \
+    }
 
-static hd_status hook_fault_post_send(struct hd_transport *hook, const struct hd_message *message,
-                                      void *stream)
-{
-    pthread_mutex_lock(&hook->lock);
-    const hd_status status = hook_fault_post_send_locked(hook, message, stream);
-    pthread_mutex_unlock(&hook->lock);
-    return status;
-}
-
-static hd_status hook_fault_post_recv(struct hd_transport *hook, const struct hd_message *message)
-{
-    pthread_mutex_lock(&hook->lock);
-    const hd_status status = hook_fault_post_recv_locked(hook, message);
-    pthread_mutex_unlock(&hook->lock);
-    return status;
-}
-
-static hd_status hook_fault_test(struct hd_transport *hook, const struct hd_message *message)
-{
-    pthread_mutex_lock(&hook->lock);
-    const hd_status status = hook_fault_test_locked(hook, message);
-    pthread_mutex_unlock(&hook->lock);
-    return status;
-}
-
-static hd_status hook_fault_wait(struct hd_transport *hook, const struct hd_message *message,
-                                 void *stream, uint64_t deadline_ns)
-{
-    pthread_mutex_lock(&hook->lock);
-    const hd_status status = hook_fault_wait_locked(hook, message, stream, deadline_ns);
-    pthread_mutex_unlock(&hook->lock);
-    return status;
-}
-
-static hd_status hook_fault_release(struct hd_transport *hook, const struct hd_message *message,
-                                    void *stream)
-{
-    pthread_mutex_lock(&hook->lock);
-    const hd_status status = hook_fault_release_locked(hook, message, stream);
-    pthread_mutex_unlock(&hook->lock);
-    return status;
-}
-
-static hd_status hook_fault_progress(struct hd_transport *hook)
-{
-    pthread_mutex_lock(&hook->lock);
-    const hd_status status = hook_fault_progress_locked(hook);
-    pthread_mutex_unlock(&hook->lock);
-    return status;
-}
-
-static hd_status hook_fault_quiesce(struct hd_transport *hook, uint64_t deadline_ns)
-{
-    pthread_mutex_lock(&hook->lock);
-    const hd_status status = hook_fault_quiesce_locked(hook, deadline_ns);
-    pthread_mutex_unlock(&hook->lock);
-    return status;
-}
+/* clang-format off */
+HOOK_LOCKED(hook_fault_reserve, (struct hd_transport *hook, const struct hd_message *message),
+            (hook, message))
+HOOK_LOCKED(hook_fault_post_send, (struct hd_transport *hook, const struct hd_message *message,
+                                   void *stream), (hook, message, stream))
+HOOK_LOCKED(hook_fault_post_recv, (struct hd_transport *hook, const struct hd_message *message),
+            (hook, message))
+HOOK_LOCKED(hook_fault_test, (struct hd_transport *hook, const struct hd_message *message),
+            (hook, message))
+HOOK_LOCKED(hook_fault_wait, (struct hd_transport *hook, const struct hd_message *message,
+                              void *stream, uint64_t deadline_ns),
+            (hook, message, stream, deadline_ns))
+HOOK_LOCKED(hook_fault_release, (struct hd_transport *hook, const struct hd_message *message,
+                                 void *stream), (hook, message, stream))
+HOOK_LOCKED(hook_fault_progress, (struct hd_transport *hook), (hook))
+HOOK_LOCKED(hook_fault_quiesce, (struct hd_transport *hook, uint64_t deadline_ns),
+            (hook, deadline_ns))
+/* clang-format on */
 
 static const struct hd_transport_ops hook_fault_ops = {
     .size = sizeof hook_fault_ops,

@@ -20,10 +20,8 @@ static uint64_t nccl_arena_bytes(const struct nccl_channel *channel)
 
 static hd_status nccl_prepare(struct hd_transport *instance, struct nccl_channel *channel)
 {
-    BOOK_TRY(
-        nccl_cuda(instance, channel,
-                  instance->cuda.cudaMalloc((void **)&channel->slots, nccl_arena_bytes(channel)),
-                  "cudaMalloc"));
+    BOOK_TRY(NCCL_CUDA(instance, channel, cudaMalloc, (void **)&channel->slots,
+                       nccl_arena_bytes(channel)));
     book_account(&instance->book, (int64_t)nccl_arena_bytes(channel), "transfer");
     return HD_OK;
 }
@@ -43,11 +41,9 @@ static void *nccl_slot_of(const struct nccl_channel *channel, uint64_t sequence)
 static hd_status nccl_send_one(struct hd_transport *instance, struct nccl_channel *channel,
                                uint64_t sequence)
 {
-    return nccl_begun(instance, channel,
-                      instance->nccl.ncclSend(nccl_slot_of(channel, sequence),
-                                              channel->book.shape->bytes, ncclUint8, NCCL_TARGET,
-                                              channel->comm, channel->stream),
-                      "ncclSend");
+    return NCCL_BEGUN(instance, channel, ncclSend, nccl_slot_of(channel, sequence),
+                      channel->book.shape->bytes, ncclUint8, NCCL_TARGET, channel->comm,
+                      channel->stream);
 }
 
 static hd_status nccl_receive_one(struct hd_transport *instance, struct nccl_channel *channel,
@@ -56,16 +52,12 @@ static hd_status nccl_receive_one(struct hd_transport *instance, struct nccl_cha
     const uint64_t slot = sequence % channel->book.slot_count;
 
     if (sequence >= channel->book.slot_count && channel->is_freed[slot]) {
-        BOOK_TRY(
-            nccl_cuda(instance, channel,
-                      instance->cuda.cudaStreamWaitEvent(channel->stream, channel->freed[slot], 0),
-                      "cudaStreamWaitEvent"));
+        BOOK_TRY(NCCL_CUDA(instance, channel, cudaStreamWaitEvent, channel->stream,
+                           channel->freed[slot], 0));
     }
-    return nccl_begun(instance, channel,
-                      instance->nccl.ncclRecv(nccl_slot_of(channel, sequence),
-                                              channel->book.shape->bytes, ncclUint8, NCCL_SOURCE,
-                                              channel->comm, channel->stream),
-                      "ncclRecv");
+    return NCCL_BEGUN(instance, channel, ncclRecv, nccl_slot_of(channel, sequence),
+                      channel->book.shape->bytes, ncclUint8, NCCL_SOURCE, channel->comm,
+                      channel->stream);
 }
 
 static const struct nccl_mode nccl_mode = {.name = "nccl",
@@ -92,16 +84,13 @@ static const struct hd_option nccl_options[] = {
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
-    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    BOOK_PLUGIN_HEAD,
     .option_count = sizeof nccl_options / sizeof nccl_options[0],
     .options = nccl_options,
     .capabilities =
         HD_TRANSPORT_CUDA | HD_TRANSPORT_MANY_HOSTS | HD_TRANSPORT_UNBLOCKS | HD_TRANSPORT_SERIAL,
     .name = "nccl",
     .summary = "two-sided sends of NCCL between GPUs, a communicator and a stream per channel",
-    .vendor = "heddle",
-    .version = "0.1.0",
-    .licence = "Apache-2.0",
     .source = "NCCL 2.28 or newer, ncclSend and ncclRecv",
     .ops = &nccl_ops,
 };

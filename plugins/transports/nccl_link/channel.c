@@ -178,10 +178,8 @@ hd_status nccl_wait(struct hd_transport *instance, const struct hd_message *mess
         return nccl_link_wait_on_host(instance, channel, message->sequence, deadline_ns);
     }
     book_readable(&channel->book, message->sequence);
-    return nccl_cuda(instance, channel,
-                     instance->cuda.cudaStreamWaitEvent(
-                         stream, channel->moved[message->sequence % channel->book.slot_count], 0),
-                     "cudaStreamWaitEvent");
+    return NCCL_CUDA(instance, channel, cudaStreamWaitEvent, stream,
+                     channel->moved[message->sequence % channel->book.slot_count], 0);
 }
 
 hd_status nccl_release(struct hd_transport *instance, const struct hd_message *message,
@@ -195,9 +193,7 @@ hd_status nccl_release(struct hd_transport *instance, const struct hd_message *m
     const uint64_t slot = message->sequence % book->slot_count;
     channel->is_freed[slot] = stream != NULL;
     if (stream != NULL) {
-        BOOK_TRY(nccl_cuda(instance, channel,
-                           instance->cuda.cudaEventRecord(channel->freed[slot], stream),
-                           "cudaEventRecord"));
+        BOOK_TRY(NCCL_CUDA(instance, channel, cudaEventRecord, channel->freed[slot], stream));
     }
     if (instance->mode->release != NULL) {
         BOOK_TRY(instance->mode->release(instance, channel, message->sequence));

@@ -126,9 +126,7 @@ static hd_status nccl_link_rest_channel(struct hd_transport *instance, struct nc
 
     for (unsigned i = 0; i < 2; i++) {
         if (streams[i] != NULL) {
-            BOOK_TRY(nccl_cuda(instance, channel,
-                               instance->cuda.cudaEventRecord(channel->ready, streams[i]),
-                               "cudaEventRecord"));
+            BOOK_TRY(NCCL_CUDA(instance, channel, cudaEventRecord, channel->ready, streams[i]));
             BOOK_TRY(nccl_await_event(instance, channel, channel->ready, deadline_ns));
         }
     }

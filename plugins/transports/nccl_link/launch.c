@@ -46,8 +46,7 @@ hd_status nccl_use_device(struct hd_transport *instance)
     if (failed < 0) {
         return failed;
     }
-    return nccl_cuda(instance, NULL, instance->cuda.cudaSetDevice((int)instance->device),
-                     "cudaSetDevice");
+    return NCCL_CUDA(instance, NULL, cudaSetDevice, (int)instance->device);
 }
 
 static hd_status nccl_link_status_of(ncclResult_t result)
@@ -135,11 +134,8 @@ hd_status nccl_follow(struct hd_transport *instance, struct nccl_channel *channe
     if (stream == NULL) {
         return HD_OK;
     }
-    BOOK_TRY(nccl_cuda(instance, channel, instance->cuda.cudaEventRecord(event, stream),
-                       "cudaEventRecord"));
-    return nccl_cuda(instance, channel,
-                     instance->cuda.cudaStreamWaitEvent(channel->stream, event, 0),
-                     "cudaStreamWaitEvent");
+    BOOK_TRY(NCCL_CUDA(instance, channel, cudaEventRecord, event, stream));
+    return NCCL_CUDA(instance, channel, cudaStreamWaitEvent, channel->stream, event, 0);
 }
 
 hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_channel *channel,
@@ -166,10 +162,8 @@ hd_status nccl_await_event(struct hd_transport *instance, const struct nccl_chan
 static hd_status nccl_link_record_moved(struct hd_transport *instance, struct nccl_channel *channel,
                                         uint64_t sequence)
 {
-    return nccl_cuda(instance, channel,
-                     instance->cuda.cudaEventRecord(
-                         channel->moved[sequence % channel->book.slot_count], channel->stream),
-                     "cudaEventRecord");
+    return NCCL_CUDA(instance, channel, cudaEventRecord,
+                     channel->moved[sequence % channel->book.slot_count], channel->stream);
 }
 
 /* After the last post of a group: starts all transfers and records an event behind each. */

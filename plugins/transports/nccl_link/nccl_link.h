@@ -110,6 +110,9 @@ struct hd_transport {
 /* Checks the result of a call of CUDA; `channel` may be NULL. */
 hd_status nccl_cuda(struct hd_transport *instance, const struct nccl_channel *channel,
                     cudaError_t error, const char *call);
+/* Makes one call of CUDA and reports its failure under its name. */
+#define NCCL_CUDA(instance, channel, call, ...) \
+    nccl_cuda(instance, channel, (instance)->cuda.call(__VA_ARGS__), #call)
 /* Makes the instance's device current in the calling thread. */
 hd_status nccl_use_device(struct hd_transport *instance);
 /* Waits with the lock held until NCCL's own thread has done its work on this host, which never
@@ -121,6 +124,9 @@ ncclResult_t nccl_async_result(struct hd_transport *instance, const struct nccl_
 /* Checks the result of a call of NCCL that may still be in progress. */
 hd_status nccl_begun(struct hd_transport *instance, const struct nccl_channel *channel,
                      ncclResult_t result, const char *call);
+/* Makes one call of NCCL and reports its failure under its name. */
+#define NCCL_BEGUN(instance, channel, call, ...) \
+    nccl_begun(instance, channel, (instance)->nccl.call(__VA_ARGS__), #call)
 /* Enqueues a message (`enqueue` may be NULL), and opens or ends its group.  Records `moved` when
    the group has begun. */
 hd_status nccl_launch(struct hd_transport *instance, struct nccl_channel *channel,

@@ -28,8 +28,7 @@ static hd_status nccl_link_put_ids(struct hd_transport *instance)
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
         const struct nccl_channel *channel = &instance->channels[i];
         if (channel->book.is_source) {
-            BOOK_TRY(nccl_begun(instance, channel, instance->nccl.ncclGetUniqueId(&id),
-                                "ncclGetUniqueId"));
+            BOOK_TRY(NCCL_BEGUN(instance, channel, ncclGetUniqueId, &id));
             book_key(&instance->book, "channel", channel->book.number, key);
             BOOK_TRY(host->put(host->context, key, &id, sizeof id));
         }
@@ -42,17 +41,15 @@ static hd_status nccl_link_put_ids(struct hd_transport *instance)
 static hd_status nccl_link_make_stream(struct hd_transport *instance,
                                        const struct nccl_channel *channel, cudaStream_t *stream)
 {
-    return nccl_cuda(instance, channel,
-                     instance->cuda.cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, 0),
-                     "cudaStreamCreateWithPriority");
+    return NCCL_CUDA(instance, channel, cudaStreamCreateWithPriority, stream, cudaStreamNonBlocking,
+                     0);
 }
 
 static hd_status nccl_link_make_event(struct hd_transport *instance,
                                       const struct nccl_channel *channel, cudaEvent_t *event,
                                       unsigned flags)
 {
-    return nccl_cuda(instance, channel, instance->cuda.cudaEventCreateWithFlags(event, flags),
-                     "cudaEventCreateWithFlags");
+    return NCCL_CUDA(instance, channel, cudaEventCreateWithFlags, event, flags);
 }
 
 static hd_status nccl_link_make_events(struct hd_transport *instance, struct nccl_channel *channel)
@@ -113,19 +110,15 @@ static hd_status nccl_link_copy_slot(struct hd_transport *instance, struct nccl_
     void *target = is_down ? (void *)channel->slots : (void *)instance->staging;
     const void *source = is_down ? (const void *)instance->staging : (const void *)channel->slots;
 
-    return nccl_cuda(instance, channel,
-                     instance->cuda.cudaMemcpyAsync(target, source, channel->book.shape->bytes,
-                                                    cudaMemcpyDefault, channel->stream),
-                     "cudaMemcpyAsync");
+    return NCCL_CUDA(instance, channel, cudaMemcpyAsync, target, source, channel->book.shape->bytes,
+                     cudaMemcpyDefault, channel->stream);
 }
 
 /* Waits until everything on the channel's stream has ended. */
 static hd_status nccl_link_drain(struct hd_transport *instance, struct nccl_channel *channel,
                                  uint64_t deadline_ns)
 {
-    BOOK_TRY(nccl_cuda(instance, channel,
-                       instance->cuda.cudaEventRecord(channel->ready, channel->stream),
-                       "cudaEventRecord"));
+    BOOK_TRY(NCCL_CUDA(instance, channel, cudaEventRecord, channel->ready, channel->stream));
     return book_report_warm_up(&instance->book, &channel->book,
                                nccl_await_event(instance, channel, channel->ready, deadline_ns));
 }
@@ -198,13 +191,8 @@ static hd_status nccl_link_open_channel(struct hd_transport *instance, struct nc
 
 static hd_status nccl_link_open_channels(struct hd_transport *instance, uint64_t deadline_ns)
 {
-    const struct cuda_library *cuda = &instance->cuda;
-
-    BOOK_TRY(
-        nccl_cuda(instance, NULL,
-                  cuda->cudaHostAlloc((void **)&instance->staging,
-                                      book_largest_bytes(&instance->book), cudaHostAllocDefault),
-                  "cudaHostAlloc"));
+    BOOK_TRY(NCCL_CUDA(instance, NULL, cudaHostAlloc, (void **)&instance->staging,
+                       book_largest_bytes(&instance->book), cudaHostAllocDefault));
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
         BOOK_TRY(nccl_link_open_channel(instance, &instance->channels[i], deadline_ns));
     }
@@ -212,9 +200,8 @@ static hd_status nccl_link_open_channels(struct hd_transport *instance, uint64_t
         return HD_OK;
     }
     BOOK_TRY(nccl_link_make_event(instance, NULL, &instance->base, cudaEventDefault));
-    BOOK_TRY(nccl_cuda(instance, NULL,
-                       cuda->cudaEventRecord(instance->base, instance->channels[0].stream),
-                       "cudaEventRecord"));
+    BOOK_TRY(
+        NCCL_CUDA(instance, NULL, cudaEventRecord, instance->base, instance->channels[0].stream));
     const hd_status status = nccl_await_event(instance, NULL, instance->base, deadline_ns);
     instance->base_ns = book_now_ns(&instance->book);
     return status;

@@ -129,10 +129,8 @@ static hd_status nccl_rma_await_signal(struct hd_transport *instance, struct ncc
 static hd_status nccl_rma_record(struct hd_transport *instance, struct nccl_channel *channel,
                                  uint64_t sequence, cudaStream_t stream)
 {
-    return nccl_cuda(
-        instance, channel,
-        instance->cuda.cudaEventRecord(channel->moved[sequence % channel->book.slot_count], stream),
-        "cudaEventRecord");
+    return NCCL_CUDA(instance, channel, cudaEventRecord,
+                     channel->moved[sequence % channel->book.slot_count], stream);
 }
 
 static hd_status nccl_rma_send_one(struct hd_transport *instance, struct nccl_channel *channel,
@@ -179,10 +177,8 @@ static hd_status nccl_rma_release_one(struct hd_transport *instance, struct nccl
     const uint64_t slot = sequence % channel->book.slot_count;
 
     if (channel->is_freed[slot]) {
-        BOOK_TRY(
-            nccl_cuda(instance, channel,
-                      instance->cuda.cudaStreamWaitEvent(channel->stream, channel->freed[slot], 0),
-                      "cudaStreamWaitEvent"));
+        BOOK_TRY(NCCL_CUDA(instance, channel, cudaStreamWaitEvent, channel->stream,
+                           channel->freed[slot], 0));
     }
     pthread_mutex_lock(&instance->lock);
     hd_status status = nccl_begun(
@@ -224,15 +220,12 @@ static const struct hd_transport_ops nccl_rma_ops = NCCL_OPS(nccl_rma_open_one_s
 static const struct hd_option nccl_rma_options[] = {NCCL_OPTION_ROWS};
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
-    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    BOOK_PLUGIN_HEAD,
     .option_count = sizeof nccl_rma_options / sizeof nccl_rma_options[0],
     .options = nccl_rma_options,
     .capabilities = HD_TRANSPORT_CUDA | HD_TRANSPORT_NO_RESIDENT,
     .name = "nccl_rma",
     .summary = "one-sided puts with signal of NCCL between the GPUs of a host, no kernel resident",
-    .vendor = "heddle",
-    .version = "0.1.0",
-    .licence = "Apache-2.0",
     .source = "NCCL 2.30.7 or newer, ncclPutSignal, ncclSignal and ncclWaitSignal",
     .ops = &nccl_rma_ops,
 };

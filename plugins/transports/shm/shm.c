@@ -59,25 +59,12 @@ static hd_status shm_reserve(struct hd_transport *instance, const struct hd_mess
     return book_reserved(channel, status);
 }
 
-/* In place, all bytes are written before the signal at `now_ns`: a transfer takes no time. */
-static void shm_report(const struct hd_transport *instance, const struct hd_message *message,
-                       uint64_t now_ns)
-{
-    book_report(&instance->book, (struct hd_transfer){.channel = message->channel,
-                                                      .sequence = message->sequence,
-                                                      .begin_ns = now_ns,
-                                                      .end_ns = now_ns});
-}
-
 static hd_status shm_post_send(struct hd_transport *instance, const struct hd_message *message,
                                void *stream)
 {
     struct book_channel *book = NULL;
-    const hd_status status = book_to_post(&instance->book, message, BOOK_SOURCE, &book);
 
-    if (status != HD_OK) {
-        return status;
-    }
+    BOOK_TRY(book_to_post(&instance->book, message, BOOK_SOURCE, &book));
     if (stream != NULL) {
         return book_refuse_stream(&instance->book, message);
     }
@@ -86,8 +73,12 @@ static hd_status shm_post_send(struct hd_transport *instance, const struct hd_me
     book->posted_count++;
     shm_publish(&channel->words->arrived, book->posted_count, shm_peer_asleep(channel));
     if (instance->book.is_traced) {
-        shm_report(instance, message,
-                   now_ns); /* after the signal, so that the peer does not wait for it */
+        /* In place, all bytes are written before the signal, so the transfer takes no time.  The
+           report follows the signal, so that the peer does not wait for it. */
+        book_report(&instance->book, (struct hd_transfer){.channel = message->channel,
+                                                          .sequence = message->sequence,
+                                                          .begin_ns = now_ns,
+                                                          .end_ns = now_ns});
     }
     return HD_OK;
 }
@@ -95,21 +86,18 @@ static hd_status shm_post_send(struct hd_transport *instance, const struct hd_me
 static hd_status shm_post_recv(struct hd_transport *instance, const struct hd_message *message)
 {
     struct book_channel *channel = NULL;
-    const hd_status status = book_to_post(&instance->book, message, BOOK_TARGET, &channel);
 
-    if (status == HD_OK) {
-        channel->posted_count++;
-    }
-    return status;
+    BOOK_TRY(book_to_post(&instance->book, message, BOOK_TARGET, &channel));
+    channel->posted_count++;
+    return HD_OK;
 }
 
 static hd_status shm_test(struct hd_transport *instance, const struct hd_message *message)
 {
     struct book_channel *channel = NULL;
-    const hd_status status = book_to_ask(&instance->book, message, BOOK_EITHER, &channel);
 
-    return status == HD_OK ? shm_look(instance, (struct shm_channel *)channel, message->sequence)
-                           : status;
+    BOOK_TRY(book_to_ask(&instance->book, message, BOOK_EITHER, &channel));
+    return shm_look(instance, (struct shm_channel *)channel, message->sequence);
 }
 
 /* Blocks until the peer's word has reached the goal of `sequence`. */
@@ -135,15 +123,13 @@ static hd_status shm_wait(struct hd_transport *instance, const struct hd_message
                           void *stream, uint64_t deadline_ns)
 {
     struct book_channel *book = NULL;
-    hd_status status = book_to_ask(&instance->book, message, BOOK_EITHER, &book);
 
-    if (status == HD_OK && stream != NULL) {
+    BOOK_TRY(book_to_ask(&instance->book, message, BOOK_EITHER, &book));
+    if (stream != NULL) {
         return book_refuse_stream(&instance->book, message);
     }
     struct shm_channel *channel = (struct shm_channel *)book;
-    if (status == HD_OK) {
-        status = shm_look(instance, channel, message->sequence);
-    }
+    const hd_status status = shm_look(instance, channel, message->sequence);
     return status == HD_IN_PROGRESS ? shm_await(instance, channel, message->sequence, deadline_ns)
                                     : status;
 }
@@ -152,11 +138,8 @@ static hd_status shm_release(struct hd_transport *instance, const struct hd_mess
                              void *stream)
 {
     struct book_channel *book = NULL;
-    const hd_status status = book_to_release(&instance->book, message, &book);
 
-    if (status != HD_OK) {
-        return status;
-    }
+    BOOK_TRY(book_to_release(&instance->book, message, &book));
     if (stream != NULL) {
         return book_refuse_stream(&instance->book, message);
     }
@@ -209,16 +192,13 @@ static const struct hd_option shm_options[] = {
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
-    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    BOOK_PLUGIN_HEAD,
     .option_count = sizeof shm_options / sizeof shm_options[0],
     .options = shm_options,
     .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_IN_PLACE |
                     HD_TRANSPORT_NO_RESIDENT | HD_TRANSPORT_PEER_DEATH,
     .name = "shm",
     .summary = "one-sided, in place, between processes of one host: nothing is copied",
-    .vendor = "heddle",
-    .version = "0.1.0",
-    .licence = "Apache-2.0",
     .source = "heddle's own; memfd, futex and pidfd of Linux",
     .ops = &shm_ops,
 };

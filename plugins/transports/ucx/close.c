@@ -21,7 +21,7 @@
 
 static bool ucx_is_gone(const struct ucx_peer *peer)
 {
-    return ucx_peer_is_dead(peer) || (peer->book.pidfd < 0 && atomic_load(&peer->is_lost));
+    return book_has_ended(&peer->book) || (peer->book.pidfd < 0 && atomic_load(&peer->is_lost));
 }
 
 static bool ucx_has_stopped(const struct ucx_peer *peer)

@@ -35,6 +35,11 @@ enum ucx_option {
                 "Size of an element of UCX's queue in shared memory, which has 64 per rank: "     \
                 "messages that fit travel in the queue, larger ones beside it.")
 
+#define UCX_CAPABILITIES                                                         \
+    (HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_NO_RESIDENT |        \
+     HD_TRANSPORT_PEER_DEATH | HD_TRANSPORT_MANY_HOSTS | HD_TRANSPORT_PROGRESS | \
+     HD_TRANSPORT_TARGET_PROGRESS)
+
 #define UCX_OPS(open_function)                                                             \
     {                                                                                      \
         .size = sizeof(struct hd_transport_ops), .open = open_function, .slot = ucx_slot,  \

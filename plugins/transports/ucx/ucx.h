@@ -167,11 +167,6 @@ static inline struct ucx_channel *ucx_channel_of(const struct hd_transport *inst
     return (struct ucx_channel *)instance->book.channel_of[number];
 }
 
-static inline bool ucx_peer_is_dead(const struct ucx_peer *peer)
-{
-    return book_has_ended(&peer->book);
-}
-
 /* --- slots.c [setup] --- */
 
 /* The distance of two slots of a channel, each with its seal before it. */

@@ -115,7 +115,7 @@ static hd_status ucx_look_at_peer(struct hd_transport *instance, const struct uc
     hd_status moved = HD_IN_PROGRESS;
 
     if (wait->peer == NULL ||
-        (!ucx_peer_is_dead(wait->peer) && !atomic_load(&wait->peer->is_lost))) {
+        (!book_has_ended(&wait->peer->book) && !atomic_load(&wait->peer->is_lost))) {
         return HD_IN_PROGRESS;
     }
     const hd_status status = ucx_look(instance, wait, UCX_LOOKS_FEW, &moved);

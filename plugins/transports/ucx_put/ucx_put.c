@@ -257,17 +257,12 @@ static const struct hd_option ucx_put_options[] = {
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
-    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    BOOK_PLUGIN_HEAD,
     .option_count = sizeof ucx_put_options / sizeof ucx_put_options[0],
     .options = ucx_put_options,
-    .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_NO_RESIDENT |
-                    HD_TRANSPORT_PEER_DEATH | HD_TRANSPORT_MANY_HOSTS | HD_TRANSPORT_PROGRESS |
-                    HD_TRANSPORT_TARGET_PROGRESS,
+    .capabilities = UCX_CAPABILITIES,
     .name = "ucx_put",
     .summary = "one-sided puts of UCX, between ranks of one host or of many",
-    .vendor = "heddle",
-    .version = "0.1.0",
-    .licence = "Apache-2.0",
     .source = "UCX 1.13 or newer, ucp_put_nbx; over tcp ucp_am_send_nbx",
     .ops = &ucx_put_ops,
 };

@@ -21,11 +21,6 @@
 /* A block of at least the first size is rounded up to whole pages of the second. */
 enum { HUGE_FROM_BYTES = 1 << 17, HUGE_BYTES = 1 << 21 };
 
-static uint64_t ucx_tag_head_bytes(const struct hd_transport *instance)
-{
-    return instance->book.alignment_bytes; /* ends with the seal of the first slot */
-}
-
 /* Computed in advance, so that little is left to do between a message's arrival and its answer. */
 struct tag_channel {
     uint64_t bytes;            /* of a message with its seal */
@@ -68,7 +63,7 @@ static hd_status ucx_tag_allocate_region(struct hd_transport *instance)
     uint64_t bytes = 0;
 
     BOOK_TRY(ucx_count_slots(instance, &bytes));
-    bytes += ucx_tag_head_bytes(instance);
+    bytes += instance->book.alignment_bytes; /* ends with the seal of the first slot */
     if (bytes >= HUGE_FROM_BYTES) {
         bytes = book_round_up(bytes, HUGE_BYTES);
     }
@@ -82,7 +77,7 @@ static hd_status ucx_tag_allocate_region(struct hd_transport *instance)
 
 static hd_status ucx_tag_prepare(struct hd_transport *instance, struct ucx_card *card)
 {
-    uint64_t offset = ucx_tag_head_bytes(instance);
+    uint64_t offset = instance->book.alignment_bytes;
 
     (void)card;
     BOOK_TRY(ucx_tag_allocate_region(instance));
@@ -213,17 +208,12 @@ static const struct hd_transport_ops ucx_tag_ops = UCX_OPS(ucx_tag_open_tag);
 static const struct hd_option ucx_tag_options[] = {UCX_OPTION_ROWS};
 
 HD_EXPORT const struct hd_plugin hd_plugin = {
-    HD_PLUGIN_HEAD(HD_KIND_TRANSPORT),
+    BOOK_PLUGIN_HEAD,
     .option_count = sizeof ucx_tag_options / sizeof ucx_tag_options[0],
     .options = ucx_tag_options,
-    .capabilities = HD_TRANSPORT_HOST | HD_TRANSPORT_SEALED | HD_TRANSPORT_NO_RESIDENT |
-                    HD_TRANSPORT_PEER_DEATH | HD_TRANSPORT_MANY_HOSTS | HD_TRANSPORT_PROGRESS |
-                    HD_TRANSPORT_TARGET_PROGRESS,
+    .capabilities = UCX_CAPABILITIES,
     .name = "ucx_tag",
     .summary = "two-sided tagged messages of UCX, between ranks of one host or of many",
-    .vendor = "heddle",
-    .version = "0.1.0",
-    .licence = "Apache-2.0",
     .source = "UCX 1.13 or newer, ucp_tag_send_nbx and ucp_tag_recv_nbx",
     .ops = &ucx_tag_ops,
 };
