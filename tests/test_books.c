@@ -298,5 +298,5 @@ static const struct hd_check checks[] = {
 
 int main(void)
 {
-    return hd_check_main("turn", checks, HD_CHECK_COUNT(checks));
+    return hd_check_main("books", checks, HD_CHECK_COUNT(checks));
 }

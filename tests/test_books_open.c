@@ -425,5 +425,5 @@ static const struct hd_check checks[] = {
 
 int main(void)
 {
-    return hd_check_main("turn_open", checks, HD_CHECK_COUNT(checks));
+    return hd_check_main("books_open", checks, HD_CHECK_COUNT(checks));
 }

@@ -66,10 +66,9 @@ void book_log(const struct book *book, const char *format, ...)
 {
     char text[TEXT_BYTES];
     va_list arguments;
-    const int length = snprintf(text, sizeof text, "%s: ", book->name);
 
     va_start(arguments, format);
-    vsnprintf(text + length, sizeof text - (size_t)length, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     book->host->log(book->host->context, LOG_DEBUG, text);
 }

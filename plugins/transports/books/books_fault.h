@@ -46,7 +46,7 @@ hd_status book_fail(struct book *book, struct book_fault fault, const char *form
     __attribute__((format(printf, 3, 4)));
 /* Sets HD_ABORTED unless something has failed before; reports nothing. [any-thread] */
 void book_abort(struct book *book);
-/* Writes "NAME: text" to the log at debug level. [setup] */
+/* Writes one line to the log at debug level; the core adds the plugin's name. [setup] */
 void book_log(const struct book *book, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

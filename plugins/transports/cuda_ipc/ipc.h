@@ -42,7 +42,7 @@ struct ipc_card {
     uint64_t nonce; /* as at the begin of its words: proves that the peer maps the right file */
     uint64_t shift_bytes; /* from the begin of the allocation to slot 0 */
     uint64_t arena;       /* the address, for a rank of the same process */
-    uint64_t words;       /* likewise */
+    uint64_t words;       /* the address of its words, for the same purpose */
     int32_t descriptor;   /* of its words */
     char bus_id[20];      /* of its GPU: ordinals differ between processes */
     cudaIpcMemHandle_t handle;

@@ -100,11 +100,9 @@ void ucx_name_channels(struct hd_transport *instance, const struct ucx_peer *pee
                                         : "";
     const bool has_bulk = choice.bulk[0] != '\0' && strcmp(choice.bulk, choice.eager) != 0;
 
-    book_log(&instance->book,
-             "to rank %u UCX has chosen %s%s%s%s; puts: %s, other than shared memory: %s",
-             peer->book.rank, choice.eager, has_bulk ? " and for bulk " : "",
-             has_bulk ? choice.bulk : "", way, choice.has_puts ? "yes" : "emulated",
-             choice.has_other ? "yes" : "no");
+    book_log(&instance->book, "UCX has chosen %s%s%s%s for rank %u", choice.eager,
+             has_bulk ? ", and for large messages " : "", has_bulk ? choice.bulk : "", way,
+             peer->book.rank);
     for (uint32_t i = 0; i < instance->book.own_count; i++) {
         struct ucx_channel *channel = &instance->channels[i];
         if (channel->peer == peer && instance->mode->writes_remotely) {

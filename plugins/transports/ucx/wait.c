@@ -1,8 +1,8 @@
 /*
  * ucx/wait.c - progresses UCX while the transport is open; the only file that blocks.
  *
- * A put into shared memory wakes nobody, so a wait that has spun for a while sleeps in short naps,
- * each longer than the last, and checks the peer, the abort word and the deadline between them.
+ * A put into shared memory wakes no process, so a wait that has spun for a while sleeps in short
+ * naps, each longer than the last, and checks the peer, the abort word and the deadline after each.
  */
 #include "ucx.h"
 
