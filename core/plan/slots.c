@@ -198,18 +198,9 @@ static void slots_log(const struct hd_pipeline *pipeline, const struct hd_slot_r
     char text[512] = "";
 
     slots_append_depths(pipeline, text, sizeof text);
-    hd_log(HD_LOG_DEBUG, "plan: depths of the remote channels:%s", text);
-    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        if (hd_pipeline_is_remote(channel) && request->transfer_count > 0) {
-            hd_log(HD_LOG_DEBUG, "plan: %s channel of boundary %u: %u slots asked for, depth %u",
-                   channel->direction == HD_FORWARD ? "forward" : "backward", channel->boundary,
-                   channel->slots, channel->depth);
-        }
-    }
-    hd_log(HD_LOG_DEBUG, "plan: transfer slots: %s; payload slots: %s",
+    hd_log(HD_LOG_DEBUG, "plan: depths%s; transfer slots %s; payload slots %s", text,
            request->transfer_count == 0 ? "auto, depth + 1" : "as asked for",
-           request->payload_count == 0 ? "auto, the retention H of each stage" : "as asked for");
+           request->payload_count == 0 ? "auto, the retention H" : "as asked for");
 }
 
 hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
