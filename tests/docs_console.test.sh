@@ -103,8 +103,24 @@ if [ "${1:-}" = --bless ]; then
     shift
 fi
 cd "$HD_SOURCE_DIR" || exit 1
-[ $# -gt 0 ] || set -- README.md CONTRIBUTING.md docs/*.md
 mkdir -p "$work"
+
+# The script itself: a true page passes, a wrong line or exit code fails, and --bless mends both.
+self_test() {
+    local right=$work/right.md wrong=$work/wrong.md
+    printf '```console\n$ printf "1\\n2\\n3 ms\\n"; exit 3\n1\n...\n9 ms\n[3]\n```\n' >"$right"
+    printf '```console skip: no reason\n$ false\nno\n```\n```\n$ false\n```\n' >>"$right"
+    "$0" "$right" >"$work/said" || { echo "a true page fails:" && cat "$work/said"; return 1; }
+    printf '```console\n$ echo one\ntwo\n$ exit 4\n```\n' >"$wrong"
+    "$0" "$wrong" >"$work/said" && { echo "a wrong page passes"; return 1; }
+    grep -q '^+one$' "$work/said" && grep -q '^+\[4\]$' "$work/said" || { cat "$work/said"; return 1; }
+    "$0" --bless "$wrong" >"$work/said" && "$0" "$wrong" >"$work/said" || { cat "$work/said"; return 1; }
+}
+
+if [ $# = 0 ]; then
+    [ $bless = yes ] || self_test || failed=1
+    set -- README.md CONTRIBUTING.md docs/*.md
+fi
 for page; do
     folder=$work/$(basename "$page" .md)
     mkdir "$folder"
