@@ -14,8 +14,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$1
 plugin_dir=${2:-}
 median_max=15
-# Pages that are not wrapped yet.
-pending="benchmarks conform"
 
 cd "$root" || exit 1
 mapfile -t folders < <(for folder in core program tools plugins tests examples; do [ -d $folder ] && echo $folder; done)

@@ -73,9 +73,6 @@ FNR == 1 {
     in_comment = fenced = 0
     is_page = FILENAME ~ /\.md$/
     is_code = FILENAME ~ /\.(c|h|cu|cuh)$/
-    stem = FILENAME
-    gsub(/^.*\/|\.md$/, "", stem)
-    waits = index(" " pending " ", " " stem " ") > 0
     is_script = FILENAME ~ /\.(sh|awk)$|(^|\/)dev$/
 }
 
@@ -109,7 +106,7 @@ is_page {
     }
     text = $0
     gsub(/[\200-\277]/, "", text) # the second and later bytes of a character in UTF-8
-    if (length(text) > 100 && text !~ /^\|/ && fenced != "console" && !waits) {
+    if (length(text) > 100 && text !~ /^\|/ && fenced != "console") {
         report("columns", length(text) ", at most 100; wrap the paragraph, or name the fence console")
     }
 }
