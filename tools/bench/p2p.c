@@ -5,7 +5,6 @@
 #include "base/memory.h"
 #include "base/try.h"
 #include "bench/exchange.h"
-#include "bench/raw.h"
 
 #include <assert.h>
 #include <math.h>

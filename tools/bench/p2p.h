@@ -17,7 +17,7 @@
  * the post in the stream of the source until the stream of the source may read the answer.  The
  * yardstick is a copy within rank 0's device.
  *
- * Yardsticks on the host: a raw exchange through a memfd (bench/raw.h), measured by the same code,
+ * Yardsticks on the host: a raw exchange through a memfd (bench/raw.c), measured by the same code,
  * and ucx_perftest (bench/perftest.h), which neither writes nor reads the bytes and so is compared
  * with `bare`.
  */

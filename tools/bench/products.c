@@ -1,8 +1,6 @@
 /* bench/products.c - runs heddle-cuda-rate, and a step beside it. */
 #include "bench/products.h"
 #include "base/try.h"
-#include "bench/program.h"
-#include "bench/step.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -12,7 +12,7 @@
 #ifndef HEDDLE_BENCH_PRODUCTS_H
 #define HEDDLE_BENCH_PRODUCTS_H
 
-#include "bench/session.h"
+#include "bench/step.h"
 
 #include <heddle/kernel.h>
 

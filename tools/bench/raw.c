@@ -1,5 +1,5 @@
 /* bench/raw.c - the least that two processes with shared memory need for a message. */
-#include "bench/raw.h"
+#include "bench/exchange.h"
 
 #include <errno.h>
 #include <fcntl.h>

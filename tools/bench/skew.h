@@ -16,10 +16,49 @@
 #ifndef HEDDLE_BENCH_SKEW_H
 #define HEDDLE_BENCH_SKEW_H
 
-#include "bench/skew_svg.h"
 #include "drive/pair.h"
 
+#include <stdio.h>
+
+#define HD_SKEW_POINT_MAX      5u
+#define HD_SKEW_SERIES_MAX     8u
 #define HD_SKEW_ITERATIONS_MAX 1000u
+
+/* One lateness on one transport; medians.  Times are milliseconds after the source has posted its
+   message; NaN: unknown. */
+struct hd_skew_point {
+    double late_ms;              /* the lateness that was asked for */
+    double arrival_ms;           /* when the target arrived */
+    double solo_ms;              /* the compute of the source without a message */
+    double compute_ms;           /* the same while the message is under way */
+    double begin_ms;             /* when that compute began */
+    double stolen_ms;            /* in which the source's thread did not run; NaN on a device */
+    double thread_ms;            /* CPU time of the source's other threads */
+    double source_wait_ms;       /* from the end of its compute until its slot is free */
+    double target_wait_ms;       /* from its arrival until the message is readable */
+    double readable_ms, free_ms; /* at the target; at the source */
+    double transfer_begin_ms, transfer_end_ms; /* as reported by the transport */
+    double resident_ms; /* a kernel occupied the source's device while it waited */
+};
+
+struct hd_skew_series {
+    char transport[112], carrier[36];
+    uint32_t period_us; /* of the progress thread; 0: there is none */
+    bool has_thread;    /* transport.progress_thread = on */
+    uint32_t point_count;
+    struct hd_skew_point points[HD_SKEW_POINT_MAX];
+};
+
+struct hd_skew {
+    double stage_ms; /* the calibrated length of the compute */
+    uint64_t bytes;
+    uint32_t iterations;
+    bool is_posted_early; /* the target posts its receive before it is late */
+    char device[256];     /* on which the source computes; empty: the host */
+    uint32_t pass_count;  /* forward passes of its compute; 0: on the host */
+    uint32_t series_count;
+    struct hd_skew_series series[HD_SKEW_SERIES_MAX];
+};
 
 struct hd_skew_request {
     uint32_t series_count;
@@ -41,5 +80,15 @@ struct hd_skew_request {
 /* Series that were measured are valid also after a failure. */
 hd_status hd_bench_skew(const struct hd_skew_request *request, struct hd_skew *result,
                         struct hd_problem *problem);
+
+/*
+ * A figure like the report's figure 27 (docs/sources.md).
+ *
+ * One panel for each transport, one pair of bars for each lateness.  The upper bar is the message,
+ * until the source's slot is free, darker while the target waits for it.  The lower bar is the
+ * compute: its length alone, its stretch, and the wait after it.  Text is text, lengths are
+ * millimetres.  The caller checks the stream for errors.
+ */
+void hd_skew_svg_write(const struct hd_skew *skew, double width_mm, FILE *stream);
 
 #endif /* HEDDLE_BENCH_SKEW_H */

@@ -1,5 +1,5 @@
 /* bench/skew_svg.c - lengths are millimetres, times milliseconds; figure->scale converts them. */
-#include "bench/skew_svg.h"
+#include "bench/skew.h"
 #include "report/svg.h"
 
 #include <math.h>

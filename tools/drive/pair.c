@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { ALIGNMENT_BYTES = 64 };
+enum { STAMP_WORD = 1 << 20 }; /* of no body, and never 0 */
 
 /* --- open and close -------------------------------------------------------------------------- */
 
@@ -159,6 +160,21 @@ static void pair_init_lanes(struct hd_pair *pair)
     pair->ready_in = hd_drive_lane(&pair->drive, (struct hd_message){.channel = in + 2});
 }
 
+static hd_status pair_take_stamps(struct hd_pair *pair, struct hd_problem *problem)
+{
+    const uint64_t bytes = (pair->shape.depth + HD_PAIR_UNREAD_MAX) * sizeof(uint64_t);
+
+    if (pair->shape.device == NULL) {
+        return HD_OK;
+    }
+    pair->stamps_out = hd_memory_take(bytes, 4096, "bench");
+    if (pair->stamps_out == NULL) {
+        return hd_problem_no_memory(problem, bytes, "stamps");
+    }
+    pair->stamps_in = pair->stamps_out + pair->shape.depth;
+    return HD_OK;
+}
+
 hd_status hd_pair_open(struct hd_pair *pair, const struct hd_drive_rank *rank, uint32_t instance,
                        struct hd_problem *problem)
 {
@@ -178,7 +194,7 @@ hd_status hd_pair_open(struct hd_pair *pair, const struct hd_drive_rank *rank, u
         return hd_pair_blame(pair, status, problem);
     }
     hd_pair_renew(pair);
-    HD_TRY(hd_pair_take_stamps(pair, problem));
+    HD_TRY(pair_take_stamps(pair, problem));
     HD_TRY(pair_start_pulse(pair, problem));
     pair_init_lanes(pair);
     return HD_OK;
@@ -288,16 +304,27 @@ hd_status hd_pair_receive(struct hd_pair *pair)
     return HD_OK;
 }
 
+static uint64_t pair_stamp_of(const struct hd_lane *lane, uint64_t sequence)
+{
+    return hd_pattern_word(lane->index, sequence, STAMP_WORD);
+}
+
+static hd_status pair_copy(struct hd_pair *pair, void *target, const void *source, uint64_t count)
+{
+    HD_TRY(hd_lent_copy(pair->drive.device, target, source, count));
+    return hd_pair_settle(pair);
+}
+
 /* --- meeting --------------------------------------------------------------------------------- */
 
 static hd_status pair_say_ready(struct hd_pair *pair)
 {
     struct hd_lane *lane = &pair->ready_out;
     const uint64_t sequence = lane->sent_count;
-    const uint64_t stamp = hd_pair_stamp_of(lane, sequence);
+    const uint64_t stamp = pair_stamp_of(lane, sequence);
 
     HD_TRY(pair_reserve_until(pair, lane, sequence + 1));
-    HD_TRY(hd_pair_copy(pair, hd_lane_slot(lane, sequence), &stamp, sizeof stamp));
+    HD_TRY(pair_copy(pair, hd_lane_slot(lane, sequence), &stamp, sizeof stamp));
     return hd_lane_send_next(lane, 0);
 }
 
@@ -309,9 +336,9 @@ static hd_status pair_await_ready(struct hd_pair *pair)
 
     HD_TRY(hd_lane_post_until(lane, sequence));
     HD_TRY(pair_wait_to_read(pair, lane, sequence));
-    HD_TRY(hd_pair_copy(pair, &stamp, hd_lane_slot(lane, sequence), sizeof stamp));
+    HD_TRY(pair_copy(pair, &stamp, hd_lane_slot(lane, sequence), sizeof stamp));
     pair->checked_count++;
-    pair->wrong_count += stamp != hd_pair_stamp_of(lane, sequence);
+    pair->wrong_count += stamp != pair_stamp_of(lane, sequence);
     return hd_lane_release_next(lane);
 }
 
@@ -326,4 +353,122 @@ hd_status hd_pair_meet(struct hd_pair *pair)
     }
     HD_TRY(pair_await_ready(pair));
     return pair_say_ready(pair);
+}
+
+/* --- stamps ---------------------------------------------------------------------------------- */
+
+static const unsigned char *pair_body_of(const struct hd_pair *pair, uint64_t sequence)
+{
+    return pair->shape.bodies[sequence / pair->shape.depth % 2];
+}
+
+static uint64_t pair_stamp_bytes(const struct hd_pair *pair)
+{
+    return hd_min_u64(pair->shape.bytes, HD_PAIR_STAMP_BYTES);
+}
+
+/* A slot may be written again once its message has left, so the copy of its stamp is over too. */
+hd_status hd_pair_stamp(struct hd_pair *pair, uint64_t sequence)
+{
+    uint64_t own = pair_stamp_of(&pair->out, sequence);
+    uint64_t *stamp = &own;
+
+    if (pair->shape.device != NULL) {
+        stamp = &pair->stamps_out[sequence % pair->shape.depth];
+        *stamp = own;
+    }
+    return hd_lent_copy(pair->drive.device, hd_lane_slot(&pair->out, sequence), stamp,
+                        pair_stamp_bytes(pair));
+}
+
+static void pair_count(struct hd_pair *pair, bool is_wrong)
+{
+    pair->checked_count++;
+    pair->wrong_count += is_wrong;
+}
+
+hd_status hd_pair_look(struct hd_pair *pair)
+{
+    const hd_status status = pair->unread_count > 0 ? hd_pair_settle(pair) : HD_OK;
+
+    for (uint32_t i = 0; status == HD_OK && i < pair->unread_count; i++) {
+        const uint64_t stamp = pair_stamp_of(&pair->in, pair->unread_first + i);
+        pair_count(pair, memcmp(&pair->stamps_in[i], &stamp, pair_stamp_bytes(pair)) != 0);
+    }
+    pair->unread_count = 0;
+    return status;
+}
+
+hd_status hd_pair_glance(struct hd_pair *pair, uint64_t sequence)
+{
+    const uint64_t stamp = pair_stamp_of(&pair->in, sequence);
+    const unsigned char *slot = hd_lane_slot(&pair->in, sequence);
+
+    if (pair->shape.device == NULL) {
+        pair_count(pair, memcmp(slot, &stamp, pair_stamp_bytes(pair)) != 0);
+        return HD_OK;
+    }
+    if (pair->unread_count == HD_PAIR_UNREAD_MAX) {
+        HD_TRY(hd_pair_look(pair));
+    }
+    if (pair->unread_count == 0) {
+        pair->unread_first = sequence;
+    }
+    assert(sequence == pair->unread_first + pair->unread_count);
+    return hd_lent_copy(pair->drive.device, &pair->stamps_in[pair->unread_count++], slot,
+                        pair_stamp_bytes(pair));
+}
+
+/* --- whole messages -------------------------------------------------------------------------- */
+
+hd_status hd_pair_fill(struct hd_pair *pair, uint64_t sequence)
+{
+    const uint64_t head_bytes = pair_stamp_bytes(pair);
+    unsigned char *slot = hd_lane_slot(&pair->out, sequence);
+
+    HD_TRY(hd_lent_copy(pair->drive.device, slot + head_bytes,
+                        pair_body_of(pair, sequence) + head_bytes, pair->shape.bytes - head_bytes));
+    return hd_pair_stamp(pair, sequence);
+}
+
+hd_status hd_pair_check(struct hd_pair *pair, uint64_t sequence)
+{
+    const uint64_t stamp = pair_stamp_of(&pair->in, sequence);
+    const uint64_t head_bytes = pair_stamp_bytes(pair);
+    const struct hd_lent *lent = pair->drive.device;
+    const unsigned char *slot = hd_lane_slot(&pair->in, sequence);
+
+    if (lent != NULL) {
+        assert(pair->shape.bytes <= lent->staging_bytes);
+        HD_TRY(pair_copy(pair, lent->staging, slot, pair->shape.bytes));
+        slot = lent->staging;
+    }
+    pair_count(pair, memcmp(slot, &stamp, head_bytes) != 0 ||
+                         memcmp(slot + head_bytes, pair_body_of(pair, sequence) + head_bytes,
+                                pair->shape.bytes - head_bytes) != 0);
+    return HD_OK;
+}
+
+/* --- in place? ------------------------------------------------------------------------------- */
+
+hd_status hd_pair_is_in_place(struct hd_pair *pair, bool *is_in_place)
+{
+    const uint64_t token = 0x5bd1e995c2b2ae35ull; /* no message begins so, nor fresh memory */
+    const uint64_t count = pair_stamp_bytes(pair);
+    uint64_t found = 0;
+    bool mine = false, theirs = false;
+
+    assert(pair->out.sent_count == 0 && pair->received == 0);
+    if (pair->rank->rank == 0) {
+        HD_TRY(hd_pair_reserve(pair, 1));
+        HD_TRY(pair_copy(pair, hd_lane_slot(&pair->out, 0), &token, count));
+    }
+    HD_TRY(hd_pair_fence(pair));
+    if (pair->rank->rank == 1) {
+        HD_TRY(pair_copy(pair, &found, hd_lane_slot(&pair->in, 0), count));
+        mine = memcmp(&found, &token, count) == 0;
+    }
+    HD_TRY(hd_pair_swap(pair, &mine, &theirs, sizeof mine));
+    *is_in_place = mine || theirs;
+    return HD_OK;
 }

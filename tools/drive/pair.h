@@ -105,7 +105,7 @@ hd_status hd_pair_receive(struct hd_pair *pair);
 hd_status hd_pair_settle(struct hd_pair *pair);
 hd_status hd_pair_reach(struct hd_pair *pair, uint64_t mark, uint64_t *passed_ns);
 
-/* --- body.c: bytes; on a device the errors are the kernel's ----------------------------------- */
+/* --- bytes; on a device the errors are the kernel's ------------------------------------------- */
 
 /* Writes message `sequence` of `out` into its slot, or only its stamp. */
 hd_status hd_pair_fill(struct hd_pair *pair, uint64_t sequence);
@@ -119,10 +119,5 @@ hd_status hd_pair_look(struct hd_pair *pair);
 /* Whether the target sees what the source writes before it is sent.  Collective; only before the
    first message. */
 hd_status hd_pair_is_in_place(struct hd_pair *pair, bool *is_in_place);
-
-/* For pair.c. */
-hd_status hd_pair_take_stamps(struct hd_pair *pair, struct hd_problem *problem);
-uint64_t hd_pair_stamp_of(const struct hd_lane *lane, uint64_t sequence);
-hd_status hd_pair_copy(struct hd_pair *pair, void *target, const void *source, uint64_t count);
 
 #endif /* HEDDLE_DRIVE_PAIR_H */

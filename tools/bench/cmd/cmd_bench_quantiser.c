@@ -7,8 +7,7 @@
  * so that other load on the machine does not flatter MXFP8.
  */
 #include "bench/cmd/cmd_bench_part.h"
-#include "bench/session.h"
-#include "bench/yardstick.h"
+#include "bench/step.h"
 
 #include <stdio.h>
 #include <string.h>
