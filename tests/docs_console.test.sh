@@ -121,13 +121,21 @@ if [ $# = 0 ]; then
     [ $bless = yes ] || self_test || failed=1
     set -- README.md CONTRIBUTING.md docs/*.md
 fi
-for page; do
-    folder=$work/$(basename "$page" .md)
+# A page that tells of processes and deadlines may be overtaken on a busy machine: it has three tries.
+replay_fresh() { # PAGE: once, in a folder of its own
+    local folder=$work/$(basename "$1" .md)
+    rm -rf "$folder"
     mkdir "$folder"
     ln -s "$HD_BUILD_DIR/bin/heddle" "$HD_SOURCE_DIR/conf" "$folder"
     ln -s "$HD_BUILD_DIR"/tests/fault/heddle_*.so "$folder"
     cp -r "$HD_SOURCE_DIR/examples" "$folder"
-    replay "$page" "$folder" >"$work/replayed"
+    replay "$1" "$folder" >"$work/replayed"
+}
+for page; do
+    for try in 1 2 3; do
+        replay_fresh "$page"
+        { [ $bless = yes ] || cmp -s "$page" "$work/replayed"; } && break
+    done
     read -r ran passed <"$work/counts"
     commands=$((commands + ran))
     skipped=$((skipped + passed))

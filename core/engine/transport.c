@@ -50,20 +50,9 @@ static uint32_t transport_slot_memory(const struct hd_engine *engine)
 
 static void transport_attach(struct hd_engine *engine, struct hd_lane *lane)
 {
-    struct hd_channel_stats stats;
-
     lane->transport = atomic_load(&engine->transport);
     lane->ops = engine->transport_ops;
     lane->stream = engine->regions.is_device ? engine->device.stream : NULL;
-    if (hd_lane_is_local(lane)) {
-        return;
-    }
-    hd_engine_channel(engine, lane->index, &stats);
-    hd_log(HD_LOG_DEBUG,
-           "channel %u, rank %u to rank %u: %u slots and %u send slots of %llu bytes, by %s%s%s",
-           lane->index, lane->channel->source, lane->channel->target, lane->channel->depth,
-           lane->channel->send_depth, (unsigned long long)lane->channel->bytes,
-           engine->setup.transport->name, stats.lane[0] != '\0' ? " over " : "", stats.lane);
 }
 
 hd_status hd_engine_open_transport(struct hd_engine *engine, struct hd_problem *problem)

@@ -1,5 +1,4 @@
 /* Makes a plan: takes the actions of a schedule or a file, checks the laws, derives the rest. */
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "plan/derive.h"
@@ -182,25 +181,6 @@ static hd_status build_derive(struct hd_pipeline *pipeline, struct hd_problem *p
     return status;
 }
 
-/* "0 1 2 3 3 2 1 0": the rank of each stage. */
-static void build_log(const struct hd_pipeline *pipeline)
-{
-    char placement[512] = "";
-
-    for (uint32_t i = 0; i < pipeline->replica_count * pipeline->stage_count; i++) {
-        if (!hd_text_append(placement, sizeof placement - 8, " %u", pipeline->stage_rank[i])) {
-            hd_text_append(placement, sizeof placement, " ...");
-            break;
-        }
-    }
-    hd_log(HD_LOG_DEBUG,
-           "plan: %s: %u ranks, %u stages, %u microbatches, %llu actions, %u ticks asap; stages on "
-           "ranks%s",
-           pipeline->schedule, pipeline->rank_count, pipeline->stage_count,
-           pipeline->microbatch_count, (unsigned long long)pipeline->action_count,
-           pipeline->asap_ticks, placement);
-}
-
 static hd_status build(struct hd_pipeline *pipeline, struct hd_pipeline_source *source,
                        struct hd_problem *problem)
 {
@@ -241,7 +221,6 @@ hd_status hd_pipeline_from_actions(struct hd_pipeline_source *source, struct hd_
         hd_pipeline_destroy(made);
         return status;
     }
-    build_log(made);
     *pipeline = made;
     return HD_OK;
 }

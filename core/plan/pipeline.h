@@ -138,6 +138,9 @@ hd_status hd_pipeline_from_actions(struct hd_pipeline_source *source, struct hd_
 
 void hd_pipeline_destroy(struct hd_pipeline *pipeline); /* takes NULL */
 
+/* Logs placement and depths at level debug. */
+void hd_pipeline_log(const struct hd_pipeline *pipeline);
+
 /*
  * Gives every channel and every payload pool its slots.
  *

@@ -193,14 +193,25 @@ static hd_status slots_check_pools(const struct hd_pipeline *pipeline,
     return HD_OK;
 }
 
-static void slots_log(const struct hd_pipeline *pipeline, const struct hd_slot_request *request)
+void hd_pipeline_log(const struct hd_pipeline *pipeline)
 {
     char text[512] = "";
 
+    for (uint32_t i = 0; i < pipeline->replica_count * pipeline->stage_count; i++) {
+        if (!hd_text_append(text, sizeof text - 8, " %u", pipeline->stage_rank[i])) {
+            hd_text_append(text, sizeof text, " ...");
+            break;
+        }
+    }
+    hd_log(HD_LOG_DEBUG,
+           "plan: %s: %u ranks, %u stages, %u microbatches, %llu actions, %u ticks asap; stages on "
+           "ranks%s",
+           pipeline->schedule, pipeline->rank_count, pipeline->stage_count,
+           pipeline->microbatch_count, (unsigned long long)pipeline->action_count,
+           pipeline->asap_ticks, text);
+    text[0] = '\0';
     slots_append_depths(pipeline, text, sizeof text);
-    hd_log(HD_LOG_DEBUG, "plan: depths%s; transfer slots %s; payload slots %s", text,
-           request->transfer_count == 0 ? "auto, depth + 1" : "as asked for",
-           request->payload_count == 0 ? "auto, the retention H" : "as asked for");
+    hd_log(HD_LOG_DEBUG, "plan: depths of the channels%s", text);
 }
 
 hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
@@ -229,6 +240,5 @@ hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
         pipeline->payload_slots[stage] = slots_given(request->payload, request->payload_count,
                                                      stage, pipeline->retention[stage]);
     }
-    slots_log(pipeline, request);
     return HD_OK;
 }

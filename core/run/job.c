@@ -146,6 +146,7 @@ static hd_status job_make(struct hd_job *job, struct hd_problem *problem)
 {
     HD_TRY(job_check_inner(job, problem));
     HD_TRY(hd_job_plan(job->config, &job->plugins, &job->pipeline, problem));
+    hd_pipeline_log(job->pipeline);
     if (job->plugins.kernel == NULL) {
         return HD_OK;
     }

@@ -1,7 +1,6 @@
 #include "output/planning.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/try.h"
 #include "plan/issue.h"
@@ -210,7 +209,6 @@ static hd_status planning_ask_steady(struct hd_planning *planning, struct hd_pro
     if (copies == NULL) {
         return hd_problem_no_memory(problem, 0, "the plan");
     }
-    hd_log(HD_LOG_DEBUG, "plan: plans again with other microbatches, to find where copies stay");
     planning->facts.steady_from = planning_find_steady(planning, copies, copies + ranks);
     hd_memory_give(copies);
     return HD_OK;
