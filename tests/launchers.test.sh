@@ -155,8 +155,67 @@ rank other 0 4 $model output.directory=other transport.first_step_timeout_s=20
 rank other 1 4 $model output.directory=other pipeline.microbatches=8 transport.first_step_timeout_s=20
 for number in 0 1; do
     ends other $number 2
-    has "another plan" other.$number.err "has plan "
+    has "another plan" other.$number.err "launch: pipeline.microbatches: rank 1 on "
+    has "another plan" other.$number.err " has 8, rank 0 has 4: "
 done
+
+# Everything that a rank acts on is compared before step 1: the key is named, and both values.
+two="$model pipeline.ranks=2 train.steps=6 train.warmup_steps=2 transport.first_step_timeout_s=20"
+differ() { # NAME KEY VALUE1 VALUE0 WORDS... [-- WORDS...]: what rank 1 has more, and what rank 0 has
+    local name=$1 key=$2 one=$3 zero=$4 number words=()
+    shift 4
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        words+=("$1")
+        shift
+    done
+    [ $# -gt 0 ] && shift
+    port=$((port + 1))
+    rank "$name" 0 2 $two output.directory="$name" "$@"
+    rank "$name" 1 2 $two output.directory="$name" "${words[@]}"
+    for number in 0 1; do
+        ends "$name" $number 2
+        has "$name differs" "$name.$number.err" "launch: $key: rank 1 on "
+        has "$name differs" "$name.$number.err" " has $one"
+        has "$name differs" "$name.$number.err" ", rank 0 has $zero"
+    done
+    [ -e "$name" ] && say "$name differs: the run has begun"
+}
+differ rate train.learning_rate 0.01 0.003 train.learning_rate=1e-2 -- train.learning_rate=0.003
+differ steps train.steps 4 6 train.steps=4
+differ seed train.seed 9007199254740993 9007199254740992 train.seed=9007199254740993 -- train.seed=9007199254740992
+differ weight_decay train.weight_decay 0.2 0.1 train.weight_decay=0.2
+differ clip train.clip_norm 0 1 train.clip_norm=0
+differ decay train.decay cosine none train.decay=cosine
+differ epsilon model.norm_epsilon 1e-6 1e-5 model.norm_epsilon=1e-6
+differ theta model.rope_theta 500000 10000 model.rope_theta=5e5
+differ gates model.normalize_gates on off model.normalize_gates=true
+differ rule kernels.scale_rule floor up kernels.scale_rule=floor
+differ every output.checkpoint_every never 2 output.checkpoint_every=never -- output.checkpoint_every=2
+differ trace output.trace_steps 2 3 output.trace_steps=2
+differ option transport.hook_fault.seed 2 "" transport.name=hook_fault transport.inner=shm transport.hook_fault.seed=2 \
+    -- transport.name=hook_fault transport.inner=shm
+differ evaluate --evaluate on off --evaluate
+head -c 4000 /dev/zero | tr '\0' a >one.txt
+head -c 3999 /dev/zero | tr '\0' a >other.txt
+echo -n b >>other.txt
+differ corpus data.corpus "4000 bytes, SHA-256 " "4000 bytes, SHA-256 " data.corpus=other.txt -- data.corpus=one.txt
+differ nowhere data.corpus "cannot be read: No such file" "4000 bytes, SHA-256 " data.corpus=none.txt -- data.corpus=one.txt
+mkdir plugins
+cp "$HD_PLUGIN_DIR"/* plugins/
+kernel=$(basename plugins/*kernel*reference*.so)
+echo >>plugins/"$kernel"
+differ plugin kernels.name "reference " "reference " --plugin-dir plugins
+# shellcheck disable=SC2086
+"$heddle" run $model pipeline.ranks=2 train.steps=4 output.directory=earlier >earlier.out 2>&1 || say "$(cat earlier.out)"
+# shellcheck disable=SC2086
+"$heddle" run $model pipeline.ranks=2 train.steps=3 output.directory=earliest >earliest.out 2>&1 || say "$(cat earliest.out)"
+differ checkpoint --resume "step 3, " "step 4, " --resume earliest -- --resume earlier
+# Two spellings of one value, and two paths of one corpus, agree.
+cp one.txt same.txt
+port=$((port + 1))
+rank spelled 0 2 $model pipeline.ranks=2 train.steps=1 output.directory=spelled train.learning_rate=1e-2 data.corpus=one.txt
+rank spelled 1 2 $model pipeline.ranks=2 train.steps=1 output.directory=spelt train.learning_rate=0.01 data.corpus=same.txt
+for number in 0 1; do ends spelled $number 0; done
 port=$((port + 1))
 rank stranger 0 4 $model train.steps=1 output.directory=stranger
 for ((turn = 0; turn < 500; turn++)); do
@@ -254,6 +313,12 @@ else
     same_as_forked mpi
     mpi three 3 $model output.directory=three && say "mpirun -np 3 runs a plan of four"
     has "mpirun -np 3" three.err "P*D = 4, got 3 processes"
+    # The case of the issue: two programs of one job.
+    mpi mixed 1 $model pipeline.ranks=2 output.directory=mixed : -np 1 "$heddle" run $model pipeline.ranks=2 \
+        output.directory=mixed train.learning_rate=1e-2
+    [ $? -eq 2 ] || say "mpirun, two learning rates: not exit 2"
+    has "mpirun, two learning rates" mixed.err "train.learning_rate: rank 1 on "
+    has "mpirun, two learning rates" mixed.err " has 0.01, rank 0 has 0.003"
     mpi one 1 $model train.steps=1 output.directory=one || say "mpirun -np 1: $(head -c 600 one.err)"
 
     kill_s=3 mpi dying 4 $endless output.directory=dying &

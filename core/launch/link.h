@@ -29,7 +29,7 @@
 struct hd_link;
 
 /* Connects all ranks, or fails on all: a rank that has not connected after `patience_s`
-   (HD_EXIT_PEER) or that two processes claim, another world or another plan (HD_EXIT_USAGE) is
+   (HD_EXIT_PEER) or that two processes claim, another world or other facts (HD_EXIT_USAGE) is
    named to every process that has connected. */
 hd_status hd_link_open(const struct hd_link_request *request, struct hd_link **link,
                        struct hd_problem *problem);

@@ -6,7 +6,7 @@
 
 /* Kinds of frames.  Those from HD_LINK_MESSAGE on belong to the users of the link. */
 enum hd_link_kind {
-    HD_LINK_HELLO = 1,    /* from a member: its rank, world and plan */
+    HD_LINK_HELLO = 1,    /* from a member: its rank, world and facts */
     HD_LINK_WELCOME = 2,  /* from the hub: all ranks have connected; the peers */
     HD_LINK_CLOCK = 3,    /* from both: a clock reading, to measure the offset of the clocks */
     HD_LINK_VERDICT = 4,  /* from the hub: how the run ended */
@@ -33,7 +33,7 @@ struct hd_link_listener {
 
 struct hd_link_request {
     struct hd_identity *identity; /* borrowed */
-    const char *plan_hash;        /* must be the same on all ranks */
+    const char *facts;            /* lines "key = value": must be the same on all ranks */
     double patience_s;            /* how long to wait for all ranks */
 };
 

@@ -1,9 +1,9 @@
 #include "launch/rendezvous.h"
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "launch/agree.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -24,14 +24,14 @@ enum {
     LINGER_MS = 1000, /* after a refusal, the hub still tells ranks that connect a little later */
 };
 
-static const char rendezvous_magic[8] = "heddle1";
+static const char rendezvous_magic[8] = "heddle2";
 
+/* The sender's facts follow, with their final zero. */
 struct hello {
     char magic[8];
     uint8_t token[HD_TOKEN_BYTES];
     uint32_t rank, rank_count;
     struct hd_peer peer;
-    char plan_hash[HD_HASH_TEXT_BYTES];
 };
 
 static void rendezvous_describe_self(const struct hd_identity *identity, struct hd_peer *peer)
@@ -85,7 +85,8 @@ static hd_status rendezvous_refuse_twice(struct reception *reception, const stru
         first->pid, first->host, hello->peer.pid, hello->peer.host);
 }
 
-static hd_status rendezvous_check_hello(struct reception *reception, const struct hello *hello)
+static hd_status rendezvous_check_hello(struct reception *reception, const struct hello *hello,
+                                        const char *facts)
 {
     const struct hd_link *const link = reception->link;
     struct hd_problem *const problem = reception->problem;
@@ -100,15 +101,9 @@ static hd_status rendezvous_check_hello(struct reception *reception, const struc
     if (hello->rank == 0 || hd_wire_is_open(&link->wires[hello->rank])) {
         return rendezvous_refuse_twice(reception, hello);
     }
-    if (strcmp(hello->plan_hash, reception->request->plan_hash) != 0) {
-        hd_problem_place(problem, "launch");
-        return hd_problem_set(problem, HD_PROTOCOL, HD_EXIT_USAGE,
-                              "rank %u on %.63s has plan %.12s, rank 0 has %.12s: plan, sizes, "
-                              "plugins, options or instruction set differ",
-                              hello->rank, hello->peer.host, hello->plan_hash,
-                              reception->request->plan_hash);
-    }
-    return HD_OK;
+    return hd_agree_check(
+        &(struct hd_agreement){hello->rank, hello->peer.host, reception->request->facts, facts},
+        problem);
 }
 
 /* A connection that is not a rank of this run is closed without an answer. */
@@ -118,7 +113,6 @@ static bool rendezvous_is_ours(const struct reception *reception, const struct h
 
     return memcmp(hello->magic, rendezvous_magic, sizeof rendezvous_magic) == 0 &&
            hello->rank < hello->rank_count && memcmp(hello->token, token, HD_TOKEN_BYTES) == 0 &&
-           memchr(hello->plan_hash, '\0', sizeof hello->plan_hash) != NULL &&
            memchr(hello->peer.host, '\0', sizeof hello->peer.host) != NULL;
 }
 
@@ -140,7 +134,8 @@ static hd_status rendezvous_seat(struct reception *reception, struct hd_wire *gu
         hd_wire_send(guest, &frame, reception->problem);
         return HD_OK;
     }
-    const hd_status status = rendezvous_check_hello(reception, &hello);
+    const hd_status status =
+        rendezvous_check_hello(reception, &hello, (const char *)bytes + sizeof hello);
     if (status != HD_OK) {
         return status;
     }
@@ -164,7 +159,8 @@ static hd_status rendezvous_read_guest(struct reception *reception, struct hd_wi
         if (frame.kind == HD_LINK_CLOCK && frame.bytes == sizeof(uint64_t)) {
             const uint64_t now_ns = hd_now_ns();
             hd_wire_send(guest, &frame, &now_ns);
-        } else if (frame.kind == HD_LINK_HELLO && frame.bytes == sizeof(struct hello)) {
+        } else if (frame.kind == HD_LINK_HELLO && frame.bytes > sizeof(struct hello) &&
+                   bytes[frame.bytes - 1] == '\0') {
             return rendezvous_seat(reception, guest, bytes);
         } else {
             hd_wire_close(guest);
@@ -360,17 +356,22 @@ static hd_status rendezvous_read_clock(struct hd_link *link, struct hd_wire *wir
 static hd_status rendezvous_say_hello(struct hd_link *link, const struct hd_link_request *request,
                                       struct hd_wire *wire)
 {
-    const struct hd_frame frame = {HD_LINK_HELLO, link->rank, sizeof(struct hello)};
-    struct hello hello;
+    const size_t facts_bytes = strlen(request->facts) + 1;
+    const struct hd_frame frame = {HD_LINK_HELLO, link->rank, sizeof(struct hello) + facts_bytes};
+    struct hello *const hello = calloc(1, frame.bytes); /* the padding too */
 
-    memset(&hello, 0, sizeof hello); /* the padding too */
-    memcpy(hello.magic, rendezvous_magic, sizeof rendezvous_magic);
-    memcpy(hello.token, request->identity->hub.token, HD_TOKEN_BYTES);
-    hello.rank = link->rank;
-    hello.rank_count = link->rank_count;
-    rendezvous_describe_self(request->identity, &hello.peer);
-    snprintf(hello.plan_hash, sizeof hello.plan_hash, "%s", request->plan_hash);
-    return hd_wire_send(wire, &frame, &hello);
+    if (hello == NULL) {
+        return HD_NO_MEMORY;
+    }
+    memcpy(hello->magic, rendezvous_magic, sizeof rendezvous_magic);
+    memcpy(hello->token, request->identity->hub.token, HD_TOKEN_BYTES);
+    hello->rank = link->rank;
+    hello->rank_count = link->rank_count;
+    rendezvous_describe_self(request->identity, &hello->peer);
+    memcpy(hello + 1, request->facts, facts_bytes);
+    const hd_status status = hd_wire_send(wire, &frame, hello);
+    free(hello);
+    return status;
 }
 
 /* HD_PEER_LOST: the caller retries.  Any other failure is in the attempt's problem. */

@@ -2,7 +2,7 @@
  * launch/rendezvous.h - how the ranks of a launched run find each other.
  *
  *   member   connects, and retries until the deadline; reads the hub's clock a few times; sends
- *            hello (its world, rank and plan); waits for the welcome
+ *            hello (its world, rank and facts); waits for the welcome
  *   hub      listens until each rank has connected once, then sends the welcome to all
  *
  * If one rank is wrong, the hub tells all ranks that have connected.

@@ -47,8 +47,7 @@ static hd_status job_size_stages(struct hd_job *job, struct hd_problem *problem)
     return status;
 }
 
-/* A kernel may compute other bits with another instruction set: such ranks must not agree. */
-static const char *job_instruction_set(void)
+const char *hd_job_instruction_set(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -101,7 +100,7 @@ static void job_digest(struct hd_job *job)
         hd_hash_add_u64(&hash, needs->parameter_bytes);
         hd_hash_add_u64(&hash, needs->payload_bytes);
     }
-    hd_hash_add_text(&hash, job_instruction_set());
+    hd_hash_add_text(&hash, hd_job_instruction_set());
     hd_hash_end(&hash, bytes);
     hd_hash_text(bytes, job->hash);
 }

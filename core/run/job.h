@@ -35,6 +35,10 @@ hd_status hd_job_create(struct hd_job *job, struct hd_config *config,
                         const struct hd_plugins *plugins, struct hd_problem *problem);
 void hd_job_finish(struct hd_job *job);
 
+/* Of this machine; static.  A kernel may compute other bits with another instruction set, so such
+   ranks must not agree. */
+const char *hd_job_instruction_set(void);
+
 /* The plan splits backwards, and the kernel has only whole ones. */
 bool hd_job_lacks_halves(const struct hd_job *job);
 

@@ -51,7 +51,7 @@ hd_status hd_rank_blame(struct hd_rank *rank, hd_status status, const struct hd_
 /* A meeting of all ranks: `all` [rank_count, bytes] gets the block `mine` of each; bytes 0: the
    ranks only wait for each other. */
 struct hd_meeting {
-    const char *what; /* for the message: "comparing plans" */
+    const char *what; /* for the message: "hashing the parameters" */
     const void *mine;
     uint64_t bytes;
     void *all;

@@ -75,35 +75,6 @@ static hd_status rank_main_create_engine(struct hd_rank *rank, struct hd_problem
     return HD_OK;
 }
 
-/* Ranks with different plans would exchange wrong messages. */
-static hd_status rank_main_agree(struct hd_rank *rank, struct hd_problem *problem)
-{
-    const uint32_t rank_count = hd_bootstrap_rank_count(rank->bootstrap);
-    char(*all)[HD_HASH_TEXT_BYTES] = hd_memory_take(rank_count * sizeof *all, 64, "exchange");
-
-    if (all == NULL) {
-        return hd_rank_no_memory(rank, problem);
-    }
-    const char *mine = rank->session->job->hash;
-    const struct hd_meeting meeting = {"comparing plans", mine, HD_HASH_TEXT_BYTES, all};
-    hd_status status = hd_rank_gather(rank, &meeting, problem);
-    for (uint32_t other = 0; status == HD_OK && other < rank_count; other++) {
-        if (memcmp(all[other], mine, HD_HASH_TEXT_BYTES) != 0) {
-            hd_problem_set(
-                problem, HD_PROTOCOL, HD_EXIT_USAGE,
-                "rank %u has plan %.12s, rank %u has %.12s: plan, sizes, plugins, options "
-                "or instruction set differ",
-                rank->rank, mine, other, all[other]);
-            status = hd_rank_leave(rank, HD_PROTOCOL, "comparing plans", problem);
-        }
-    }
-    hd_memory_give(all);
-    if (status == HD_OK) {
-        hd_log(HD_LOG_DEBUG, "all %u ranks have plan %.12s", rank_count, mine);
-    }
-    return status;
-}
-
 /* One tensor of this rank, with room for its values. */
 struct tensor_visit {
     struct hd_tensor_place place;
@@ -312,7 +283,6 @@ static hd_status rank_main_run(struct hd_rank *rank, struct hd_problem *problem)
 {
     hd_status (*const parts[])(struct hd_rank *, struct hd_problem *) = {
         rank_main_create_engine,
-        rank_main_agree,
         hd_ledger_create,
         rank_main_set_parameters,
         rank_main_take_buffers,

@@ -8,6 +8,7 @@
 #include "launch/link.h"
 #include "report/run_json.h"
 #include "report/timeline.h"
+#include "run/facts.h"
 #include "run/supervise.h"
 
 #include <math.h>
@@ -241,6 +242,24 @@ static int cmd_run_dry_run(struct hd_cli *cli)
     return cli->problem.exit_code;
 }
 
+/* What the ranks of a launched run compare. */
+struct facts {
+    struct hd_cli *cli;
+    const struct hd_job *job;
+    const struct hd_resume *resume; /* NULL: none */
+};
+
+static char *cmd_run_facts(const void *context)
+{
+    const struct facts *const facts = context;
+    const char *const steps = hd_cli_option(facts->cli, "--steps", 0);
+    char words[128];
+
+    snprintf(words, sizeof words, "--evaluate = %s\n--steps = %.32s\n",
+             facts->job->plugins.is_forward_only ? "on" : "off", steps != NULL ? steps : "none");
+    return hd_facts_text(facts->job, facts->resume, words);
+}
+
 static void run_job(struct hd_cli *cli, struct hd_config *config, struct hd_plugins *plugins,
                     struct hd_resume *resume)
 {
@@ -250,11 +269,14 @@ static void run_job(struct hd_cli *cli, struct hd_config *config, struct hd_plug
     if (hd_job_create(&job, config, plugins, &cli->problem) != HD_OK) {
         return;
     }
+    const struct facts facts = {cli, &job, resume};
     const struct hd_cli_world world = {
         .rank_count = job.pipeline->rank_count,
         .replica_count = config->grid.data,
         .hash = job.hash,
         .patience_s = config->transport.first_step_timeout_s,
+        .facts = cmd_run_facts,
+        .context = &facts,
     };
     struct hd_link *link = NULL;
     if (hd_cli_join(cli, &world, &link, NULL) == HD_OK) {

@@ -1,5 +1,8 @@
 #include "cli/join.h"
+#include "base/hash.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void hd_cli_be_member(struct hd_cli *cli)
@@ -33,14 +36,21 @@ hd_status hd_cli_join(struct hd_cli *cli, const struct hd_cli_world *world, stru
     if (status != HD_OK || identity.launcher == HD_LAUNCHER_NONE) {
         return status;
     }
-    const struct hd_link_request request = {&identity, world->hash, world->patience_s};
+    char plan[HD_HASH_TEXT_BYTES + 8];
+    snprintf(plan, sizeof plan, "plan = %.64s", world->hash);
+    char *const facts = world->facts != NULL ? world->facts(world->context) : strdup(plan);
+    const struct hd_link_request request = {&identity, facts, world->patience_s};
     status = join_check_world(&identity, world, &cli->problem);
+    if (status == HD_OK && facts == NULL) {
+        status = hd_problem_no_memory(&cli->problem, 0, "what the ranks compare");
+    }
     if (status == HD_OK) {
         status = hd_link_open(&request, link, &cli->problem);
     }
     if (status == HD_OK && address != NULL) {
         memcpy(address, identity.hub.addresses[0], sizeof identity.hub.addresses[0]);
     }
+    free(facts);
     hd_identity_finish(&identity);
     return status;
 }

@@ -12,6 +12,10 @@ struct hd_cli_world {
     bool is_fixed;    /* the command needs exactly rank_count processes, whatever [pipeline] says */
     const char *hash; /* what all ranks must agree on */
     double patience_s; /* how long to wait for all ranks */
+    /* Makes the facts of struct hd_link_request; NULL: the hash alone.  Called only if a launcher
+       has started this process.  Owned, free(); NULL: cannot be allocated. */
+    char *(*facts)(const void *context);
+    const void *context;
 };
 
 /* Connects the ranks; *link stays NULL if this command forks all ranks itself.  `address` (64
