@@ -98,10 +98,10 @@ void *hd_op_input_at(struct hd_op_run *run, uint32_t dtype, uint64_t count, doub
     for (uint64_t at = 0; at < count; at++) {
         hd_op_put(data, dtype, at, (float)(middle + 0.5 * hd_op_draw(run->draws++)));
     }
-    if (run->with_nan == 1) {
+    if (run->with_nan == 1 && run->input_count == run->nan_input) {
         hd_op_put(data, dtype, count / 2, NAN);
-        run->with_nan = 2;
     }
+    run->input_count++;
     return hd_op_there(run, data);
 }
 

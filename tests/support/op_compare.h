@@ -28,6 +28,8 @@ extern const unsigned hd_op_shape_count;
 /* Runs every op on the shape of the two runs and asserts that `made` gives what `right` gives. With
    a NaN put in, that it has one wherever `right` has. */
 void hd_op_compare_all(struct hd_op_run *made, struct hd_op_run *right, int with_nan);
+/* Attention with a NaN in each of its inputs: both tables have the same finite values. */
+void hd_op_compare_causal(struct hd_op_run *made, struct hd_op_run *right);
 
 /* The same beside the reference of BF16, opened for the shape of `made`.  The program links
    hd_reference_ops. */

@@ -332,7 +332,7 @@ const unsigned hd_op_driver_count = HD_CHECK_COUNT(hd_op_drivers);
 
 void hd_op_run(struct hd_op_run *run, const struct hd_op_driver *driver, int with_nan)
 {
-    run->used_bytes = run->sent_bytes = run->output_count = 0;
+    run->used_bytes = run->sent_bytes = run->output_count = run->input_count = 0;
     run->draws = run->seed;
     run->with_nan = with_nan;
     driver->run(run);

@@ -46,7 +46,8 @@ struct hd_op_run {
     char *memory;                    /* HD_OP_MEMORY_BYTES, borrowed */
     const struct hd_op_mover *mover; /* NULL: the ops work in `memory` itself */
     uint64_t seed;                   /* of what is drawn */
-    int with_nan;                    /* 1: the first input gets one in the middle */
+    int with_nan;                    /* 1: input `nan_input` gets one in the middle */
+    unsigned nan_input, input_count; /* inputs are counted from 0 */
     uint64_t used_bytes, sent_bytes, draws;
     struct hd_op_output outputs[HD_OP_OUTPUT_MAX];
     unsigned output_count;

@@ -9,6 +9,9 @@
  * A tile has whole rows of scores, so it needs no running maximum; a T x T matrix never exists.
  * The backward computes the probabilities again from lse, and sums dk and dv in float32 over all
  * tiles.
+ *
+ * A product multiplies the zeros above the diagonal too, and 0 times NaN is NaN.  So a tile with a
+ * value that is not finite on its diagonal is summed pair by pair, without the pairs above it.
  */
 #include "isa.h"
 
@@ -90,10 +93,60 @@ INLINE hd_status isa_score(struct hd_ops_device *device, const struct tiles *til
     return hd_cpu_multiply(device, tiles->arena, &product);
 }
 
+/* Whether every value of the tile's rows is finite, from row `first` of `operand` on. */
+INLINE bool isa_is_finite(const struct tiles *tiles, struct hd_cpu_operand operand, uint32_t first)
+{
+    const struct view view = view_of(operand.data, tiles->bf16);
+    const uint32_t width = tiles->args->head_width;
+    vf zeros = {0};
+    for (uint32_t row = 0; row < tiles->rows; row++) {
+        const uint64_t begin = (uint64_t)(first + row) * operand.stride;
+        for (uint32_t at = 0; at < width; at += LANES) {
+            zeros = multiply_add(load(view, begin + at, step_of(at, width)), (vf){0}, zeros);
+        }
+    }
+    return sum_of(zeros) == 0;
+}
+
+/* target += factor times row `row` of `operand`. */
+INLINE void isa_add_row(const struct tiles *tiles, float *target, float factor,
+                        struct hd_cpu_operand operand, uint32_t row)
+{
+    const struct view view = view_of(operand.data, tiles->bf16);
+    const uint32_t width = tiles->args->head_width;
+    for (uint32_t at = 0; at < width; at += LANES) {
+        const uint32_t step = step_of(at, width);
+        const vf value = load(view, (uint64_t)row * operand.stride + at, step);
+        const vf sum = multiply_add(splat(factor), value, load_f32(target + at, step));
+        store_f32(target + at, step, sum);
+    }
+}
+
+/* isa_mix (target [rows, width], operand: keys) or isa_spread (target [keys, width], operand:
+   queries) without the pairs above the diagonal. */
+INLINE hd_status isa_add_pairs(const struct tiles *tiles, float *target, const void *tile,
+                               struct hd_cpu_operand operand, bool is_spread)
+{
+    const struct view factors = view_of(tile, tiles->bf16);
+    const uint64_t width = tiles->args->head_width;
+    for (uint32_t row = 0; row < tiles->rows; row++) {
+        for (uint32_t key = 0; key <= tiles->first + row; key++) {
+            const float factor = load(factors, (uint64_t)row * tiles->keys + key, 1)[0];
+            isa_add_row(tiles, target + (is_spread ? key : row) * width, factor, operand,
+                        is_spread ? row : key);
+        }
+    }
+    return HD_OK;
+}
+
 /* [rows, width] = tile keys. */
 INLINE hd_status isa_mix(struct hd_ops_device *device, const struct tiles *tiles, void *tile,
                          struct hd_cpu_operand keys)
 {
+    if (!isa_is_finite(tiles, keys, tiles->first)) {
+        memset(tiles->sums, 0, (uint64_t)tiles->rows * tiles->args->head_width * sizeof(float));
+        return isa_add_pairs(tiles, tiles->sums, tile, keys, false);
+    }
     const struct hd_cpu_product product = {.a = isa_tile_of(tiles, tile),
                                            .b = keys,
                                            .c = isa_floats_of(tiles->sums, tiles->args->head_width),
@@ -107,6 +160,9 @@ INLINE hd_status isa_mix(struct hd_ops_device *device, const struct tiles *tiles
 INLINE hd_status isa_spread(struct hd_ops_device *device, const struct tiles *tiles, float *target,
                             void *tile, struct hd_cpu_operand queries)
 {
+    if (!isa_is_finite(tiles, queries, 0)) {
+        return isa_add_pairs(tiles, target, tile, queries, true);
+    }
     const struct hd_cpu_product product = {.a = isa_tile_of(tiles, tile),
                                            .b = queries,
                                            .c = isa_floats_of(target, tiles->args->head_width),

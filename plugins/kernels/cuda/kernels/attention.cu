@@ -11,6 +11,9 @@
  * The rows of a tile are padded with zeros to 64 or 128 elements; attention_body.cuh is included
  * once for each.
  *
+ * A product multiplies the masked zeros of the diagonal tile too, and 0 times NaN is NaN: a value
+ * that is not finite reaches the queries before it that share its tile, and none further back.
+ *
  * Sources: Dao et al. 2022 (arXiv:2205.14135) and Dao 2023 (arXiv:2307.08691) for the tiling.
  */
 #include "arguments.h"
