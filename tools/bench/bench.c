@@ -27,7 +27,7 @@ static double bench_nearest_rank(const double *sorted, uint32_t count, uint32_t 
 void hd_bench_spread(double *values, uint32_t count, struct hd_bench_spread *spread)
 {
     assert(values != NULL || count == 0);
-    *spread = (struct hd_bench_spread){NAN, NAN, NAN, count};
+    *spread = (struct hd_bench_spread){NAN, NAN, NAN, NAN, NAN, count};
     if (count == 0) {
         return;
     }
@@ -35,20 +35,8 @@ void hd_bench_spread(double *values, uint32_t count, struct hd_bench_spread *spr
     spread->median = bench_nearest_rank(values, count, 50);
     spread->min = values[0];
     spread->p90 = bench_nearest_rank(values, count, 90);
-}
-
-void hd_bench_tail(double *values, uint32_t count, struct hd_bench_tail *tail)
-{
-    assert(values != NULL || count == 0);
-    *tail = (struct hd_bench_tail){NAN, NAN, NAN, NAN, count};
-    if (count == 0) {
-        return;
-    }
-    qsort(values, count, sizeof *values, bench_by_value);
-    tail->min = values[0];
-    tail->p50 = bench_nearest_rank(values, count, 50);
-    tail->p99 = bench_nearest_rank(values, count, 99);
-    tail->max = values[count - 1];
+    spread->p99 = bench_nearest_rank(values, count, 99);
+    spread->max = values[count - 1];
 }
 
 void hd_bench_machine(struct hd_bench_machine *machine)

@@ -19,21 +19,12 @@
 
 /* Repeated measurements of one quantity; percentiles by nearest rank.  count 0: all NaN. */
 struct hd_bench_spread {
-    double median, min, p90;
+    double median, min, p90, p99, max;
     uint32_t count;
 };
 
 /* Sorts `values` [count]. */
 void hd_bench_spread(double *values, uint32_t count, struct hd_bench_spread *spread);
-
-/* Latencies. */
-struct hd_bench_tail {
-    double min, p50, p99, max;
-    uint32_t count; /* 0: all NaN */
-};
-
-/* Sorts `values` [count]. */
-void hd_bench_tail(double *values, uint32_t count, struct hd_bench_tail *tail);
 
 /* Reads FIRST, FIRST:LAST (doubling) or FIRST:LAST:xFACTOR, in bytes, at most `count_max` sizes.
    The count, or 0 with a reason. */

@@ -331,8 +331,8 @@ static hd_status p2p_conclude(struct trial *trial, struct series *series)
     HD_TRY(hd_pair_swap(pair, mine, theirs, sizeof theirs));
     series->side->message_count = mine[0] + theirs[0];
     series->side->wrong_count = mine[1] + theirs[1];
-    hd_bench_tail(series->whole.half_us, series->whole.count, &series->side->whole_us);
-    hd_bench_tail(series->bare.half_us, series->bare.count, &series->side->bare_us);
+    hd_bench_spread(series->whole.half_us, series->whole.count, &series->side->whole_us);
+    hd_bench_spread(series->bare.half_us, series->bare.count, &series->side->bare_us);
     hd_bench_spread(series->whole_gbytes, trial->round_count, &series->side->whole_gbytes);
     hd_bench_spread(series->bare_gbytes, trial->device == NULL ? trial->round_count : 0,
                     &series->side->bare_gbytes);
@@ -351,7 +351,7 @@ static hd_status p2p_measure_size(struct trial *trial, struct hd_problem *proble
     }
     if (trial->device != NULL && trial->rank->rank == 0) {
         struct hd_p2p_side *copy = &trial->row->raw;
-        hd_bench_tail(trial->copies.half_us, trial->copies.count, &copy->whole_us);
+        hd_bench_spread(trial->copies.half_us, trial->copies.count, &copy->whole_us);
         hd_bench_spread(trial->copy_gbytes, trial->round_count, &copy->whole_gbytes);
     }
     trial->row->is_measured = 1;

@@ -51,7 +51,7 @@ struct hd_p2p_request {
 
 /* One transport at one size. */
 struct hd_p2p_side {
-    struct hd_bench_tail whole_us, bare_us;           /* half a round trip */
+    struct hd_bench_spread whole_us, bare_us;         /* half a round trip */
     struct hd_bench_spread whole_gbytes, bare_gbytes; /* 1e9 a second, over the rounds */
     uint64_t message_count, wrong_count;              /* of both ranks */
     bool is_in_place;                                 /* the source writes where the target reads */

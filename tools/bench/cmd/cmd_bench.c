@@ -1,6 +1,6 @@
 /* heddle bench - measurements with their spread, each beside its yardstick; it never judges. */
-#include "bench/bench.h"
-#include "bench/cmd/cmd_bench_commands.h"
+#include "bench/cmd/cmd_bench.h"
+#include "cli/join.h"
 #include "launch/identity.h"
 
 #include <stdio.h>
@@ -29,13 +29,15 @@ static void cmd_bench_show_machine(struct hd_cli *cli, const char *word)
 
 static int cmd_bench(struct hd_cli *cli)
 {
-    static const struct {
-        const char *word;
+    static const struct word {
+        const char *word, *option; /* an option of this word only */
         int (*run)(struct hd_cli *cli);
-    } rows[] = {{"plan", hd_cli_bench_plan},
-                {"step", hd_cli_bench_step},
-                {"p2p", hd_cli_bench_p2p},
-                {"skew", hd_cli_bench_skew}};
+        bool has_two_ranks; /* a launcher may have started them */
+    } rows[] = {{"plan", NULL, hd_cli_bench_plan, false},
+                {"step", "--part", hd_cli_bench_step, false},
+                {"p2p", NULL, hd_cli_bench_p2p, true},
+                {"skew", "--svg", hd_cli_bench_skew, true}};
+    const struct word *asked = NULL, *other = NULL; /* other: the command line has its option */
 
     if (hd_cli_words_max(cli, 1) != HD_OK) {
         return cli->problem.exit_code;
@@ -45,12 +47,22 @@ static int cmd_bench(struct hd_cli *cli)
     }
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (strcmp(cli->words[0], rows[i].word) == 0) {
-            cmd_bench_show_machine(cli, rows[i].word);
-            return rows[i].run(cli);
+            asked = &rows[i];
+        } else if (rows[i].option != NULL && hd_cli_option(cli, rows[i].option, 0) != NULL) {
+            other = &rows[i];
         }
     }
-    return hd_cli_refuse(cli, "bench needs one of: plan, step, p2p, skew; not %.100s",
-                         cli->words[0]);
+    if (asked == NULL) {
+        return hd_cli_refuse(cli, "bench needs one of: plan, step, p2p, skew; not %.100s",
+                             cli->words[0]);
+    }
+    cmd_bench_show_machine(cli, asked->word);
+    if (asked->has_two_ranks) {
+        hd_cli_be_member(cli);
+    }
+    return other == NULL
+               ? asked->run(cli)
+               : hd_cli_refuse(cli, "%s is an option of bench %s only", other->option, other->word);
 }
 
 static const struct hd_cli_option cmd_bench_options[] = {

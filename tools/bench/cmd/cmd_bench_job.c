@@ -1,4 +1,5 @@
-#include "bench/cmd/cmd_bench_job.h"
+#include "bench/cmd/cmd_bench.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <string.h>
@@ -37,10 +38,7 @@ hd_status hd_cli_bench_config(struct hd_cli *cli, const struct hd_cli_bench_word
         return HD_INVALID;
     }
     /* The first read tells which usual values are replaced. */
-    hd_status status = hd_cli_config(cli, config);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_cli_config(cli, config));
     for (uint32_t i = 0; words->usual[i] != NULL; i++) {
         if (bench_job_is_usual_wanted(config, words->usual[i])) {
             overrides[count++] = words->usual[i];
@@ -59,12 +57,8 @@ hd_status hd_cli_bench_config(struct hd_cli *cli, const struct hd_cli_bench_word
 hd_status hd_cli_bench_open(struct hd_cli *cli, const struct hd_cli_bench_words *words,
                             struct hd_cli_bench_job *bench)
 {
-    hd_status status = hd_cli_bench_config(cli, words, &bench->config);
-
-    if (status != HD_OK) {
-        return status;
-    }
-    status = hd_cli_take_plugins(cli, &bench->config, &bench->plugins);
+    HD_TRY(hd_cli_bench_config(cli, words, &bench->config));
+    hd_status status = hd_cli_take_plugins(cli, &bench->config, &bench->plugins);
     if (status != HD_OK) {
         goto finish_config;
     }
@@ -85,18 +79,35 @@ void hd_cli_bench_close(struct hd_cli_bench_job *bench)
     hd_config_finish(&bench->config);
 }
 
-hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config, const char *key)
+hd_status hd_bench_part_measure(struct hd_bench_part *part, const struct hd_cli_bench_words *words,
+                                hd_status (*measure)(struct hd_bench_part *part,
+                                                     struct hd_cli_bench_job *bench))
 {
-    hd_problem_place(&cli->problem, "%s", hd_config_place(config, "bench", key));
-    hd_problem_key(&cli->problem, "bench.%s", key);
+    struct hd_cli_bench_job bench;
+
+    HD_TRY(hd_cli_bench_open(part->cli, words, &bench));
+    const hd_status status = measure(part, &bench);
+    hd_cli_bench_close(&bench);
+    return status;
+}
+
+hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config,
+                             const char *section, const char *key)
+{
+    hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
+    hd_problem_key(&cli->problem, "%s.%s", section, key);
     return HD_INVALID;
 }
 
-hd_status hd_cli_bench_refuse_option(struct hd_cli *cli, const char *option, const char *owner)
+hd_status hd_cli_bench_check_repeats(struct hd_cli *cli, const struct hd_config *config,
+                                     uint32_t most)
 {
-    if (hd_cli_option(cli, option, 0) == NULL) {
+    const uint32_t iterations = config->bench.iterations;
+
+    if (iterations <= most && config->bench.warmup <= most) {
         return HD_OK;
     }
-    hd_cli_refuse(cli, "%s is an option of bench %s only", option, owner);
-    return HD_INVALID;
+    hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE, "bench %s repeats at most %u times",
+                   cli->words[0], most);
+    return hd_cli_bench_blame(cli, config, "bench", iterations > most ? "iterations" : "warmup");
 }

@@ -1,5 +1,5 @@
 /* The parts `overlap` and `recording` of heddle bench step. */
-#include "bench/cmd/cmd_bench_part.h"
+#include "bench/cmd/cmd_bench.h"
 #include "base/try.h"
 #include "bench/step.h"
 
@@ -21,34 +21,32 @@ struct overlap_words {
         bytes[WORD_BYTES];
 };
 
-static void bench_overlap_show_overlap(const struct hd_bench_part *part, const char *schedule,
-                                       const struct hd_bench_schedule *row)
-{
-    const struct hd_bench_row out = hd_bench_part_row(part);
-    const struct hd_run_overlap *overlap = &row->session.overlap;
-    double moved = 0, planned = 0;
+struct overlap {
+    const char *schedule;
+    struct hd_bench_schedule row;
+    double moved, planned;
+};
 
-    for (unsigned i = 0; i < HD_HANDOFF_CLASS_COUNT; i++) {
-        moved += overlap->measured[i].transfer_seconds;
-        planned += overlap->costed[i].transfer_seconds;
-    }
-    hd_bench_put_text(&out, "schedule", schedule);
-    hd_bench_put_count(&out, "ranks", row->rank_count);
-    hd_bench_put_count(&out, "stages", row->stage_count);
-    hd_bench_put_count(&out, "microbatches", row->microbatch_count);
-    hd_bench_put_median(&out, "span_seconds", "%.4f", 1, &row->session.span_seconds);
-    hd_bench_put_number(&out, NULL, "%.4f", row->session.span_seconds.min);
-    hd_bench_put_number(&out, "plan_seconds", "%.4f", row->plan_seconds);
-    hd_bench_put_number(&out, "ratio", "%.4f", row->ratio);
-    hd_bench_put_number(&out, NULL, "%.4f", moved);
-    hd_bench_put_number(&out, NULL, "%.4f", planned);
-    hd_bench_put_number(&out, "efficiency_measured", "%.3f", overlap->efficiency_measured);
-    hd_bench_put_number(&out, "efficiency_costed", "%.3f", overlap->efficiency_costed);
-    hd_bench_put_number(&out, "hidden_as_costed", "%.3f", overlap->kept);
-    if (out.table == NULL) {
-        hd_json_u64(out.object, "unknown", overlap->unknown_count);
-    }
-}
+#define HD_BENCH_ROW struct overlap
+const struct hd_bench_field hd_bench_overlap_fields[] = {
+    HD_BENCH_FIELD("schedule", "schedule", NULL, TEXT, schedule),
+    HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, row.rank_count),
+    HD_BENCH_FIELD("stages", "stages", NULL, COUNT, row.stage_count),
+    HD_BENCH_FIELD("microbatches", "microbatches", NULL, COUNT, row.microbatch_count),
+    HD_BENCH_FIELD("span_seconds", "seconds", "%.4f", MEDIAN, row.session.span_seconds),
+    HD_BENCH_FIELD(NULL, "min", "%.4f", NUMBER, row.session.span_seconds.min),
+    HD_BENCH_FIELD("plan_seconds", "plan", "%.4f", NUMBER, row.plan_seconds),
+    HD_BENCH_FIELD("ratio", "ratio", "%.4f", NUMBER, row.ratio),
+    HD_BENCH_FIELD(NULL, "moved", "%.4f", NUMBER, moved),
+    HD_BENCH_FIELD(NULL, "planned", "%.4f", NUMBER, planned),
+    HD_BENCH_FIELD("efficiency_measured", "hidden", "%.3f", NUMBER,
+                   row.session.overlap.efficiency_measured),
+    HD_BENCH_FIELD("efficiency_costed", "of plan", "%.3f", NUMBER,
+                   row.session.overlap.efficiency_costed),
+    HD_BENCH_FIELD("hidden_as_costed", "kept", "%.3f", NUMBER, row.session.overlap.kept),
+    HD_BENCH_FIELD("unknown", NULL, NULL, BIG, row.session.overlap.unknown_count),
+    {0}};
+#undef HD_BENCH_ROW
 
 /* The duration of a transfer, which is the same on all boundaries. */
 static hd_status bench_overlap_transfer_us(struct hd_bench_part *part, double *us)
@@ -71,7 +69,21 @@ static hd_status bench_overlap_transfer_us(struct hd_bench_part *part, double *u
     return HD_INVALID;
 }
 
-static hd_status bench_overlap_measure_overlap(struct hd_bench_part *part, const char *schedule)
+static hd_status bench_overlap_measure(struct hd_bench_part *part, struct hd_cli_bench_job *bench)
+{
+    struct overlap shown = {.schedule = bench->config.pipeline.schedule};
+    const struct hd_run_overlap *overlap = &shown.row.session.overlap;
+
+    HD_TRY(hd_bench_schedule(&bench->job, part->warmup, &shown.row, &part->cli->problem));
+    for (unsigned i = 0; i < HD_HANDOFF_CLASS_COUNT; i++) {
+        shown.moved += overlap->measured[i].transfer_seconds;
+        shown.planned += overlap->costed[i].transfer_seconds;
+    }
+    hd_bench_show(&part->sheet, &shown);
+    return HD_OK;
+}
+
+static hd_status bench_overlap_run(struct hd_bench_part *part, const char *schedule)
 {
     struct overlap_words text;
     const struct hd_cli_bench_words words = {
@@ -81,14 +93,9 @@ static hd_status bench_overlap_measure_overlap(struct hd_bench_part *part, const
                    "transport.name=hook_fault", HD_CLI_BENCH_FEW_STEPS, "output.trace=on",
                    "kernels.name=synthetic"},
     };
-    struct hd_cli_bench_job bench;
-    struct hd_bench_schedule row;
     double us = 0;
 
-    hd_status status = bench_overlap_transfer_us(part, &us);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(bench_overlap_transfer_us(part, &us));
     const char *inner =
         hd_cli_bench_is_asked(&part->asked, "transport.name") ? part->asked.transport.name : "shm";
     snprintf(text.schedule, sizeof text.schedule, "pipeline.schedule=%.256s", schedule);
@@ -98,68 +105,57 @@ static hd_status bench_overlap_measure_overlap(struct hd_bench_part *part, const
              (unsigned)BANDWIDTH_MB);
     snprintf(text.bytes, sizeof text.bytes, "kernel.synthetic.boundary_bytes=%.0f",
              us * BANDWIDTH_MB);
-    HD_TRY(hd_cli_bench_open(part->cli, &words, &bench));
-    status = hd_bench_schedule(&bench.job, part->warmup, &row, &part->cli->problem);
-    if (status == HD_OK) {
-        bench_overlap_show_overlap(part, schedule, &row);
-    }
-    hd_cli_bench_close(&bench);
-    return status;
+    return hd_bench_part_measure(part, &words, bench_overlap_measure);
 }
 
 hd_status hd_bench_part_overlap(struct hd_bench_part *part)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved_1f1b", "interleaved_lean",
                                             "1f1b_v"};
-    hd_status status = HD_OK;
 
     if (hd_cli_bench_is_asked(&part->asked, "pipeline.schedule")) {
-        return bench_overlap_measure_overlap(part, part->asked.pipeline.schedule);
+        return bench_overlap_run(part, part->asked.pipeline.schedule);
     }
-    for (unsigned i = 0; status == HD_OK && i < sizeof schedules / sizeof schedules[0]; i++) {
-        status = bench_overlap_measure_overlap(part, schedules[i]);
+    for (unsigned i = 0; i < sizeof schedules / sizeof schedules[0]; i++) {
+        HD_TRY(bench_overlap_run(part, schedules[i]));
     }
-    return status;
+    return HD_OK;
 }
 
 /* --- recording ------------------------------------------------------------------------------- */
 
-static void bench_overlap_show_recording(const struct hd_bench_part *part, const struct hd_job *job,
-                                         const struct hd_bench_recording *row)
-{
-    const struct hd_bench_row out = hd_bench_part_row(part);
+struct recording {
+    const char *kernel;
+    uint32_t rank_count;
+    uint64_t action_count;
+    struct hd_bench_recording row;
+};
 
-    hd_bench_put_text(&out, "kernel", job->config->kernels.name);
-    hd_bench_put_count(&out, "ranks", job->pipeline->rank_count);
-    hd_bench_put_count(&out, "actions", job->pipeline->action_count);
-    if (out.table != NULL) {
-        hd_table_cell(out.table, "%u", row->on.count);
-    }
-    hd_bench_put_median(&out, "with_seconds", "%.4f", 1e3, &row->on);
-    hd_bench_put_number(&out, NULL, "%.4f", row->on.min * 1e3);
-    hd_bench_put_median(&out, "without_seconds", "%.4f", 1e3, &row->off);
-    hd_bench_put_number(&out, NULL, "%.4f", row->off.min * 1e3);
-    hd_bench_put_number(&out, "ratio", "%.4f", row->ratio);
-}
+#define HD_BENCH_ROW struct recording
+const struct hd_bench_field hd_bench_recording_fields[] = {
+    HD_BENCH_FIELD("kernel", "kernel", NULL, TEXT, kernel),
+    HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, rank_count),
+    HD_BENCH_FIELD("actions", "actions", NULL, BIG, action_count),
+    HD_BENCH_FIELD(NULL, "pairs", NULL, COUNT, row.on.count),
+    HD_BENCH_FIELD_IF(0, 1e3, "with_seconds", "with", "%.4f", MEDIAN, row.on),
+    HD_BENCH_FIELD_IF(0, 1e3, NULL, "min", "%.4f", NUMBER, row.on.min),
+    HD_BENCH_FIELD_IF(0, 1e3, "without_seconds", "without", "%.4f", MEDIAN, row.off),
+    HD_BENCH_FIELD_IF(0, 1e3, NULL, "min", "%.4f", NUMBER, row.off.min),
+    HD_BENCH_FIELD("ratio", "ratio", "%.4f", NUMBER, row.ratio),
+    {0}};
 
 static hd_status bench_overlap_measure_recording(struct hd_bench_part *part,
-                                                 const struct hd_cli_bench_words *words)
+                                                 struct hd_cli_bench_job *bench)
 {
-    struct hd_cli_bench_job bench;
-    struct hd_bench_recording row;
-
-    hd_status status = hd_cli_bench_open(part->cli, words, &bench);
-    if (status != HD_OK) {
-        return status;
-    }
     const uint32_t warmup =
-        bench.config.train.steps - 2 * (uint32_t)PAIRS_OF_ITERATION * part->iterations;
-    status = hd_bench_session_pairs(&bench.job, warmup, &row, &part->cli->problem);
-    if (status == HD_OK) {
-        bench_overlap_show_recording(part, &bench.job, &row);
-    }
-    hd_cli_bench_close(&bench);
-    return status;
+        bench->config.train.steps - 2 * (uint32_t)PAIRS_OF_ITERATION * part->iterations;
+    struct recording shown = {.kernel = bench->config.kernels.name,
+                              .rank_count = bench->job.pipeline->rank_count,
+                              .action_count = bench->job.pipeline->action_count};
+
+    HD_TRY(hd_bench_session_pairs(&bench->job, warmup, &shown.row, &part->cli->problem));
+    hd_bench_show(&part->sheet, &shown);
+    return HD_OK;
 }
 
 /* A model, and the worst case: stages that take no time, so that a step is the engine alone. */
@@ -177,6 +173,6 @@ hd_status hd_bench_part_recording(struct hd_bench_part *part)
     /* An even number of steps to warm up: recording is on in every second step. */
     snprintf(steps, sizeof steps, "train.steps=%u",
              2 * ((part->warmup + 1) / 2 + PAIRS_OF_ITERATION * part->iterations));
-    const hd_status status = bench_overlap_measure_recording(part, &model);
-    return status == HD_OK ? bench_overlap_measure_recording(part, &engine) : status;
+    HD_TRY(hd_bench_part_measure(part, &model, bench_overlap_measure_recording));
+    return hd_bench_part_measure(part, &engine, bench_overlap_measure_recording);
 }

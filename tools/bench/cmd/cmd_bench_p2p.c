@@ -1,7 +1,6 @@
 /* heddle bench p2p - what a message costs, beside raw shared memory and ucx_perftest. */
-#include "bench/cmd/cmd_bench_commands.h"
-#include "bench/cmd/cmd_bench_output.h"
 #include "bench/cmd/cmd_bench_transports.h"
+#include "base/try.h"
 #include "bench/p2p.h"
 
 #include <inttypes.h>
@@ -29,7 +28,7 @@ static hd_status bench_p2p_read_sizes(struct bench *bench)
     if (request->size_count == 0) {
         hd_problem_remedy(&bench->two.cli->problem, "set bench.sizes=8:64M:x4, or one size");
         hd_problem_set(&bench->two.cli->problem, HD_INVALID, HD_EXIT_USAGE, "%s", reason);
-        return hd_cli_bench_blame(bench->two.cli, &bench->two.config, "sizes");
+        return hd_cli_bench_blame(bench->two.cli, &bench->two.config, "bench", "sizes");
     }
     const uint64_t largest = request->sizes[request->size_count - 1];
     if (largest > HD_P2P_CHANNEL_BYTES_MAX / hd_p2p_window(request, largest)) {
@@ -38,7 +37,7 @@ static hd_status bench_p2p_read_sizes(struct bench *bench)
         hd_problem_set(&bench->two.cli->problem, HD_INVALID, HD_EXIT_USAGE,
                        "%u messages of %" PRIu64 " bytes exceed the %llu bytes of a channel",
                        hd_p2p_window(request, largest), largest, HD_P2P_CHANNEL_BYTES_MAX);
-        return hd_cli_bench_blame(bench->two.cli, &bench->two.config, "sizes");
+        return hd_cli_bench_blame(bench->two.cli, &bench->two.config, "bench", "sizes");
     }
     return HD_OK;
 }
@@ -62,99 +61,156 @@ static hd_status bench_p2p_read_request(struct bench *bench)
     for (uint32_t i = 0; i < bench->two.count; i++) {
         request->candidates[i] = hd_bench_two_plugin(&bench->two, i);
     }
-    const uint32_t most =
-        request->iterations > request->warmup ? request->iterations : request->warmup;
-    if (most > HD_P2P_ITERATIONS_MAX) {
-        hd_problem_set(&bench->two.cli->problem, HD_INVALID, HD_EXIT_USAGE,
-                       "bench p2p repeats at most %u times", HD_P2P_ITERATIONS_MAX);
-        return hd_cli_bench_blame(bench->two.cli, config,
-                                  request->iterations == most ? "iterations" : "warmup");
-    }
+    HD_TRY(hd_cli_bench_check_repeats(bench->two.cli, config, HD_P2P_ITERATIONS_MAX));
     return bench_p2p_read_sizes(bench);
 }
 
 /* --- the results ----------------------------------------------------------------------------- */
 
-/* An in-place transport moves no bytes if none are written. */
-static double bench_p2p_bare_gbytes(const struct hd_p2p_side *side)
+/* One transport, or the yardstick, at one size. */
+struct shown {
+    char name[HD_BENCH_TRANSPORT_NAME_BYTES], wrong[48];
+    const char *missing; /* of ucx_perftest */
+    uint64_t bytes, copied_bytes;
+    uint32_t window;
+    struct hd_p2p_side side;
+    double bare_gbytes, bare_messages; /* a second */
+    double raw_us, raw_gbytes;         /* of the yardstick */
+    double us_ratio, gbytes_ratio, perftest_us_ratio, perftest_gbytes_ratio;
+};
+
+/* The slots are in host memory, or on a device, and its own copy is the yardstick. */
+enum { HOST = 1, DEVICE };
+
+#define HD_BENCH_ROW struct shown
+static const struct hd_bench_field bench_p2p_side_fields[] = {
+    HD_BENCH_FIELD("transport", NULL, NULL, CHARS, name),
+    HD_BENCH_FIELD("lane", NULL, NULL, CHARS, side.carrier),
+    HD_BENCH_FIELD("latency_us", NULL, NULL, TAIL, side.whole_us),
+    HD_BENCH_FIELD("gbytes", NULL, NULL, SPREAD, side.whole_gbytes),
+    HD_BENCH_FIELD("latency_ratio", NULL, NULL, NUMBER, us_ratio),
+    HD_BENCH_FIELD("gbytes_ratio", NULL, NULL, NUMBER, gbytes_ratio),
+    HD_BENCH_FIELD("copied_bytes", NULL, NULL, BIG, copied_bytes),
+    HD_BENCH_FIELD("messages", NULL, NULL, BIG, side.message_count),
+    HD_BENCH_FIELD("wrong", NULL, NULL, BIG, side.wrong_count),
+    HD_BENCH_FIELD_IF(HOST, 1, "bare_latency_us", NULL, NULL, TAIL, side.bare_us),
+    HD_BENCH_FIELD_IF(HOST, 1, "bare_gbytes", NULL, NULL, NUMBER, bare_gbytes),
+    HD_BENCH_FIELD_IF(HOST, 1, "bare_messages_per_second", NULL, NULL, NUMBER, bare_messages),
+    {0}};
+
+static const struct hd_bench_field bench_p2p_perftest_fields[] = {
+    HD_BENCH_FIELD("test", NULL, NULL, CHARS, side.perftest.test),
+    HD_BENCH_FIELD("latency_us", NULL, NULL, NUMBER, side.perftest.latency_us),
+    HD_BENCH_FIELD("gbytes", NULL, NULL, NUMBER, side.perftest.gbytes),
+    HD_BENCH_FIELD("latency_ratio", NULL, NULL, NUMBER, perftest_us_ratio),
+    HD_BENCH_FIELD("gbytes_ratio", NULL, NULL, NUMBER, perftest_gbytes_ratio),
+    HD_BENCH_FIELD("missing", NULL, NULL, TEXT, missing),
+    {0}};
+
+static const struct hd_bench_field bench_p2p_yardstick_fields[] = {
+    HD_BENCH_FIELD("latency_us", NULL, NULL, TAIL, side.whole_us),
+    HD_BENCH_FIELD("gbytes", NULL, NULL, SPREAD, side.whole_gbytes),
+    HD_BENCH_FIELD_IF(HOST, 1, "bare_latency_us", NULL, NULL, TAIL, side.bare_us),
+    HD_BENCH_FIELD_IF(HOST, 1, "bare_messages_per_second", NULL, NULL, NUMBER, bare_messages),
+    HD_BENCH_FIELD_IF(HOST, 1, "wrong", NULL, NULL, BIG, side.wrong_count),
+    {0}};
+
+static const struct hd_bench_field bench_p2p_latency_fields[] = {
+    HD_BENCH_FIELD(NULL, "bytes", NULL, BIG, bytes),
+    HD_BENCH_FIELD(NULL, "transport", NULL, CHARS, name),
+    HD_BENCH_FIELD(NULL, "p50", "%.3f", NUMBER, side.whole_us.median),
+    HD_BENCH_FIELD(NULL, "p99", "%.3f", NUMBER, side.whole_us.p99),
+    HD_BENCH_FIELD(NULL, "max", "%.1f", NUMBER, side.whole_us.max),
+    HD_BENCH_FIELD_IF(HOST, 1, NULL, "raw", "%.3f", NUMBER, raw_us),
+    HD_BENCH_FIELD_IF(DEVICE, 1, NULL, "copy", "%.3f", NUMBER, raw_us),
+    HD_BENCH_FIELD(NULL, "ratio", "%.2f", NUMBER, us_ratio),
+    HD_BENCH_FIELD_IF(HOST, 1, NULL, "bare", "%.3f", NUMBER, side.bare_us.median),
+    HD_BENCH_FIELD_IF(HOST, 1, NULL, "perftest", "%.3f", NUMBER, side.perftest.latency_us),
+    HD_BENCH_FIELD_IF(HOST, 1, NULL, "ratio", "%.2f", NUMBER, perftest_us_ratio),
+    {0}};
+
+static const struct hd_bench_field bench_p2p_stream_fields[] = {
+    HD_BENCH_FIELD(NULL, "bytes", NULL, BIG, bytes),
+    HD_BENCH_FIELD(NULL, "transport", NULL, CHARS, name),
+    HD_BENCH_FIELD(NULL, "window", NULL, COUNT, window),
+    HD_BENCH_FIELD(NULL, "GB/s", "%.3f", NUMBER, side.whole_gbytes.median),
+    HD_BENCH_FIELD_IF(HOST, 1, NULL, "raw", "%.3f", NUMBER, raw_gbytes),
+    HD_BENCH_FIELD_IF(DEVICE, 1, NULL, "copy", "%.3f", NUMBER, raw_gbytes),
+    HD_BENCH_FIELD(NULL, "ratio", "%.2f", NUMBER, gbytes_ratio),
+    HD_BENCH_FIELD_IF(HOST, 1, NULL, "bare", "%.3f", NUMBER, bare_gbytes),
+    HD_BENCH_FIELD_IF(HOST, 1, NULL, "perftest", "%.3f", NUMBER, side.perftest.gbytes),
+    HD_BENCH_FIELD_IF(HOST, 1, NULL, "ratio", "%.2f", NUMBER, perftest_gbytes_ratio),
+    HD_BENCH_FIELD(NULL, "copied", NULL, BIG, copied_bytes),
+    HD_BENCH_FIELD(NULL, "wrong", NULL, CHARS, wrong),
+    HD_BENCH_FIELD(NULL, "carrier", NULL, CHARS, side.carrier),
+    {0}};
+
+static struct hd_bench_sheet bench_p2p_sheet(const struct bench *bench,
+                                             const struct hd_bench_field *fields)
 {
-    return side->is_in_place ? NAN : side->bare_gbytes.median;
+    return (struct hd_bench_sheet){.fields = fields,
+                                   .kind = hd_bench_two_has_device(&bench->two) ? DEVICE : HOST};
 }
 
-/* The slots are on a device, and its own copy is the yardstick. */
-static bool bench_p2p_has_device(const struct bench *bench)
+static void bench_p2p_fill(const struct bench *bench, const struct hd_p2p_row *row,
+                           const struct hd_p2p_side *side, struct shown *shown)
 {
-    return bench->request.lender.kernel != NULL;
+    const struct hd_perftest *perftest = &side->perftest;
+
+    *shown = (struct shown){
+        .missing = perftest->missing[0] != '\0' ? perftest->missing : NULL,
+        .bytes = row->bytes,
+        .copied_bytes = side->is_in_place ? 0 : row->bytes,
+        .window = row->window,
+        .side = *side,
+        /* An in-place transport moves no bytes if none are written. */
+        .bare_gbytes = side->is_in_place ? NAN : side->bare_gbytes.median,
+        .bare_messages = side->bare_gbytes.median * 1e9 / (double)row->bytes,
+        .raw_us = bench->result.has_raw ? row->raw.whole_us.median : NAN,
+        .raw_gbytes = bench->result.has_raw ? row->raw.whole_gbytes.median : NAN,
+    };
+    snprintf(shown->wrong, sizeof shown->wrong, "%" PRIu64 " of %" PRIu64, side->wrong_count,
+             side->message_count);
+    shown->us_ratio = hd_bench_ratio(side->whole_us.median, shown->raw_us);
+    shown->gbytes_ratio = hd_bench_ratio(side->whole_gbytes.median, shown->raw_gbytes);
+    shown->perftest_us_ratio = hd_bench_ratio(side->bare_us.median, perftest->latency_us);
+    shown->perftest_gbytes_ratio = hd_bench_ratio(shown->bare_gbytes, perftest->gbytes);
 }
 
-static void bench_p2p_add_bare(struct cJSON *object, const struct hd_p2p_row *row,
-                               const struct hd_p2p_side *side)
+static void bench_p2p_add_side(struct cJSON *object, const struct bench *bench,
+                               const struct shown *shown)
 {
-    hd_bench_put_tail(object, "bare_latency_us", &side->bare_us);
-    hd_json_number(object, "bare_gbytes", bench_p2p_bare_gbytes(side));
-    hd_json_number(object, "bare_messages_per_second",
-                   side->bare_gbytes.median * 1e9 / (double)row->bytes);
-}
+    const struct hd_bench_sheet sides = bench_p2p_sheet(bench, bench_p2p_side_fields);
+    const struct hd_bench_sheet perftest = bench_p2p_sheet(bench, bench_p2p_perftest_fields);
 
-static void bench_p2p_add_perftest(struct cJSON *object, const struct hd_p2p_side *side)
-{
-    struct cJSON *perftest = hd_json_object(object, "ucx_perftest");
-
-    hd_json_text(perftest, "test", side->perftest.test);
-    hd_json_number(perftest, "latency_us", side->perftest.latency_us);
-    hd_json_number(perftest, "gbytes", side->perftest.gbytes);
-    hd_json_number(perftest, "latency_ratio",
-                   hd_bench_ratio(side->bare_us.p50, side->perftest.latency_us));
-    hd_json_number(perftest, "gbytes_ratio",
-                   hd_bench_ratio(bench_p2p_bare_gbytes(side), side->perftest.gbytes));
-    hd_json_text(perftest, "missing",
-                 side->perftest.missing[0] != '\0' ? side->perftest.missing : NULL);
-}
-
-static void bench_p2p_add_side(struct cJSON *list, const struct bench *bench,
-                               const struct hd_p2p_row *row, uint32_t index)
-{
-    const struct hd_p2p_side *side = &row->sides[index];
-    struct cJSON *object = hd_json_object(list, NULL);
-    char name[HD_BENCH_TRANSPORT_NAME_BYTES];
-
-    hd_bench_two_name(&bench->two, index, name);
-    hd_json_text(object, "transport", name);
-    hd_json_text(object, "lane", side->carrier);
-    hd_bench_put_tail(object, "latency_us", &side->whole_us);
-    hd_bench_put_spread(&(struct hd_bench_row){NULL, object}, "gbytes", NULL, &side->whole_gbytes);
-    hd_json_number(object, "latency_ratio",
-                   hd_bench_ratio(side->whole_us.p50, row->raw.whole_us.p50));
-    hd_json_number(object, "gbytes_ratio",
-                   hd_bench_ratio(side->whole_gbytes.median, row->raw.whole_gbytes.median));
-    hd_json_u64(object, "copied_bytes", side->is_in_place ? 0 : row->bytes);
-    hd_json_u64(object, "messages", side->message_count);
-    hd_json_u64(object, "wrong", side->wrong_count);
-    if (!bench_p2p_has_device(bench)) {
-        bench_p2p_add_bare(object, row, side);
-        bench_p2p_add_perftest(object, side);
+    hd_bench_add(object, &sides, shown);
+    if (sides.kind == HOST) {
+        hd_bench_add(hd_json_object(object, "ucx_perftest"), &perftest, shown);
     }
 }
 
-static void bench_p2p_add_yardstick(struct cJSON *object, const struct bench *bench,
-                                    const struct hd_p2p_row *row)
+static void bench_p2p_add_row(struct cJSON *object, const struct bench *bench,
+                              const struct hd_p2p_row *row)
 {
-    const char *key = bench_p2p_has_device(bench) ? "copy" : "raw";
-    const struct hd_p2p_side *side = &row->raw;
+    const struct hd_bench_sheet yardstick = bench_p2p_sheet(bench, bench_p2p_yardstick_fields);
+    const char *key = yardstick.kind == DEVICE ? "copy" : "raw";
+    struct shown shown;
 
-    if (!bench->result.has_raw) {
+    hd_json_u64(object, "bytes", row->bytes);
+    hd_json_u64(object, "window", row->window);
+    hd_json_u64(object, "round_trips_a_round", row->latency_count);
+    hd_json_u64(object, "messages_a_round", row->stream_count);
+    struct cJSON *sides = hd_json_array(object, "transports");
+    for (uint32_t side = 0; side < bench->two.count; side++) {
+        bench_p2p_fill(bench, row, &row->sides[side], &shown);
+        hd_bench_two_name(&bench->two, side, shown.name);
+        bench_p2p_add_side(hd_json_object(sides, NULL), bench, &shown);
+    }
+    if (bench->result.has_raw) {
+        bench_p2p_fill(bench, row, &row->raw, &shown);
+        hd_bench_add(hd_json_object(object, key), &yardstick, &shown);
+    } else {
         hd_json_null(object, key);
-        return;
-    }
-    struct cJSON *yardstick = hd_json_object(object, key);
-    hd_bench_put_tail(yardstick, "latency_us", &side->whole_us);
-    hd_bench_put_spread(&(struct hd_bench_row){NULL, yardstick}, "gbytes", NULL,
-                        &side->whole_gbytes);
-    if (!bench_p2p_has_device(bench)) {
-        hd_bench_put_tail(yardstick, "bare_latency_us", &side->bare_us);
-        hd_json_number(yardstick, "bare_messages_per_second",
-                       side->bare_gbytes.median * 1e9 / (double)row->bytes);
-        hd_json_u64(yardstick, "wrong", side->wrong_count);
     }
 }
 
@@ -163,95 +219,33 @@ static void bench_p2p_add_json(const struct bench *bench)
     struct cJSON *json = bench->two.cli->json;
 
     hd_json_text(json, "direction", bench->request.is_both ? "both" : "one");
-    hd_json_flag(json, "progress_thread", (int)bench->request.has_thread);
-    if (bench_p2p_has_device(bench)) {
+    hd_json_flag(json, "progress_thread", bench->request.has_thread);
+    if (hd_bench_two_has_device(&bench->two)) {
         hd_json_text(json, "device", bench->result.device);
     }
     struct cJSON *rows = hd_json_array(json, "rows");
     for (uint32_t i = 0; i < bench->result.row_count; i++) {
-        const struct hd_p2p_row *row = &bench->result.rows[i];
-        if (!row->is_measured) {
-            continue;
+        if (bench->result.rows[i].is_measured) {
+            bench_p2p_add_row(hd_json_object(rows, NULL), bench, &bench->result.rows[i]);
         }
-        struct cJSON *object = hd_json_object(rows, NULL);
-        hd_json_u64(object, "bytes", row->bytes);
-        hd_json_u64(object, "window", row->window);
-        hd_json_u64(object, "round_trips_a_round", row->latency_count);
-        hd_json_u64(object, "messages_a_round", row->stream_count);
-        struct cJSON *sides = hd_json_array(object, "transports");
-        for (uint32_t side = 0; side < bench->two.count; side++) {
-            bench_p2p_add_side(sides, bench, row, side);
-        }
-        bench_p2p_add_yardstick(object, bench, row);
     }
 }
 
-static void bench_p2p_add_latency(struct hd_table *table, const struct bench *bench,
-                                  const struct hd_p2p_row *row, uint32_t index)
+static void bench_p2p_print_rows(const struct bench *bench, const struct hd_bench_field *fields)
 {
-    const struct hd_p2p_side *side = &row->sides[index];
-    const double raw = bench->result.has_raw ? row->raw.whole_us.p50 : NAN;
-    const struct hd_bench_row cells = {table, NULL};
-    char name[HD_BENCH_TRANSPORT_NAME_BYTES];
+    struct hd_bench_sheet sheet = bench_p2p_sheet(bench, fields);
+    struct shown shown;
 
-    hd_bench_two_name(&bench->two, index, name);
-    hd_table_cell(table, "%" PRIu64, row->bytes);
-    hd_table_cell(table, "%s", name);
-    hd_bench_put_number(&cells, NULL, "%.3f", side->whole_us.p50);
-    hd_bench_put_number(&cells, NULL, "%.3f", side->whole_us.p99);
-    hd_bench_put_number(&cells, NULL, "%.1f", side->whole_us.max);
-    hd_bench_put_number(&cells, NULL, "%.3f", raw);
-    hd_bench_put_number(&cells, NULL, "%.2f", hd_bench_ratio(side->whole_us.p50, raw));
-    if (bench_p2p_has_device(bench)) {
-        return;
-    }
-    hd_bench_put_number(&cells, NULL, "%.3f", side->bare_us.p50);
-    hd_bench_put_number(&cells, NULL, "%.3f", side->perftest.latency_us);
-    hd_bench_put_number(&cells, NULL, "%.2f",
-                        hd_bench_ratio(side->bare_us.p50, side->perftest.latency_us));
-}
-
-static void bench_p2p_add_stream(struct hd_table *table, const struct bench *bench,
-                                 const struct hd_p2p_row *row, uint32_t index)
-{
-    const struct hd_p2p_side *side = &row->sides[index];
-    const double raw = bench->result.has_raw ? row->raw.whole_gbytes.median : NAN;
-    const struct hd_bench_row cells = {table, NULL};
-    char name[HD_BENCH_TRANSPORT_NAME_BYTES];
-
-    hd_bench_two_name(&bench->two, index, name);
-    hd_table_cell(table, "%" PRIu64, row->bytes);
-    hd_table_cell(table, "%s", name);
-    hd_table_cell(table, "%u", row->window);
-    hd_bench_put_number(&cells, NULL, "%.3f", side->whole_gbytes.median);
-    hd_bench_put_number(&cells, NULL, "%.3f", raw);
-    hd_bench_put_number(&cells, NULL, "%.2f", hd_bench_ratio(side->whole_gbytes.median, raw));
-    if (!bench_p2p_has_device(bench)) {
-        hd_bench_put_number(&cells, NULL, "%.3f", bench_p2p_bare_gbytes(side));
-        hd_bench_put_number(&cells, NULL, "%.3f", side->perftest.gbytes);
-        hd_bench_put_number(&cells, NULL, "%.2f",
-                            hd_bench_ratio(bench_p2p_bare_gbytes(side), side->perftest.gbytes));
-    }
-    hd_table_cell(table, "%" PRIu64, side->is_in_place ? (uint64_t)0 : row->bytes);
-    hd_table_cell(table, "%" PRIu64 " of %" PRIu64, side->wrong_count, side->message_count);
-    hd_table_cell(table, "%s", side->carrier);
-}
-
-static void bench_p2p_print_rows(const struct bench *bench, const char *const *titles,
-                                 uint32_t count,
-                                 void (*add)(struct hd_table *, const struct bench *,
-                                             const struct hd_p2p_row *, uint32_t))
-{
-    struct hd_table *table = hd_table_create(count, titles);
-
+    hd_bench_sheet_begin(&sheet, bench->two.cli, NULL);
     for (uint32_t i = 0; i < bench->result.row_count; i++) {
-        for (uint32_t side = 0; bench->result.rows[i].is_measured && side < bench->two.count;
-             side++) {
-            add(table, bench, &bench->result.rows[i], side);
+        const struct hd_p2p_row *row = &bench->result.rows[i];
+        for (uint32_t side = 0; row->is_measured && side < bench->two.count; side++) {
+            bench_p2p_fill(bench, row, &row->sides[side], &shown);
+            hd_bench_two_name(&bench->two, side, shown.name);
+            hd_bench_show(&sheet, &shown);
         }
     }
-    hd_table_print(table, 0, stdout);
-    hd_table_destroy(table);
+    hd_bench_sheet_end(&sheet, HD_OK);
 }
 
 /* Why there is no number of ucx_perftest, or NULL. */
@@ -266,26 +260,10 @@ static const char *bench_p2p_missing_perftest(const struct bench *bench)
     return NULL;
 }
 
-static void bench_p2p_print_streams(const struct bench *bench, const char *const *titles,
-                                    uint32_t count)
+static void bench_p2p_print_host_notes(const struct bench *bench)
 {
-    printf("\nbandwidth, %s: 1e9 bytes a second, median of the rounds\n",
-           bench->request.is_both ? "both ways at once" : "one way");
-    bench_p2p_print_rows(bench, titles, count, bench_p2p_add_stream);
-}
-
-static void bench_p2p_print_tables(const struct bench *bench)
-{
-    static const char *const latency[] = {"bytes", "transport", "p50",  "p99",      "max",
-                                          "raw",   "ratio",     "bare", "perftest", "ratio"};
-    static const char *const stream[] = {"bytes", "transport", "window", "GB/s",
-                                         "raw",   "ratio",     "bare",   "perftest",
-                                         "ratio", "copied",    "wrong",  "carrier"};
     const char *missing = bench_p2p_missing_perftest(bench);
 
-    printf("\nlatency: half a round trip, microseconds\n");
-    bench_p2p_print_rows(bench, latency, 10, bench_p2p_add_latency);
-    bench_p2p_print_streams(bench, stream, 12);
     printf("every byte is written and compared within the measured time; raw: the same between two "
            "processes that spin on a memfd;\nbare: only the calls of the transport, beside "
            "ucx_perftest in its own test; ratio: to the column before it;\ncopied: bytes of a "
@@ -299,19 +277,25 @@ static void bench_p2p_print_tables(const struct bench *bench)
     }
 }
 
-static void bench_p2p_print_device_tables(const struct bench *bench)
+static void bench_p2p_print_tables(const struct bench *bench)
 {
-    static const char *const latency[] = {"bytes", "transport", "p50",  "p99",
-                                          "max",   "copy",      "ratio"};
-    static const char *const stream[] = {"bytes", "transport", "window", "GB/s",   "copy",
-                                         "ratio", "copied",    "wrong",  "carrier"};
+    const bool has_device = hd_bench_two_has_device(&bench->two);
 
-    printf(
-        "\ndevice: %s\nlatency: half a round trip between streams, microseconds, by marks of the "
-        "device\n",
-        bench->result.device);
-    bench_p2p_print_rows(bench, latency, 7, bench_p2p_add_latency);
-    bench_p2p_print_streams(bench, stream, 9);
+    if (has_device) {
+        printf("\ndevice: %s\nlatency: half a round trip between streams, microseconds, by marks "
+               "of the device\n",
+               bench->result.device);
+    } else {
+        printf("\nlatency: half a round trip, microseconds\n");
+    }
+    bench_p2p_print_rows(bench, bench_p2p_latency_fields);
+    printf("\nbandwidth, %s: 1e9 bytes a second, median of the rounds\n",
+           bench->request.is_both ? "both ways at once" : "one way");
+    bench_p2p_print_rows(bench, bench_p2p_stream_fields);
+    if (!has_device) {
+        bench_p2p_print_host_notes(bench);
+        return;
+    }
     printf("copy: the yardstick, as many bytes copied within the device of rank 0 by its kernel; "
            "ratio: to the column before it;\nthe first 8 bytes of a stream's message are written "
            "and read within the measured time, all bytes of a latency's outside of it;\ncopied: "
@@ -360,11 +344,7 @@ static void bench_p2p_measure(struct hd_bench_two *two)
     if (hd_bench_two_speaks(request->link) && two->cli->is_json) {
         bench_p2p_add_json(bench);
     } else if (hd_bench_two_speaks(request->link) && bench->result.rows[0].is_measured) {
-        if (bench_p2p_has_device(bench)) {
-            bench_p2p_print_device_tables(bench);
-        } else {
-            bench_p2p_print_tables(bench);
-        }
+        bench_p2p_print_tables(bench);
     }
     hd_bench_two_leave(two, request->link);
 }

@@ -1,13 +1,11 @@
 /* heddle bench skew - what a late peer costs the compute that should hide its transfer. */
-#include "bench/cmd/cmd_bench_commands.h"
-#include "bench/cmd/cmd_bench_output.h"
 #include "bench/cmd/cmd_bench_transports.h"
+#include "base/try.h"
 #include "bench/skew.h"
 #include "cli/output.h"
 #include "report/svg.h"
 #include "run/model.h"
 
-#include <math.h>
 #include <stdio.h>
 
 enum { ITERATIONS_USUAL = 5 };
@@ -61,15 +59,10 @@ static hd_status bench_skew_read_bytes(struct bench *bench)
     if (count != 1 || sizes[0] > (1u << 30)) {
         hd_problem_remedy(problem, "set one size of at most 1G, such as 4M");
         hd_problem_set(problem, HD_INVALID, HD_EXIT_USAGE, "bench skew measures one message size");
-        return hd_cli_bench_blame(bench->two.cli, &bench->two.config, "sizes");
+        return hd_cli_bench_blame(bench->two.cli, &bench->two.config, "bench", "sizes");
     }
     bench->request.bytes = sizes[0];
     return HD_OK;
-}
-
-static bool bench_skew_has_device(const struct bench *bench)
-{
-    return bench->request.lender.kernel != NULL;
 }
 
 static hd_status bench_skew_read_request(struct bench *bench)
@@ -88,50 +81,56 @@ static hd_status bench_skew_read_request(struct bench *bench)
         .timeout_s = config->transport.timeout_s,
     };
     hd_model_block(config, config->cost.tick_us, &request->block);
-    if (request->iterations > HD_SKEW_ITERATIONS_MAX || request->warmup > HD_SKEW_ITERATIONS_MAX) {
-        hd_problem_set(&bench->two.cli->problem, HD_INVALID, HD_EXIT_USAGE,
-                       "bench skew repeats at most %u times", HD_SKEW_ITERATIONS_MAX);
-        return hd_cli_bench_blame(bench->two.cli, config,
-                                  request->iterations > HD_SKEW_ITERATIONS_MAX ? "iterations"
-                                                                               : "warmup");
-    }
+    HD_TRY(hd_cli_bench_check_repeats(bench->two.cli, config, HD_SKEW_ITERATIONS_MAX));
     bench_skew_add_all(bench);
     return bench_skew_read_bytes(bench);
 }
 
 /* --- the results ----------------------------------------------------------------------------- */
 
-static double bench_skew_stretch_of(const struct hd_skew_point *point)
-{
-    return 100 * (point->compute_ms / point->solo_ms - 1);
-}
+/* A lateness of one transport. */
+struct shown {
+    const char *transport, *carrier;
+    char period[16];
+    double stretch_percent;
+    struct hd_skew_point point;
+};
 
-static void bench_skew_add_point(struct cJSON *list, const struct hd_skew_point *point)
-{
-    struct cJSON *object = hd_json_object(list, NULL);
-    const struct {
-        const char *key;
-        double value;
-    } members[] = {
-        {"late_ms", point->late_ms},
-        {"arrival_ms", point->arrival_ms},
-        {"post_ms", point->begin_ms},
-        {"alone_ms", point->solo_ms},
-        {"compute_ms", point->compute_ms},
-        {"stretch_percent", bench_skew_stretch_of(point)},
-        {"stolen_ms", point->stolen_ms},
-        {"threads_ms", point->thread_ms},
-        {"source_wait_ms", point->source_wait_ms},
-        {"target_wait_ms", point->target_wait_ms},
-        {"readable_ms", point->readable_ms},
-        {"free_ms", point->free_ms},
-        {"transfer_begin_ms", point->transfer_begin_ms},
-        {"transfer_end_ms", point->transfer_end_ms},
-        {"resident_ms", point->resident_ms},
-    };
+#define HD_BENCH_ROW struct shown
+static const struct hd_bench_field bench_skew_fields[] = {
+    HD_BENCH_FIELD(NULL, "transport", NULL, TEXT, transport),
+    HD_BENCH_FIELD(NULL, "thread", NULL, CHARS, period),
+    HD_BENCH_FIELD("late_ms", "late", "%.2f", NUMBER, point.late_ms),
+    HD_BENCH_FIELD("arrival_ms", NULL, NULL, NUMBER, point.arrival_ms),
+    HD_BENCH_FIELD("post_ms", "post", "%.3f", NUMBER, point.begin_ms),
+    HD_BENCH_FIELD("alone_ms", "alone", "%.3f", NUMBER, point.solo_ms),
+    HD_BENCH_FIELD("compute_ms", "compute", "%.3f", NUMBER, point.compute_ms),
+    HD_BENCH_FIELD("stretch_percent", "stretch %", "%+.1f", NUMBER, stretch_percent),
+    HD_BENCH_FIELD("stolen_ms", "stolen", "%.3f", NUMBER, point.stolen_ms),
+    HD_BENCH_FIELD("threads_ms", "threads", "%.3f", NUMBER, point.thread_ms),
+    HD_BENCH_FIELD("resident_ms", "resident", "%.3f", NUMBER, point.resident_ms),
+    HD_BENCH_FIELD("source_wait_ms", "waits", "%.3f", NUMBER, point.source_wait_ms),
+    HD_BENCH_FIELD("target_wait_ms", "peer waits", "%.3f", NUMBER, point.target_wait_ms),
+    HD_BENCH_FIELD("readable_ms", "readable", "%.3f", NUMBER, point.readable_ms),
+    HD_BENCH_FIELD("free_ms", "free", "%.3f", NUMBER, point.free_ms),
+    HD_BENCH_FIELD("transfer_begin_ms", NULL, NULL, NUMBER, point.transfer_begin_ms),
+    HD_BENCH_FIELD("transfer_end_ms", NULL, NULL, NUMBER, point.transfer_end_ms),
+    HD_BENCH_FIELD(NULL, "carrier", NULL, TEXT, carrier),
+    {0}};
 
-    for (unsigned i = 0; i < sizeof members / sizeof members[0]; i++) {
-        hd_json_number(object, members[i].key, members[i].value);
+static void bench_skew_show_points(const struct hd_bench_sheet *sheet,
+                                   const struct hd_skew_series *series)
+{
+    struct shown shown = {
+        .transport = series->transport, .carrier = series->carrier, .period = "-"};
+
+    if (series->period_us > 0) {
+        snprintf(shown.period, sizeof shown.period, "%u us", series->period_us);
+    }
+    for (uint32_t i = 0; i < series->point_count; i++) {
+        shown.point = series->points[i];
+        shown.stretch_percent = 100 * (shown.point.compute_ms / shown.point.solo_ms - 1);
+        hd_bench_show(sheet, &shown);
     }
 }
 
@@ -143,8 +142,8 @@ static void bench_skew_add_json(const struct bench *bench)
     hd_json_number(json, "stage_ms", skew->stage_ms);
     hd_json_u64(json, "bytes", skew->bytes);
     hd_json_u64(json, "iterations", skew->iterations);
-    hd_json_flag(json, "posted_early", (int)skew->is_posted_early);
-    if (bench_skew_has_device(bench)) {
+    hd_json_flag(json, "posted_early", skew->is_posted_early);
+    if (hd_bench_two_has_device(&bench->two)) {
         hd_json_text(json, "device", skew->device);
         hd_json_u64(json, "passes", skew->pass_count);
     }
@@ -157,47 +156,19 @@ static void bench_skew_add_json(const struct bench *bench)
         struct cJSON *object = hd_json_object(list, NULL);
         hd_json_text(object, "transport", series->transport);
         hd_json_text(object, "lane", series->carrier);
-        hd_json_flag(object, "progress_thread", (int)series->has_thread);
+        hd_json_flag(object, "progress_thread", series->has_thread);
         hd_json_u64(object, "beat_us", series->period_us);
-        struct cJSON *points = hd_json_array(object, "points");
-        for (uint32_t k = 0; k < series->point_count; k++) {
-            bench_skew_add_point(points, &series->points[k]);
-        }
+        bench_skew_show_points(&(struct hd_bench_sheet){.fields = bench_skew_fields,
+                                                        .list = hd_json_array(object, "points")},
+                               series);
     }
 }
 
-static void bench_skew_add_cells(struct hd_table *table, const struct hd_skew_series *series,
-                                 const struct hd_skew_point *point)
+static void bench_skew_print_table(struct hd_cli *cli, const struct hd_skew *skew)
 {
-    hd_table_cell(table, "%s", series->transport);
-    if (series->period_us > 0) {
-        hd_table_cell(table, "%u us", series->period_us);
-    } else {
-        hd_table_cell(table, "-");
-    }
-    hd_table_cell(table, "%.2f", point->late_ms);
-    hd_table_cell(table, "%.3f", point->begin_ms);
-    hd_table_cell(table, "%.3f", point->solo_ms);
-    hd_table_cell(table, "%.3f", point->compute_ms);
-    hd_table_cell(table, "%+.1f", bench_skew_stretch_of(point));
-    hd_bench_put_number(&(struct hd_bench_row){table, NULL}, NULL, "%.3f", point->stolen_ms);
-    hd_table_cell(table, "%.3f", point->thread_ms);
-    hd_table_cell(table, "%.3f", point->resident_ms);
-    hd_table_cell(table, "%.3f", point->source_wait_ms);
-    hd_table_cell(table, "%.3f", point->target_wait_ms);
-    hd_table_cell(table, "%.3f", point->readable_ms);
-    hd_table_cell(table, "%.3f", point->free_ms);
-    hd_table_cell(table, "%s", series->carrier);
-}
+    struct hd_bench_sheet sheet = {.fields = bench_skew_fields};
 
-static void bench_skew_print_table(const struct hd_skew *skew)
-{
-    static const char *const titles[] = {"transport", "thread",   "late",      "post",
-                                         "alone",     "compute",  "stretch %", "stolen",
-                                         "threads",   "resident", "waits",     "peer waits",
-                                         "readable",  "free",     "carrier"};
-    struct hd_table *table = hd_table_create(sizeof titles / sizeof titles[0], titles);
-
+    hd_bench_sheet_begin(&sheet, cli, NULL);
     if (skew->device[0] != '\0') {
         printf("\ndevice: %s; compute: %u forward pass%s of one block, by marks of the device\n",
                skew->device, skew->pass_count, hd_cli_es(skew->pass_count));
@@ -206,12 +177,9 @@ static void bench_skew_print_table(const struct hd_skew *skew)
            (unsigned long long)skew->bytes,
            skew->is_posted_early ? "before it is late" : "when it arrives", skew->iterations);
     for (uint32_t i = 0; i < skew->series_count; i++) {
-        for (uint32_t k = 0; k < skew->series[i].point_count; k++) {
-            bench_skew_add_cells(table, &skew->series[i], &skew->series[i].points[k]);
-        }
+        bench_skew_show_points(&sheet, &skew->series[i]);
     }
-    hd_table_print(table, 0, stdout);
-    hd_table_destroy(table);
+    hd_bench_sheet_end(&sheet, HD_OK);
     printf(
         "post: duration of the post; alone: the compute of the source without a message, the "
         "yardstick; compute: the same while the\nmessage is under way; stolen: the part of it in "
@@ -255,7 +223,7 @@ static void bench_skew_measure(struct hd_bench_two *two)
         if (cli->is_json) {
             bench_skew_add_json(bench);
         } else if (bench->result.series[0].point_count > 0) {
-            bench_skew_print_table(&bench->result);
+            bench_skew_print_table(cli, &bench->result);
         }
         if (status == HD_OK) {
             bench_skew_write_svg(bench);

@@ -2,19 +2,12 @@
    ranks. */
 #include "bench/cmd/cmd_bench_transports.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "cli/join.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static hd_status bench_transports_refuse(struct hd_cli *cli, const struct hd_config *config,
-                                         const char *section, const char *key)
-{
-    hd_problem_place(&cli->problem, "%s", hd_config_place(config, section, key));
-    hd_problem_key(&cli->problem, "%s.%s", section, key);
-    return HD_INVALID;
-}
 
 static const struct hd_plugin *bench_transports_carrier_of(const struct hd_bench_transport *line)
 {
@@ -63,11 +56,10 @@ static hd_status bench_transports_check_thread(struct hd_cli *cli, const struct 
     if (!config->transport.progress_thread || ops->progress != NULL) {
         return HD_OK;
     }
-    hd_problem_place(&cli->problem, "%s", hd_config_place(config, "transport", "progress_thread"));
-    hd_problem_key(&cli->problem, "transport.progress_thread");
     hd_problem_remedy(&cli->problem, "set progress_thread = off");
-    return hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE,
-                          "transport %s needs no progress thread", plugin->name);
+    hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE,
+                   "transport %s needs no progress thread", plugin->name);
+    return hd_cli_bench_blame(cli, config, "transport", "progress_thread");
 }
 
 static hd_status bench_transports_add(struct hd_bench_two *two, const struct hd_cli_wanted *wanted)
@@ -85,17 +77,14 @@ static hd_status bench_transports_add_asked(struct hd_bench_two *two)
                                         config->transport.inner};
     const struct hd_cli_wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
                                             config->transport.name};
-    hd_status status = bench_transports_add(two, &transport);
     struct hd_bench_transport *added = &two->transports[0];
 
-    if (status == HD_OK && strcmp(config->transport.inner, "none") != 0) {
-        status = hd_cli_take_plugin(two->cli, config, &inner, &added->inner, &added->inner_options);
-    }
-    if (status != HD_OK) {
-        return status;
+    HD_TRY(bench_transports_add(two, &transport));
+    if (strcmp(config->transport.inner, "none") != 0) {
+        HD_TRY(hd_cli_take_plugin(two->cli, config, &inner, &added->inner, &added->inner_options));
     }
     if (bench_transports_check(two->cli, added) != HD_OK) {
-        return bench_transports_refuse(two->cli, config, "transport", "name");
+        return hd_cli_bench_blame(two->cli, config, "transport", "name");
     }
     return bench_transports_check_thread(two->cli, config, added);
 }
@@ -103,15 +92,14 @@ static hd_status bench_transports_add_asked(struct hd_bench_two *two)
 static hd_status bench_transports_add_usual(struct hd_bench_two *two)
 {
     static const char *const usual[] = {"shm", "ucx_tag", "ucx_put"};
-    hd_status status = HD_OK;
 
-    for (unsigned i = 0; status == HD_OK && i < sizeof usual / sizeof usual[0]; i++) {
+    for (unsigned i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+        const struct hd_cli_wanted wanted = {HD_KIND_TRANSPORT, "transport", "name", usual[i]};
         if (hd_registry_knows(two->cli->registry, "transport", usual[i])) {
-            status = bench_transports_add(
-                two, &(struct hd_cli_wanted){HD_KIND_TRANSPORT, "transport", "name", usual[i]});
+            HD_TRY(bench_transports_add(two, &wanted));
         }
     }
-    return status;
+    return HD_OK;
 }
 
 static hd_status bench_transports_add_against(struct hd_bench_two *two)
@@ -119,14 +107,11 @@ static hd_status bench_transports_add_against(struct hd_bench_two *two)
     const struct hd_cli_wanted wanted = {HD_KIND_TRANSPORT, "bench", "against",
                                          two->config.bench.against};
     struct hd_problem *problem = &two->cli->problem;
-    hd_status status = bench_transports_add(two, &wanted);
+
+    HD_TRY(bench_transports_add(two, &wanted));
     const struct hd_bench_transport *first = &two->transports[0];
     const struct hd_bench_transport *added = &two->transports[two->count - 1];
-
-    if (status != HD_OK) {
-        return status;
-    }
-    status = bench_transports_check(two->cli, added);
+    hd_status status = bench_transports_check(two->cli, added);
     if (status == HD_OK &&
         bench_transports_is_of_device(first) != bench_transports_is_of_device(added)) {
         hd_problem_remedy(problem, "measure them in two runs");
@@ -134,7 +119,7 @@ static hd_status bench_transports_add_against(struct hd_bench_two *two)
                                 "one of %s and %s moves host memory, the other device memory",
                                 first->transport->plugin.name, added->transport->plugin.name);
     }
-    return status == HD_OK ? HD_OK : hd_cli_bench_blame(two->cli, &two->config, "against");
+    return status == HD_OK ? HD_OK : hd_cli_bench_blame(two->cli, &two->config, "bench", "against");
 }
 
 /* The kernel has a device, as far as its descriptor and its options tell. */
@@ -162,8 +147,8 @@ static hd_status bench_transports_check_lender(struct hd_bench_two *two)
     hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
                    "kernel %s computes in host memory, and transport %s cannot move that",
                    kernel->name, two->transports[0].transport->plugin.name);
-    return has_option ? bench_transports_refuse(two->cli, &two->config, section, "memory")
-                      : bench_transports_refuse(two->cli, &two->config, "kernels", "name");
+    return has_option ? hd_cli_bench_blame(two->cli, &two->config, section, "memory")
+                      : hd_cli_bench_blame(two->cli, &two->config, "kernels", "name");
 }
 
 static hd_status bench_transports_find_lender(struct hd_bench_two *two)
@@ -175,29 +160,26 @@ static hd_status bench_transports_find_lender(struct hd_bench_two *two)
     }
     const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, "kernels", "name",
                                          is_asked ? two->config.kernels.name : "synthetic"};
-    const hd_status status = hd_lender_find(two->cli, &two->config, &wanted, &two->lender);
-    return status == HD_OK ? bench_transports_check_lender(two) : status;
+    HD_TRY(hd_lender_find(two->cli, &two->config, &wanted, &two->lender));
+    return bench_transports_check_lender(two);
 }
 
 static hd_status bench_transports_find(struct hd_bench_two *two)
 {
     char name[HD_BENCH_TRANSPORT_NAME_BYTES];
-    hd_status status = hd_cli_bench_is_asked(&two->config, "transport.name")
-                           ? bench_transports_add_asked(two)
-                           : bench_transports_add_usual(two);
 
-    if (status == HD_OK && strcmp(two->config.bench.against, "none") != 0) {
-        status = bench_transports_add_against(two);
+    HD_TRY(hd_cli_bench_is_asked(&two->config, "transport.name") ? bench_transports_add_asked(two)
+                                                                 : bench_transports_add_usual(two));
+    if (strcmp(two->config.bench.against, "none") != 0) {
+        HD_TRY(bench_transports_add_against(two));
     }
-    if (status == HD_OK) {
-        status = bench_transports_find_lender(two);
-    }
-    for (uint32_t i = 0; status == HD_OK && i < two->count; i++) {
+    HD_TRY(bench_transports_find_lender(two));
+    for (uint32_t i = 0; i < two->count; i++) {
         hd_bench_two_name(two, i, name);
         hd_log(HD_LOG_DEBUG, "bench: transport %u of %u is %s, with slots in %s memory", i + 1,
-               two->count, name, two->lender.kernel != NULL ? "device" : "host");
+               two->count, name, hd_bench_two_has_device(two) ? "device" : "host");
     }
-    return status == HD_OK ? hd_cli_check_sections(two->cli, &two->config) : status;
+    return hd_cli_check_sections(two->cli, &two->config);
 }
 
 int hd_bench_two_run(struct hd_bench_two *two, struct hd_cli *cli,
@@ -206,11 +188,7 @@ int hd_bench_two_run(struct hd_bench_two *two, struct hd_cli *cli,
 {
     two->cli = cli;
     two->count = 0;
-    hd_cli_be_member(cli);
-    if (hd_cli_bench_refuse_option(cli, "--part", "step") != HD_OK ||
-        (strcmp(cli->words[0], "skew") != 0 &&
-         hd_cli_bench_refuse_option(cli, "--svg", "skew") != HD_OK) ||
-        hd_cli_bench_config(cli, words, &two->config) != HD_OK) {
+    if (hd_cli_bench_config(cli, words, &two->config) != HD_OK) {
         return cli->problem.exit_code;
     }
     if (bench_transports_find(two) == HD_OK) {
@@ -288,6 +266,11 @@ hd_status hd_bench_two_join(struct hd_bench_two *two, const struct hd_bench_agre
     hd_hash_end(&hash, digest);
     hd_hash_text(digest, text);
     return hd_cli_join(two->cli, &wanted, link, agreement->address);
+}
+
+bool hd_bench_two_has_device(const struct hd_bench_two *two)
+{
+    return two->lender.kernel != NULL;
 }
 
 bool hd_bench_two_speaks(const struct hd_link *link)

@@ -5,7 +5,7 @@
 #ifndef HEDDLE_BENCH_CMD_CMD_BENCH_TRANSPORTS_H
 #define HEDDLE_BENCH_CMD_CMD_BENCH_TRANSPORTS_H
 
-#include "bench/cmd/cmd_bench_job.h"
+#include "bench/cmd/cmd_bench.h"
 #include "drive/lender.h"
 #include "drive/pair.h"
 
@@ -53,6 +53,8 @@ struct hd_bench_agreement {
 };
 hd_status hd_bench_two_join(struct hd_bench_two *two, const struct hd_bench_agreement *agreement,
                             struct hd_link **link);
+/* The slots are on a device. */
+bool hd_bench_two_has_device(const struct hd_bench_two *two);
 /* This process prints the results. */
 bool hd_bench_two_speaks(const struct hd_link *link);
 /* Leaves with the problem in cli->problem; takes NULL. */
