@@ -162,6 +162,15 @@ exits 3 "magic" "$faults/heddle_schedule_magic.so"
 exits 7 "No such file" schedule.1f1b --level load --junit nowhere/out.xml
 FAULT_CONSTRUCTOR=abort exits 3 "crashes on it (signal 6)" "$faults/heddle_schedule_constructor.so"
 
+# A kernel that refuses every model cannot be judged, and the exit code says so.
+mkdir refusing
+sed 's/spec->experts != 0/spec->layers != 0/' "$HD_SOURCE_DIR/examples/kernel/tiny_mlp.c" >refusing/tiny_mlp.c
+"$HD_CC" -std=c17 -D_GNU_SOURCE -fPIC -fvisibility=hidden -shared -I "$HD_SOURCE_DIR/core/include" \
+    -I "$HD_SOURCE_DIR/examples/kernel" -o refusing/heddle_kernel_tiny_mlp.so refusing/tiny_mlp.c \
+    "$HD_SOURCE_DIR/examples/kernel/passes.c" -lm || say "a kernel that refuses everything cannot be built"
+exits 1 "checks were skipped, which is too many to judge the plugin" refusing/heddle_kernel_tiny_mlp.so
+"$heddle" conform refusing/heddle_kernel_tiny_mlp.so --check needs >out 2>&1 || say "one skipped check: exit $?"
+
 # A hang ends at the deadline of its check and is reported as one.
 "$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws --limit 1 schedule.breaker.does=hang \
     >out 2>&1

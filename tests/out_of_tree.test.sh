@@ -67,6 +67,29 @@ parameters() { # TRANSPORT
 [ -n "$(parameters shm)" ] || fail "a run says nothing of its parameters"
 [ "$(parameters shm)" = "$(parameters plain_tcp)" ] || fail "over plain_tcp the parameters are others"
 
+# The kernel of examples/kernel: judged by every check, and the parameters are the same by any schedule.
+cp -r "$HD_SOURCE_DIR/examples/kernel" "$world/kernel"
+mlp=$world/kernel/heddle_kernel_tiny_mlp.so
+make -C "$world/kernel" CC="$HD_CC" CFLAGS="-O2 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror" ||
+    fail "the kernel cannot be made"
+cmake -S "$world/kernel" -B "$world/kernel_cmake" -DCMAKE_C_COMPILER="$HD_CC" \
+    -DCMAKE_PREFIX_PATH="$prefix" >"$world/cmake.log" 2>&1 && cmake --build "$world/kernel_cmake" ||
+    { cat "$world/cmake.log"; fail "the kernel cannot be built with CMake"; }
+"$prefix/bin/heddle" conform "$mlp" >"$world/conform.txt" ||
+    { cat "$world/conform.txt"; fail "the kernel is not conformant"; }
+grep -q '^22 passed, 0 failed, 2 skipped' "$world/conform.txt" ||
+    { cat "$world/conform.txt"; fail "22 checks of the kernel do not pass"; }
+trained() { # SCHEDULE
+    "$prefix/bin/heddle" run --json --plugin-dir "$world/kernel" kernels.name=tiny_mlp kernels.precision=f32 \
+        model.experts=0 model.layers=4 model.width=32 model.heads=2 model.sequence=16 data.microbatch_size=1 \
+        pipeline.schedule="$1" pipeline.ranks=2 pipeline.microbatches=4 train.steps=3 train.warmup_steps=1 \
+        output.directory="$world/run_$1" --overwrite >"$world/run.json" ||
+        { cat "$world/run.json"; fail "tiny_mlp does not train by $1"; }
+    grep -o '"parameters_hash": *"[0-9a-f]*"' "$world/run.json"
+}
+[ -n "$(trained 1f1b)" ] || fail "a run of tiny_mlp says nothing of its parameters"
+[ "$(trained 1f1b)" = "$(trained gpipe)" ] || fail "by gpipe the parameters of tiny_mlp are others"
+
 # Installed beside the others, it is found by its name.
 make -C "$world/example" CC="$HD_CC" install >/dev/null || fail "make install fails"
 plan eager_1f1b '"ticks":33,'

@@ -264,6 +264,27 @@ static void cmd_conform_name_failures(struct hd_cli *cli, const struct hd_confor
                    summary->verdicts[HD_CONFORM_FAILED], summary->count, names);
 }
 
+/* A plugin that is mostly skipped is not conformant, because little is known of it. */
+static void cmd_conform_count_skips(struct hd_cli *cli, const struct hd_conform_summary *summary)
+{
+    const struct hd_conform_result *first = summary->results;
+
+    if (summary->verdicts[HD_CONFORM_SKIPPED] <= summary->verdicts[HD_CONFORM_PASSED] ||
+        hd_cli_option(cli, "--check", 0) != NULL) {
+        return;
+    }
+    while (first->verdict != HD_CONFORM_SKIPPED) {
+        first++;
+    }
+    hd_problem_place(&cli->problem, "%s.%s", hd_kind_name(summary->plugin->kind),
+                     summary->plugin->name);
+    hd_problem_remedy(&cli->problem, "remove what prevents the checks: %s: %.300s",
+                      first->check->name, first->text);
+    hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_FAILED,
+                   "%u of %u checks were skipped, which is too many to judge the plugin",
+                   summary->verdicts[HD_CONFORM_SKIPPED], summary->count);
+}
+
 static int cmd_conform_judge(struct hd_cli *cli, struct session *session)
 {
     int code = cmd_conform_find_subject(cli, session);
@@ -282,6 +303,9 @@ static int cmd_conform_judge(struct hd_cli *cli, struct session *session)
     }
     if (code == 0 && session->summary.verdicts[HD_CONFORM_FAILED] > 0) {
         cmd_conform_name_failures(cli, &session->summary);
+        code = cli->problem.exit_code;
+    } else if (code == 0) {
+        cmd_conform_count_skips(cli, &session->summary);
         code = cli->problem.exit_code;
     }
     free(session->results);

@@ -250,7 +250,8 @@ static void kernel_laws_judge_splittable(struct hd_conform_case *check,
 
     kernel_laws_judge_model_cuts(check, model);
     dense.experts = dense.experts_per_token = dense.expert_count = 0;
-    if (!hd_conform_is_decided(check) && model->precision != HD_PRECISION_MXFP8) {
+    if (!hd_conform_is_decided(check) && model->experts > 0 &&
+        model->precision != HD_PRECISION_MXFP8) {
         kernel_laws_judge_model_cuts(check, &dense);
     }
 }

@@ -105,7 +105,8 @@ void hd_conform_kernel_gradient(struct hd_conform_case *check)
     struct hd_kernel_rig rig;
     double worst = 0;
 
-    if (!hd_kernel_rig_open(&rig, check, &model, &hd_cut_whole)) {
+    if (!hd_conform_is_served(check, &model) ||
+        !hd_kernel_rig_open(&rig, check, &model, &hd_cut_whole)) {
         hd_conform_skip(
             check,
             "does not support f32; the loss of other types is too coarse for finite differences");
@@ -178,7 +179,6 @@ static const struct hd_update kernel_numbers_updates[] = {
     {sizeof(struct hd_update), 2, 0.02, 0.9, 0.95, 1e-4, 0.5, 1.0},
 };
 
-/* Two steps with one gradient.  The tolerance is that of float32 masters. */
 /* Two steps with one gradient.  The tolerance is that of float32 masters. */
 static void kernel_numbers_judge_updated(struct hd_kernel_rig *rig, uint32_t tensor,
                                          const double *before)
@@ -271,7 +271,12 @@ void hd_conform_kernel_speed(struct hd_conform_case *check)
     model.width = 256;
     model.expert_width = 384;
     model.sequence = 128;
-    if (!hd_kernel_rig_open(&rig, check, &model, &hd_cut_whole)) {
+    if (!hd_conform_is_served(check, &model)) {
+        model.precision = HD_PRECISION_F32;
+    }
+    if (!hd_conform_is_served(check, &model) ||
+        !hd_kernel_rig_open(&rig, check, &model, &hd_cut_whole)) {
+        hd_conform_skip(check, "supports neither bf16 nor f32: %s", check->report.text);
         return;
     }
     struct hd_chain *chain = &rig.chain;
@@ -287,8 +292,8 @@ void hd_conform_kernel_speed(struct hd_conform_case *check)
             backward_ns += hd_now_ns() - middle_ns;
         }
     }
-    hd_conform_remark(check, "bf16, width 256, 256 tokens, 4 blocks: F %.2f ms, B %.2f ms",
-                      (double)forward_ns / (1e6 * PASS_COUNT),
+    hd_conform_remark(check, "%s, width 256, 256 tokens, 4 blocks: F %.2f ms, B %.2f ms",
+                      rig.variant, (double)forward_ns / (1e6 * PASS_COUNT),
                       (double)backward_ns / (1e6 * PASS_COUNT));
     hd_kernel_rig_close(&rig);
 }

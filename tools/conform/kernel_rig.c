@@ -116,23 +116,38 @@ void hd_kernel_rig_close(struct hd_kernel_rig *rig)
 
 /* --- judging ------------------------------------------------------------------------------- */
 
+static bool kernel_rig_serves(struct hd_conform_case *check, const struct hd_stage_spec *model)
+{
+    const struct hd_kernel_ops *ops = check->plugin->ops;
+    struct hd_stage_needs needs = {.size = sizeof needs};
+    struct hd_stage_spec whole = *model;
+
+    whole.block_count = whole.layers;
+    whole.has_embedding = whole.has_head = 1;
+    check->report.count = 0;
+    return ops->stage_needs(&check->host, &whole, &needs) == HD_OK;
+}
+
+bool hd_conform_is_served(struct hd_conform_case *check, struct hd_stage_spec *model)
+{
+    if (kernel_rig_serves(check, model)) {
+        return true;
+    }
+    model->experts = model->experts_per_token = model->expert_count = 0;
+    return kernel_rig_serves(check, model);
+}
+
 void hd_conform_each_variant(struct hd_conform_case *check,
                              void (*judge)(struct hd_conform_case *check,
                                            const struct hd_stage_spec *model))
 {
-    const struct hd_kernel_ops *ops = check->plugin->ops;
     uint32_t supported_count = 0;
 
     for (uint32_t i = 0; i < VARIANT_COUNT && !hd_conform_is_decided(check); i++) {
         struct hd_stage_spec model = hd_conform_model(kernel_rig_variants[i].precision);
-        struct hd_stage_needs needs = {.size = sizeof needs};
         model.recompute = kernel_rig_variants[i].recompute;
         model.half_batches = kernel_rig_variants[i].half_batches;
-        struct hd_stage_spec asked = model;
-        asked.block_count = HD_KERNEL_RIG_BLOCKS;
-        asked.has_embedding = asked.has_head = 1;
-        check->report.count = 0;
-        if (ops->stage_needs(&check->host, &asked, &needs) != HD_OK) {
+        if (!hd_conform_is_served(check, &model)) {
             continue;
         }
         supported_count++;

@@ -2,7 +2,8 @@
  * conform/kernel_rig.h - a check of a kernel: the plugin open, with a chain of stages over it.
  *
  * A law about bits is checked in every variant (precision, recomputation, half batches) that the
- * plugin supports.  The model has experts and four blocks that can be cut into stages.
+ * plugin supports.  The model has experts, unless the plugin serves dense models only, and four
+ * blocks that can be cut into stages.
  */
 #ifndef HEDDLE_CONFORM_KERNEL_RIG_H
 #define HEDDLE_CONFORM_KERNEL_RIG_H
@@ -37,6 +38,10 @@ struct hd_kernel_law {
 
 /* Calls the judges of the row's law in every variant that the plugin supports. */
 void hd_kernel_rig_judge(struct hd_conform_case *check);
+
+/* Whether the plugin supports the whole model.  It is made dense if the plugin refuses it with
+   experts. */
+bool hd_conform_is_served(struct hd_conform_case *check, struct hd_stage_spec *model);
 
 /* Calls `judge` with the model in every variant; skips the check if the plugin supports none. */
 void hd_conform_each_variant(struct hd_conform_case *check,
