@@ -5,6 +5,7 @@
  * and in which words: tests/test_config_refused.c.
  */
 #include "base/option.h"
+#include "output/config_write.h"
 #include "base/problem.h"
 #include "config/internal.h"
 #include "support/check.h"

@@ -158,15 +158,6 @@ hd_status hd_config_check_sections(struct hd_config *config,
                                                     const char *name),
                                    void *context, struct hd_problem *problem);
 
-/*
- * Writes the effective configuration as a valid ini: every key with value, help, range and origin
- * ("; default", "; conf/x.ini:12"); only_changed: only the keys that differ from their default.
- * `plugins` adds the sections of these plugins; the sections of others are written as they were
- * given.  HD_SYSTEM: writing to `stream` failed.
- */
-hd_status hd_config_write(const struct hd_config *config, FILE *stream, bool only_changed,
-                          uint32_t plugin_count, const struct hd_plugin *const *plugins);
-
 /* Whether pipeline.schedule is the name of a CSV file, not of a plugin. */
 bool hd_config_is_csv(const struct hd_config *config);
 
@@ -182,8 +173,6 @@ void hd_config_each(const struct hd_config *config,
                                   const char *value, const char *origin),
                     void *context);
 
-/* Whether the value differs from the default; two spellings of one number are equal. */
-bool hd_config_is_changed(const struct hd_config *config, const char *section, const char *key);
 /* The effective text of option `index` of a plugin; borrowed from the config or the table. */
 const char *hd_config_option_text(const struct hd_config *config, const struct hd_plugin *plugin,
                                   uint32_t index);

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "config/internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,4 +211,16 @@ void hd_config_each(const struct hd_config *config,
         visit(context, key->section, key->name, entry != NULL ? entry->value : key->initial,
               entry != NULL ? entry->place : "default");
     }
+}
+
+const char *hd_config_option_text(const struct hd_config *config, const struct hd_plugin *plugin,
+                                  uint32_t index)
+{
+    char section[HD_SECTION_BYTES];
+
+    assert(index < plugin->option_count);
+    snprintf(section, sizeof section, "%s.%s", hd_kind_name(plugin->kind), plugin->name);
+    const struct hd_config_entry *entry =
+        hd_entry_find(config, section, plugin->options[index].name);
+    return entry != NULL ? entry->value : plugin->options[index].initial;
 }

@@ -1,6 +1,7 @@
 /*
  * config/internal.h - what the files of core/config share: the table of keys, and the entries of
- * one file and command line.  Other folders (except tests) do not include it. [setup]
+ * one file and command line.  Of other folders only output/config_write.c, which prints the table,
+ * and tests include it. [setup]
  */
 #ifndef HEDDLE_CONFIG_INTERNAL_H
 #define HEDDLE_CONFIG_INTERNAL_H

@@ -1,5 +1,6 @@
 /* cli/cmd_config.c - heddle config: the effective configuration. */
 #include "base/option.h"
+#include "output/config_write.h"
 #include "base/text.h"
 #include "cli/cli.h"
 

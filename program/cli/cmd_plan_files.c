@@ -1,5 +1,6 @@
 /* cli/cmd_plan_files.c - the files that heddle plan writes: a table, a figure, a page. */
 #include "base/text.h"
+#include "output/config_write.h"
 #include "base/try.h"
 #include "cli/output.h"
 #include "cli/plan.h"

@@ -1,5 +1,6 @@
 /* output/files.c - the files that the parent writes: config.ini, run.json, hang.json. */
 #include "base/clock.h"
+#include "output/config_write.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/try.h"

@@ -3,6 +3,7 @@
  * `heddle config` writes down and reads back to itself.
  */
 #include "config/config.h"
+#include "output/config_write.h"
 #include "memory_file.h"
 
 #include <assert.h>

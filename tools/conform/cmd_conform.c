@@ -1,5 +1,6 @@
 /* conform/cmd_conform.c - heddle conform: checks one plugin against the contract of its kind. */
 #include "base/log.h"
+#include "output/config_write.h"
 #include "base/option.h"
 #include "base/text.h"
 #include "cli/cli.h"

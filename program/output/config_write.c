@@ -1,4 +1,4 @@
-/* config/config_write.c - the effective configuration as an ini that reads back to itself. */
+#include "output/config_write.h"
 #include "config/internal.h"
 #include <heddle_build.h>
 
@@ -153,16 +153,4 @@ bool hd_config_is_changed(const struct hd_config *config, const char *section, c
     const bool is_equal = hd_key_equal(row, config, &defaults);
     hd_config_finish(&defaults);
     return !is_equal;
-}
-
-const char *hd_config_option_text(const struct hd_config *config, const struct hd_plugin *plugin,
-                                  uint32_t index)
-{
-    char section[HD_SECTION_BYTES];
-
-    assert(index < plugin->option_count);
-    snprintf(section, sizeof section, "%s.%s", hd_kind_name(plugin->kind), plugin->name);
-    const struct hd_config_entry *entry =
-        hd_entry_find(config, section, plugin->options[index].name);
-    return entry != NULL ? entry->value : plugin->options[index].initial;
 }
