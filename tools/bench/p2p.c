@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/try.h"
 #include "bench/exchange.h"
 
@@ -35,7 +36,8 @@ struct trial {
     struct hd_drive_rank *rank;
     const struct hd_p2p_request *request;
     struct hd_p2p_row *row;
-    uint32_t has_raw, series_count, round_count, instance;
+    bool has_raw;
+    uint32_t series_count, round_count, instance;
     struct series series[SERIES_MAX_COUNT];
     const unsigned char *bodies[2];
     struct hd_drive_device *device;   /* NULL: the host */
@@ -47,10 +49,7 @@ struct trial {
 
 static uint64_t p2p_clamp(uint64_t value, uint64_t least, uint64_t most)
 {
-    if (value < least) {
-        return least;
-    }
-    return value < most ? value : most;
+    return hd_max_u64(least, hd_min_u64(value, most));
 }
 
 static uint32_t p2p_round_count(const struct hd_p2p_request *request)
@@ -82,12 +81,12 @@ static void p2p_choose(const struct hd_p2p_request *request, struct hd_p2p_row *
 static hd_status p2p_open_pair(struct trial *trial, const struct hd_pair_plugin *plugin,
                                struct hd_pair *pair, struct hd_problem *problem)
 {
-    const int is_bare = pair == &trial->series[trial->series_count - 1].bare_pair;
+    const bool is_bare = pair == &trial->series[trial->series_count - 1].bare_pair;
 
     *pair = (struct hd_pair){
         .plugin = *plugin,
         .shape = {.bytes = trial->row->bytes,
-                  .is_untraced = 1,
+                  .is_untraced = true,
                   .depth = is_bare ? BARE_DEPTH : trial->row->depth,
                   .has_thread = trial->request->has_thread && plugin->plugin != &hd_bench_raw,
                   .bodies = {trial->bodies[0], trial->bodies[1]},
@@ -99,7 +98,7 @@ static hd_status p2p_open_pair(struct trial *trial, const struct hd_pair_plugin 
 static struct hd_pair *p2p_bare_pair(struct series *series)
 {
     const struct hd_pair_shape *shape = &series->pair.shape;
-    const int has_own = shape->depth > BARE_DEPTH && shape->device == NULL;
+    const bool has_own = shape->depth > BARE_DEPTH && shape->device == NULL;
     return has_own ? &series->bare_pair : &series->pair;
 }
 
@@ -166,18 +165,6 @@ static hd_status p2p_close_all(struct trial *trial, struct hd_problem *problem)
     return HD_OK;
 }
 
-/* One round of one pair on a device. */
-static hd_status p2p_run_device_round(struct trial *trial, struct series *series, uint32_t round)
-{
-    const struct hd_exchange latency = {.count = trial->row->latency_count};
-    const struct hd_exchange stream = {.count = trial->row->stream_count,
-                                       .window = trial->row->window,
-                                       .is_both = trial->request->is_both};
-
-    HD_TRY(hd_exchange_latency(&series->pair, &latency, &series->whole));
-    return hd_exchange_stream(&series->pair, &stream, &series->whole_gbytes[round]);
-}
-
 /* The yardstick of a device; rank 1 leaves the device alone meanwhile. */
 static hd_status p2p_run_copy_round(struct trial *trial, uint32_t round, struct hd_problem *problem)
 {
@@ -201,36 +188,50 @@ static hd_status p2p_run_copy_round(struct trial *trial, uint32_t round, struct 
     return status == HD_OK ? HD_OK : hd_pair_blame(pair, status, problem);
 }
 
-/* One round of one transport: latency and stream, whole and bare. */
-static hd_status p2p_run_round(struct trial *trial, struct series *series, uint32_t round)
+static hd_status p2p_run_latency(struct hd_pair *pair, uint32_t count, bool is_whole,
+                                 struct hd_exchange_sample *sample)
 {
-    struct hd_exchange latency = {.count = trial->row->latency_count, .is_whole = 1};
-    struct hd_exchange stream = {.count = trial->row->stream_count,
-                                 .window = trial->row->window,
-                                 .is_whole = 1,
-                                 .is_both = trial->request->is_both};
-
-    if (trial->device != NULL) {
-        return p2p_run_device_round(trial, series, round);
-    }
-    HD_TRY(hd_exchange_latency(&series->pair, &latency, &series->whole));
-    latency.is_whole = 0;
-    HD_TRY(hd_exchange_latency(p2p_bare_pair(series), &latency, &series->bare));
-    HD_TRY(hd_exchange_stream(&series->pair, &stream, &series->whole_gbytes[round]));
-    stream.is_whole = 0;
-    return hd_exchange_stream(&series->pair, &stream, &series->bare_gbytes[round]);
+    const struct hd_exchange latency = {.count = count, .is_whole = is_whole};
+    return hd_exchange_latency(pair, &latency, sample);
 }
 
-static int p2p_drives_ucx(const struct hd_pair_plugin *plugin)
+static hd_status p2p_run_stream(const struct trial *trial, struct hd_pair *pair, uint32_t count,
+                                bool is_whole, double *gbytes)
+{
+    const struct hd_exchange stream = {.count = count,
+                                       .window = trial->row->window,
+                                       .is_whole = is_whole,
+                                       .is_both = trial->request->is_both};
+    return hd_exchange_stream(pair, &stream, gbytes);
+}
+
+/* One round of one transport: latency and stream, whole and bare; one of each on a device. */
+static hd_status p2p_run_round(struct trial *trial, struct series *series, uint32_t round)
+{
+    const struct hd_p2p_row *row = trial->row;
+    const bool is_host = trial->device == NULL;
+    struct hd_pair *pair = &series->pair;
+
+    HD_TRY(p2p_run_latency(pair, row->latency_count, is_host, &series->whole));
+    if (is_host) {
+        HD_TRY(p2p_run_latency(p2p_bare_pair(series), row->latency_count, false, &series->bare));
+    }
+    HD_TRY(p2p_run_stream(trial, pair, row->stream_count, is_host, &series->whole_gbytes[round]));
+    return is_host
+               ? p2p_run_stream(trial, pair, row->stream_count, false, &series->bare_gbytes[round])
+               : HD_OK;
+}
+
+static bool p2p_drives_ucx(const struct hd_pair_plugin *plugin)
 {
     const struct hd_plugin *carrier = plugin->inner != NULL ? plugin->inner : plugin->plugin;
     return strncmp(carrier->name, "ucx_", 4) == 0;
 }
 
 /* Beside each candidate that drives UCX; where none does, beside the first. */
-static int p2p_wants_perftest(const struct hd_p2p_request *request, uint32_t candidate)
+static bool p2p_wants_perftest(const struct hd_p2p_request *request, uint32_t candidate)
 {
-    int is_any = 0;
+    bool is_any = false;
 
     for (uint32_t i = 0; i < request->candidate_count; i++) {
         is_any |= p2p_drives_ucx(&request->candidates[i]);
@@ -244,7 +245,7 @@ static hd_status p2p_run_perftest(struct trial *trial, uint32_t candidate)
 {
     const struct hd_pair_plugin *plugin = &trial->request->candidates[candidate];
     const struct hd_plugin *carrier = plugin->inner != NULL ? plugin->inner : plugin->plugin;
-    const uint32_t is_sealed = (carrier->capabilities & HD_TRANSPORT_SEALED) != 0;
+    const bool is_sealed = (carrier->capabilities & HD_TRANSPORT_SEALED) != 0;
     const struct hd_perftest_request request = {
         .plugin = carrier,
         .options = plugin->inner != NULL ? plugin->inner_options : plugin->options,
@@ -260,35 +261,30 @@ static hd_status p2p_run_perftest(struct trial *trial, uint32_t candidate)
 
 static hd_status p2p_run_perftests(struct trial *trial)
 {
-    hd_status status = HD_OK;
-
-    for (uint32_t i = 0; status == HD_OK && i < trial->request->candidate_count; i++) {
-        status = p2p_wants_perftest(trial->request, i) ? p2p_run_perftest(trial, i) : HD_OK;
+    for (uint32_t i = 0; i < trial->request->candidate_count; i++) {
+        if (p2p_wants_perftest(trial->request, i)) {
+            HD_TRY(p2p_run_perftest(trial, i));
+        }
     }
-    return status;
+    return HD_OK;
 }
 
 /* Of the warm-up only the wrong messages count. */
 static hd_status p2p_warm_up(struct trial *trial, struct series *series)
 {
     const uint32_t asked = trial->request->warmup;
-    const struct hd_exchange latency = {.count = asked > 0 ? asked : trial->row->depth,
-                                        .is_whole = 1};
-    const struct hd_exchange stream = {.count = latency.count,
-                                       .window = trial->row->window,
-                                       .is_whole = 1,
-                                       .is_both = trial->request->is_both};
+    const uint32_t count = asked > 0 ? asked : trial->row->depth;
     struct hd_exchange_sample none = {0};
     double gbytes;
 
-    HD_TRY(hd_exchange_latency(&series->pair, &latency, &none));
-    return hd_exchange_stream(&series->pair, &stream, &gbytes);
+    HD_TRY(p2p_run_latency(&series->pair, count, true, &none));
+    return p2p_run_stream(trial, &series->pair, count, true, &gbytes);
 }
 
 /* The problem of the pair that failed. */
 static hd_status p2p_blame(struct series *series, hd_status status, struct hd_problem *problem)
 {
-    const int is_bare = series->bare_pair.failure.exit_code != 0;
+    const bool is_bare = series->bare_pair.failure.exit_code != 0;
     return hd_pair_blame(is_bare ? &series->bare_pair : &series->pair, status, problem);
 }
 
@@ -354,7 +350,7 @@ static hd_status p2p_measure_size(struct trial *trial, struct hd_problem *proble
         hd_bench_spread(trial->copies.half_us, trial->copies.count, &copy->whole_us);
         hd_bench_spread(trial->copy_gbytes, trial->round_count, &copy->whole_gbytes);
     }
-    trial->row->is_measured = 1;
+    trial->row->is_measured = true;
     return p2p_close_all(trial, problem);
 }
 
@@ -365,10 +361,8 @@ static hd_status p2p_measure_sizes(struct hd_drive_rank *rank, struct hd_p2p_res
 {
     static struct trial trial;
     const struct hd_p2p_request *request = rank->context;
-    uint32_t instance = 0;
-    hd_status status = HD_OK;
 
-    for (uint32_t i = 0; status == HD_OK && i < request->size_count; i++) {
+    for (uint32_t i = 0; i < request->size_count; i++) {
         struct hd_p2p_row *row = &result->rows[i];
         row->bytes = request->sizes[i];
         for (uint32_t side = 0; side < HD_P2P_CANDIDATE_MAX; side++) {
@@ -384,11 +378,10 @@ static hd_status p2p_measure_sizes(struct hd_drive_rank *rank, struct hd_p2p_res
                                .device = device,
                                .has_raw = result->has_raw,
                                .round_count = p2p_round_count(request),
-                               .instance = instance};
-        status = p2p_measure_size(&trial, problem);
-        instance = trial.instance;
+                               .instance = trial.instance};
+        HD_TRY(p2p_measure_size(&trial, problem));
     }
-    return status;
+    return HD_OK;
 }
 
 /* Rank 1 measures too, but its results are not read. */
@@ -420,7 +413,7 @@ hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_resul
         .result_bytes = sizeof *result,
         .gather_bytes = GATHER_BYTES,
         .timeout_ns = (uint64_t)(request->timeout_s * 1e9),
-        .has_own_cores = 1,
+        .has_own_cores = true,
         .link = request->link,
         .body = p2p_body,
     };
@@ -429,11 +422,7 @@ hd_status hd_bench_p2p(const struct hd_p2p_request *request, struct hd_p2p_resul
     assert(request->iterations <= HD_P2P_ITERATIONS_MAX);
     *result = (struct hd_p2p_result){0};
     for (uint32_t i = 0; i < request->candidate_count; i++) {
-        const hd_status status =
-            hd_pair_check_hosts(&request->candidates[i], request->link, problem);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(hd_pair_check_hosts(&request->candidates[i], request->link, problem));
     }
     return hd_drive_ranks_run(&ranks, result, problem);
 }

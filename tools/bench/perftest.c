@@ -83,21 +83,22 @@ static const struct hd_option_value *perftest_option(const struct hd_perftest_re
 static void perftest_set_environment(const struct hd_perftest_request *request)
 {
     const struct hd_option_value *tls = perftest_option(request, "tls");
-    const struct hd_option_value *rendezvous = perftest_option(request, "rendezvous_bytes");
-    const struct hd_option_value *element = perftest_option(request, "element_bytes");
+    static const struct {
+        const char *option, *variable;
+    } rows[] = {{"rendezvous_bytes", "UCX_RNDV_THRESH"},
+                {"element_bytes", "UCX_MM_FIFO_ELEM_SIZE"}};
     char text[32];
 
     setenv("UCX_MM_ERROR_HANDLING", "y", 1);
     if (tls != NULL && tls->text != NULL && strcmp(tls->text, "auto") != 0) {
         setenv("UCX_TLS", tls->text, 1);
     }
-    if (rendezvous != NULL) {
-        snprintf(text, sizeof text, "%lld", (long long)rendezvous->integer);
-        setenv("UCX_RNDV_THRESH", text, 1);
-    }
-    if (element != NULL) {
-        snprintf(text, sizeof text, "%lld", (long long)element->integer);
-        setenv("UCX_MM_FIFO_ELEM_SIZE", text, 1);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct hd_option_value *value = perftest_option(request, rows[i].option);
+        if (value != NULL) {
+            snprintf(text, sizeof text, "%lld", (long long)value->integer);
+            setenv(rows[i].variable, text, 1);
+        }
     }
 }
 
@@ -230,17 +231,14 @@ static hd_status perftest_run_test(const struct hd_drive_rank *rank, const struc
     struct hd_child server = {.pid = -1};
 
     *value = NAN;
-    hd_status status = hd_drive_swap(rank, &mine, &theirs, sizeof mine);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_drive_swap(rank, &mine, &theirs, sizeof mine));
     if (rank->rank == 0) {
         snprintf(port_text, sizeof port_text, "%u", mine.port);
         perftest_start(&server, test->request, words);
     } else {
         end.value = perftest_run_client(test, theirs.port);
     }
-    status = hd_drive_swap(rank, &end, &theirs, sizeof end);
+    const hd_status status = hd_drive_swap(rank, &end, &theirs, sizeof end);
     if (server.pid > 0) {
         perftest_collect(&server, isnan(theirs.value) ? 0 : test->deadline_ns, text);
     }
@@ -262,10 +260,7 @@ static hd_status perftest_run_both(const struct hd_drive_rank *rank,
     snprintf(stream, sizeof stream, "%s_bw", all->test);
     for (unsigned i = 0; i < 2; i++) {
         tests[i].deadline_ns = hd_now_ns() + rank->timeout_ns / 2;
-        const hd_status status = perftest_run_test(rank, &tests[i], &values[i]);
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(perftest_run_test(rank, &tests[i], &values[i]));
     }
     if (!isnan(values[0]) && !isnan(values[1])) {
         assert(all->call_count < HD_PERFTEST_CALL_MAX);

@@ -12,13 +12,14 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+/* What a repetition measures: seconds, and bytes at the peak. */
+enum { PIPELINE, HASH, PROGRAM, ALL, PASS, PEAK, VALUE_COUNT };
+
 /* What a child leaves for its parent. */
 struct sample {
-    uint32_t is_done;
-    uint32_t rank_count, stage_count, microbatch_count;
-    uint64_t action_count;
-    double pipeline_seconds, hash_seconds, program_seconds, pass_seconds;
-    double peak_bytes;
+    bool is_done;
+    struct hd_bench_plan plan; /* only its counts */
+    double values[VALUE_COUNT];
     struct hd_problem problem;
 };
 
@@ -26,8 +27,7 @@ struct sample {
 struct trial {
     struct hd_config *config;
     const struct hd_plugins *plugins;
-    struct sample sample;  /* of the last child */
-    uint64_t action_count; /* of the yardstick */
+    struct sample sample; /* of the last child */
 };
 
 static double plan_seconds_since(uint64_t begin_ns)
@@ -55,22 +55,23 @@ static void plan_once(void *context, void *answer)
 
     uint64_t begin_ns = hd_now_ns();
     hd_status status = hd_job_plan(trial->config, trial->plugins, &pipeline, &sample->problem);
-    sample->pipeline_seconds = plan_seconds_since(begin_ns);
+    sample->values[PIPELINE] = plan_seconds_since(begin_ns);
     if (status != HD_OK) {
         return;
     }
     begin_ns = hd_now_ns();
     plan_hash_pipeline(pipeline);
-    sample->hash_seconds = plan_seconds_since(begin_ns);
+    sample->values[HASH] = plan_seconds_since(begin_ns);
     begin_ns = hd_now_ns();
     status = hd_program_create(pipeline, 0, &program, &sample->problem);
-    sample->program_seconds = plan_seconds_since(begin_ns);
+    sample->values[PROGRAM] = plan_seconds_since(begin_ns);
     getrusage(RUSAGE_SELF, &usage);
-    sample->peak_bytes = (double)usage.ru_maxrss * 1024.0;
-    sample->rank_count = pipeline->rank_count;
-    sample->stage_count = pipeline->stage_count;
-    sample->microbatch_count = pipeline->microbatch_count;
-    sample->action_count = pipeline->action_count;
+    sample->values[ALL] = sample->values[PIPELINE] + sample->values[HASH] + sample->values[PROGRAM];
+    sample->values[PEAK] = (double)usage.ru_maxrss * 1024.0;
+    sample->plan = (struct hd_bench_plan){.rank_count = pipeline->rank_count,
+                                          .stage_count = pipeline->stage_count,
+                                          .microbatch_count = pipeline->microbatch_count,
+                                          .action_count = pipeline->action_count};
     sample->is_done = status == HD_OK;
     hd_program_finish(&program);
     hd_pipeline_destroy(pipeline);
@@ -80,26 +81,26 @@ static void plan_once(void *context, void *answer)
 static void plan_pass_once(void *context, void *answer)
 {
     const struct trial *const trial = context;
+    const uint64_t count = trial->sample.plan.action_count;
     struct sample *const sample = answer;
     volatile uint64_t kept;
     uint64_t sum = 0;
 
     const uint64_t begin_ns = hd_now_ns();
-    struct hd_action *actions =
-        hd_memory_take(trial->action_count * sizeof *actions, 64, "yardstick");
+    struct hd_action *actions = hd_memory_take(count * sizeof *actions, 64, "yardstick");
     if (actions == NULL) {
         return;
     }
-    for (uint64_t i = 0; i < trial->action_count; i++) {
+    for (uint64_t i = 0; i < count; i++) {
         actions[i] = (struct hd_action){.kind = HD_FORWARD, .microbatch = (uint32_t)i};
     }
-    for (uint64_t i = 0; i < trial->action_count; i++) {
+    for (uint64_t i = 0; i < count; i++) {
         sum += actions[i].microbatch + actions[i].stage;
     }
     kept = sum;
     (void)kept;
-    sample->pass_seconds = plan_seconds_since(begin_ns);
-    sample->is_done = 1;
+    sample->values[PASS] = plan_seconds_since(begin_ns);
+    sample->is_done = true;
     hd_memory_give(actions);
 }
 
@@ -131,72 +132,51 @@ static hd_status plan_try_in_child(struct trial *trial, void (*work)(void *conte
                           WIFSIGNALED(state) ? ", by a signal" : "");
 }
 
-/* One row of numbers a quantity, one column a repetition. */
-enum { PIPELINE, HASH, PROGRAM, ALL, PASS, PEAK, ROW_COUNT };
-
-static void plan_keep(double *rows, uint32_t iterations, uint32_t index,
-                      const struct sample *sample)
-{
-    rows[PIPELINE * iterations + index] = sample->pipeline_seconds;
-    rows[HASH * iterations + index] = sample->hash_seconds;
-    rows[PROGRAM * iterations + index] = sample->program_seconds;
-    rows[ALL * iterations + index] =
-        sample->pipeline_seconds + sample->hash_seconds + sample->program_seconds;
-    rows[PEAK * iterations + index] = sample->peak_bytes;
-}
-
+/* `rows`: one row a quantity, one column a repetition. */
 static void plan_conclude(double *rows, uint32_t iterations, struct hd_bench_plan *result)
 {
-    struct hd_bench_spread *const spreads[ROW_COUNT] = {
+    struct hd_bench_spread *const spreads[VALUE_COUNT] = {
         [PIPELINE] = &result->pipeline_seconds, [HASH] = &result->hash_seconds,
         [PROGRAM] = &result->program_seconds,   [ALL] = &result->seconds,
         [PASS] = &result->pass_seconds,         [PEAK] = &result->peak_bytes,
     };
 
-    for (uint32_t row = 0; row < ROW_COUNT; row++) {
+    for (uint32_t row = 0; row < VALUE_COUNT; row++) {
         hd_bench_spread(rows + (uint64_t)row * iterations, iterations, spreads[row]);
     }
     result->nanoseconds_per_action = result->seconds.median * 1e9 / (double)result->action_count;
     result->ratio = hd_bench_ratio(result->seconds.median, result->pass_seconds.median);
 }
 
-static hd_status plan_repeat(struct trial *trial, uint32_t iterations, struct hd_bench_plan *result,
-                             struct hd_problem *problem)
+hd_status hd_bench_plan(struct hd_config *config, const struct hd_plugins *plugins,
+                        uint32_t iterations, struct hd_bench_plan *result,
+                        struct hd_problem *problem)
 {
-    double *rows = hd_memory_take((uint64_t)ROW_COUNT * iterations * sizeof *rows, 64, "bench");
+    const uint64_t bytes = (uint64_t)VALUE_COUNT * iterations * sizeof(double);
+    struct trial trial = {.config = config, .plugins = plugins};
+    double *rows = hd_memory_take(bytes, 64, "bench");
     hd_status status = HD_OK;
 
+    assert(iterations > 0 && iterations <= HD_BENCH_ITERATIONS_MAX);
+    *result = (struct hd_bench_plan){0};
     if (rows == NULL) {
-        return hd_problem_set(problem, HD_NO_MEMORY, HD_EXIT_FAILED, "no memory for the results");
+        return hd_problem_no_memory(problem, bytes, "results");
     }
     for (uint32_t i = 0; status == HD_OK && i < iterations; i++) {
-        status = plan_try_in_child(trial, plan_once, problem);
+        status = plan_try_in_child(&trial, plan_once, problem);
         if (status != HD_OK) {
             break;
         }
-        plan_keep(rows, iterations, i, &trial->sample);
-        result->rank_count = trial->sample.rank_count;
-        result->stage_count = trial->sample.stage_count;
-        result->microbatch_count = trial->sample.microbatch_count;
-        result->action_count = trial->sample.action_count;
-        trial->action_count = trial->sample.action_count;
-        status = plan_try_in_child(trial, plan_pass_once, problem);
-        rows[(uint64_t)PASS * iterations + i] = trial->sample.pass_seconds;
+        for (uint32_t row = 0; row < VALUE_COUNT; row++) {
+            rows[(uint64_t)row * iterations + i] = trial.sample.values[row];
+        }
+        *result = trial.sample.plan;
+        status = plan_try_in_child(&trial, plan_pass_once, problem);
+        rows[(uint64_t)PASS * iterations + i] = trial.sample.values[PASS];
     }
     if (status == HD_OK) {
         plan_conclude(rows, iterations, result);
     }
     hd_memory_give(rows);
     return status;
-}
-
-hd_status hd_bench_plan(struct hd_config *config, const struct hd_plugins *plugins,
-                        uint32_t iterations, struct hd_bench_plan *result,
-                        struct hd_problem *problem)
-{
-    struct trial trial = {.config = config, .plugins = plugins};
-
-    assert(iterations > 0 && iterations <= HD_BENCH_ITERATIONS_MAX);
-    *result = (struct hd_bench_plan){0};
-    return plan_repeat(&trial, iterations, result, problem);
 }

@@ -1,5 +1,6 @@
 /* bench/products.c - runs heddle-cuda-rate, and a step beside it. */
 #include "bench/products.h"
+#include "base/number.h"
 #include "base/try.h"
 
 #include <assert.h>
@@ -147,11 +148,6 @@ const struct hd_product_row *hd_product_best(const struct hd_product_rates *rate
 
 /* --- a step beside the ceiling --------------------------------------------------------------- */
 
-static uint32_t products_lesser(uint32_t one, uint32_t other)
-{
-    return one < other ? one : other;
-}
-
 /* The ceiling is measured before and after the step, and the faster one counts, so that a warm
    device or other load does not flatter the kernel. */
 hd_status hd_bench_passes(struct hd_job *job, double seconds, uint32_t warmup,
@@ -171,7 +167,7 @@ hd_status hd_bench_passes(struct hd_job *job, double seconds, uint32_t warmup,
     HD_TRY(hd_product_rates(&request, &after, problem));
     const struct hd_product_row *one = hd_product_best(&before), *other = hd_product_best(&after);
     row->ceiling = one->library_tflops > other->library_tflops ? *one : *other;
-    row->device_count = products_lesser(row->rank_count, before.device_count);
+    row->device_count = hd_min_u32(row->rank_count, before.device_count);
     memcpy(row->device, before.device, sizeof row->device);
     row->pass_tflops = hd_bench_ratio(row->flops * 1e-12, row->session.compute_seconds);
     row->step_tflops = hd_bench_ratio(row->flops * 1e-12, row->session.step_seconds.median);

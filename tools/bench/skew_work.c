@@ -2,6 +2,7 @@
 #include "bench/skew_work.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/try.h"
 #include "engine/region.h"
 #include "train/initial.h"
@@ -230,18 +231,12 @@ static hd_status skew_work_run_passes(const struct hd_skew_work *work, struct hd
                                       uint64_t deadline_ns, uint64_t passed_ns[2])
 {
     const struct hd_lent *lent = &work->stage->device->lent;
+    hd_status status;
     uint64_t marks[2];
-    hd_status status = lent->ops->mark(lent->kernel, &marks[0]);
 
-    if (status == HD_OK) {
-        status = hd_bench_stage_forward(work->stage, (uint32_t)work->stage_units);
-    }
-    if (status == HD_OK) {
-        status = lent->ops->mark(lent->kernel, &marks[1]);
-    }
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(lent->ops->mark(lent->kernel, &marks[0]));
+    HD_TRY(hd_bench_stage_forward(work->stage, (uint32_t)work->stage_units));
+    HD_TRY(lent->ops->mark(lent->kernel, &marks[1]));
     do {
         status = lent->ops->reached(lent->kernel, marks[1], LOOK_NS, &passed_ns[1]);
         if (watch != NULL) {
@@ -257,20 +252,16 @@ static hd_status skew_work_run_passes(const struct hd_skew_work *work, struct hd
 static hd_status skew_work_calibrate_device(struct hd_skew_work *work, uint64_t stage_ns)
 {
     uint64_t best_ns = UINT64_MAX, passed_ns[2];
-    hd_status status = HD_OK;
 
     work->stage_units = 1;
-    for (uint32_t trial = 0; status == HD_OK && trial < PASS_TRIALS; trial++) {
-        status = skew_work_run_passes(work, NULL, hd_now_ns() + PATIENCE_NS, passed_ns);
-        if (status == HD_OK && passed_ns[1] - passed_ns[0] < best_ns) {
-            best_ns = passed_ns[1] - passed_ns[0];
-        }
+    for (uint32_t trial = 0; trial < PASS_TRIALS; trial++) {
+        HD_TRY(skew_work_run_passes(work, NULL, hd_now_ns() + PATIENCE_NS, passed_ns));
+        best_ns = hd_min_u64(best_ns, passed_ns[1] - passed_ns[0]);
     }
-    best_ns = best_ns > 0 ? best_ns : 1;
-    work->stage_units = (stage_ns + best_ns / 2) / best_ns;
-    work->stage_units = work->stage_units < PASS_MAX ? work->stage_units : PASS_MAX;
+    best_ns = hd_max_u64(best_ns, 1);
+    work->stage_units = hd_min_u64((stage_ns + best_ns / 2) / best_ns, PASS_MAX);
     work->stage_units += work->stage_units == 0;
-    return status;
+    return HD_OK;
 }
 
 /* --- either ---------------------------------------------------------------------------------- */

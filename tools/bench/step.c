@@ -204,13 +204,12 @@ hd_status hd_bench_engine(struct hd_job *job, uint32_t iterations, struct hd_ben
 {
     double actions[HD_BENCH_ITERATIONS_MAX], waits[HD_BENCH_ITERATIONS_MAX];
     struct hd_bench_session session;
-    hd_status status = HD_OK;
 
     assert(iterations > 0 && iterations <= HD_BENCH_ITERATIONS_MAX);
     *row = (struct hd_bench_engine){.rank_count = job->pipeline->rank_count};
     hd_call_cost(&row->yardstick);
-    for (uint32_t i = 0; status == HD_OK && i < iterations; i++) {
-        status = hd_bench_session_run(job, 0, &session, problem);
+    for (uint32_t i = 0; i < iterations; i++) {
+        HD_TRY(hd_bench_session_run(job, 0, &session, problem));
         const double count = (double)session.action_count;
         actions[i] =
             hd_bench_ratio((double)session.engine_cpu_ns - (double)session.wait_cpu_ns, count) *
@@ -218,13 +217,11 @@ hd_status hd_bench_engine(struct hd_job *job, uint32_t iterations, struct hd_ben
         waits[i] = hd_bench_ratio((double)session.wait_cpu_ns, count) * 1e-3;
         row->action_count = session.action_count;
     }
-    if (status == HD_OK) {
-        hd_bench_spread(actions, iterations, &row->action_us);
-        hd_bench_spread(waits, iterations, &row->wait_us);
-        row->ratio = hd_bench_ratio(row->action_us.median * 1e3,
-                                    row->yardstick.clock_pair_ns + row->yardstick.call_ns);
-    }
-    return status;
+    hd_bench_spread(actions, iterations, &row->action_us);
+    hd_bench_spread(waits, iterations, &row->wait_us);
+    row->ratio = hd_bench_ratio(row->action_us.median * 1e3,
+                                row->yardstick.clock_pair_ns + row->yardstick.call_ns);
+    return HD_OK;
 }
 
 static double step_shortest_ms(const struct hd_job *job)
@@ -249,13 +246,10 @@ hd_status hd_bench_schedule(struct hd_job *job, uint32_t warmup, struct hd_bench
         .microbatch_count = job->pipeline->microbatch_count,
         .shortest_ms = step_shortest_ms(job),
     };
-    hd_status status = hd_costs_timeline(job->config, job->pipeline, &timeline, problem);
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_costs_timeline(job->config, job->pipeline, &timeline, problem));
     row->plan_seconds = timeline->length * job->config->cost.tick_us * 1e-6;
     hd_timeline_destroy(timeline);
-    status = hd_bench_session_run(job, warmup, &row->session, problem);
+    HD_TRY(hd_bench_session_run(job, warmup, &row->session, problem));
     row->ratio = hd_bench_ratio(row->session.span_seconds.median, row->plan_seconds);
-    return status;
+    return HD_OK;
 }

@@ -2,6 +2,7 @@
 #include "bench/yardstick.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "bench/bench.h"
 
 #include <assert.h>
@@ -137,18 +138,19 @@ static void yardstick_choose(struct hd_gemm_rate *rate)
 
 /* A program that runs in some copies at once. */
 struct round {
-    const char *path, *type;
+    const char *name, *type; /* type NULL: the program takes none */
     double seconds;
+    uint32_t copies;
 };
 
 /* *exit_code: of the first copy that failed, or 0. */
-static hd_status yardstick_run_round(const struct round *round, uint32_t copies,
+static hd_status yardstick_run_round(const struct round *round, const char *path,
                                      struct hd_gemm_rate *rate, int *exit_code)
 {
     struct hd_child rows[HD_GEMM_COPIES_MAX];
     struct hd_gemm_rate one;
     char seconds[32];
-    char *words[] = {(char *)round->path, (char *)round->type, seconds, NULL};
+    char *words[] = {(char *)path, (char *)round->type, seconds, NULL};
     hd_status status = HD_OK;
     uint32_t started = 0;
 
@@ -159,8 +161,8 @@ static hd_status yardstick_run_round(const struct round *round, uint32_t copies,
     }
     *rate = (struct hd_gemm_rate){0};
     *exit_code = 0;
-    while (status == HD_OK && started < copies) {
-        status = hd_bench_program_start(&rows[started], round->path, words);
+    while (status == HD_OK && started < round->copies) {
+        status = hd_bench_program_start(&rows[started], path, words);
         started += status == HD_OK;
     }
     for (uint32_t i = 0; i < started; i++) {
@@ -172,24 +174,25 @@ static hd_status yardstick_run_round(const struct round *round, uint32_t copies,
     return status;
 }
 
-hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct hd_gemm_rate *rate,
-                       struct hd_problem *problem)
+/* If there is no rate, rate->missing has the reason. */
+static hd_status yardstick_measure(struct round round, struct hd_gemm_rate *rate,
+                                   struct hd_problem *problem)
 {
     char path[PATH_MAX];
-    struct round round = {path, type, seconds};
     int exit_code = 0;
 
-    assert(copies > 0 && copies <= HD_GEMM_COPIES_MAX);
+    assert(round.copies > 0 && round.copies <= HD_GEMM_COPIES_MAX);
     *rate = (struct hd_gemm_rate){0};
-    if (!hd_bench_program_find("heddle-gemm-rate", path)) {
+    if (!hd_bench_program_find(round.name, path)) {
         snprintf(rate->missing, sizeof rate->missing,
-                 "libexec/heddle/heddle-gemm-rate is missing; it is built if oneDNN is installed");
+                 "libexec/heddle/%s is missing; it is built if oneDNN is installed", round.name);
         return HD_OK;
     }
-    hd_status status = yardstick_run_round(&round, copies, rate, &exit_code);
-    if (status == HD_OK && exit_code == EXIT_UNSUPPORTED && strcmp(type, "bf16") == 0) {
+    hd_status status = yardstick_run_round(&round, path, rate, &exit_code);
+    if (status == HD_OK && exit_code == EXIT_UNSUPPORTED && round.type != NULL &&
+        strcmp(round.type, "bf16") == 0) {
         round.type = "f32";
-        status = yardstick_run_round(&round, copies, rate, &exit_code);
+        status = yardstick_run_round(&round, path, rate, &exit_code);
     }
     if (status != HD_OK) {
         return hd_problem_set(problem, status, HD_EXIT_FAILED, "cannot start %s: %s", path,
@@ -197,9 +200,17 @@ hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct
     }
     if (exit_code != 0) {
         rate->row_count = 0;
-        snprintf(rate->missing, sizeof rate->missing, "heddle-gemm-rate ended with exit code %d",
+        snprintf(rate->missing, sizeof rate->missing, "%s ended with exit code %d", round.name,
                  exit_code);
     }
+    return HD_OK;
+}
+
+hd_status hd_gemm_rate(const char *type, uint32_t copies, double seconds, struct hd_gemm_rate *rate,
+                       struct hd_problem *problem)
+{
+    HD_TRY(yardstick_measure((struct round){"heddle-gemm-rate", type, seconds, copies}, rate,
+                             problem));
     yardstick_choose(rate);
     return HD_OK;
 }
@@ -246,28 +257,12 @@ static void yardstick_fill_quantiser(const struct hd_gemm_rate *measured,
 hd_status hd_quantiser_rate(double seconds, struct hd_quantiser_rate *rate,
                             struct hd_problem *problem)
 {
-    char path[PATH_MAX];
-    const struct round round = {path, NULL, seconds};
     struct hd_gemm_rate measured;
-    int exit_code = 0;
 
     *rate = (struct hd_quantiser_rate){0};
-    if (!hd_bench_program_find("heddle-quantiser-rate", path)) {
-        snprintf(rate->missing, sizeof rate->missing,
-                 "libexec/heddle/heddle-quantiser-rate is missing; it is built if oneDNN is "
-                 "installed");
-        return HD_OK;
-    }
-    const hd_status status = yardstick_run_round(&round, 1, &measured, &exit_code);
-    if (status != HD_OK) {
-        return hd_problem_set(problem, status, HD_EXIT_FAILED, "cannot start %s: %s", path,
-                              strerror(errno));
-    }
-    if (exit_code != 0) {
-        snprintf(rate->missing, sizeof rate->missing,
-                 "heddle-quantiser-rate ended with exit code %d", exit_code);
-        return HD_OK;
-    }
+    HD_TRY(yardstick_measure((struct round){"heddle-quantiser-rate", NULL, seconds, 1}, &measured,
+                             problem));
+    memcpy(rate->missing, measured.missing, sizeof rate->missing);
     yardstick_fill_quantiser(&measured, rate);
     return HD_OK;
 }

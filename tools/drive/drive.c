@@ -22,7 +22,7 @@ struct hd_lane hd_drive_lane(const struct hd_drive *drive, struct hd_message nex
     return lane;
 }
 
-static uint64_t drive_deadline_of(const struct hd_drive *drive)
+uint64_t hd_drive_deadline(const struct hd_drive *drive)
 {
     return hd_now_ns() + drive->limit_ms * HD_MS_NS;
 }
@@ -36,13 +36,13 @@ hd_status hd_drive_wait_by(const struct hd_drive *drive, struct hd_message messa
 
 hd_status hd_drive_wait(const struct hd_drive *drive, struct hd_message message)
 {
-    return hd_drive_wait_by(drive, message, drive_deadline_of(drive));
+    return hd_drive_wait_by(drive, message, hd_drive_deadline(drive));
 }
 
 hd_status hd_drive_reserve(const struct hd_drive *drive, struct hd_message message)
 {
     struct hd_lane lane = hd_drive_lane(drive, message);
-    return hd_lane_reserve_by(&lane, message.sequence, drive_deadline_of(drive));
+    return hd_lane_reserve_by(&lane, message.sequence, hd_drive_deadline(drive));
 }
 
 hd_status hd_drive_post(const struct hd_drive *drive, struct hd_message message)

@@ -40,6 +40,9 @@ struct hd_drive {
 /* The lane of a channel, whose next call of each kind is for this message. */
 struct hd_lane hd_drive_lane(const struct hd_drive *drive, struct hd_message next);
 
+/* Now and limit_ms. */
+uint64_t hd_drive_deadline(const struct hd_drive *drive);
+
 /* Waits as the engine does: until the message is readable, or its slot is free.  Until the
    deadline, or for limit_ms. */
 hd_status hd_drive_wait_by(const struct hd_drive *drive, struct hd_message message,

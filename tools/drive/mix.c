@@ -10,11 +10,6 @@
 
 enum { SEAL_WORD = 1 << 20 };
 
-static uint64_t mix_deadline_of(const struct hd_drive *drive)
-{
-    return hd_now_ns() + drive->limit_ms * HD_MS_NS;
-}
-
 /* Only slots of the host have a seal before them. */
 static bool mix_is_sealed(const struct hd_drive *drive)
 {
@@ -255,7 +250,7 @@ static hd_status mix_post_next(const struct hd_drive *drive, struct flow *flow, 
     struct hd_lane *lane = &flow->lane;
 
     if (lane->is_source) {
-        HD_TRY(hd_lane_reserve_by(lane, lane->sent_count, mix_deadline_of(drive)));
+        HD_TRY(hd_lane_reserve_by(lane, lane->sent_count, hd_drive_deadline(drive)));
         return mix_fill_and_send(drive, flow);
     }
     if (!lane->is_target) {
@@ -288,7 +283,7 @@ static hd_status mix_in_order(const struct hd_drive *drive, struct flow *flows,
 hd_status hd_drive_mix(const struct hd_drive *drive, struct hd_drive_mix *mix)
 {
     struct flow flows[HD_DRIVE_CHANNEL_MAX];
-    const uint64_t deadline_ns = mix_deadline_of(drive), end = mix->first + mix->count;
+    const uint64_t deadline_ns = hd_drive_deadline(drive), end = mix->first + mix->count;
     uint64_t random = mix->seed + drive->rank + 1;
 
     assert(drive->channel_count <= HD_DRIVE_CHANNEL_MAX);

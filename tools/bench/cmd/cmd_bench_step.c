@@ -309,28 +309,30 @@ static bool bench_step_fits_kernel(const struct part_row *row, const struct hd_c
 static hd_status bench_step_choose_part(struct hd_cli *cli, const struct hd_config *asked,
                                         const char *name, bool is_chosen[PART_COUNT])
 {
-    bool is_known = false;
+    bool is_known = false, fits = false;
 
     for (unsigned i = 0; i < PART_COUNT; i++) {
-        if (strcmp(bench_step_parts[i].name, name) == 0) {
+        const struct part_row *row = &bench_step_parts[i];
+        if (strcmp(row->name, name) == 0) {
             is_known = true;
-            if (bench_step_fits_kernel(&bench_step_parts[i], asked)) {
-                is_chosen[i] = true;
-                return HD_OK;
-            }
+            is_chosen[i] = bench_step_fits_kernel(row, asked);
+            fits |= is_chosen[i];
         }
     }
-    if (is_known) {
-        hd_problem_remedy(&cli->problem, "set kernels.name=cuda");
-        hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE,
-                       "the part %s is for the kernel cuda, not for %s", name, asked->kernels.name);
-        return hd_cli_bench_blame(cli, asked, "kernels", "name");
+    if (!is_known) {
+        hd_cli_refuse(cli,
+                      "--part must be model, products, engine, schedule, quantiser, overlap or "
+                      "recording, not %.100s",
+                      name);
+        return HD_INVALID;
     }
-    hd_cli_refuse(cli,
-                  "--part must be model, products, engine, schedule, quantiser, overlap or "
-                  "recording, not %.100s",
-                  name);
-    return HD_INVALID;
+    if (fits) {
+        return HD_OK;
+    }
+    hd_problem_remedy(&cli->problem, "set kernels.name=cuda");
+    hd_problem_set(&cli->problem, HD_INVALID, HD_EXIT_USAGE,
+                   "the part %s is for the kernel cuda, not for %s", name, asked->kernels.name);
+    return hd_cli_bench_blame(cli, asked, "kernels", "name");
 }
 
 /* Without --part, all parts for this kernel. */
@@ -338,16 +340,14 @@ static hd_status bench_step_choose_parts(struct hd_cli *cli, const struct hd_con
                                          bool is_chosen[PART_COUNT])
 {
     const char *name = hd_cli_option(cli, "--part", 0);
-    hd_status status = HD_OK;
 
     for (unsigned i = 0; i < PART_COUNT; i++) {
         is_chosen[i] = name == NULL && bench_step_fits_kernel(&bench_step_parts[i], asked);
     }
-    for (uint32_t use = 0; status == HD_OK && name != NULL;
-         name = hd_cli_option(cli, "--part", ++use)) {
-        status = bench_step_choose_part(cli, asked, name, is_chosen);
+    for (uint32_t use = 0; name != NULL; name = hd_cli_option(cli, "--part", ++use)) {
+        HD_TRY(bench_step_choose_part(cli, asked, name, is_chosen));
     }
-    return status;
+    return HD_OK;
 }
 
 int hd_cli_bench_step(struct hd_cli *cli)
