@@ -56,4 +56,18 @@ for precision in bf16 mxfp8; do
     done
 done
 
+# A kernel that leaves input_gradient unwritten: a poisoned slot shows it over every transport, in place
+# or not, also when it has carried an earlier gradient.
+for transport in shm ucx_tag ucx_put; do
+    [ -e "$HD_PLUGIN_DIR/heddle_transport_$transport.so" ] || continue
+    for fault in loss unwritten; do
+        run f32 --plugin-dir "$HD_BUILD_DIR/tests/fault" kernels.name=spoiled model.experts=0 \
+            transport.name=$transport kernel.spoiled.does=$fault kernel.spoiled.count=0 \
+            debug.poison=on
+        want=0
+        [ $fault = loss ] || want=6
+        [ $code -eq $want ] || say "$transport, $fault: exit $code: $(head -n 1 err)"
+    done
+done
+
 exit $failed

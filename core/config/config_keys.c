@@ -142,7 +142,7 @@ const struct hd_key hd_keys[] = {
     KEY(output, checkpoint_every, STEPS, "0", "0..1000000000 | never",
         "steps between checkpoints; 0: only at the end and on a signal"),
 
-    KEY(debug, poison, FLAG, "off", "off | on", "fill released payloads with NaN"),
+    KEY(debug, poison, FLAG, "off", "off | on", "fill released and claimed slots with NaN"),
     KEY(debug, checksum, FLAG, "off", "off | on", "add a checksum to every message"),
     KEY(debug, fault, CHOICE, "none",
         "none | lease_off | early_release | forward_order | unproven_order",

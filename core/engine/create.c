@@ -190,36 +190,13 @@ static hd_status engine_check_boundary(struct hd_engine *engine, uint32_t bounda
     return hd_engine_check_own(engine, HD_PROTOCOL, "making the lanes", problem);
 }
 
-/* A serial transport waits for a send slot where the plan's source waits for a release.  The plan
-   proves that there is no cycle in fewer slots only if every channel has its depth
-   (plan/serial.c). */
-static bool engine_is_tight(const struct hd_pipeline *pipeline)
-{
-    bool lacks_slots = pipeline->issue_order == HD_ISSUE_PROGRAM;
-
-    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-        lacks_slots |= pipeline->channels[i].slots < pipeline->channels[i].depth;
-    }
-    return pipeline->is_serial && lacks_slots;
-}
-
-/*
- * Two send slots let a transfer run beside the next action.  Without overlap a receive is posted
- * only just before it is consumed, and law 6 then promises only that the message `slots` before has
- * been received: so every slot needs a send slot.
- */
-static uint32_t engine_send_depth_of(const struct hd_pipeline_channel *channel, bool needs_all)
-{
-    return needs_all || channel->slots < 2 ? channel->slots : 2;
-}
-
 /* The channels of the transport are the remote ones, in the order of the pipeline: the same on all
    ranks. */
 static hd_status engine_list_channels(struct hd_engine *engine, struct hd_problem *problem)
 {
     const struct hd_pipeline *pipeline = engine->setup.pipeline;
     const uint64_t count = pipeline->channel_count;
-    const bool needs_all_slots = !engine->setup.overlap || engine_is_tight(pipeline);
+    const bool needs_all = hd_pipeline_needs_all_sends(pipeline, engine->setup.overlap);
 
     engine->channels = hd_memory_take((count + 1) * sizeof engine->channels[0], 64, "lanes");
     engine->channel_list =
@@ -236,7 +213,7 @@ static hd_status engine_list_channels(struct hd_engine *engine, struct hd_proble
             .source = channel->source,
             .target = channel->target,
             .depth = channel->slots,
-            .send_depth = engine_send_depth_of(channel, needs_all_slots),
+            .send_depth = hd_pipeline_send_slots(channel, needs_all),
             .bytes = engine->setup.needs[channel->boundary].boundary_bytes,
         };
         if (hd_pipeline_is_remote(channel)) {

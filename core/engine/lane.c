@@ -174,13 +174,25 @@ hd_status hd_lane_wait_on_stream(struct hd_lane *lane, uint64_t sequence)
     return lane->ops->wait(lane->transport, &message, lane->stream, HD_LANE_NO_DEADLINE);
 }
 
+static hd_status lane_poison(const struct hd_lane *lane, uint64_t sequence)
+{
+    return lane->poison ? hd_regions_fill(lane->regions, hd_lane_slot(lane, sequence),
+                                          lane->channel->bytes, 0xFF)
+                        : HD_OK;
+}
+
+/* A send slot holds an earlier message: nobody releases it here, so it is poisoned when its source
+   claims it. */
 hd_status hd_lane_reserve(struct hd_lane *lane, uint64_t sequence)
 {
-    if (hd_lane_is_local(lane)) {
-        return lane_is_free(lane, sequence) ? HD_OK : HD_PROTOCOL;
-    }
     const struct hd_message message = lane_message_of(lane, sequence);
-    return lane->ops->reserve(lane->transport, &message);
+
+    if (!hd_lane_is_local(lane)) {
+        HD_TRY(lane->ops->reserve(lane->transport, &message));
+    } else if (!lane_is_free(lane, sequence)) {
+        return HD_PROTOCOL;
+    }
+    return lane_poison(lane, sequence);
 }
 
 hd_status hd_lane_reserve_by(struct hd_lane *lane, uint64_t sequence, uint64_t deadline_ns)
@@ -322,14 +334,10 @@ hd_status hd_lane_release_next(struct hd_lane *lane)
 hd_status hd_lane_release(struct hd_lane *lane, uint64_t sequence)
 {
     const uint32_t depth = lane->channel->depth;
-    hd_status status = HD_OK;
 
     assert(sequence >= lane->released_count && sequence < lane->released_count + depth);
     assert(!lane->is_released[sequence % depth]);
-    if (lane->poison) {
-        status = hd_regions_fill(lane->regions, hd_lane_slot(lane, sequence), lane->channel->bytes,
-                                 0xFF);
-    }
+    hd_status status = lane_poison(lane, sequence);
     lane->is_released[sequence % depth] = true;
     while (status == HD_OK && lane->is_released[lane->released_count % depth]) {
         lane->is_released[lane->released_count % depth] = false;

@@ -30,13 +30,19 @@ void hd_footprint_fill(const struct hd_pipeline *pipeline, const struct hd_stage
                        const uint32_t *payload_slots, uint64_t budget_bytes,
                        struct hd_footprint *ranks)
 {
+    const bool needs_all = hd_pipeline_needs_all_sends(pipeline, pipeline->has_overlap);
+
     memset(ranks, 0, pipeline->rank_count * sizeof *ranks);
     footprint_add_stages(pipeline, stages,
                          payload_slots != NULL ? payload_slots : pipeline->retention, ranks);
     for (uint32_t i = 0; i < pipeline->channel_count; i++) {
         const struct hd_pipeline_channel *const channel = &pipeline->channels[i];
-        ranks[channel->target].transfer_bytes +=
-            channel->slots * footprint_slot_bytes(stages[channel->boundary].boundary);
+        const uint64_t slot_bytes = footprint_slot_bytes(stages[channel->boundary].boundary);
+        ranks[channel->target].transfer_bytes += channel->slots * slot_bytes;
+        if (pipeline->is_copied && hd_pipeline_is_remote(channel)) {
+            ranks[channel->source].transfer_bytes +=
+                hd_pipeline_send_slots(channel, needs_all) * slot_bytes;
+        }
     }
     for (uint32_t i = 0; i < pipeline->rank_count; i++) {
         struct hd_footprint *const rank = &ranks[i];

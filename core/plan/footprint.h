@@ -22,7 +22,8 @@ struct hd_footprint {
 };
 
 /* Fills ranks[rank_count].  transfer_bytes counts the arenas of channels that end at the rank,
-   local pools included: slots x (boundary rounded up to 64, plus the seal's 64).  payload_slots is
+   local pools included, and the send slots of a transport that is not in place: slots x (boundary
+   rounded up to 64, plus the seal's 64).  payload_slots is
    [stage_count], or NULL for H_s; budget_bytes 0 is no budget. */
 void hd_footprint_fill(const struct hd_pipeline *pipeline, const struct hd_stage_bytes *stages,
                        const uint32_t *payload_slots, uint64_t budget_bytes,

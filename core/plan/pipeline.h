@@ -64,6 +64,18 @@ static inline bool hd_pipeline_is_remote(const struct hd_pipeline_channel *chann
     return channel->source != channel->target;
 }
 
+/*
+ * The send slots of a remote channel, for a transport that is not in place.  Two let a transfer run
+ * beside the next action.  Without overlap a receive is posted only just before it is consumed, and
+ * law 6 then promises only that the message `slots` before has been received: so every slot needs a
+ * send slot.
+ */
+static inline uint32_t hd_pipeline_send_slots(const struct hd_pipeline_channel *channel,
+                                              bool needs_all)
+{
+    return needs_all || channel->slots < 2 ? channel->slots : 2;
+}
+
 /* The class of a handoff in the asap timeline. */
 enum hd_handoff_class {
     HD_HANDOFF_LOCAL = 0,   /* within one rank */
@@ -86,6 +98,8 @@ struct hd_pipeline {
     bool is_ascending; /* law 8; a plan that breaks it runs outside the bitwise oracle */
     bool has_idle;     /* the schedule draws idle ticks */
     bool is_serial;    /* the transport moves one transfer at a time; the caller sets it */
+    bool is_copied;    /* the transport is not in place: sources have slots; the caller sets it */
+    bool has_overlap;  /* receives are posted early; the caller sets it */
 
     uint32_t *stage_rank; /* [replica_count, stage_count] */
     uint8_t *replica_of;  /* [microbatch_count] */
@@ -140,6 +154,9 @@ void hd_pipeline_destroy(struct hd_pipeline *pipeline); /* takes NULL */
 
 /* Logs placement and depths at level debug. */
 void hd_pipeline_log(const struct hd_pipeline *pipeline);
+
+/* Whether every slot needs a send slot. */
+bool hd_pipeline_needs_all_sends(const struct hd_pipeline *pipeline, bool has_overlap);
 
 /*
  * Gives every channel and every payload pool its slots.

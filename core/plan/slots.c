@@ -242,3 +242,15 @@ hd_status hd_pipeline_give_slots(struct hd_pipeline *pipeline,
     }
     return HD_OK;
 }
+
+/* A serial transport waits for a send slot where the plan's source waits for a release.  The plan
+   proves that there is no cycle in fewer slots only if every channel has its depth (serial.c). */
+bool hd_pipeline_needs_all_sends(const struct hd_pipeline *pipeline, bool has_overlap)
+{
+    bool lacks_slots = pipeline->issue_order == HD_ISSUE_PROGRAM;
+
+    for (uint32_t i = 0; i < pipeline->channel_count; i++) {
+        lacks_slots |= pipeline->channels[i].slots < pipeline->channels[i].depth;
+    }
+    return !has_overlap || (pipeline->is_serial && lacks_slots);
+}

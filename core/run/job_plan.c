@@ -77,6 +77,8 @@ static hd_status job_plan_order_transfers(const struct hd_config *config,
     const struct hd_plugin *carrier = hd_plugins_carrier(plugins);
 
     pipeline->issue_order = config->transport.issue_order;
+    pipeline->has_overlap = config->pipeline.overlap;
+    pipeline->is_copied = carrier != NULL && (carrier->capabilities & HD_TRANSPORT_IN_PLACE) == 0;
     pipeline->is_serial = carrier != NULL && (carrier->capabilities & HD_TRANSPORT_SERIAL) != 0;
     if (!pipeline->is_serial || config->debug.fault == HD_CONFIG_UNPROVEN_ORDER) {
         return HD_OK;

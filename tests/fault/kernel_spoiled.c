@@ -1,6 +1,7 @@
 /*
  * The reference kernel, but for one step or several in a row whose loss, or one gradient norm, is
- * not a number.  It lies over the plugin that HD_PLUGIN_DIR holds: all else is computed.
+ * not a number; or but for input_gradient, which it leaves unwritten.  It lies over the plugin that
+ * HD_PLUGIN_DIR holds: all else is computed.
  */
 #include <heddle/kernel.h>
 
@@ -16,7 +17,7 @@ enum { OPTION_FLOAT64, OPTION_STAMPS, OPTION_STEP, OPTION_COUNT, OPTION_DOES };
 
 static struct hd_kernel_ops ops, inner;
 static int64_t first, count, step; /* of this process: one rank */
-static int spoils_loss;
+static int spoils_loss, leaves_gradient;
 
 static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struct hd_device *device,
                              struct hd_kernel **out)
@@ -24,6 +25,7 @@ static hd_status open_device(const struct hd_host *host, uint32_t ordinal, struc
     first = host->options[OPTION_STEP].integer;
     count = host->options[OPTION_COUNT].integer;
     spoils_loss = strcmp(host->options[OPTION_DOES].text, "loss") == 0;
+    leaves_gradient = strcmp(host->options[OPTION_DOES].text, "unwritten") == 0;
     return inner.open(host, ordinal, device, out);
 }
 
@@ -45,12 +47,23 @@ static hd_status forward(struct hd_stage *stage, const struct hd_pass *pass)
     return status;
 }
 
+/* The gradient goes to memory that nobody reads, and its slot stays as it was claimed. */
+static hd_status backward(struct hd_stage *stage, const struct hd_pass *pass)
+{
+    static _Alignas(64) unsigned char away[1 << 20];
+    struct hd_pass other = *pass;
+
+    other.input_gradient =
+        leaves_gradient && pass->input_gradient != NULL ? away : pass->input_gradient;
+    return inner.backward(stage, &other);
+}
+
 /* Once a step and stage; step counts where the loss is, so that one rank alone spoils its norm. */
 static hd_status norms(struct hd_stage *stage, double *squared)
 {
     const hd_status status = inner.norms(stage, squared);
 
-    if (status == HD_OK && !spoils_loss && is_spoiled()) {
+    if (status == HD_OK && !spoils_loss && !leaves_gradient && is_spoiled()) {
         squared[0] = NAN;
     }
     return status;
@@ -72,6 +85,7 @@ __attribute__((constructor)) static void load(void)
     ops = inner;
     ops.open = open_device;
     ops.forward = forward;
+    ops.backward = backward;
     ops.norms = norms;
 }
 
@@ -80,7 +94,7 @@ static const struct hd_option options[] = {
     {"check_stamps", "on", NULL, "as the reference kernel's", HD_OPTION_FLAG, 0},
     {"step", "1", "1..1000000", "the first that it spoils", HD_OPTION_INTEGER, 0},
     {"count", "1", "0..1000000", "so many in a row", HD_OPTION_INTEGER, 0},
-    {"does", "loss", "loss | norm", "what is not a number then", HD_OPTION_TEXT, 0},
+    {"does", "loss", "loss | norm | unwritten", "what is not a number then", HD_OPTION_TEXT, 0},
 };
 
 HD_EXPORT const struct hd_plugin hd_plugin = {

@@ -140,7 +140,7 @@ static hd_status cuda_ipc_open_words(struct hd_transport *instance, struct ipc_p
 /* --- device memory ----------------------------------------------------------------------- */
 
 /* Allocates `bytes`, which begin at the aligned address *aligned. */
-static hd_status cuda_ipc_allocate(struct hd_transport *instance, uint64_t bytes, const char *tag,
+static hd_status cuda_ipc_allocate(struct hd_transport *instance, uint64_t bytes, const char *name,
                                    void **memory, unsigned char **aligned)
 {
     const uint64_t room_bytes = bytes + instance->book.alignment_bytes;
@@ -155,9 +155,9 @@ static hd_status cuda_ipc_allocate(struct hd_transport *instance, uint64_t bytes
                          instance->device, room_bytes, instance->book.host->rank,
                          cuda_explain(&instance->cuda, "cudaMalloc", error, text));
     }
-    book_account(&instance->book, (int64_t)bytes, tag);
+    book_account(&instance->book, (int64_t)bytes, "transfer");
     book_log(&instance->book, "%" PRIu64 " bytes of GPU %d for %s slots", room_bytes,
-             instance->device, tag);
+             instance->device, name);
     *aligned = (unsigned char *)(uintptr_t)book_round_up((uintptr_t)*memory,
                                                          instance->book.alignment_bytes);
     return HD_OK;
@@ -181,7 +181,7 @@ hd_status ipc_arena_make(struct hd_transport *instance)
 
     BOOK_TRY(cuda_ipc_make_words(instance));
     if (self->arena_bytes > 0) {
-        BOOK_TRY(cuda_ipc_allocate(instance, self->arena_bytes, "transfer", &instance->arena,
+        BOOK_TRY(cuda_ipc_allocate(instance, self->arena_bytes, "receive", &instance->arena,
                                    &self->arena));
         instance->shift_bytes = (uint64_t)(self->arena - (unsigned char *)instance->arena);
     }
@@ -279,10 +279,20 @@ static void cuda_ipc_free_words(struct hd_transport *instance, struct ipc_peer *
     peer->words = NULL;
 }
 
+static void cuda_ipc_free(struct hd_transport *instance, void *memory, uint64_t bytes)
+{
+    if (memory != NULL) {
+        (void)instance->cuda.cudaFree(memory);
+        book_account(&instance->book, -(int64_t)bytes, "transfer");
+    }
+}
+
 void ipc_arena_free(struct hd_transport *instance)
 {
-    (void)instance->cuda.cudaFree(instance->sends);
-    (void)instance->cuda.cudaFree(instance->arena);
+    const struct ipc_peer *self = &instance->peers[instance->book.host->rank];
+
+    cuda_ipc_free(instance, instance->sends, instance->sends_bytes);
+    cuda_ipc_free(instance, instance->arena, self->arena_bytes);
     for (uint32_t rank = 0; rank < instance->book.host->rank_count; rank++) {
         cuda_ipc_free_words(instance, &instance->peers[rank]);
     }

@@ -33,7 +33,11 @@ static hd_status shm_make(struct hd_transport *instance, const struct hd_transpo
     }
     BOOK_TRY(book_check(&instance->book));
     BOOK_TRY(shm_arena_measure(instance));
-    BOOK_TRY(shm_arena_make(instance));
+    const hd_status status = shm_arena_make(instance);
+    for (uint32_t i = 0; status != HD_OK && i < instance->book.own_count; i++) {
+        shm_arena_unmap(instance, &instance->channels[i]); /* no peer maps what failed */
+    }
+    BOOK_TRY(status);
     card->nonce = instance->nonce;
     card->descriptor = instance->descriptor;
     return HD_OK;

@@ -133,6 +133,7 @@ struct hd_transport {
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_mem_h memory;             /* ucx_put: the handle of `region` */
+    uint64_t mapped_bytes;        /* ucx_put: of `region` */
     unsigned char *region;        /* all slots; ucx_put: words, then slots */
     struct ucx_peer *peers;       /* [rank_count] */
     struct ucx_channel *channels; /* [book.own_count] */

@@ -50,6 +50,8 @@ static hd_status ucx_put_allocate_region(struct hd_transport *instance, uint64_t
         instance->memory = NULL;
         return ucx_refuse_slots(instance, bytes, ucs_status_string(status));
     }
+    instance->mapped_bytes = bytes;
+    book_account(&instance->book, (int64_t)bytes, "transfer");
     status = ucp_mem_query(instance->memory, &found);
     if (status != UCS_OK || (uintptr_t)found.address % instance->book.alignment_bytes != 0) {
         return ucx_refuse_slots(instance, bytes, "UCX returned memory that is not aligned");
@@ -169,5 +171,6 @@ void put_finish(struct hd_transport *instance)
     if (instance->memory != NULL) {
         ucp_mem_unmap(instance->context, instance->memory);
         instance->memory = NULL;
+        book_account(&instance->book, -(int64_t)instance->mapped_bytes, "transfer");
     }
 }

@@ -29,16 +29,16 @@ struct tag_channel {
     ucp_request_param_t how[]; /* [slot_count] */
 };
 
-static void *ucx_tag_allocate(struct hd_transport *instance, uint64_t bytes)
+static void *ucx_tag_allocate(struct hd_transport *instance, uint64_t bytes, const char *tag)
 {
     const struct hd_host *host = instance->book.host;
-    return host->alloc(host->context, bytes, instance->book.alignment_bytes, "ucx_tag");
+    return host->alloc(host->context, bytes, instance->book.alignment_bytes, tag);
 }
 
 static hd_status ucx_tag_prepare_channel(struct hd_transport *instance, struct ucx_channel *channel)
 {
-    struct tag_channel *tag =
-        ucx_tag_allocate(instance, sizeof *tag + channel->book.slot_count * sizeof tag->how[0]);
+    struct tag_channel *tag = ucx_tag_allocate(
+        instance, sizeof *tag + channel->book.slot_count * sizeof tag->how[0], "ucx_tag");
 
     channel->own = tag;
     if (tag == NULL) {
@@ -68,7 +68,7 @@ static hd_status ucx_tag_allocate_region(struct hd_transport *instance)
         bytes = book_round_up(bytes, HUGE_BYTES);
     }
     BOOK_TRY(ucx_check_room(instance, bytes));
-    instance->region = ucx_tag_allocate(instance, bytes);
+    instance->region = ucx_tag_allocate(instance, bytes, "transfer");
     book_log(&instance->book, "%" PRIu64 " bytes for the slots of this rank, %s huge pages", bytes,
              bytes >= HUGE_FROM_BYTES ? "in whole" : "without");
     return instance->region != NULL ? HD_OK
