@@ -192,6 +192,50 @@ static void test_young_cycle(void)
     hd_memory_give(board);
 }
 
+/* Ranks that meet at different places: one waits at a meeting that the others have passed or left.
+ * Every kind of wait ends at the deadline, but not while a rank runs. */
+static void test_starved_meeting(void)
+{
+    static const struct {
+        const char *name;
+        uint32_t phases[3], steps[3], peer; /* rank 0's peer; ranks 1 and 2 wait for rank 0 */
+        uint32_t overdue, culprit;          /* for rank 0 */
+    } rows[] = {
+        {"a message of a rank in another meeting", {GET, MET, MET}, {5, 4, 4}, 1, 1, 1},
+        {"a slot of a rank in another meeting", {PUT, MET, MET}, {5, 4, 4}, 2, 1, 2},
+        {"a transfer behind one of it", {ORDER, MET, GET}, {5, 4, 5}, 1, 1, 1},
+        {"the others are a step ahead", {MET, GET, PUT}, {4, 5, 5}, NOBODY, 1, 1},
+        {"the others have left", {MET, DONE, DONE}, {6, 4, 4}, NOBODY, 1, 1},
+        {"two meetings", {MET, MET, MET}, {2, 3, 2}, NOBODY, 1, 1},
+        {"all in one meeting", {MET, MET, MET}, {2, 2, 2}, NOBODY, 1, 0},
+        {"one a step ahead still runs", {MET, GET, RUN}, {4, 5, 5}, NOBODY, 0, 0},
+        {"one saves", {MET, MET, HD_PHASE_SAVE}, {4, 4, 5}, NOBODY, 0, 0},
+    };
+    const uint64_t since_ns = hd_now_ns();
+    const uint64_t now_ns = since_ns + TIMEOUT_S * HD_S_NS;
+
+    for (unsigned i = 0; i < HD_CHECK_COUNT(rows); i++) {
+        struct hd_board *board = make_board();
+        uint32_t culprit = NOBODY;
+        board->rank_count = 3;
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            const struct hd_rank_state state = {.phase = rows[i].phases[rank],
+                                                .step = rows[i].steps[rank],
+                                                .peer = rank == 0 ? rows[i].peer : 0,
+                                                .since_ns = since_ns};
+            hd_board_publish(board, rank, &state);
+            atomic_store(&board->rows[rank].heartbeat_ns, now_ns);
+        }
+        const uint32_t overdue = hd_board_is_overdue(board, 0, now_ns, &culprit);
+        if (overdue != rows[i].overdue || (overdue && culprit != rows[i].culprit)) {
+            fprintf(stderr, "%s: overdue %u, culprit %u\n", rows[i].name, overdue, culprit);
+            CU_FAIL("a starved meeting is read wrongly");
+        }
+        CU_ASSERT_EQUAL(hd_board_is_overdue(board, 0, now_ns - 1, &culprit), 0);
+        hd_memory_give(board);
+    }
+}
+
 /* The first step has a deadline of its own; a rank that was stopped has all of it again. */
 static void test_deadlines(void)
 {
@@ -415,6 +459,7 @@ static void test_watchdog_ends_a_wait(void)
 static const struct hd_check checks[] = {
     {"a wait is overdue when its chain ends at who cannot go on", test_overdue},
     {"a cycle counts from its last change", test_young_cycle},
+    {"a meeting that the others have passed ends at the deadline", test_starved_meeting},
     {"the first step's deadline, and deadlines after a stop", test_deadlines},
     {"ranks are at rest when nobody moves", test_rest},
     {"the first cause stays", test_first_cause_stays},

@@ -3,6 +3,7 @@
 #include "launch/launch.h"
 #include "launch/socket.h"
 #include "launch/wire.h"
+#include "run/launched.h"
 #include "support/check.h"
 
 #include <poll.h>
@@ -173,6 +174,57 @@ static void the_bootstrap_is_the_same_over_a_link(void)
     }
 }
 
+/* --- a rank 0 that does not begin ------------------------------------------------------------- */
+
+/* Its process has connected, lives, and never says that the run begins. */
+static int32_t await_begin(uint32_t rank, uint16_t port)
+{
+    struct hd_identity identity = identity_of(rank, port);
+    const struct hd_link_request request = {&identity, "plan", FAR_S};
+    char directory[HD_LAUNCHED_PATH_BYTES];
+    struct hd_problem problem = {.exit_code = 0};
+    struct hd_launched launched;
+    struct hd_link *link = NULL;
+
+    if (hd_link_open(&request, &link, &problem) != HD_OK) {
+        return 1;
+    }
+    if (rank == 0) {
+        while (!hd_link_is_lost(link, 1) || !hd_link_is_lost(link, 2)) {
+            hd_link_listen(link, &(struct hd_link_listener){NULL, on_message, on_lost});
+            hd_link_poll(link);
+        }
+        return 0;
+    }
+    if (hd_launched_create(&launched, link, NULL, &problem) != HD_OK ||
+        hd_launched_await(&launched, 0.2, directory, &problem) != HD_TIMEOUT) {
+        return 1;
+    }
+    hd_launched_finish(&launched);
+    return problem.exit_code == HD_EXIT_PEER && strncmp(problem.message, "rank 0 on ", 10) == 0 &&
+                   strstr(problem.message, " has not begun the run within 0.2 s") != NULL
+               ? 0
+               : 1;
+}
+
+static void a_rank_0_that_does_not_begin_is_named(void)
+{
+    const uint16_t port = free_port();
+    pid_t pids[RANK_COUNT];
+    int end = -1;
+
+    for (uint32_t rank = 0; rank < RANK_COUNT; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] == 0) {
+            _exit(await_begin(rank, port));
+        }
+    }
+    for (uint32_t rank = 0; rank < RANK_COUNT; rank++) {
+        CU_ASSERT_EQUAL(waitpid(pids[rank], &end, 0), pids[rank]);
+        CU_ASSERT_EQUAL(end, 0);
+    }
+}
+
 /* --- frames ----------------------------------------------------------------------------------- */
 
 static void frames_come_whole_and_in_order_however_they_are_cut(void)
@@ -238,6 +290,7 @@ int main(void)
 {
     static const struct hd_check checks[] = {
         {"the bootstrap is the same over a link", the_bootstrap_is_the_same_over_a_link},
+        {"a rank 0 that does not begin is named", a_rank_0_that_does_not_begin_is_named},
         {"frames come whole and in order however they are cut",
          frames_come_whole_and_in_order_however_they_are_cut},
         {"a frame too large closes the wire", a_frame_too_large_closes_the_wire},

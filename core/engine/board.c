@@ -168,19 +168,26 @@ static bool board_is_alive(const struct hd_board *board, uint32_t rank, uint64_t
            board_since_ms(now_ns, atomic_load(&row->heartbeat_ns)) < STALE_MS;
 }
 
-/* The rank that a rank at the end of its step waits for: the first that has not got there. */
-static uint32_t board_latecomer(const struct hd_board *board, uint32_t rank, uint32_t step)
+/* The rank that a rank at the end of its step waits for: the first that has not got there, or else,
+   if the ranks meet at different places, the first that is elsewhere. */
+static uint32_t board_latecomer(const struct hd_board *board, uint32_t rank, uint32_t step,
+                                bool *is_late)
 {
+    uint32_t elsewhere = UINT32_MAX;
     struct hd_rank_state state;
 
+    *is_late = true;
     for (uint32_t other = 0; other < board->rank_count; other++) {
         hd_board_read(board, other, &state);
-        const bool is_there = state.phase == HD_PHASE_TOGETHER || state.step > step;
-        if (other != rank && !is_there) {
+        if (other != rank && state.phase != HD_PHASE_TOGETHER && state.step <= step) {
             return other;
         }
+        if (other != rank && state.step != step && elsewhere == UINT32_MAX) {
+            elsewhere = other;
+        }
     }
-    return UINT32_MAX;
+    *is_late = false;
+    return elsewhere;
 }
 
 /* When a rank's deadline starts: when its phase began, or when it ran again after a stop. */
@@ -189,6 +196,24 @@ static uint64_t board_counted_from(const struct hd_board *board, uint32_t rank,
 {
     const uint64_t resumed_ns = atomic_load(&board->rows[rank].resumed_ns);
     return state->since_ns > resumed_ns ? state->since_ns : resumed_ns;
+}
+
+/* Whether every rank waits, has left, or is gone; raises `latest_ns` to the last change of any. */
+static bool board_is_all_waiting(const struct hd_board *board, uint64_t now_ns, uint64_t *latest_ns)
+{
+    struct hd_rank_state state;
+
+    for (uint32_t rank = 0; rank < board->rank_count; rank++) {
+        hd_board_read(board, rank, &state);
+        if (board_counted_from(board, rank, &state) > *latest_ns) {
+            *latest_ns = board_counted_from(board, rank, &state);
+        }
+        if (!board_is_waiting(&state) && state.phase != HD_PHASE_TOGETHER &&
+            state.phase != HD_PHASE_DONE && board_is_alive(board, rank, now_ns)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64_t now_ns,
@@ -219,7 +244,13 @@ bool hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64_t n
         if (board_is_waiting(&state)) {
             next = state.peer;
         } else if (state.phase == HD_PHASE_TOGETHER) {
-            next = board_latecomer(board, at, state.step);
+            bool is_late;
+            next = board_latecomer(board, at, state.step, &is_late);
+            if (!is_late && board_is_all_waiting(board, now_ns, &latest_ns)) {
+                *culprit = at == rank && next < board->rank_count ? next : at;
+                break; /* all ranks wait, and no rank is left that could end the wait */
+            }
+            next = is_late ? next : UINT32_MAX;
         }
         if (next >= board->rank_count) {
             return false; /* this rank runs, and its heartbeat moves */

@@ -100,9 +100,10 @@ bool hd_board_is_aborted(const struct hd_board *board);
  * Has `rank` waited too long?  Follows on the board which rank waits for which.  While a rank on
  * the chain runs and its heartbeat moves, the wait is no failure (a slow stage).  A device has no
  * heartbeat, only its marks: a pass on a device that lasts as long as the deadline hangs.  A dead
- * or stopped rank ends the wait at the deadline.  So does a cycle, or a peer that has left, once no
- * rank on the chain has moved for as long as the deadline (a message may have just come, and its
- * reader may not have woken yet).  Sets `culprit` to the rank at the end of the chain.
+ * or stopped rank ends the wait at the deadline.  So does a cycle, a peer that has left, or a
+ * meeting that other ranks have passed or left, once no rank on the chain has moved for as long as
+ * the deadline (a message may have just come, and its reader may not have woken yet).  Sets
+ * `culprit` to the rank at the end of the chain.
  */
 bool hd_board_is_overdue(const struct hd_board *board, uint32_t rank, uint64_t now_ns,
                          uint32_t *culprit);

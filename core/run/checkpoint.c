@@ -25,7 +25,6 @@ static hd_status checkpoint_meet(struct hd_rank *rank, uint64_t bytes, struct hd
     const struct hd_meeting meeting = {"meeting the other ranks at the checkpoint",
                                        rank->ledger->mine, bytes, rank->ledger->all};
 
-    hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
     HD_TRY(hd_rank_gather(rank, &meeting, problem));
     hd_engine_phase(rank->engine, HD_PHASE_SAVE);
     return HD_OK;

@@ -238,17 +238,25 @@ static void launched_make_log_directory(char *directory)
     }
 }
 
-hd_status hd_launched_await(struct hd_launched *launched, char *directory,
+hd_status hd_launched_await(struct hd_launched *launched, double patience_s, char *directory,
                             struct hd_problem *problem)
 {
+    const uint64_t deadline_ns = hd_now_ns() + (uint64_t)(patience_s * 1e9);
     struct hd_link *link = launched->link;
     struct pollfd awaited = {.fd = hd_link_descriptor(link), .events = POLLIN};
     const struct hd_problem *verdict = NULL;
 
     launched->directory = directory;
-    /* Without a deadline: the hub reads a corpus and makes files, and its death is noticed. */
     while (!launched->has_begun && verdict == NULL && !hd_link_is_lost(link, 0)) {
-        poll(&awaited, 1, 1000);
+        if (hd_now_ns() >= deadline_ns) {
+            hd_problem_place(problem, "rank %u", hd_launched_rank(launched));
+            hd_problem_remedy(problem, "if rank 0 only reads a large corpus, use a longer "
+                                       "transport.first_step_timeout_s");
+            return hd_problem_set(problem, HD_TIMEOUT, HD_EXIT_PEER,
+                                  "rank 0 on %s has not begun the run within %.1f s",
+                                  hd_link_peer(link, 0)->host, patience_s);
+        }
+        poll(&awaited, 1, 100);
         hd_link_poll(link);
         verdict = hd_link_verdict(link);
     }

@@ -74,8 +74,8 @@ void hd_launched_finish(struct hd_launched *launched);
 
 /* A member waits for BEGIN and stores the run's directory in `directory`
    [HD_LAUNCHED_PATH_BYTES]; "": the run has none.  HD_ABORTED with the hub's verdict,
-   HD_PEER_LOST. */
-hd_status hd_launched_await(struct hd_launched *launched, char *directory,
+   HD_PEER_LOST, HD_TIMEOUT after `patience_s`. */
+hd_status hd_launched_await(struct hd_launched *launched, double patience_s, char *directory,
                             struct hd_problem *problem);
 /* Before the fork, with the memory mapped; the hub lets the members begin, with `directory` (NULL:
    none). */

@@ -148,6 +148,7 @@ hd_status hd_ledger_create(struct hd_rank *rank, struct hd_problem *problem)
                                        session->digest_count * sizeof(struct hd_tensor),
                                        rank->ledger->all};
     HD_TRY(hd_rank_gather(rank, &meeting, problem));
+    hd_engine_phase(rank->engine, HD_PHASE_OPEN);
     ledger_join(rank);
     hd_log(HD_LOG_DEBUG, "checkpoints hold %u tensors, %llu + %llu bytes",
            rank->ledger->tensor_count, (unsigned long long)rank->ledger->file_bytes[0],

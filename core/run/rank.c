@@ -33,6 +33,7 @@ hd_status hd_rank_no_memory(struct hd_rank *rank, struct hd_problem *problem)
 hd_status hd_rank_gather(struct hd_rank *rank, const struct hd_meeting *meeting,
                          struct hd_problem *problem)
 {
+    hd_engine_phase(rank->engine, HD_PHASE_TOGETHER); /* or the wait would have no deadline */
     const hd_status status = meeting->bytes > 0
                                  ? hd_bootstrap_gather(rank->bootstrap, meeting->mine,
                                                        meeting->bytes, meeting->all, HD_RANK_FAR_NS)

@@ -49,7 +49,7 @@ hd_status hd_rank_no_memory(struct hd_rank *rank, struct hd_problem *problem);
 hd_status hd_rank_blame(struct hd_rank *rank, hd_status status, const struct hd_problem *problem);
 
 /* A meeting of all ranks: `all` [rank_count, bytes] gets the block `mine` of each; bytes 0: the
-   ranks only wait for each other. */
+   ranks only wait for each other.  The phase is HD_PHASE_TOGETHER afterwards, too. */
 struct hd_meeting {
     const char *what; /* for the message: "hashing the parameters" */
     const void *mine;

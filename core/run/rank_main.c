@@ -205,7 +205,6 @@ static hd_status rank_main_hash_parameters(struct hd_rank *rank, struct hd_probl
         status = rank_main_each_tensor(rank, rank_main_digest, mine, problem);
     }
     if (status == HD_OK) {
-        hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
         status = hd_rank_gather(rank, &meeting, problem);
     }
     if (status == HD_OK && rank->rank == 0) {

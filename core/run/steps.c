@@ -117,7 +117,6 @@ hd_status hd_rank_meet(struct hd_rank *rank, uint32_t step, struct hd_problem *p
                                        rank->block, exchange->block_bytes, rank->blocks};
 
     HD_TRY(steps_fill_block(rank, step, problem));
-    hd_engine_phase(rank->engine, HD_PHASE_TOGETHER);
     HD_TRY(hd_rank_gather(rank, &meeting, problem));
     hd_engine_phase(rank->engine, HD_PHASE_UPDATE);
     hd_step_judge(exchange, rank->blocks, hd_rank_config(rank)->train.clip_norm, &rank->result);

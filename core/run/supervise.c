@@ -310,7 +310,9 @@ static hd_status supervise_begin(struct hd_session *session, struct hd_problem *
                               session->job->pipeline->rank_count, HD_LAUNCH_RANK_MAX);
     }
     if (hd_launched_is_member(&session->launched)) {
-        return hd_launched_await(&session->launched, session->rundir.path, problem);
+        return hd_launched_await(&session->launched,
+                                 session->job->config->transport.first_step_timeout_s,
+                                 session->rundir.path, problem);
     }
     return session->listener.on_begin != NULL
                ? session->listener.on_begin(session->listener.context, session, problem)
