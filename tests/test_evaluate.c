@@ -163,7 +163,8 @@ static void put_text(void)
     CU_ASSERT_FATAL(fclose(stream) == 0);
 }
 
-/* 999 / 16 = 62 samples, of which a step of 8 leaves 6 and one of 3 leaves 2: each once. */
+/* 999 labels are 62 samples of 16 and one of 7.  A step of 8 leaves 7 and one of 3 none: each is
+   read once, the last in part. */
 static void check_whole_corpus(void)
 {
     const char *const words[] = {
@@ -179,8 +180,8 @@ static void check_whole_corpus(void)
     put_text();
     for (unsigned i = 0; i < 3; i++) {
         numbers[i] = evaluate(words[i]);
-        CU_ASSERT_EQUAL(numbers[i].samples, (TEXT_BYTES - 1) / SEQUENCE);
-        CU_ASSERT_EQUAL(numbers[i].labels, numbers[i].samples * SEQUENCE);
+        CU_ASSERT_EQUAL(numbers[i].samples, (TEXT_BYTES - 1 + SEQUENCE - 1) / SEQUENCE);
+        CU_ASSERT_EQUAL(numbers[i].labels, TEXT_BYTES - 1);
         CU_ASSERT(fabs(numbers[i].loss - numbers[0].loss) < 1e-6 * numbers[0].loss);
         CU_ASSERT(fabs(numbers[i].bits_per_byte * log(2) - numbers[i].loss) < 1e-9);
     }
@@ -226,6 +227,50 @@ static void check_refused(void)
     CU_ASSERT_EQUAL(command_run(&command, "run --steps 4 " MODEL), 2);
 }
 
+/* 9 ids are 8 labels: a sample of 6, and one of 2.  The loss of all is the mean over the 8. */
+static void check_last_part(void)
+{
+    struct numbers numbers[2];
+    FILE *const stream = fopen("nine.txt", "w");
+
+    CU_ASSERT_FATAL(stream != NULL && fputs("abcdefghi", stream) >= 0 && fclose(stream) == 0);
+    for (unsigned i = 0; i < 2; i++) {
+        char words[WORDS_BYTES];
+        snprintf(words, sizeof words,
+                 "--quiet data.corpus=nine.txt kernels.precision=f32 model.layers=2 model.width=32 "
+                 "model.heads=2 model.experts=0 model.sequence=6 pipeline.ranks=2 "
+                 "data.microbatch_size=1 pipeline.microbatches=%u",
+                 i == 0 ? 1 : 2);
+        numbers[i] = evaluate(words);
+        CU_ASSERT_EQUAL(numbers[i].samples, 2);
+        CU_ASSERT_EQUAL(numbers[i].labels, 8);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(numbers[0].loss, numbers[1].loss, 1e-6); /* in two steps, and in one */
+}
+
+/* The plan of an evaluation has no backwards and no payloads. */
+static void check_planned(void)
+{
+    static const char *const commands[] = {"plan --evaluate ", "run --evaluate --dry-run "};
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct command command = {0};
+        char words[WORDS_BYTES];
+        snprintf(words, sizeof words, "%s" MODEL "pipeline.ranks=2 pipeline.microbatches=4",
+                 commands[i]);
+        CU_ASSERT_EQUAL(command_run(&command, words), 0);
+        CU_ASSERT(command_says(command.out, ", forward only\n"));
+        CU_ASSERT(command_says(command.out, "asap: 5 ticks"));
+        snprintf(words, sizeof words, "%s--json " MODEL "pipeline.ranks=2 pipeline.microbatches=4",
+                 commands[i]);
+        CU_ASSERT_EQUAL(command_run(&command, words), 0);
+        CU_ASSERT(command_says(command.out, "\"payload_bytes\": 0,"));
+    }
+    struct command command = {0};
+    CU_ASSERT_EQUAL(command_run(&command, "plan --evaluate kernels.name=synthetic " MODEL), 2);
+    CU_ASSERT(command_says(command.err, "computes no loss"));
+}
+
 static void check_singular(void)
 {
     struct command command = {0};
@@ -244,6 +289,8 @@ int main(void)
         {"the loss is that of training, in V m + P - 1 ticks", check_same_loss},
         {"of a checkpoint, under other plans, not a bit changes", check_resumed},
         {"a text is read once, whatever a step takes", check_whole_corpus},
+        {"the last labels are a part of a sample, and count", check_last_part},
+        {"plan --evaluate and --dry-run show the evaluation", check_planned},
         {"of tokens no bits per byte are claimed", check_tokens},
         {"nothing is left behind", check_leaves_nothing},
         {"one of a kind is said as one", check_singular},

@@ -8,14 +8,19 @@ void hd_evaluation_extent(const struct hd_session *session, struct hd_evaluation
 {
     const struct hd_config *config = session->job->config;
     const uint64_t per_step = session->samples_per_step;
-    const uint64_t all = hd_corpus_sample_count(session->corpus);
+    const uint32_t sequence = config->model.sequence;
+    const bool is_endless = hd_corpus_is_endless(session->corpus);
+    const uint64_t labels = is_endless ? hd_corpus_sample_count(session->corpus) * sequence
+                                       : hd_corpus_id_count(session->corpus) - 1;
+    const uint64_t all = (labels + sequence - 1) / sequence;
     const uint64_t whole = (all + per_step - 1) / per_step;
     const uint32_t asked = session->request.evaluation_steps;
-    const uint64_t usual = hd_corpus_is_endless(session->corpus) ? config->train.steps : whole;
+    const uint64_t usual = is_endless ? config->train.steps : whole;
     const uint64_t steps = asked > 0 && asked < whole ? asked : usual;
 
     extent->step_count = (uint32_t)hd_min_u64(steps, UINT32_MAX - 1);
     extent->sample_count = hd_min_u64(extent->step_count * per_step, all);
+    extent->label_count = hd_min_u64(extent->sample_count * sequence, labels);
 }
 
 static hd_status evaluate_refuse_nonfinite(struct hd_rank *rank, uint32_t step,
@@ -57,20 +62,21 @@ hd_status hd_rank_evaluate(struct hd_rank *rank, struct hd_problem *problem)
         .begin_ns = hd_now_ns(),
     };
     double loss = 0;
-    uint64_t done = 0;
+    const uint64_t per_step = session->samples_per_step;
+    const uint64_t labels_per_step = per_step * hd_rank_config(rank)->model.sequence;
+    uint64_t done = 0; /* labels */
 
     for (uint32_t step = 1; step <= extent.step_count && rank->signal == 0; step++) {
-        const uint64_t left = extent.sample_count - done;
-        const struct hd_batch batch = {
-            step, done, left < session->samples_per_step ? left : session->samples_per_step};
+        const struct hd_batch batch = {step, (step - 1) * per_step,
+                                       hd_min_u64(extent.label_count - done, labels_per_step)};
         const uint64_t begin_ns = hd_now_ns();
         HD_TRY(hd_rank_compute(rank, &batch, problem));
         HD_TRY(hd_rank_meet(rank, step, problem));
         if (!rank->result.is_finite) {
             return evaluate_refuse_nonfinite(rank, step, problem);
         }
-        done += batch.count;
-        loss += rank->result.loss * ((double)batch.count / (double)extent.sample_count);
+        done += batch.labels;
+        loss += rank->result.loss * ((double)batch.labels / (double)extent.label_count);
         if (rank->rank == 0) {
             evaluate_show(&progress, rank, step, begin_ns);
             results->evaluation.steps_done = step;
@@ -78,9 +84,10 @@ hd_status hd_rank_evaluate(struct hd_rank *rank, struct hd_problem *problem)
     }
     if (rank->rank == 0) {
         hd_progress_end(&progress);
-        results->evaluation.samples = done;
-        results->evaluation.labels = done * hd_rank_config(rank)->model.sequence;
-        results->evaluation.loss = loss * ((double)extent.sample_count / (double)done);
+        results->evaluation.samples =
+            hd_min_u64(results->evaluation.steps_done * per_step, extent.sample_count);
+        results->evaluation.labels = done;
+        results->evaluation.loss = loss * ((double)extent.label_count / (double)done);
     }
     return HD_OK;
 }

@@ -34,7 +34,7 @@ static hd_status job_size_stages(struct hd_job *job, struct hd_problem *problem)
         bytes[stage] = (struct hd_stage_bytes){
             .state = needs->parameter_bytes + needs->optimizer_bytes +
                      needs->gradient_bytes[HD_DENSE] + needs->gradient_bytes[HD_EXPERT],
-            .payload = needs->payload_bytes * needs->acquisitions,
+            .payload = pipeline->is_forward_only ? 0 : needs->payload_bytes * needs->acquisitions,
             .scratch = needs->scratch_bytes,
             .boundary = needs->boundary_bytes,
         };

@@ -25,7 +25,7 @@ static bool steps_reads_corpus(const struct hd_rank *rank)
     return reads && rank->session->corpus != NULL;
 }
 
-/* Fills the step's tokens and targets; samples after the batch have no labels. */
+/* Fills the step's tokens and targets.  Of the last sample of a corpus only a part may be there. */
 static void steps_read_batch(struct hd_rank *rank, const struct hd_batch *batch)
 {
     const struct hd_session *session = rank->session;
@@ -36,7 +36,14 @@ static void steps_read_batch(struct hd_rank *rank, const struct hd_batch *batch)
     };
 
     hd_corpus_samples(session->corpus, range, rank->tokens, rank->targets);
-    for (uint64_t i = batch->count * sequence; i < session->samples_per_step * sequence; i++) {
+    const uint64_t whole = batch->labels / sequence, at = whole * sequence;
+    const uint64_t position = (batch->first + whole) * sequence;
+    const uint32_t rest = (uint32_t)(batch->labels % sequence);
+    if (rest > 0) {
+        hd_corpus_ids(session->corpus, position, rest, rank->tokens + at);
+        hd_corpus_ids(session->corpus, position + 1, rest, rank->targets + at);
+    }
+    for (uint64_t i = batch->labels; i < session->samples_per_step * sequence; i++) {
         rank->targets[i] = -1;
     }
 }
@@ -46,12 +53,11 @@ hd_status hd_rank_compute(struct hd_rank *rank, const struct hd_batch *batch,
 {
     const struct hd_session *session = rank->session;
     const struct hd_config *config = session->job->config;
-    const double labels = (double)batch->count * config->model.sequence;
     const struct hd_step_input input = {
         .step = batch->step,
         .tokens = rank->token_list,
         .targets = rank->target_list,
-        .label_scale = 1.0 / labels,
+        .label_scale = 1.0 / (double)batch->labels,
         .auxiliary_scale = 1.0 / config->pipeline.microbatches,
     };
 
@@ -246,8 +252,7 @@ static hd_status steps_train_step(struct hd_rank *rank, struct hd_progress *prog
         .is_cosine = config->train.decay,
     };
     const uint64_t tokens = rank->session->samples_per_step * config->model.sequence;
-    const struct hd_batch batch = {step, hd_session_sample(rank->session, step),
-                                   rank->session->samples_per_step};
+    const struct hd_batch batch = {step, hd_session_sample(rank->session, step), tokens};
     const uint64_t begin_ns = hd_now_ns();
 
     HD_TRY(hd_rank_compute(rank, &batch, problem));

@@ -7,8 +7,8 @@
 /* What one step reads. */
 struct hd_batch {
     uint32_t step;
-    uint64_t first; /* sample, counted over the whole job */
-    uint64_t count; /* samples that have labels; the rest of the step, if any, has none */
+    uint64_t first;  /* sample, counted over the whole job */
+    uint64_t labels; /* of the step; tokens after them have none */
 };
 
 /* Runs the actions of the step. */

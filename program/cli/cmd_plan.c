@@ -1,5 +1,6 @@
 /* cli/cmd_plan.c - heddle plan: verifies and prints the plan. */
 #include "cli/plan.h"
+#include "cli/run_evaluate.h"
 #include "base/try.h"
 #include "report/plan_json.h"
 
@@ -15,6 +16,7 @@ static const struct hd_cli_option cmd_plan_options[] = {
     {"--ticks", NULL, "draws every tick, one row a rank"},
     {"--timeline", "asap|drawn|costed",
      "dependencies only, with the idle ticks of the paper's figure, or with the times of [cost]"},
+    {"--evaluate", NULL, "forward only: the plan and the memory of heddle run --evaluate"},
     {"--sweep", "KEY=V1:V2",
      "prints one row for each value of a key; if repeated, for each combination"},
     {"--csv", "OUT",
@@ -68,7 +70,11 @@ static hd_status cmd_plan_make(struct hd_cli *cli, struct hd_cli_plan *plan, uin
     const struct hd_planning_request request = {plan->missing, timeline};
 
     HD_TRY(cmd_plan_take_plugins(cli, plan));
+    plan->plugins.is_forward_only = hd_cli_option(cli, "--evaluate", 0) != NULL;
     HD_TRY(hd_job_create(&plan->job, &plan->config, &plan->plugins, &cli->problem));
+    if (plan->plugins.is_forward_only && hd_cli_evaluate_refuse(cli, &plan->job)) {
+        return HD_UNSUPPORTED;
+    }
     return hd_planning_create(&plan->planning, &plan->job, &request, &cli->problem);
 }
 

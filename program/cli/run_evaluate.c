@@ -80,7 +80,7 @@ static void run_evaluate_add_json(struct cJSON *json, const struct hd_session *s
     hd_json_text(json, "parameters_hash", results->has_hash ? results->parameters_hash : NULL);
 }
 
-static bool run_evaluate_refuse(struct hd_cli *cli, const struct hd_job *job)
+bool hd_cli_evaluate_refuse(struct hd_cli *cli, const struct hd_job *job)
 {
     const struct hd_pipeline *pipeline = job->pipeline;
 
@@ -91,7 +91,7 @@ static bool run_evaluate_refuse(struct hd_cli *cli, const struct hd_job *job)
                        pipeline->schedule);
         return true;
     }
-    if (job->needs[pipeline->stage_count - 1].term_count == 0) {
+    if (job->needs != NULL && job->needs[pipeline->stage_count - 1].term_count == 0) {
         hd_problem_set(&cli->problem, HD_UNSUPPORTED, HD_EXIT_USAGE, "kernel %s computes no loss",
                        job->plugins.kernel->name);
         return true;
@@ -128,7 +128,7 @@ void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_session_r
     struct hd_session session;
 
     if (run_evaluate_read_steps(cli, &request->evaluation_steps) != 0 ||
-        hd_job_check(job, &cli->problem) != HD_OK || run_evaluate_refuse(cli, job) ||
+        hd_job_check(job, &cli->problem) != HD_OK || hd_cli_evaluate_refuse(cli, job) ||
         hd_session_create(&session, job, request, &cli->problem) != HD_OK) {
         return;
     }

@@ -8,6 +8,10 @@
 /* Runs the session; its report becomes the command's. */
 hd_status hd_cli_supervise(struct hd_cli *cli, struct hd_session *session);
 
+/* Whether `job` cannot be evaluated: it has backwards, or its kernel computes no loss.  Then
+   cli->problem is filled. */
+bool hd_cli_evaluate_refuse(struct hd_cli *cli, const struct hd_job *job);
+
 /* Runs `job`, which is planned forward only, and prints loss and bits per byte; fills cli->problem.
    Reads --steps into the request. */
 void hd_cli_evaluate(struct hd_cli *cli, struct hd_job *job, struct hd_session_request *request);
