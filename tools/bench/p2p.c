@@ -224,8 +224,7 @@ static hd_status p2p_run_round(struct trial *trial, struct series *series, uint3
 
 static bool p2p_drives_ucx(const struct hd_pair_plugin *plugin)
 {
-    const struct hd_plugin *carrier = plugin->inner != NULL ? plugin->inner : plugin->plugin;
-    return strncmp(carrier->name, "ucx_", 4) == 0;
+    return strncmp(hd_pair_carrier(plugin)->name, "ucx_", 4) == 0;
 }
 
 /* Beside each candidate that drives UCX; where none does, beside the first. */
@@ -244,7 +243,7 @@ static bool p2p_wants_perftest(const struct hd_p2p_request *request, uint32_t ca
 static hd_status p2p_run_perftest(struct trial *trial, uint32_t candidate)
 {
     const struct hd_pair_plugin *plugin = &trial->request->candidates[candidate];
-    const struct hd_plugin *carrier = plugin->inner != NULL ? plugin->inner : plugin->plugin;
+    const struct hd_plugin *carrier = hd_pair_carrier(plugin);
     const bool is_sealed = (carrier->capabilities & HD_TRANSPORT_SEALED) != 0;
     const struct hd_perftest_request request = {
         .plugin = carrier,

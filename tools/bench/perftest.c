@@ -1,10 +1,9 @@
 /* bench/perftest.c - one server, one client, and the last line that the client prints. */
-#include "bench/perftest.h"
+#include "bench/p2p.h"
 #include "base/try.h"
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/option.h"
-#include "bench/bench.h"
 
 #include <arpa/inet.h>
 #include <assert.h>

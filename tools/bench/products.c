@@ -135,7 +135,8 @@ hd_status hd_product_rates(const struct hd_product_request *request, struct hd_p
     return HD_OK;
 }
 
-const struct hd_product_row *hd_product_best(const struct hd_product_rates *rates)
+/* The row with the highest library_tflops. */
+static const struct hd_product_row *products_best(const struct hd_product_rates *rates)
 {
     const struct hd_product_row *best = &rates->rows[0];
 
@@ -165,7 +166,7 @@ hd_status hd_bench_passes(struct hd_job *job, double seconds, uint32_t warmup,
     HD_TRY(hd_product_rates(&request, &before, problem));
     HD_TRY(hd_bench_session_run(job, warmup, &row->session, problem));
     HD_TRY(hd_product_rates(&request, &after, problem));
-    const struct hd_product_row *one = hd_product_best(&before), *other = hd_product_best(&after);
+    const struct hd_product_row *one = products_best(&before), *other = products_best(&after);
     row->ceiling = one->library_tflops > other->library_tflops ? *one : *other;
     row->device_count = hd_min_u32(row->rank_count, before.device_count);
     memcpy(row->device, before.device, sizeof row->device);

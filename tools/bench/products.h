@@ -45,9 +45,6 @@ struct hd_product_request {
 hd_status hd_product_rates(const struct hd_product_request *request, struct hd_product_rates *rates,
                            struct hd_problem *problem);
 
-/* The row with the highest library_tflops. */
-const struct hd_product_row *hd_product_best(const struct hd_product_rates *rates);
-
 struct hd_bench_passes {
     uint32_t rank_count, device_count; /* at most one for each rank */
     double flops; /* of one step, forward and backward, as the kernel counts them */

@@ -189,17 +189,13 @@ static hd_status raw_reserve(struct hd_transport *raw, const struct hd_message *
     return raw_test(raw, message) == HD_OK ? HD_OK : HD_BUSY;
 }
 
-static void raw_publish(_Atomic uint64_t *word, uint64_t value)
-{
-    atomic_store_explicit(word, value, memory_order_release);
-}
-
 static hd_status raw_post_send(struct hd_transport *raw, const struct hd_message *message,
                                void *stream)
 {
     (void)stream;
     raw->rings[message->channel].posted_count = message->sequence + 1;
-    raw_publish(&raw->rings[message->channel].words->arrived, message->sequence + 1);
+    atomic_store_explicit(&raw->rings[message->channel].words->arrived, message->sequence + 1,
+                          memory_order_release);
     return HD_OK;
 }
 
@@ -214,7 +210,8 @@ static hd_status raw_release(struct hd_transport *raw, const struct hd_message *
                              void *stream)
 {
     (void)stream;
-    raw_publish(&raw->rings[message->channel].words->credit, message->sequence + 1);
+    atomic_store_explicit(&raw->rings[message->channel].words->credit, message->sequence + 1,
+                          memory_order_release);
     return HD_OK;
 }
 

@@ -208,7 +208,8 @@ void hd_bench_stage_close(struct hd_bench_stage *stage)
     }
 }
 
-hd_status hd_bench_stage_forward(const struct hd_bench_stage *stage, uint32_t count)
+/* Enqueues `count` passes. */
+static hd_status skew_work_forward(const struct hd_bench_stage *stage, uint32_t count)
 {
     const struct hd_pass pass = {.size = sizeof pass,
                                  .tokens = stage->tokens,
@@ -235,7 +236,7 @@ static hd_status skew_work_run_passes(const struct hd_skew_work *work, struct hd
     uint64_t marks[2];
 
     HD_TRY(lent->ops->mark(lent->kernel, &marks[0]));
-    HD_TRY(hd_bench_stage_forward(work->stage, (uint32_t)work->stage_units));
+    HD_TRY(skew_work_forward(work->stage, (uint32_t)work->stage_units));
     HD_TRY(lent->ops->mark(lent->kernel, &marks[1]));
     do {
         status = lent->ops->reached(lent->kernel, marks[1], LOOK_NS, &passed_ns[1]);

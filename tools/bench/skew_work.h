@@ -32,9 +32,6 @@ hd_status hd_bench_stage_open(struct hd_bench_stage *stage, struct hd_drive_devi
                               struct hd_problem *problem);
 void hd_bench_stage_close(struct hd_bench_stage *stage); /* takes a stage that is not open */
 
-/* Enqueues `count` passes. */
-hd_status hd_bench_stage_forward(const struct hd_bench_stage *stage, uint32_t count);
-
 /* The floats fit into a core's own cache, but not into its registers. */
 struct hd_skew_work {
     float left[HD_SKEW_WORK_FLOATS], right[HD_SKEW_WORK_FLOATS];

@@ -4,7 +4,7 @@
 #include "base/option.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "drive/lender.h"
+#include "drive/device.h"
 #include "conform/conform_output.h"
 #include "conform/host.h"
 
@@ -26,7 +26,7 @@ struct session {
     struct hd_conform_summary summary;
     struct hd_config config;
     struct hd_option_value *options, *inner_options; /* owned */
-    struct hd_lender lender;
+    struct hd_drive_lender lender;
     uint32_t level;
     struct hd_conform_result *results; /* owned */
     char left_host[256];
@@ -157,7 +157,7 @@ static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
     const char *name = hd_cli_option(cli, "--with", 0);
     const struct hd_cli_wanted wanted = {HD_KIND_KERNEL, NULL, "--with",
                                          name != NULL ? name : "synthetic"};
-    struct hd_lender *lender = &session->lender;
+    struct hd_drive_lender *lender = &session->lender;
 
     if (name == NULL && (capabilities & HD_TRANSPORT_HOST) != 0) {
         return 0;
@@ -169,7 +169,7 @@ static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
     if (hd_lender_find(cli, &session->config, &wanted, lender) != HD_OK) {
         return cli->problem.exit_code;
     }
-    session->subject.lender = &lender->kernel->plugin;
+    session->subject.lender = lender->kernel;
     session->subject.lender_options = lender->options;
     hd_log(HD_LOG_DEBUG, "conform: kernel %s opens the device for the slots",
            session->subject.lender->name);

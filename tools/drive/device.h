@@ -18,8 +18,18 @@
 /* The kernel that lends the device; NULL: the slots are in host memory. */
 struct hd_drive_lender {
     const struct hd_plugin *kernel;
-    const struct hd_option_value *options;
+    struct hd_option_value *options; /* owned; in the order of its table */
 };
+
+struct hd_cli;
+struct hd_cli_wanted;
+struct hd_config;
+
+/* lender.c: a kernel with its options.  Its option `memory`, if it has one that is not set, becomes
+   cuda.  On failure the lender is finished already. */
+hd_status hd_lender_find(struct hd_cli *cli, struct hd_config *config,
+                         const struct hd_cli_wanted *wanted, struct hd_drive_lender *lender);
+void hd_lender_finish(struct hd_drive_lender *lender);
 
 struct hd_drive_device {
     const struct hd_plugin *kernel; /* NULL: not open */

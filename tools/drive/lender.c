@@ -1,12 +1,13 @@
-#include "drive/lender.h"
+#include "cli/cli.h"
+#include "drive/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void lender_choose_memory(const struct hd_config *config, struct hd_lender *lender)
+static void lender_choose_memory(const struct hd_config *config, struct hd_drive_lender *lender)
 {
-    const struct hd_plugin *kernel = &lender->kernel->plugin;
+    const struct hd_plugin *kernel = lender->kernel;
     char section[64];
 
     snprintf(section, sizeof section, "kernel.%.50s", kernel->name);
@@ -19,21 +20,22 @@ static void lender_choose_memory(const struct hd_config *config, struct hd_lende
 }
 
 hd_status hd_lender_find(struct hd_cli *cli, struct hd_config *config,
-                         const struct hd_cli_wanted *wanted, struct hd_lender *lender)
+                         const struct hd_cli_wanted *wanted, struct hd_drive_lender *lender)
 {
-    *lender = (struct hd_lender){0};
-    const hd_status status =
-        hd_cli_take_plugin(cli, config, wanted, &lender->kernel, &lender->options);
+    *lender = (struct hd_drive_lender){0};
+    const struct hd_candidate *found;
+    const hd_status status = hd_cli_take_plugin(cli, config, wanted, &found, &lender->options);
     if (status != HD_OK) {
         hd_lender_finish(lender);
         return status;
     }
+    lender->kernel = &found->plugin;
     lender_choose_memory(config, lender);
     return HD_OK;
 }
 
-void hd_lender_finish(struct hd_lender *lender)
+void hd_lender_finish(struct hd_drive_lender *lender)
 {
     free(lender->options);
-    *lender = (struct hd_lender){0};
+    *lender = (struct hd_drive_lender){0};
 }

@@ -67,18 +67,13 @@ hd_status hd_pair_bodies(uint64_t bytes, const unsigned char *bodies[2])
     return HD_OK;
 }
 
-static const struct hd_plugin *pair_carrier_of(const struct hd_pair_plugin *plugin)
-{
-    return plugin->inner != NULL ? plugin->inner : plugin->plugin;
-}
-
 hd_status hd_pair_check_hosts(const struct hd_pair_plugin *plugin, const struct hd_link *link,
                               struct hd_problem *problem)
 {
     if (link == NULL || hd_link_rank(link) != 0) {
         return HD_OK;
     }
-    return hd_launched_check_hosts(link, pair_carrier_of(plugin), problem);
+    return hd_launched_check_hosts(link, hd_pair_carrier(plugin), problem);
 }
 
 /* The needs of a hook are those of what it wraps. */
@@ -140,7 +135,7 @@ static void pair_init_setup(struct hd_pair *pair)
     };
     pair->drive = (struct hd_drive){
         .ops = pair->plugin.plugin->ops,
-        .capabilities = pair_carrier_of(&pair->plugin)->capabilities,
+        .capabilities = hd_pair_carrier(&pair->plugin)->capabilities,
         .channels = pair->list,
         .channel_count = HD_PAIR_CHANNEL_COUNT,
         .rank = pair->rank->rank,

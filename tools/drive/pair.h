@@ -28,9 +28,15 @@
 
 /* What is opened. */
 struct hd_pair_plugin {
-    const struct hd_plugin *plugin, *inner;                /* inner: NULL, or under a hook */
-    const struct hd_option_value *options, *inner_options; /* in the order of their tables */
+    const struct hd_plugin *plugin, *inner;          /* inner: NULL, or under a hook */
+    struct hd_option_value *options, *inner_options; /* in the order of their tables */
 };
+
+/* The transport that moves the messages, also under a hook. */
+static inline const struct hd_plugin *hd_pair_carrier(const struct hd_pair_plugin *plugin)
+{
+    return plugin->inner != NULL ? plugin->inner : plugin->plugin;
+}
 
 struct hd_pair_shape {
     uint64_t bytes; /* of a message */

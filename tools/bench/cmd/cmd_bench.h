@@ -45,8 +45,8 @@ hd_status hd_cli_bench_open(struct hd_cli *cli, const struct hd_cli_bench_words 
                             struct hd_cli_bench_job *bench);
 void hd_cli_bench_close(struct hd_cli_bench_job *bench);
 
-/* The file or the command line sets "section.key". */
-bool hd_cli_bench_is_asked(const struct hd_config *asked, const char *key);
+/* The file or the command line sets section.key; `word` may end with =value. */
+bool hd_cli_bench_is_asked(const struct hd_config *asked, const char *word);
 
 /* Puts place and key of section.key into cli->problem; HD_INVALID. */
 hd_status hd_cli_bench_blame(struct hd_cli *cli, const struct hd_config *config,

@@ -2,28 +2,16 @@
 #include "base/try.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
-bool hd_cli_bench_is_asked(const struct hd_config *asked, const char *key)
+bool hd_cli_bench_is_asked(const struct hd_config *asked, const char *word)
 {
-    char section[64];
-    const char *dot = strchr(key, '.');
+    char section[64], key[64];
+    const int count = sscanf(word, "%63[^.].%63[^=]", section, key);
 
-    assert(dot != NULL && (size_t)(dot - key) < sizeof section);
-    memcpy(section, key, (size_t)(dot - key));
-    section[dot - key] = '\0';
-    return strcmp(hd_config_place(asked, section, dot + 1), "default") != 0;
-}
-
-static bool bench_job_is_usual_wanted(const struct hd_config *asked, const char *word)
-{
-    char key[128];
-    const size_t length = strcspn(word, "=");
-
-    assert(length < sizeof key);
-    memcpy(key, word, length);
-    key[length] = '\0';
-    return !hd_cli_bench_is_asked(asked, key);
+    assert(count == 2);
+    return strcmp(hd_config_place(asked, section, key), "default") != 0;
 }
 
 hd_status hd_cli_bench_config(struct hd_cli *cli, const struct hd_cli_bench_words *words,
@@ -40,7 +28,7 @@ hd_status hd_cli_bench_config(struct hd_cli *cli, const struct hd_cli_bench_word
     /* The first read tells which usual values are replaced. */
     HD_TRY(hd_cli_config(cli, config));
     for (uint32_t i = 0; words->usual[i] != NULL; i++) {
-        if (bench_job_is_usual_wanted(config, words->usual[i])) {
+        if (!hd_cli_bench_is_asked(config, words->usual[i])) {
             overrides[count++] = words->usual[i];
         }
     }

@@ -54,12 +54,12 @@ static hd_status bench_p2p_read_request(struct bench *bench)
         .window = config->bench.window,
         .is_both = config->bench.direction,
         .has_thread = config->transport.progress_thread,
-        .lender = hd_bench_two_lender(&bench->two),
+        .lender = bench->two.lender,
         .timeout_s = config->transport.timeout_s,
         .address = "127.0.0.1",
     };
     for (uint32_t i = 0; i < bench->two.count; i++) {
-        request->candidates[i] = hd_bench_two_plugin(&bench->two, i);
+        request->candidates[i] = bench->two.transports[i];
     }
     HD_TRY(hd_cli_bench_check_repeats(bench->two.cli, config, HD_P2P_ITERATIONS_MAX));
     return bench_p2p_read_sizes(bench);
@@ -310,11 +310,11 @@ static void bench_p2p_check_bytes(struct bench *bench)
         for (uint32_t side = 0; side < bench->two.count; side++) {
             const struct hd_p2p_side *found = &bench->result.rows[i].sides[side];
             if (found->wrong_count > 0) {
-                hd_problem_set(
-                    &bench->two.cli->problem, HD_PROTOCOL, HD_EXIT_FAILED,
-                    "%s: %" PRIu64 " of %" PRIu64 " messages of %" PRIu64 " bytes arrived wrong",
-                    bench->two.transports[side].transport->plugin.name, found->wrong_count,
-                    found->message_count, bench->result.rows[i].bytes);
+                hd_problem_set(&bench->two.cli->problem, HD_PROTOCOL, HD_EXIT_FAILED,
+                               "%s: %" PRIu64 " of %" PRIu64 " messages of %" PRIu64
+                               " bytes arrived wrong",
+                               bench->two.transports[side].plugin->name, found->wrong_count,
+                               found->message_count, bench->result.rows[i].bytes);
                 return;
             }
         }

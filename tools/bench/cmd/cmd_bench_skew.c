@@ -25,7 +25,7 @@ static void bench_skew_add_series(struct bench *bench, uint32_t index, bool has_
     struct hd_skew_request *request = &bench->request;
     const uint32_t series = request->series_count++;
 
-    request->series[series].plugin = hd_bench_two_plugin(&bench->two, index);
+    request->series[series].plugin = bench->two.transports[index];
     request->series[series].has_thread = has_thread;
     hd_bench_two_name(&bench->two, index, request->series[series].name);
 }
@@ -38,7 +38,7 @@ static void bench_skew_add_all(struct bench *bench)
     const bool asked = config->transport.progress_thread != 0;
 
     for (uint32_t i = 0; i < bench->two.count; i++) {
-        const struct hd_transport_ops *ops = bench->two.transports[i].transport->plugin.ops;
+        const struct hd_transport_ops *ops = bench->two.transports[i].plugin->ops;
         const bool has_progress = ops->progress != NULL;
         if (!is_asked || !asked || !has_progress) {
             bench_skew_add_series(bench, i, false);
@@ -76,7 +76,7 @@ static hd_status bench_skew_read_request(struct bench *bench)
         .iterations = asked > 0 ? asked : (uint32_t)ITERATIONS_USUAL,
         .warmup = config->bench.warmup > 0 ? config->bench.warmup : 1,
         .is_posted_early = config->pipeline.overlap,
-        .lender = hd_bench_two_lender(&bench->two),
+        .lender = bench->two.lender,
         .seed = config->train.seed,
         .timeout_s = config->transport.timeout_s,
     };

@@ -9,22 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct hd_plugin *bench_transports_carrier_of(const struct hd_bench_transport *line)
-{
-    return line->inner != NULL ? &line->inner->plugin : &line->transport->plugin;
-}
-
 /* A transport that moves both kinds of memory is measured with host memory. */
-static bool bench_transports_is_of_device(const struct hd_bench_transport *line)
+static bool bench_transports_is_of_device(const struct hd_pair_plugin *line)
 {
-    return (bench_transports_carrier_of(line)->capabilities & HD_TRANSPORT_HOST) == 0;
+    return (hd_pair_carrier(line)->capabilities & HD_TRANSPORT_HOST) == 0;
 }
 
 /* The transport moves something, and a hook has a transport to wrap. */
-static hd_status bench_transports_check(struct hd_cli *cli, const struct hd_bench_transport *line)
+static hd_status bench_transports_check(struct hd_cli *cli, const struct hd_pair_plugin *line)
 {
-    const struct hd_plugin *plugin = &line->transport->plugin;
-    const struct hd_plugin *carrier = bench_transports_carrier_of(line);
+    const struct hd_plugin *plugin = line->plugin;
+    const struct hd_plugin *carrier = hd_pair_carrier(line);
     const bool is_hook = (plugin->capabilities & HD_TRANSPORT_HOOK) != 0;
 
     if (is_hook != (line->inner != NULL)) {
@@ -48,9 +43,9 @@ static hd_status bench_transports_check(struct hd_cli *cli, const struct hd_benc
 
 /* The rule of `heddle run`. */
 static hd_status bench_transports_check_thread(struct hd_cli *cli, const struct hd_config *config,
-                                               const struct hd_bench_transport *line)
+                                               const struct hd_pair_plugin *line)
 {
-    const struct hd_plugin *plugin = &line->transport->plugin;
+    const struct hd_plugin *plugin = line->plugin;
     const struct hd_transport_ops *ops = plugin->ops;
 
     if (!config->transport.progress_thread || ops->progress != NULL) {
@@ -64,10 +59,13 @@ static hd_status bench_transports_check_thread(struct hd_cli *cli, const struct 
 
 static hd_status bench_transports_add(struct hd_bench_two *two, const struct hd_cli_wanted *wanted)
 {
-    struct hd_bench_transport *added = &two->transports[two->count++];
+    struct hd_pair_plugin *added = &two->transports[two->count++];
+    const struct hd_candidate *found;
 
-    *added = (struct hd_bench_transport){0};
-    return hd_cli_take_plugin(two->cli, &two->config, wanted, &added->transport, &added->options);
+    *added = (struct hd_pair_plugin){0};
+    HD_TRY(hd_cli_take_plugin(two->cli, &two->config, wanted, &found, &added->options));
+    added->plugin = &found->plugin;
+    return HD_OK;
 }
 
 static hd_status bench_transports_add_asked(struct hd_bench_two *two)
@@ -77,11 +75,13 @@ static hd_status bench_transports_add_asked(struct hd_bench_two *two)
                                         config->transport.inner};
     const struct hd_cli_wanted transport = {HD_KIND_TRANSPORT, "transport", "name",
                                             config->transport.name};
-    struct hd_bench_transport *added = &two->transports[0];
+    struct hd_pair_plugin *added = &two->transports[0];
+    const struct hd_candidate *found;
 
     HD_TRY(bench_transports_add(two, &transport));
     if (strcmp(config->transport.inner, "none") != 0) {
-        HD_TRY(hd_cli_take_plugin(two->cli, config, &inner, &added->inner, &added->inner_options));
+        HD_TRY(hd_cli_take_plugin(two->cli, config, &inner, &found, &added->inner_options));
+        added->inner = &found->plugin;
     }
     if (bench_transports_check(two->cli, added) != HD_OK) {
         return hd_cli_bench_blame(two->cli, config, "transport", "name");
@@ -109,15 +109,15 @@ static hd_status bench_transports_add_against(struct hd_bench_two *two)
     struct hd_problem *problem = &two->cli->problem;
 
     HD_TRY(bench_transports_add(two, &wanted));
-    const struct hd_bench_transport *first = &two->transports[0];
-    const struct hd_bench_transport *added = &two->transports[two->count - 1];
+    const struct hd_pair_plugin *first = &two->transports[0];
+    const struct hd_pair_plugin *added = &two->transports[two->count - 1];
     hd_status status = bench_transports_check(two->cli, added);
     if (status == HD_OK &&
         bench_transports_is_of_device(first) != bench_transports_is_of_device(added)) {
         hd_problem_remedy(problem, "measure them in two runs");
         status = hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
                                 "one of %s and %s moves host memory, the other device memory",
-                                first->transport->plugin.name, added->transport->plugin.name);
+                                first->plugin->name, added->plugin->name);
     }
     return status == HD_OK ? HD_OK : hd_cli_bench_blame(two->cli, &two->config, "bench", "against");
 }
@@ -125,7 +125,7 @@ static hd_status bench_transports_add_against(struct hd_bench_two *two)
 /* The kernel has a device, as far as its descriptor and its options tell. */
 static hd_status bench_transports_check_lender(struct hd_bench_two *two)
 {
-    const struct hd_plugin *kernel = &two->lender.kernel->plugin;
+    const struct hd_plugin *kernel = two->lender.kernel;
     struct hd_problem *problem = &two->cli->problem;
     const bool has_stream = (kernel->capabilities & HD_KERNEL_STREAM) != 0;
     char section[64];
@@ -146,7 +146,7 @@ static hd_status bench_transports_check_lender(struct hd_bench_two *two)
     }
     hd_problem_set(problem, HD_UNSUPPORTED, HD_EXIT_USAGE,
                    "kernel %s computes in host memory, and transport %s cannot move that",
-                   kernel->name, two->transports[0].transport->plugin.name);
+                   kernel->name, two->transports[0].plugin->name);
     return has_option ? hd_cli_bench_blame(two->cli, &two->config, section, "memory")
                       : hd_cli_bench_blame(two->cli, &two->config, "kernels", "name");
 }
@@ -203,36 +203,16 @@ int hd_bench_two_run(struct hd_bench_two *two, struct hd_cli *cli,
     return cli->problem.exit_code;
 }
 
-struct hd_drive_lender hd_bench_two_lender(const struct hd_bench_two *two)
-{
-    return (struct hd_drive_lender){
-        .kernel = two->lender.kernel != NULL ? &two->lender.kernel->plugin : NULL,
-        .options = two->lender.options,
-    };
-}
-
-struct hd_pair_plugin hd_bench_two_plugin(const struct hd_bench_two *two, uint32_t index)
-{
-    const struct hd_bench_transport *one = &two->transports[index];
-
-    return (struct hd_pair_plugin){
-        .plugin = &one->transport->plugin,
-        .inner = one->inner != NULL ? &one->inner->plugin : NULL,
-        .options = one->options,
-        .inner_options = one->inner_options,
-    };
-}
-
 void hd_bench_two_name(const struct hd_bench_two *two, uint32_t index,
                        char name[HD_BENCH_TRANSPORT_NAME_BYTES])
 {
-    const struct hd_bench_transport *one = &two->transports[index];
+    const struct hd_pair_plugin *one = &two->transports[index];
 
     if (one->inner != NULL) {
-        snprintf(name, HD_BENCH_TRANSPORT_NAME_BYTES, "%.50s(%.50s)", one->transport->plugin.name,
-                 one->inner->plugin.name);
+        snprintf(name, HD_BENCH_TRANSPORT_NAME_BYTES, "%.50s(%.50s)", one->plugin->name,
+                 one->inner->name);
     } else {
-        snprintf(name, HD_BENCH_TRANSPORT_NAME_BYTES, "%.100s", one->transport->plugin.name);
+        snprintf(name, HD_BENCH_TRANSPORT_NAME_BYTES, "%.100s", one->plugin->name);
     }
 }
 
@@ -258,7 +238,7 @@ hd_status hd_bench_two_join(struct hd_bench_two *two, const struct hd_bench_agre
         hd_hash_add_text(&hash, name);
     }
     if (two->lender.kernel != NULL) {
-        hd_hash_add_text(&hash, two->lender.kernel->plugin.name);
+        hd_hash_add_text(&hash, two->lender.kernel->name);
     }
     for (uint32_t i = 0; i < agreement->count; i++) {
         hd_hash_add_u64(&hash, agreement->numbers[i]);

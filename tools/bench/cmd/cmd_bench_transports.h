@@ -6,17 +6,10 @@
 #define HEDDLE_BENCH_CMD_CMD_BENCH_TRANSPORTS_H
 
 #include "bench/cmd/cmd_bench.h"
-#include "drive/lender.h"
 #include "drive/pair.h"
 
 #define HD_BENCH_TRANSPORT_MAX        4u
 #define HD_BENCH_TRANSPORT_NAME_BYTES 112u
-
-/* A transport with its options, and with the hook around it if `config` asks for one. */
-struct hd_bench_transport {
-    const struct hd_candidate *transport, *inner;    /* inner: NULL, or what the hook wraps */
-    struct hd_option_value *options, *inner_options; /* owned */
-};
 
 /*
  * A measurement between two ranks.  The transports are transport.name and bench.against.  If
@@ -28,8 +21,8 @@ struct hd_bench_two {
     struct hd_cli *cli;
     struct hd_config config;
     uint32_t count; /* of transports; right also on failure */
-    struct hd_bench_transport transports[HD_BENCH_TRANSPORT_MAX];
-    struct hd_lender lender; /* kernel NULL: all slots are in host memory */
+    struct hd_pair_plugin transports[HD_BENCH_TRANSPORT_MAX]; /* their options are owned */
+    struct hd_drive_lender lender; /* kernel NULL: all slots are in host memory */
 };
 
 /* Reads the configuration, finds the transports, calls `measure`; the exit code. */
@@ -37,9 +30,6 @@ int hd_bench_two_run(struct hd_bench_two *two, struct hd_cli *cli,
                      const struct hd_cli_bench_words *words,
                      void (*measure)(struct hd_bench_two *two));
 
-/* As the measurement takes them, borrowed. */
-struct hd_pair_plugin hd_bench_two_plugin(const struct hd_bench_two *two, uint32_t index);
-struct hd_drive_lender hd_bench_two_lender(const struct hd_bench_two *two);
 /* "shm", or "hook_fault(shm)". */
 void hd_bench_two_name(const struct hd_bench_two *two, uint32_t index,
                        char name[HD_BENCH_TRANSPORT_NAME_BYTES]);
