@@ -414,6 +414,7 @@ static void test_full_disk(void)
     command_begin(&command, line);
     CU_ASSERT_EQUAL(command_end(&command, LIMIT_S), 7);
     CU_ASSERT(command_says(command.err, "full/"));
+    CU_ASSERT(command_says(command.err, "raise the limit on the size of a file (ulimit -f)"));
     char *metrics = command_text("full/metrics.jsonl");
     const size_t length = strlen(metrics);
     CU_ASSERT(length == 0 || metrics[length - 1] == '\n');

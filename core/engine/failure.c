@@ -16,6 +16,19 @@ const char *const hd_engine_memory_remedy =
     "`heddle plan` prints the bytes of every rank: use more ranks, fewer payload slots, or a "
     "smaller model, sequence or microbatch";
 
+/* A transport tells its peers that it cannot open.  The rank with the reason claims the cause
+   before that, or a peer that only knows which rank failed may be first. */
+static bool failure_is_own_at_open(const struct hd_engine *engine, const struct hd_plugin *plugin,
+                                   const struct hd_error *error)
+{
+    const uint32_t rank = error->rank;
+
+    return engine->state.phase == HD_PHASE_OPEN && plugin != engine->setup.kernel &&
+           (error->status == HD_NO_MEMORY || error->status == HD_UNSUPPORTED ||
+            error->status == HD_INVALID) &&
+           (rank == engine->setup.rank || rank >= engine->setup.board->rank_count);
+}
+
 void hd_engine_note_failure(void *context, const struct hd_plugin *plugin,
                             const struct hd_error *error)
 {
@@ -24,7 +37,15 @@ void hd_engine_note_failure(void *context, const struct hd_plugin *plugin,
 
     pthread_mutex_lock(&engine->failure_lock);
     hd_plugin_host_note(&engine->failure, plugin, error);
+    struct hd_problem cause = engine->failure;
     pthread_mutex_unlock(&engine->failure_lock);
+    if (failure_is_own_at_open(engine, plugin, error)) {
+        hd_problem_place(&cause, "rank %u, opening the transport", engine->setup.rank);
+        if (error->status == HD_NO_MEMORY) {
+            hd_problem_remedy(&cause, "%s", hd_engine_memory_remedy);
+        }
+        hd_board_abort(board, &cause);
+    }
     if (error->status == HD_PEER_LOST && error->rank < board->rank_count) {
         atomic_store(&board->rows[error->rank].is_dead, 1u);
     }

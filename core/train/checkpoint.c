@@ -1,4 +1,5 @@
 #include "train/checkpoint.h"
+#include "train/rundir.h"
 #include "base/log.h"
 
 #include <assert.h>
@@ -18,8 +19,10 @@ static hd_status checkpoint_fail(struct hd_problem *problem, const char *path, c
 {
     hd_problem_place(problem, "%.500s", path);
     hd_problem_key(problem, "output.checkpoint_every");
-    hd_problem_remedy(problem, "free space there, or set output.directory to where this user may "
-                               "write, or output.checkpoint_every=never");
+    hd_problem_remedy(problem,
+                      "%s, or set output.directory to where this user may "
+                      "write, or output.checkpoint_every=never",
+                      hd_output_remedy(error));
     return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be %s: %s", verb,
                           strerror(error));
 }

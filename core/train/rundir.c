@@ -12,13 +12,21 @@
 
 enum { PATH_BYTES = sizeof((struct hd_rundir *)0)->path, TAKEN_MAX = 10000 };
 
+const char *hd_output_remedy(int error)
+{
+    return error == EFBIG ? "raise the limit on the size of a file (ulimit -f)"
+                          : "free space there";
+}
+
 static hd_status rundir_fail(struct hd_problem *problem, const char *path, const char *verb,
                              int error)
 {
     hd_problem_place(problem, "%s", path);
     hd_problem_key(problem, "output.directory");
-    hd_problem_remedy(problem, "free space there, or set output.directory to where this user may "
-                               "write");
+    hd_problem_remedy(problem,
+                      "%s, or set output.directory to where this user may "
+                      "write",
+                      hd_output_remedy(error));
     return hd_problem_set(problem, HD_SYSTEM, HD_EXIT_OUTPUT, "cannot be %s: %s", verb,
                           error != 0 ? strerror(error) : "a write to it has failed");
 }

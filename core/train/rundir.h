@@ -66,4 +66,7 @@ hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *m
 /* Ends the lock too. */
 void hd_rundir_close(struct hd_rundir *rundir);
 
+/* The first remedy for a write that failed with `error`: free space, or raise the limit. */
+const char *hd_output_remedy(int error);
+
 #endif /* HEDDLE_TRAIN_RUNDIR_H */

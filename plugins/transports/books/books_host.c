@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -110,6 +111,14 @@ uint64_t book_available_bytes(void)
         fclose(file);
     }
     return available_kib * 1024;
+}
+
+uint64_t book_file_limit_bytes(void)
+{
+    struct rlimit limit;
+    const bool is_limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+
+    return is_limited ? (uint64_t)limit.rlim_cur : UINT64_MAX;
 }
 
 void book_account(const struct book *book, int64_t bytes, const char *tag)

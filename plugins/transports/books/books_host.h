@@ -46,6 +46,9 @@ bool book_has_ended(const struct book_peer *peer);
 
 /* MemAvailable of this machine, or UINT64_MAX.  Memfd and UCX know no limit but the OOM killer. */
 uint64_t book_available_bytes(void);
+/* The longest file that this process may make (ulimit -f); UINT64_MAX: any. */
+uint64_t book_file_limit_bytes(void);
+
 /* Tells the core of memory that was taken beside alloc, or given back. [any-thread] */
 void book_account(const struct book *book, int64_t bytes, const char *tag);
 /* Opens file `descriptor` of another process, as /proc/PID/fd/FD; -1 with errno. */

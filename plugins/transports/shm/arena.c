@@ -96,6 +96,14 @@ static hd_status shm_reserve_pages(struct hd_transport *instance, struct shm_cha
         error = posix_fallocate(instance->descriptor, (off_t)channel->offset_bytes,
                                 (off_t)channel->mapped_bytes);
     } while (error == EINTR);
+    if (error == EFBIG) {
+        const uint32_t number = channel->book.number;
+        return book_fail(&instance->book, book_channel_fault(HD_UNSUPPORTED, number),
+                         "channel %u needs %" PRIu64
+                         " bytes of shared memory, and the limit on the size of a file is %" PRIu64
+                         ": raise the limit (ulimit -f)",
+                         number, channel->mapped_bytes, book_file_limit_bytes());
+    }
     return error == 0 ? HD_OK : shm_refuse_memory(instance, channel, strerror(error));
 }
 

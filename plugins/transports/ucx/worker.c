@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
@@ -66,6 +67,60 @@ static hd_status ucx_refuse(struct hd_transport *instance, uint32_t rank, const 
                      ucx_last_words);
 }
 
+/* What one worker takes of /dev/shm by default, in one file; measured with UCX 1.13. */
+enum { UCX_SHARED_BYTES = 4700000 };
+
+/* Whether UCX may use /dev/shm: our option, else its own variable, decides. */
+static bool ucx_worker_is_shared(const struct hd_transport *instance)
+{
+    static const char *const names[] = {"all", "shm", "sm", "mm", "posix"};
+    const char *tls = book_text_option(&instance->book, UCX_OPTION_TLS, "auto");
+    const char *variable = getenv("UCX_TLS");
+    bool is_named = false;
+
+    if (strcmp(tls, "auto") == 0) {
+        tls = variable != NULL ? variable : "all";
+    }
+    for (uint32_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        is_named |= strstr(tls, names[i]) != NULL;
+    }
+    return is_named || tls[0] == '^';
+}
+
+/* HD_OK unless /dev/shm, or the limit on files, is too small.  After a failure, also if it is too
+   small for all ranks together. */
+static hd_status ucx_check_shared(struct hd_transport *instance, bool has_failed)
+{
+    const uint64_t all_bytes = (uint64_t)instance->book.host->rank_count * UCX_SHARED_BYTES;
+    const struct book_fault fault = book_own_fault(HD_UNSUPPORTED);
+    struct statvfs room;
+
+    if (!ucx_worker_is_shared(instance)) {
+        return HD_OK;
+    }
+    if (book_file_limit_bytes() < UCX_SHARED_BYTES) {
+        return book_fail(&instance->book, fault,
+                         "UCX needs a file of %d bytes in /dev/shm for each rank, and the limit on "
+                         "the size of a file is %" PRIu64
+                         ": raise the limit (ulimit -f), or set the option tls to tcp",
+                         UCX_SHARED_BYTES, book_file_limit_bytes());
+    }
+    if (statvfs("/dev/shm", &room) != 0) {
+        return HD_OK;
+    }
+    const uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize;
+    const uint64_t size_bytes = (uint64_t)room.f_blocks * room.f_frsize;
+    if (free_bytes >= UCX_SHARED_BYTES && !(has_failed && size_bytes < all_bytes)) {
+        return HD_OK;
+    }
+    return book_fail(&instance->book, fault,
+                     "/dev/shm is too small for UCX: %u ranks need %" PRIu64
+                     " bytes (%d each), and it has %" PRIu64 ", of which %" PRIu64
+                     " are free: enlarge it (docker run --shm-size), or set the option tls to tcp",
+                     instance->book.host->rank_count, all_bytes, UCX_SHARED_BYTES, size_bytes,
+                     free_bytes);
+}
+
 /* --- context and worker ------------------------------------------------------------------ */
 
 static void ucx_set(ucp_config_t *config, const char *key, int64_t value, const char *unit)
@@ -100,6 +155,7 @@ hd_status ucx_worker_open(struct hd_transport *instance)
                                          .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucp_config_t *config = NULL;
 
+    BOOK_TRY(ucx_check_shared(instance, false));
     ucx_tame();
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK) {
@@ -116,6 +172,7 @@ hd_status ucx_worker_open(struct hd_transport *instance)
     status = ucp_worker_create(instance->context, &threads, &instance->worker);
     if (status != UCS_OK) {
         instance->worker = NULL;
+        BOOK_TRY(ucx_check_shared(instance, true));
         return ucx_refuse(instance, BOOK_NONE, "ucp_worker_create", status);
     }
     ucx_last_words[0] = '\0';
