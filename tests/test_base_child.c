@@ -82,7 +82,7 @@ static void check_output(void)
         .work = print, .context = (void *)text, .has_output = true};
 
     CU_ASSERT_EQUAL_FATAL(hd_child_start(&child, &request), HD_OK);
-    CU_ASSERT_EQUAL(read(child.output, read_text, sizeof read_text - 1), strlen(text));
+    CU_ASSERT_EQUAL(read(child.output, read_text, sizeof read_text - 1), (ssize_t)strlen(text));
     CU_ASSERT_STRING_EQUAL(read_text, text);
     CU_ASSERT_EQUAL(read(child.output, read_text, 1), 0); /* the parent holds no writing end */
     CU_ASSERT_TRUE(hd_child_wait(&child, UINT64_MAX));

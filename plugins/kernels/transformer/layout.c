@@ -38,8 +38,11 @@ static void layout_shape_weights(const struct hd_stage_spec *spec, struct hd_lay
     const uint64_t routers = spec->experts ? 1 : 0, tables = spec->has_embedding;
     const uint64_t heads = spec->has_head;
     const uint32_t group = spec->experts ? HD_EXPERT : HD_DENSE;
-    /* experts, rows, columns, group, is_matrix, has_copy, in_block */
-    const struct hd_weight_place rows[HD_WEIGHT_COUNT] = {
+    const struct {
+        uint64_t experts, rows, columns;
+        uint32_t group;
+        bool is_matrix, has_copy, in_block;
+    } rows[HD_WEIGHT_COUNT] = {
         [HD_WEIGHT_EMBED] = {tables, spec->vocabulary, width, HD_DENSE, true, true, false},
         [HD_WEIGHT_NORM1] = {1, 1, width, HD_DENSE, false, false, true},
         [HD_WEIGHT_Q] = {1, width, width, HD_DENSE, true, true, true},
@@ -55,7 +58,15 @@ static void layout_shape_weights(const struct hd_stage_spec *spec, struct hd_lay
         [HD_WEIGHT_NORM] = {heads, 1, width, HD_DENSE, false, false, false},
         [HD_WEIGHT_HEAD] = {heads, spec->vocabulary, width, HD_DENSE, true, true, false},
     };
-    memcpy(out->weights, rows, sizeof rows);
+    for (uint32_t i = 0; i < HD_WEIGHT_COUNT; i++) {
+        out->weights[i] = (struct hd_weight_place){.experts = rows[i].experts,
+                                                   .rows = rows[i].rows,
+                                                   .columns = rows[i].columns,
+                                                   .group = rows[i].group,
+                                                   .is_matrix = rows[i].is_matrix,
+                                                   .has_copy = rows[i].has_copy,
+                                                   .in_block = rows[i].in_block};
+    }
 }
 
 /* The end of what is placed so far, in each region. */
