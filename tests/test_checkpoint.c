@@ -281,11 +281,43 @@ static void check_signal(int signal_number)
     CU_ASSERT_EQUAL(loss_of("more/run.json", 2), loss_of("whole/run.json", 2));
 }
 
+/* What a requeueing scheduler does: the run has ended, and is resumed again. */
+static void check_finished_run_is_untouched(void)
+{
+    static const char *const files[] = {
+        "run.json",   "trace.json",        "report.html",           "metrics.jsonl",
+        "config.ini", "log/rank-0000.log", "checkpoint/state.json", "checkpoint/model.safetensors"};
+    struct stat before[HD_CHECK_COUNT(files)], after;
+    char path[128], copy[128];
+
+    CU_ASSERT_EQUAL_FATAL(
+        run("run " MODEL SHAPE "train.steps=4 output.directory=finished output.trace=on --overwrite"), 0);
+    mkdir("finished/before", 0777);
+    for (unsigned i = 0; i < HD_CHECK_COUNT(files); i++) {
+        snprintf(path, sizeof path, "finished/%s", files[i]);
+        CU_ASSERT_EQUAL_FATAL(stat(path, &before[i]), 0);
+        snprintf(copy, sizeof copy, "finished/before/%u", i);
+        CU_ASSERT_EQUAL(link(path, copy), 0); /* a renamed file no longer is this one */
+    }
+    CU_ASSERT_EQUAL(run("run --resume finished"), 0);
+    CU_ASSERT_EQUAL(run("run --resume finished --json train.steps=4"), 0);
+    for (unsigned i = 0; i < HD_CHECK_COUNT(files); i++) {
+        snprintf(path, sizeof path, "finished/%s", files[i]);
+        snprintf(copy, sizeof copy, "finished/before/%u", i);
+        CU_ASSERT_EQUAL_FATAL(stat(path, &after), 0);
+        CU_ASSERT(after.st_ino == before[i].st_ino && after.st_size == before[i].st_size &&
+                  after.st_mtim.tv_sec == before[i].st_mtim.tv_sec &&
+                  after.st_mtim.tv_nsec == before[i].st_mtim.tv_nsec);
+        CU_ASSERT(is_same_file(path, copy));
+    }
+}
+
 static void check_signals(void)
 {
     check_signal(SIGINT);
     check_signal(SIGTERM);
     check_signal(SIGUSR1);
+    check_signal(SIGHUP);
 }
 
 static void check_never(void)
@@ -428,6 +460,7 @@ int main(void)
         {"--resume under another plan is the run that never stopped", check_plans},
         {"--resume in bf16 and mxfp8, recomputing, is the run that never stopped",
          check_precisions},
+        {"a finished run that is resumed stays as it is", check_finished_run_is_untouched},
         {"the trace holds the steps that were run", check_trace},
         {"--resume goes on in the run's directory, and again", check_in_place},
         {"another kernel or precision goes on from the same files", check_kernels},

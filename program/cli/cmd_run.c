@@ -260,6 +260,55 @@ static char *cmd_run_facts(const void *context)
     return hd_facts_text(facts->job, facts->resume, words);
 }
 
+/* Whether run.json says that the run has ended well. */
+static bool cmd_run_has_ended(const struct hd_resume *resume)
+{
+    char path[sizeof resume->directory + 16];
+    char *line = NULL;
+    size_t capacity = 0;
+    bool has_ended = false;
+
+    snprintf(path, sizeof path, "%s/run.json", resume->directory);
+    FILE *const file = fopen(path, "re");
+    while (file != NULL && !has_ended && getline(&line, &capacity, file) >= 0) {
+        has_ended = strstr(line, "\"exit\": 0") != NULL;
+    }
+    free(line);
+    if (file != NULL) {
+        fclose(file);
+    }
+    return has_ended;
+}
+
+/* Whether the run to resume has no step left.  Another key than train.steps makes it another run,
+   which is checked and written as any other. */
+static bool cmd_run_is_finished(const struct hd_cli *cli, const struct hd_config *config,
+                                const struct hd_resume *resume)
+{
+    bool is_same = resume->kind == HD_RESUME_RUN && cli->file == NULL &&
+                   hd_cli_option(cli, "--evaluate", 0) == NULL &&
+                   hd_cli_option(cli, "--overwrite", 0) == NULL;
+
+    for (uint32_t i = 0; i < cli->override_count; i++) {
+        is_same &= strncmp(cli->overrides[i], "train.steps=", strlen("train.steps=")) == 0;
+    }
+    return is_same && resume->state.step == config->train.steps && cmd_run_has_ended(resume);
+}
+
+/* Rank 0 alone speaks; no file is touched, and the ranks need not connect. */
+static void cmd_run_say_finished(struct hd_cli *cli, const struct hd_resume *resume)
+{
+    const uint32_t step = resume->state.step;
+
+    if (cli->is_json) {
+        hd_json_text(cli->json, "directory", resume->directory);
+        hd_json_u64(cli->json, "steps", step);
+    } else if (!cli->is_quiet) { /* as that of a member is */
+        printf("%s: step %u of %u: nothing left to do; for more steps raise train.steps\n",
+               resume->directory, step, step);
+    }
+}
+
 static void run_job(struct hd_cli *cli, struct hd_config *config, struct hd_plugins *plugins,
                     struct hd_resume *resume)
 {
@@ -361,7 +410,9 @@ static int cmd_run(struct hd_cli *cli)
         return cli->problem.exit_code;
     }
     if (cmd_run_load_config(cli, &resume, &config) == HD_OK) {
-        if (hd_cli_take_plugins(cli, &config, &plugins) == HD_OK) {
+        if (cmd_run_is_finished(cli, &config, &resume)) {
+            cmd_run_say_finished(cli, &resume);
+        } else if (hd_cli_take_plugins(cli, &config, &plugins) == HD_OK) {
             run_job(cli, &config, &plugins, resume.kind != 0 ? &resume : NULL);
             hd_plugins_finish(&plugins);
         }
