@@ -123,6 +123,17 @@ all="LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"
     refused size 2 "environment: WORLD_SIZE: it is not set" RANK=1 $all
     refused number 2 "environment: MASTER_PORT: '65536' is not a whole number" RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 \
         MASTER_ADDR=x MASTER_PORT=65536
+    refused zero 2 "environment: MASTER_PORT: '0' is not a port" RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=0
+    refused empty 2 "environment: RANK: it is set, but empty" RANK=
+    refused empty_rank 2 "environment: RANK: it is set, but empty" RANK= WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$port
+    refused empty_port 2 "environment: MASTER_PORT: it is set, but empty" RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 \
+        MASTER_ADDR=127.0.0.1 MASTER_PORT=
+    for number in 0 1; do # .invalid is reserved: no resolver has it
+        refused name$number 2 "environment: MASTER_ADDR: cannot resolve 'no.such.host.invalid': " RANK=$number \
+            WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=no.such.host.invalid MASTER_PORT=$port
+    done
 }
 [ -e refused ] && say "a refused launch leaves a directory"
 
@@ -289,6 +300,11 @@ kill -TERM "$(cat signal.3.pid)"
 for number in 0 1 2 3; do ends signal $number 143; done
 has "a signal to one" signal.0.err "ended by signal 15"
 [ "$(field signal exit)" = '"exit": 143' ] || say "signal: $(field signal exit)"
+
+begin one
+kill -TERM "$(child_of one 2)"
+for number in 0 1 2 3; do ends one $number 143; done
+has "a signal to a rank alone" one.2.err "rank 2 got signal 15"
 
 # --- mpirun --------------------------------------------------------------------------------------
 # mpirun needs options to run as root and with more ranks than cores.

@@ -291,7 +291,9 @@ static void check_finished_run_is_untouched(void)
     char path[128], copy[128];
 
     CU_ASSERT_EQUAL_FATAL(
-        run("run " MODEL SHAPE "train.steps=4 output.directory=finished output.trace=on --overwrite"), 0);
+        run("run " MODEL SHAPE
+            "train.steps=4 output.directory=finished output.trace=on --overwrite"),
+        0);
     mkdir("finished/before", 0777);
     for (unsigned i = 0; i < HD_CHECK_COUNT(files); i++) {
         snprintf(path, sizeof path, "finished/%s", files[i]);

@@ -371,9 +371,9 @@ static void test_whole_group_stopped(void)
 
 static void test_signals_finish_the_step(void)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         struct command command = {0};
         pid_t ranks[RANK_COUNT];
         begin(&command, "transport.timeout_s=30", ranks);
@@ -387,6 +387,22 @@ static void test_signals_finish_the_step(void)
         CU_ASSERT(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "losses")) >= 2);
         cJSON_Delete(json);
     }
+}
+
+/* A signal to one forked rank alone ends the run as one to the parent does, and is named. */
+static void test_signal_to_a_rank(void)
+{
+    struct command command = {0};
+    pid_t ranks[RANK_COUNT];
+
+    begin(&command, "transport.timeout_s=30", ranks);
+    await_step(&command, 2);
+    kill(ranks[1], SIGTERM);
+    CU_ASSERT_EQUAL(command_end(&command, LIMIT_S), 128 + SIGTERM);
+    CU_ASSERT_EQUAL(run_exit(), 128 + SIGTERM);
+    expect_says(&command, ": ended by signal 15 (");
+    expect_says(&command, " got signal 15 (");
+    expect_all_gone(ranks, RANK_COUNT);
 }
 
 /* A step of minutes: the first signal waits for its end, the second does not. */
@@ -448,6 +464,7 @@ static const struct hd_check checks[] = {
     {"a rank stopped and continued in time goes on", test_stopped_and_continued},
     {"a whole group stopped for longer than the deadline goes on", test_whole_group_stopped},
     {"a signal finishes the step: exit 128 + n", test_signals_finish_the_step},
+    {"a signal to one rank alone ends the run", test_signal_to_a_rank},
     {"a second signal ends at once", test_second_signal},
     {"a signal during a step that does not end: 128 + n after timeout_s",
      test_signal_and_endless_step},

@@ -61,6 +61,8 @@ struct hd_rank_row {
     atomic_uint is_dead;    /* set by the parent */
     atomic_uint is_stopped; /* set and cleared by the parent; 2: nothing is heard from its host */
     atomic_ullong stopped_ns;
+    atomic_int signal; /* that this rank itself got, and not its parent alone; 0: none */
+    atomic_ullong signalled_ns;
     atomic_ullong resumed_ns; /* when the rank ran again after a stop: its deadlines restart */
 };
 

@@ -31,12 +31,30 @@ static void watchdog_report_overdue(struct hd_watchdog *watchdog, uint32_t culpr
     hd_board_abort(board, &problem);
 }
 
+/* The signals that the launcher has blocked in this rank. */
+static void watchdog_read_signal(struct hd_rank_row *row, uint64_t now_ns)
+{
+    const struct timespec at_once = {0};
+    sigset_t asked;
+
+    sigemptyset(&asked);
+    sigaddset(&asked, SIGTERM);
+    sigaddset(&asked, SIGINT);
+    sigaddset(&asked, SIGUSR1);
+    const int number = sigtimedwait(&asked, NULL, &at_once);
+    if (number > 0) {
+        atomic_store(&row->signalled_ns, now_ns);
+        atomic_store(&row->signal, number);
+    }
+}
+
 static void watchdog_look(struct hd_watchdog *watchdog, uint64_t now_ns, uint64_t last_ns)
 {
     struct hd_board *board = watchdog->board;
     uint32_t culprit;
 
     hd_board_beat(board, watchdog->rank);
+    watchdog_read_signal(&board->rows[watchdog->rank], now_ns);
     if (now_ns - last_ns > GAP_MS * HD_MS_NS) {
         atomic_store(&board->rows[watchdog->rank].resumed_ns, now_ns);
     }

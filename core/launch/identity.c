@@ -33,7 +33,8 @@ static hd_status identity_read_number(const char *variable, unsigned long limit,
 
     if (text == NULL || *text == '\0') {
         return identity_refuse(problem, variable,
-                               "it is not set, but another of these variables is");
+                               text != NULL ? "it is set, but empty"
+                                            : "it is not set, but another of these variables is");
     }
     errno = 0;
     const unsigned long value = strtoul(text, &end, 10);
@@ -58,8 +59,15 @@ static hd_status identity_read_variables(struct hd_identity *identity, struct hd
 {
     const char *const address = getenv(identity_names[MASTER_ADDR]);
     struct hd_hub_address *const hub = &identity->hub;
+    const char *fault;
     uint32_t port = 0;
 
+    for (unsigned i = RANK; i <= WORLD_SIZE; i++) {
+        const char *const text = getenv(identity_names[i]);
+        if (text != NULL && *text == '\0') {
+            return identity_refuse(problem, identity_names[i], "it is set, but empty");
+        }
+    }
     hd_status status = identity_read_number(identity_names[WORLD_SIZE], HD_LAUNCH_RANK_MAX + 1ul,
                                             &identity->rank_count, problem);
     if (status == HD_OK) {
@@ -79,6 +87,10 @@ static hd_status identity_read_variables(struct hd_identity *identity, struct hd
     if (status == HD_OK) {
         status = identity_read_number(identity_names[MASTER_PORT], 65535ul, &port, problem);
     }
+    if (status == HD_OK && port == 0) {
+        status = identity_refuse(problem, identity_names[MASTER_PORT],
+                                 "'0' is not a port that ranks can connect to");
+    }
     if (status == HD_OK && (address == NULL || *address == '\0')) {
         status =
             identity_refuse(problem, identity_names[MASTER_ADDR], "it is not set, but RANK is");
@@ -86,6 +98,11 @@ static hd_status identity_read_variables(struct hd_identity *identity, struct hd
     if (status == HD_OK && strlen(address) >= sizeof hub->addresses[0]) {
         status = identity_refuse(problem, identity_names[MASTER_ADDR],
                                  "it is longer than 63 characters");
+    }
+    if (status == HD_OK && (fault = hd_socket_fault(address)) != NULL) {
+        char text[256];
+        snprintf(text, sizeof text, "cannot resolve '%s': %s", address, fault);
+        status = identity_refuse(problem, identity_names[MASTER_ADDR], text);
     }
     if (status != HD_OK) {
         return status;

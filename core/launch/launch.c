@@ -56,6 +56,7 @@ static uint32_t launch_end_of(const struct supervisor *supervisor)
 static hd_status launch_signals_take(struct supervisor *supervisor)
 {
     const struct sigaction plain = {.sa_handler = SIG_DFL};
+    struct sigaction hangup;
     sigset_t watched;
 
     sigemptyset(&watched);
@@ -63,6 +64,9 @@ static hd_status launch_signals_take(struct supervisor *supervisor)
     sigaddset(&watched, SIGINT);
     sigaddset(&watched, SIGTERM);
     sigaddset(&watched, SIGUSR1);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) {
+        sigaddset(&watched, SIGHUP); /* else nohup wants the run to outlive its terminal */
+    }
     supervisor->signal_fd = signalfd(NO_FD, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     if (supervisor->signal_fd < 0) {
         return HD_SYSTEM;
@@ -81,13 +85,14 @@ static void launch_signals_give_back(struct supervisor *supervisor)
 }
 
 /* A rank ignores the signals that a terminal sends to all processes: the parent relays them, so no
-   rank ends in the middle of a step.  Faults keep their actions, which a sanitizer may have set. */
+   rank ends in the middle of a step.  Those that ask for the end of the run stay pending, for the
+   rank's watchdog to read.  Faults keep their actions, which a sanitizer may have set. */
 static void launch_signals_reset_in_rank(void)
 {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGPIPE};
-    static const int plain[] = {SIGHUP,  SIGQUIT, SIGUSR2, SIGALRM, SIGCHLD,
-                                SIGTSTP, SIGCONT, SIGTTIN, SIGTTOU, SIGWINCH};
-    sigset_t none;
+    static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE};
+    static const int plain[] = {SIGQUIT, SIGUSR2, SIGALRM, SIGCHLD, SIGTSTP,
+                                SIGCONT, SIGTTIN, SIGTTOU, SIGWINCH};
+    sigset_t pending;
 
     for (unsigned i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
         signal(ignored[i], SIG_IGN);
@@ -95,8 +100,11 @@ static void launch_signals_reset_in_rank(void)
     for (unsigned i = 0; i < sizeof plain / sizeof plain[0]; i++) {
         signal(plain[i], SIG_DFL);
     }
-    sigemptyset(&none);
-    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    sigemptyset(&pending);
+    sigaddset(&pending, SIGTERM);
+    sigaddset(&pending, SIGINT);
+    sigaddset(&pending, SIGUSR1);
+    pthread_sigmask(SIG_SETMASK, &pending, NULL);
 }
 
 /* --- ending a run --------------------------------------------------------------------------- */

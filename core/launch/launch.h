@@ -4,7 +4,8 @@
  *   parent   forks the ranks, sees deaths (waitid, pidfd) and stops (WSTOPPED), relays signals, and
  *            leaves no process behind: grace_ms after the run is aborted it kills what still runs
  *   rank     runs rank_main in its own process, dies with the parent (PR_SET_PDEATHSIG), and
- *            ignores SIGINT, SIGTERM and SIGUSR1, which the parent relays by on_event
+ *            blocks SIGINT, SIGTERM and SIGUSR1 and ignores SIGHUP, which the parent relays by
+ *            on_event
  *   region   `shared_bytes` of zeroed memory that the parent and the ranks see at the same address;
  *            its contents are the caller's (the engine's board)
  *
@@ -24,8 +25,8 @@ enum hd_launch_event_kind {
     HD_LAUNCH_KILLED = 2,    /* a rank died of `signal` */
     HD_LAUNCH_STOPPED = 3,   /* a rank was stopped by `signal` */
     HD_LAUNCH_CONTINUED = 4, /* a stopped rank continues */
-    /* The parent got SIGINT, SIGTERM or SIGUSR1 for the first time.  At the second signal the
-       parent kills the ranks, and the run ends with 128 + the first signal. */
+    /* The parent got SIGINT, SIGTERM, SIGUSR1 or SIGHUP for the first time.  At the second signal
+       the parent kills the ranks, and the run ends with 128 + the first signal. */
     HD_LAUNCH_SIGNALLED = 5,
     HD_LAUNCH_TICK = 6,  /* about every 20 ms */
     HD_LAUNCH_ENDED = 7, /* the last event: every rank is reaped, the region still exists */

@@ -24,6 +24,17 @@ static int socket_resolve(const char *address, uint16_t port, struct addrinfo **
     return getaddrinfo(address, service, &hints, found);
 }
 
+const char *hd_socket_fault(const char *address)
+{
+    struct addrinfo *found = NULL;
+    const int error = socket_resolve(address, 1, &found);
+
+    if (error == 0) {
+        freeaddrinfo(found);
+    }
+    return error != 0 ? gai_strerror(error) : NULL;
+}
+
 /* --- the hub -------------------------------------------------------------------------------- */
 
 static int socket_listen_at(const struct addrinfo *at)

@@ -22,4 +22,7 @@ hd_status hd_socket_listen(struct hd_hub_address *hub, int *descriptor, struct h
 /* Connects to one address within `patience_ms`; -1 with errno. */
 int hd_socket_connect(const char *address, uint16_t port, uint32_t patience_ms);
 
+/* NULL: `address` is an address, or a name that this host can resolve; else why not.  Static. */
+const char *hd_socket_fault(const char *address);
+
 #endif /* HEDDLE_LAUNCH_SOCKET_H */

@@ -158,6 +158,7 @@ hd_status hd_session_create(struct hd_session *session, struct hd_job *job,
 
     *session = (struct hd_session){.job = job, .request = *request, .started_ns = hd_now_ns()};
     session->rundir.metrics = -1;
+    session->signalled_rank = -1;
     session->samples_per_step =
         (uint64_t)config->pipeline.microbatches * config->data.microbatch_size;
     localtime_r(&now, &local);

@@ -73,6 +73,7 @@ struct hd_session {
     /* The parent's. */
     uint64_t signalled_ns, last_tick_ns;
     int32_t signal;
+    int32_t signalled_rank;       /* that got the signal, and not its parent; -1: none */
     struct hd_launch_event death; /* the first; kind 0: none */
     struct hd_problem problem;    /* the cause, if the run failed */
     char *report; /* where each rank was, if the run failed; owned; NULL: nothing to say */

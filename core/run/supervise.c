@@ -19,8 +19,9 @@
 #include <string.h>
 
 /* REST_MS: how long after a death the other ranks may go on moving.  LATE_MS: a tick this late
-   means that the parent itself was stopped.  GRACE_MS: from a cause to the kill. */
-enum { REST_MS = 1000, LATE_MS = 1000, GRACE_MS = 700 };
+   means that the parent itself was stopped.  GRACE_MS: from a cause to the kill.  ALONE_MS: after
+   this a signal to a rank was not one to all processes. */
+enum { REST_MS = 1000, LATE_MS = 1000, GRACE_MS = 700, ALONE_MS = 100 };
 
 static const char *supervise_signal_name(int signal)
 {
@@ -96,6 +97,28 @@ static void supervise_blame_signal(const struct hd_session *session, uint64_t no
     hd_board_abort(board, &problem);
 }
 
+static bool supervise_on_event(void *context, void *region, const struct hd_launch_event *event);
+
+/* A signal to a rank alone ends the run as one to the parent does.  A signal to all processes
+   reaches the parent as well, within ALONE_MS. */
+static void supervise_take_rank_signals(struct hd_session *session, uint64_t now_ns)
+{
+    struct hd_board *board = session->shared.board;
+
+    for (uint32_t rank = 0; rank < board->rank_count && session->signalled_rank < 0; rank++) {
+        const int32_t number = atomic_load(&board->rows[rank].signal);
+        if (number != 0 && session->signal == 0 &&
+            now_ns > atomic_load(&board->rows[rank].signalled_ns) + ALONE_MS * HD_MS_NS) {
+            const struct hd_launch_event event = {
+                .kind = HD_LAUNCH_SIGNALLED, .rank = rank, .signal = number, .at_ns = now_ns};
+            session->signalled_rank = (int32_t)rank;
+            hd_log(HD_LOG_WARN, "rank %u got signal %d (%s): the run ends after this step", rank,
+                   number, supervise_signal_name(number));
+            supervise_on_event(session, NULL, &event);
+        }
+    }
+}
+
 static void supervise_tick(struct hd_session *session, uint64_t now_ns)
 {
     struct hd_board *board = session->shared.board;
@@ -110,6 +133,7 @@ static void supervise_tick(struct hd_session *session, uint64_t now_ns)
         session->signalled_ns = now_ns;
     }
     session->last_tick_ns = now_ns;
+    supervise_take_rank_signals(session, now_ns);
     if (hd_board_is_aborted(board)) {
         return;
     }
@@ -349,6 +373,9 @@ hd_status hd_supervise(struct hd_session *session, struct hd_problem *problem)
     if (session->problem.exit_code == 0 && signal != 0 &&
         !hd_launched_is_member(&session->launched)) {
         supervise_set_signalled(&session->problem, signal);
+        if (session->signalled_rank >= 0) {
+            hd_problem_place(&session->problem, "rank %d", (int)session->signalled_rank);
+        }
         if (session->request.has_files && session->job->config->output.checkpoint_every >= 0) {
             hd_problem_remedy(&session->problem, "continue with heddle run --resume %.400s",
                               session->rundir.path);
