@@ -316,10 +316,11 @@ static void check_finished_run_is_untouched(void)
 
 static void check_signals(void)
 {
-    check_signal(SIGINT);
-    check_signal(SIGTERM);
-    check_signal(SIGUSR1);
-    check_signal(SIGHUP);
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+
+    for (unsigned i = 0; i < HD_CHECK_COUNT(signals); i++) {
+        check_signal(signals[i]);
+    }
 }
 
 static void check_never(void)

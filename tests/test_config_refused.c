@@ -19,6 +19,14 @@ struct bad_row {
 };
 
 static const struct bad_row bad_rows[] = {
+    {"a rule between keys is placed where its cause was set, on the command line",
+     "[train]\nsteps = 6\n",
+     "train.decay=cosine",
+     {"", "command line: train.warmup_steps: a warm-up of 10 of 6 steps"}},
+    {"a rule between keys is placed where its cause was set, in the file",
+     "[model]\nheads = 7\n",
+     NULL,
+     {".ini:2: model.width: width 128 is not divisible by 7 heads"}},
     {"an unknown key names the nearest",
      "[pipeline]\nrank = 4\n",
      NULL,

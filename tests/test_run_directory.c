@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +123,32 @@ static void check_held(void)
     close(told);
 }
 
+/* Corpus, plugin and schedule by relative paths: config.ini has absolute ones. */
+static void check_resume_from_elsewhere(void)
+{
+    static const char words[] =
+        "run " MODEL SHAPE "train.steps=2 output.directory=portable "
+        "data.corpus=text.txt model.vocabulary=256 "
+        "pipeline.schedule=sched.CSV kernels.name=plugins/heddle_kernel_reference.so";
+    struct command command = {0};
+    char plugin[4096];
+    FILE *const text = fopen("text.txt", "w");
+
+    for (int i = 0; i < 4000; i++) {
+        putc('a' + i % 26, text);
+    }
+    fclose(text);
+    snprintf(plugin, sizeof plugin, "%s/heddle_kernel_reference.so", getenv("HD_PLUGIN_DIR"));
+    mkdir("plugins", 0777);
+    CU_ASSERT_EQUAL(symlink(plugin, "plugins/heddle_kernel_reference.so"), 0);
+    CU_ASSERT_EQUAL(command_run(&command, "plan " SHAPE "--quiet --csv sched.CSV"), 0);
+    CU_ASSERT_EQUAL(command_run(&command, words), 0);
+    mkdir("elsewhere", 0777);
+    CU_ASSERT_EQUAL_FATAL(chdir("elsewhere"), 0);
+    CU_ASSERT_EQUAL(command_run(&command, "run --resume ../portable --quiet train.steps=4"), 0);
+    CU_ASSERT_EQUAL_FATAL(chdir(".."), 0);
+}
+
 int main(void)
 {
     static const struct hd_check checks[] = {
@@ -129,6 +156,8 @@ int main(void)
          check_full_at_once},
         {"the file that could not be written is named in full", check_put_path},
         {"a run that lives is left alone", check_held},
+        {"--resume from another directory finds corpus, plugin and schedule",
+         check_resume_from_elsewhere},
     };
 
     command_work("run_directory");

@@ -130,6 +130,10 @@ static void latest_is_taken(void)
     put("taken/latest/notes", "mine");
     create_sound("taken/run", 0);
     CU_ASSERT_STRING_EQUAL(get("taken/latest/notes"), "mine");
+    CU_ASSERT_FATAL(mkdir("written", 0777) == 0);
+    put("written/latest", "mine"); /* somebody's own file */
+    create_sound("written/run", 0);
+    CU_ASSERT_STRING_EQUAL(get("written/latest"), "mine");
     create_sound("other/latest", 0);
     CU_ASSERT(exists("other/latest/log"));
     CU_ASSERT_STRING_EQUAL(latest_of("other/latest"), "");

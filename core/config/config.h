@@ -161,6 +161,10 @@ hd_status hd_config_check_sections(struct hd_config *config,
 /* Whether pipeline.schedule is the name of a CSV file, not of a plugin. */
 bool hd_config_is_csv(const struct hd_config *config);
 
+/* Makes the paths of plugins, corpus and costs absolute where hd_config_write writes them, so that
+   the file can be read from another directory.  A path that would be too long stays as it is. */
+void hd_config_make_absolute(struct hd_config *config);
+
 /* Where a key was set, for errors found later ("conf/x.ini:12", "command line", "default"). */
 const char *hd_config_place(const struct hd_config *config, const char *section, const char *key);
 /* Gives `problem` the place and the name of a key. */

@@ -1,6 +1,11 @@
 /* config/config_check.c - the rules between keys: a function for each, and a row in the list. */
 #include "config/internal.h"
 
+#include <stdio.h>
+#include <string.h>
+
+enum { KEYS_MAX = 8 };
+
 static uint64_t config_check_stage_count(const struct hd_config *config)
 {
     return (uint64_t)config->pipeline.ranks * config->pipeline.stages_per_rank;
@@ -161,16 +166,44 @@ static hd_status check_sizes(const struct hd_config *config, struct hd_problem *
     return HD_OK;
 }
 
+static void config_check_place(const struct hd_config *config, const char *const keys[KEYS_MAX],
+                               struct hd_problem *problem)
+{
+    for (unsigned i = 0; i < KEYS_MAX && keys[i] != NULL && strcmp(problem->place, "default") == 0;
+         i++) {
+        const char *const dot = strchr(keys[i], '.');
+        char section[HD_SECTION_BYTES];
+        snprintf(section, sizeof section, "%.*s", (int)(dot - keys[i]), keys[i]);
+        hd_problem_place(problem, "%s", hd_config_place(config, section, dot + 1));
+    }
+}
+
 hd_status hd_config_cross_check(const struct hd_config *config, struct hd_problem *problem)
 {
-    static hd_status (*const checks[])(const struct hd_config *, struct hd_problem *) = {
-        check_stages, check_heads, check_experts, check_mxfp8,
-        check_halves, check_split, check_train,   check_sizes,
+    static const struct {
+        hd_status (*check)(const struct hd_config *, struct hd_problem *);
+        const char *keys[KEYS_MAX]; /* that it reads: if the key that is named has its default, the
+                                       place is that of the first which was set */
+    } rows[] = {
+        {check_stages, {"pipeline.ranks", "pipeline.stages_per_rank"}},
+        {check_heads, {"model.heads", "model.width", "model.key_value_heads"}},
+        {check_experts, {"model.experts", "model.experts_per_token"}},
+        {check_mxfp8,
+         {"kernels.precision", "model.sequence", "data.microbatch_size", "model.half_batches",
+          "model.width", "model.expert_width", "model.experts"}},
+        {check_halves, {"model.half_batches", "data.microbatch_size"}},
+        {check_split,
+         {"model.split", "model.layers", "pipeline.ranks", "pipeline.stages_per_rank"}},
+        {check_train, {"train.decay", "train.steps", "train.warmup_steps"}},
+        {check_sizes, {"data.microbatch_size", "model.sequence"}},
     };
-    hd_status status = HD_OK;
 
-    for (unsigned i = 0; status == HD_OK && i < sizeof checks / sizeof checks[0]; i++) {
-        status = checks[i](config, problem);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const hd_status status = rows[i].check(config, problem);
+        if (status != HD_OK) {
+            config_check_place(config, rows[i].keys, problem);
+            return status;
+        }
     }
-    return status;
+    return HD_OK;
 }

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 /* NAME in runs/NAME-YYYYMMDD-HHMMSS is the file's stem. */
 static void config_load_name(struct hd_config *config, const char *file)
@@ -193,11 +195,48 @@ hd_status hd_config_check_sections(struct hd_config *config,
     return HD_OK;
 }
 
+static bool config_load_ends_in(const char *name, const char *end)
+{
+    const size_t length = strlen(name);
+
+    return length > strlen(end) && strcasecmp(name + length - strlen(end), end) == 0;
+}
+
 bool hd_config_is_csv(const struct hd_config *config)
 {
-    const char *name = config->pipeline.schedule;
-    const size_t length = strlen(name);
-    return length > 4 && strcmp(name + length - 4, ".csv") == 0;
+    return config_load_ends_in(config->pipeline.schedule, ".csv");
+}
+
+void hd_config_make_absolute(struct hd_config *config)
+{
+    static const struct {
+        const char *section, *key;
+        const char *word; /* that is not a path; NULL: a plain name is a plugin */
+    } rows[] = {
+        {"pipeline", "schedule", NULL}, {"transport", "name", NULL},   {"transport", "inner", NULL},
+        {"kernels", "name", NULL},      {"data", "corpus", "builtin"}, {"cost", "from", "none"},
+    };
+    char here[HD_CONFIG_TEXT_MAX], path[2 * HD_CONFIG_TEXT_MAX];
+    const bool is_known = getcwd(here, sizeof here) != NULL;
+
+    for (unsigned i = 0; is_known && i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_config_entry *entry = hd_entry_find(config, rows[i].section, rows[i].key);
+        if (entry == NULL || entry->value[0] == '/' ||
+            (rows[i].word != NULL
+                 ? strcmp(entry->value, rows[i].word) == 0
+                 : strchr(entry->value, '/') == NULL && !config_load_ends_in(entry->value, ".so") &&
+                       !config_load_ends_in(entry->value, ".csv"))) {
+            continue;
+        }
+        snprintf(path, sizeof path, "%s/%.1023s", here, entry->value);
+        char *copy = strlen(path) < HD_CONFIG_TEXT_MAX && hd_text_ini_fault(path) == NULL
+                         ? strdup(path)
+                         : NULL;
+        if (copy != NULL) {
+            free(entry->value);
+            entry->value = copy;
+        }
+    }
 }
 
 void hd_config_each(const struct hd_config *config,

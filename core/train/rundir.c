@@ -314,6 +314,12 @@ static void rundir_point_latest(const char *path)
         rundir_join(beside, parent, name, "") != 0) {
         return;
     }
+    struct stat facts;
+    if (lstat(link_path, &facts) == 0 && !S_ISLNK(facts.st_mode)) {
+        hd_log(HD_LOG_WARN, "%s is not a link: it stays, and does not point to this run",
+               link_path);
+        return;
+    }
     unlink(beside); /* an earlier process with this pid may have left it */
     if (symlink(base, beside) != 0 || rename(beside, link_path) != 0) {
         hd_log(HD_LOG_WARN, "cannot point %s to this run: %s", link_path, strerror(errno));

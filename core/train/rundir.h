@@ -37,7 +37,7 @@ struct hd_rundir {
 /*
  * Makes `directory` and log/ in it.  Empty or NULL: runs/NAME-YYYYMMDD-HHMMSS in local time, with
  * -2, -3 .. appended if it exists.  Then points the link `latest` beside it (runs/latest) to it,
- * atomically; if `latest` cannot be replaced, because it is a directory, a warning is logged.  A
+ * atomically; if `latest` is not a link, it stays as it is, and a warning is logged.  A
  * directory that another run holds is refused in every mode.  HD_EXIT_USAGE if it is refused,
  * HD_EXIT_OUTPUT for other errors; after an error nothing is locked.
  */

@@ -304,6 +304,7 @@ static hd_status files_write_config(const struct hd_session *session, struct hd_
     FILE *stream = NULL;
 
     HD_TRY(hd_rundir_open(&session->rundir, "config.ini", &stream, problem));
+    hd_config_make_absolute(session->job->config);
     hd_config_write(session->job->config, stream, 0, count, list);
     return hd_rundir_commit(&session->rundir, "config.ini", stream, problem);
 }
