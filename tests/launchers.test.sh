@@ -301,10 +301,10 @@ for number in 0 1 2 3; do ends signal $number 143; done
 has "a signal to one" signal.0.err "ended by signal 15"
 [ "$(field signal exit)" = '"exit": 143' ] || say "signal: $(field signal exit)"
 
-begin one
-kill -TERM "$(child_of one 2)"
-for number in 0 1 2 3; do ends one $number 143; done
-has "a signal to a rank alone" one.2.err "rank 2 got signal 15"
+begin single
+kill -TERM "$(child_of single 2)"
+for number in 0 1 2 3; do ends single $number 143; done
+has "a signal to a rank alone" single.2.err "rank 2 got signal 15"
 
 # --- mpirun --------------------------------------------------------------------------------------
 # mpirun needs options to run as root and with more ranks than cores.
