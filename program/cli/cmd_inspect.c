@@ -179,6 +179,32 @@ static void cmd_inspect_show_options(const struct hd_plugin *plugin)
     hd_table_destroy(table);
 }
 
+/* What the plugin can do, a line each: printed, or added to `list`. */
+static void cmd_inspect_show_abilities(const struct hd_plugin *plugin, struct cJSON *list)
+{
+    const char *texts[CAPABILITY_COUNT + MEMBER_COUNT];
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < CAPABILITY_COUNT; i++) {
+        if (cmd_inspect_capabilities[i].kind == plugin->kind &&
+            (plugin->capabilities & cmd_inspect_capabilities[i].bit)) {
+            texts[count++] = cmd_inspect_capabilities[i].text;
+        }
+    }
+    for (unsigned i = 0; i < MEMBER_COUNT; i++) {
+        if (cmd_inspect_members[i].kind == plugin->kind) {
+            texts[count++] = cmd_inspect_member_text(plugin, &cmd_inspect_members[i]);
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (list != NULL) {
+            hd_json_text(list, NULL, texts[i]);
+        } else {
+            printf("  %s\n", texts[i]);
+        }
+    }
+}
+
 static void cmd_inspect_show_text(const struct hd_cli *cli, const struct hd_candidate *candidate,
                                   const char *check)
 {
@@ -202,17 +228,7 @@ static void cmd_inspect_show_text(const struct hd_cli *cli, const struct hd_cand
     }
     printf("  %-10s  %u.%u\n", "abi", plugin->abi_major, plugin->abi_minor);
     printf("\ncapabilities:\n");
-    for (unsigned i = 0; i < CAPABILITY_COUNT; i++) {
-        if (cmd_inspect_capabilities[i].kind == plugin->kind &&
-            (plugin->capabilities & cmd_inspect_capabilities[i].bit)) {
-            printf("  %s\n", cmd_inspect_capabilities[i].text);
-        }
-    }
-    for (unsigned i = 0; i < MEMBER_COUNT; i++) {
-        if (cmd_inspect_members[i].kind == plugin->kind) {
-            printf("  %s\n", cmd_inspect_member_text(plugin, &cmd_inspect_members[i]));
-        }
-    }
+    cmd_inspect_show_abilities(plugin, NULL);
     cmd_inspect_show_options(plugin);
     printf("\nself-check: %s\n", check);
 }
@@ -233,19 +249,8 @@ static void cmd_inspect_show_json(struct hd_cli *cli, const struct hd_candidate 
     hd_json_text(root, "source", plugin->source);
     hd_json_u64(root, "abi_major", plugin->abi_major);
     hd_json_u64(root, "abi_minor", plugin->abi_minor);
-    struct cJSON *list = hd_json_array(root, "capabilities");
-    for (unsigned i = 0; i < CAPABILITY_COUNT; i++) {
-        if (cmd_inspect_capabilities[i].kind == plugin->kind &&
-            (plugin->capabilities & cmd_inspect_capabilities[i].bit)) {
-            hd_json_text(list, NULL, cmd_inspect_capabilities[i].text);
-        }
-    }
-    for (unsigned i = 0; i < MEMBER_COUNT; i++) {
-        if (cmd_inspect_members[i].kind == plugin->kind) {
-            hd_json_text(list, NULL, cmd_inspect_member_text(plugin, &cmd_inspect_members[i]));
-        }
-    }
-    list = hd_json_array(root, "options");
+    cmd_inspect_show_abilities(plugin, hd_json_array(root, "capabilities"));
+    struct cJSON *list = hd_json_array(root, "options");
     for (uint32_t i = 0; i < plugin->option_count; i++) {
         struct cJSON *item = hd_json_object(list, NULL);
         hd_json_text(item, "name", plugin->options[i].name);

@@ -7,7 +7,6 @@
 #include "output/output.h"
 #include "output/overlap.h"
 #include "output/page.h"
-#include "output/trace.h"
 #include "report/run_json.h"
 #include "report/timeline.h"
 #include "run/session.h"

@@ -17,5 +17,8 @@ hd_status hd_output_begin(void *context, const struct hd_session *session,
 /* HD_EXIT_OUTPUT, HD_EXIT_FAILED. */
 hd_status hd_output_end(const struct hd_session *session, int32_t exit_code,
                         struct hd_problem *problem);
+/* Writes trace.json, the recorded steps for Perfetto, with output.trace on.  HD_EXIT_OUTPUT,
+   HD_EXIT_FAILED. */
+hd_status hd_output_write_trace(const struct hd_session *session, struct hd_problem *problem);
 
 #endif /* HEDDLE_OUTPUT_OUTPUT_H */

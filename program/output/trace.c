@@ -2,7 +2,7 @@
 #include "plan/flow.h"
 #include "report/trace_json.h"
 #include "output/overlap.h"
-#include "output/trace.h"
+#include "output/output.h"
 
 #include <stdlib.h>
 
@@ -62,13 +62,10 @@ static void trace_push_own(struct tracing *tracing, const struct place *place,
 /* If an end of the transfer is unknown, and within a rank, the span is the time in which the source
    handed it over. */
 static void trace_push_transfer(struct tracing *tracing, const struct place *place,
-                                struct hd_trace_record record)
+                                struct hd_trace_record record, struct hd_passage way)
 {
     const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
     const struct hd_pipeline_channel *channel = &pipeline->channels[record.channel];
-    const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[place->index]);
-    const struct hd_record *reader = hd_kept_record(tracing->session, consumer, place->step);
-    const struct hd_passage way = hd_record_transfer(place->row, reader, place->step);
 
     record.bytes = tracing->session->job->needs[channel->boundary].boundary_bytes;
     if (hd_pipeline_is_remote(channel)) {
@@ -76,15 +73,15 @@ static void trace_push_transfer(struct tracing *tracing, const struct place *pla
                          (way.end_ns == 0 ? HD_TRACE_END_UNKNOWN : 0u);
     }
     if (!hd_pipeline_is_remote(channel) || record.unknown != 0) {
-        trace_push(tracing, &record, HD_TRACE_TRANSFER, place->row->end_ns, place->row->sent_ns);
-        return;
+        way.begin_ns = place->row->end_ns;
+        way.end_ns = place->row->sent_ns;
     }
     trace_push(tracing, &record, HD_TRACE_TRANSFER, way.begin_ns, way.end_ns);
 }
 
-/* The time before the transfer moved, at each end that held its device. */
-static void trace_push_resident(struct tracing *tracing, const struct place *place,
-                                struct hd_trace_record record)
+/* The transfer, and the time before it moved, at each end that held its device. */
+static void trace_push_handoff(struct tracing *tracing, const struct place *place,
+                               struct hd_trace_record record)
 {
     const struct hd_pipeline *pipeline = tracing->session->job->pipeline;
     const uint32_t consumer = hd_flow_consumer(pipeline, &pipeline->actions[place->index]);
@@ -92,9 +89,10 @@ static void trace_push_resident(struct tracing *tracing, const struct place *pla
     const struct hd_passage way = hd_record_transfer(place->row, reader, place->step);
     const struct hd_passage *ends[] = {&place->row->out, &reader->in};
     const uint32_t ranks[] = {place->rank, hd_pipeline_rank_of(pipeline, consumer)};
+    const uint64_t until_ns = way.begin_ns > 0 ? way.begin_ns : way.end_ns;
 
+    trace_push_transfer(tracing, place, record, way);
     for (unsigned i = 0; i < 2; i++) {
-        const uint64_t until_ns = way.begin_ns > 0 ? way.begin_ns : way.end_ns;
         if (ends[i]->step == place->step && ends[i]->resident_ns > 0 &&
             ends[i]->resident_ns < until_ns) {
             record.rank = ranks[i];
@@ -120,8 +118,7 @@ static void trace_push_action(struct tracing *tracing, const struct place *place
     trace_push_own(tracing, place, &record);
     record.channel = hd_flow_out_channel(pipeline, action);
     if (record.channel != HD_NO_CHANNEL) {
-        trace_push_transfer(tracing, place, record);
-        trace_push_resident(tracing, place, record);
+        trace_push_handoff(tracing, place, record);
     }
 }
 

@@ -1,5 +1,6 @@
 #include "report/run_json.h"
 #include "base/json.h"
+#include "base/try.h"
 #include <heddle_build.h>
 
 #include <heddle/schedule.h>
@@ -308,11 +309,8 @@ hd_status hd_run_json_write(const struct hd_rundir *rundir, const struct hd_run_
                             struct hd_problem *problem)
 {
     FILE *stream = NULL;
-    const hd_status status = hd_rundir_open(rundir, "run.json", &stream, problem);
 
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_rundir_open(rundir, "run.json", &stream, problem));
     cJSON *const root = run_json_document(record);
     hd_json_print(root, stream); /* commit checks the stream */
     hd_json_free(root);

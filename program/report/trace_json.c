@@ -1,4 +1,5 @@
 #include "report/trace_json.h"
+#include "base/try.h"
 #include "report/trace_leases.h"
 #include "report/trace_links.h"
 
@@ -280,11 +281,7 @@ static hd_status trace_json_write_file(const struct hd_rundir *rundir, struct wr
                                        const struct hd_trace_record *const *sorted,
                                        struct hd_problem *problem)
 {
-    const hd_status status = hd_rundir_open(rundir, "trace.json", &writer->stream, problem);
-
-    if (status != HD_OK) {
-        return status;
-    }
+    HD_TRY(hd_rundir_open(rundir, "trace.json", &writer->stream, problem));
     fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [", writer->stream);
     trace_json_write_events(writer, sorted);
     fputs("\n]}\n", writer->stream);
