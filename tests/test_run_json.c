@@ -61,7 +61,7 @@ static const struct hd_run_plugin plugins[] = {
     {"kernel", "cpu", "/opt/heddle_kernel_cpu.so", "0.1.0"}};
 static const struct hd_run_channel channels[] = {{0, HD_FORWARD, 0, 1, "memfd, in place", 0.25},
                                                  {0, HD_BACKWARD, 1, 0, "memfd, in place", 0}};
-static const struct hd_memory_use memory[] = {{"payload", 4096, 8192}, {"scratch", 64, 64}};
+static const struct hd_rank_tag memory[] = {{"payload", 4096, 8192}, {"scratch", 64, 64}};
 static const struct hd_run_rank ranks[] = {{.compute_seconds = 0.125,
                                             .exposed_wait_seconds = 0.0625,
                                             .launch_seconds = 0.001,

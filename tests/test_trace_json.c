@@ -15,8 +15,12 @@ enum { TRACK_MAX = 64 };
 
 static struct hd_rundir rundir = {.path = "/tmp/heddle-trace-json-XXXXXX", .metrics = -1};
 
-static const struct hd_trace_channel channels[] = {
-    {0, HD_FORWARD}, {1, HD_FORWARD}, {0, HD_BACKWARD}, {1, HD_BACKWARD}};
+static const struct hd_pipeline_channel channels[] = {
+    {.boundary = 0, .direction = HD_FORWARD},
+    {.boundary = 1, .direction = HD_FORWARD},
+    {.boundary = 0, .direction = HD_BACKWARD},
+    {.boundary = 1, .direction = HD_BACKWARD},
+};
 
 static cJSON *written(uint32_t rank_count, const struct hd_trace_record *records, uint32_t count)
 {

@@ -18,6 +18,12 @@
 
 #define HD_RANK_TAG_MAX HD_MEMORY_TAG_MAX
 
+/* What a rank has allocated under one tag of base/memory.h. */
+struct hd_rank_tag {
+    char tag[24];
+    uint64_t bytes, peak_bytes;
+};
+
 /* What one rank leaves behind. */
 struct hd_rank_result {
     double compute_seconds, exposed_wait_seconds, credit_wait_seconds, launch_seconds; /* sums */
@@ -31,10 +37,7 @@ struct hd_rank_result {
     uint64_t resident_peak_bytes;       /* of the process, libraries included */
     uint32_t counted_steps; /* the sums are over these: from step 3 on, or all if there are fewer */
     uint32_t tag_count;
-    struct {
-        char tag[24];
-        uint64_t bytes, peak_bytes;
-    } tags[HD_RANK_TAG_MAX];
+    struct hd_rank_tag tags[HD_RANK_TAG_MAX];
     uint64_t lost_reports;           /* reports of transfers that did not fit in the trace */
     _Atomic int64_t clock_offset_ns; /* to add to this host's clock to get rank 0's */
     struct hd_clock_reading clock_first, clock_last; /* at the start and at the end; at_ns 0: the

@@ -28,7 +28,6 @@ struct facts {
     struct hd_run_channel *channels; /* [channel_count] */
     struct hd_run_rank *ranks;       /* [rank_count] */
     struct hd_run_clock *clocks;     /* [rank_count] */
-    struct hd_memory_use *memory;    /* [rank_count, HD_RANK_TAG_MAX] */
     struct hd_run_record record;
 };
 
@@ -117,14 +116,9 @@ static void files_add_ranks(struct facts *facts, const struct hd_session *sessio
 {
     for (uint32_t rank = 0; rank < session->job->pipeline->rank_count; rank++) {
         const struct hd_rank_result *result = &session->shared.ranks[rank];
-        struct hd_memory_use *memory = facts->memory + (uint64_t)rank * HD_RANK_TAG_MAX;
         const double steps = result->counted_steps;
         if (result->device[0] != '\0') { /* else the rank ended early */
             files_add_once(facts->devices, &facts->record.device_count, result->device);
-        }
-        for (uint32_t i = 0; i < result->tag_count; i++) {
-            memory[i] = (struct hd_memory_use){result->tags[i].tag, result->tags[i].bytes,
-                                               result->tags[i].peak_bytes};
         }
         facts->ranks[rank] = (struct hd_run_rank){
             .compute_seconds = result->compute_seconds / steps,
@@ -139,7 +133,7 @@ static void files_add_ranks(struct facts *facts, const struct hd_session *sessio
             .held_bytes = result->held_bytes,
             .resident_peak_bytes = result->resident_peak_bytes,
             .memory_count = result->tag_count,
-            .memory = memory,
+            .memory = result->tags,
         };
     }
     facts->record.devices = facts->devices;
@@ -228,7 +222,6 @@ static void files_free_facts(struct facts *facts)
         free(facts->channels);
         free(facts->ranks);
         free(facts->clocks);
-        free(facts->memory);
     }
     free(facts);
 }
@@ -249,12 +242,9 @@ static hd_status files_write_run(const struct hd_session *session, int32_t exit_
         facts->clocks = calloc(pipeline->rank_count, sizeof *facts->clocks);
         facts->hosts = calloc(pipeline->rank_count, sizeof *facts->hosts);
         facts->devices = calloc(pipeline->rank_count, sizeof *facts->devices);
-        facts->memory =
-            calloc((size_t)pipeline->rank_count * HD_RANK_TAG_MAX, sizeof *facts->memory);
     }
     if (facts != NULL && facts->hosts != NULL && facts->devices != NULL &&
-        facts->channels != NULL && facts->ranks != NULL && facts->clocks != NULL &&
-        facts->memory != NULL) {
+        facts->channels != NULL && facts->ranks != NULL && facts->clocks != NULL) {
         files_add_origin(facts, session);
         files_add_channels(facts, session);
         facts->record.bubble_costed = hd_overlap_measure(session, &facts->record.overlap);

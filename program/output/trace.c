@@ -144,30 +144,24 @@ hd_status hd_output_write_trace(const struct hd_session *session, struct hd_prob
     const struct hd_pipeline *pipeline = session->job->pipeline;
     const uint64_t record_max =
         RECORDS_OF_ACTION * session->shared.record_count * pipeline->rank_count;
-    struct hd_trace_channel *channels = calloc(pipeline->channel_count + 1u, sizeof *channels);
     struct tracing tracing = {
         .session = session,
         .records = calloc(record_max + 1, sizeof *tracing.records),
     };
     hd_status status = HD_NO_MEMORY;
 
-    if (channels != NULL && tracing.records != NULL) {
-        for (uint32_t i = 0; i < pipeline->channel_count; i++) {
-            channels[i] = (struct hd_trace_channel){pipeline->channels[i].boundary,
-                                                    pipeline->channels[i].direction};
-        }
+    if (tracing.records != NULL) {
         for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
             trace_push_rank(&tracing, rank, hd_kept_steps(session));
         }
         tracing.trace.rank_count = pipeline->rank_count;
         tracing.trace.channel_count = pipeline->channel_count;
-        tracing.trace.channels = channels;
+        tracing.trace.channels = pipeline->channels;
         tracing.trace.records = tracing.records;
         status = hd_trace_json_write(&session->rundir, &tracing.trace, problem);
     } else {
         hd_problem_no_memory(problem, 0, "trace.json");
     }
-    free(channels);
     free(tracing.records);
     return status;
 }

@@ -11,8 +11,8 @@
 #define HEDDLE_REPORT_RUN_JSON_H
 
 #include "base/hash.h"
-#include "base/memory.h"
 #include "plan/pipeline.h"
+#include "run/shared.h"
 #include "train/rundir.h"
 
 #include <stdint.h>
@@ -47,7 +47,7 @@ struct hd_run_rank {
     uint64_t settled_bytes, held_bytes;     /* after the second step, and at the end; 0: unknown */
     uint64_t resident_peak_bytes;           /* of the process, libraries included */
     uint32_t memory_count;
-    const struct hd_memory_use *memory; /* [memory_count], by tag */
+    const struct hd_rank_tag *memory; /* [memory_count], by tag */
 };
 
 /* The offset between the clock of a rank's host and rank 0's; the rank's times are converted. */

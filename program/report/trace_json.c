@@ -105,7 +105,7 @@ static void trace_json_name_track(const struct writer *writer, uint32_t track, c
         return;
     }
     assert(track <= writer->trace->channel_count);
-    const struct hd_trace_channel *const channel = &writer->trace->channels[track - 1];
+    const struct hd_pipeline_channel *const channel = &writer->trace->channels[track - 1];
     snprintf(text, 64, "boundary %u %s%s", channel->boundary,
              channel->direction == HD_FORWARD ? "forward" : "backward", more);
 }

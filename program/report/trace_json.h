@@ -16,6 +16,7 @@
 #ifndef HEDDLE_REPORT_TRACE_JSON_H
 #define HEDDLE_REPORT_TRACE_JSON_H
 
+#include "plan/pipeline.h"
 #include "train/rundir.h"
 
 #include <stdint.h>
@@ -50,14 +51,10 @@ struct hd_trace_record {
                          call of its source instead, and says so */
 };
 
-struct hd_trace_channel {
-    uint32_t boundary, direction; /* HD_FORWARD or HD_BACKWARD */
-};
-
 struct hd_trace {
     uint32_t rank_count, channel_count, record_count;
-    const struct hd_trace_channel *channels; /* [channel_count], borrowed */
-    const struct hd_trace_record *records;   /* [record_count], borrowed, in any order */
+    const struct hd_pipeline_channel *channels; /* [channel_count], borrowed */
+    const struct hd_trace_record *records;      /* [record_count], borrowed, in any order */
 };
 
 /* Writes trace.json into the directory.  HD_EXIT_OUTPUT; HD_EXIT_FAILED if it cannot allocate an

@@ -57,7 +57,7 @@ static bool trace_links_find_transfer(const struct hd_trace *trace,
     if (record->kind != HD_TRACE_TRANSFER) {
         return false;
     }
-    const struct hd_trace_channel *const channel = &trace->channels[record->channel];
+    const struct hd_pipeline_channel *const channel = &trace->channels[record->channel];
     *link = trace_links_link_over(record, channel->direction, channel->boundary);
     return true;
 }
