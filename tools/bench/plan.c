@@ -171,6 +171,7 @@ hd_status hd_bench_plan(struct hd_config *config, const struct hd_plugins *plugi
             rows[(uint64_t)row * iterations + i] = trial.sample.values[row];
         }
         *result = trial.sample.plan;
+        result->schedule = config->pipeline.schedule;
         status = plan_try_in_child(&trial, plan_pass_once, problem);
         rows[(uint64_t)PASS * iterations + i] = trial.sample.values[PASS];
     }

@@ -15,6 +15,7 @@
 #include "run/job.h"
 
 struct hd_bench_plan {
+    const char *schedule;                               /* borrowed from the configuration */
     uint32_t rank_count, stage_count, microbatch_count; /* of the plan */
     uint64_t action_count;
     struct hd_bench_spread pipeline_seconds; /* schedule to slots */

@@ -157,7 +157,9 @@ hd_status hd_bench_session_pairs(struct hd_job *job, uint32_t warmup,
     struct keeping keeping = {.recording = result, .warmup = warmup};
 
     assert(warmup % 2 == 0 && job->config->output.trace);
-    *result = (struct hd_bench_recording){0};
+    *result = (struct hd_bench_recording){.kernel = job->config->kernels.name,
+                                          .rank_count = job->pipeline->rank_count,
+                                          .action_count = job->pipeline->action_count};
     return step_run(job, &request, &keeping, problem);
 }
 
@@ -206,7 +208,8 @@ hd_status hd_bench_engine(struct hd_job *job, uint32_t iterations, struct hd_ben
     struct hd_bench_session session;
 
     assert(iterations > 0 && iterations <= HD_BENCH_ITERATIONS_MAX);
-    *row = (struct hd_bench_engine){.rank_count = job->pipeline->rank_count};
+    *row = (struct hd_bench_engine){.transport = job->config->transport.name,
+                                    .rank_count = job->pipeline->rank_count};
     hd_call_cost(&row->yardstick);
     for (uint32_t i = 0; i < iterations; i++) {
         HD_TRY(hd_bench_session_run(job, 0, &session, problem));
@@ -241,6 +244,7 @@ hd_status hd_bench_schedule(struct hd_job *job, uint32_t warmup, struct hd_bench
     struct hd_timeline *timeline = NULL;
 
     *row = (struct hd_bench_schedule){
+        .schedule = job->config->pipeline.schedule,
         .rank_count = job->pipeline->rank_count,
         .stage_count = job->pipeline->stage_count,
         .microbatch_count = job->pipeline->microbatch_count,

@@ -39,6 +39,9 @@ hd_status hd_bench_session_run(struct hd_job *job, uint32_t warmup, struct hd_be
 /* The same with recording on in odd steps and off in even ones: the seconds of both, and the median
    ratio of two steps that follow each other.  `warmup` is even. */
 struct hd_bench_recording {
+    const char *kernel; /* borrowed from the job */
+    uint32_t rank_count;
+    uint64_t action_count; /* of one step, all ranks */
     struct hd_bench_spread on, off;
     double ratio;
 };
@@ -67,6 +70,7 @@ hd_status hd_bench_model(struct hd_job *job, const struct hd_bench_model_request
                          struct hd_bench_model *row, struct hd_problem *problem);
 
 struct hd_bench_engine {
+    const char *transport; /* borrowed from the job */
     uint32_t rank_count;
     uint64_t action_count;            /* of one run, all ranks */
     struct hd_bench_spread action_us; /* CPU time outside waits, over runs */
@@ -78,6 +82,7 @@ hd_status hd_bench_engine(struct hd_job *job, uint32_t iterations, struct hd_ben
                           struct hd_problem *problem);
 
 struct hd_bench_schedule {
+    const char *schedule; /* borrowed from the job */
     uint32_t rank_count, stage_count, microbatch_count;
     double shortest_ms; /* the cost of the shortest action */
     struct hd_bench_session session;

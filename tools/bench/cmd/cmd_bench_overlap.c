@@ -22,14 +22,13 @@ struct overlap_words {
 };
 
 struct overlap {
-    const char *schedule;
     struct hd_bench_schedule row;
     double moved, planned;
 };
 
 #define HD_BENCH_ROW struct overlap
 const struct hd_bench_field hd_bench_overlap_fields[] = {
-    HD_BENCH_FIELD("schedule", "schedule", NULL, TEXT, schedule),
+    HD_BENCH_FIELD("schedule", "schedule", NULL, TEXT, row.schedule),
     HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, row.rank_count),
     HD_BENCH_FIELD("stages", "stages", NULL, COUNT, row.stage_count),
     HD_BENCH_FIELD("microbatches", "microbatches", NULL, COUNT, row.microbatch_count),
@@ -71,7 +70,7 @@ static hd_status bench_overlap_transfer_us(struct hd_bench_part *part, double *u
 
 static hd_status bench_overlap_measure(struct hd_bench_part *part, struct hd_cli_bench_job *bench)
 {
-    struct overlap shown = {.schedule = bench->config.pipeline.schedule};
+    struct overlap shown = {.moved = 0};
     const struct hd_run_overlap *overlap = &shown.row.session.overlap;
 
     HD_TRY(hd_bench_schedule(&bench->job, part->warmup, &shown.row, &part->cli->problem));
@@ -124,24 +123,17 @@ hd_status hd_bench_part_overlap(struct hd_bench_part *part)
 
 /* --- recording ------------------------------------------------------------------------------- */
 
-struct recording {
-    const char *kernel;
-    uint32_t rank_count;
-    uint64_t action_count;
-    struct hd_bench_recording row;
-};
-
-#define HD_BENCH_ROW struct recording
+#define HD_BENCH_ROW struct hd_bench_recording
 const struct hd_bench_field hd_bench_recording_fields[] = {
     HD_BENCH_FIELD("kernel", "kernel", NULL, TEXT, kernel),
     HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, rank_count),
     HD_BENCH_FIELD("actions", "actions", NULL, BIG, action_count),
-    HD_BENCH_FIELD(NULL, "pairs", NULL, COUNT, row.on.count),
-    HD_BENCH_FIELD_IF(0, 1e3, "with_seconds", "with", "%.4f", MEDIAN, row.on),
-    HD_BENCH_FIELD_IF(0, 1e3, NULL, "min", "%.4f", NUMBER, row.on.min),
-    HD_BENCH_FIELD_IF(0, 1e3, "without_seconds", "without", "%.4f", MEDIAN, row.off),
-    HD_BENCH_FIELD_IF(0, 1e3, NULL, "min", "%.4f", NUMBER, row.off.min),
-    HD_BENCH_FIELD("ratio", "ratio", "%.4f", NUMBER, row.ratio),
+    HD_BENCH_FIELD(NULL, "pairs", NULL, COUNT, on.count),
+    HD_BENCH_FIELD_IF(0, 1e3, "with_seconds", "with", "%.4f", MEDIAN, on),
+    HD_BENCH_FIELD_IF(0, 1e3, NULL, "min", "%.4f", NUMBER, on.min),
+    HD_BENCH_FIELD_IF(0, 1e3, "without_seconds", "without", "%.4f", MEDIAN, off),
+    HD_BENCH_FIELD_IF(0, 1e3, NULL, "min", "%.4f", NUMBER, off.min),
+    HD_BENCH_FIELD("ratio", "ratio", "%.4f", NUMBER, ratio),
     {0}};
 
 static hd_status bench_overlap_measure_recording(struct hd_bench_part *part,
@@ -149,12 +141,10 @@ static hd_status bench_overlap_measure_recording(struct hd_bench_part *part,
 {
     const uint32_t warmup =
         bench->config.train.steps - 2 * (uint32_t)PAIRS_OF_ITERATION * part->iterations;
-    struct recording shown = {.kernel = bench->config.kernels.name,
-                              .rank_count = bench->job.pipeline->rank_count,
-                              .action_count = bench->job.pipeline->action_count};
+    struct hd_bench_recording row;
 
-    HD_TRY(hd_bench_session_pairs(&bench->job, warmup, &shown.row, &part->cli->problem));
-    hd_bench_show(&part->sheet, &shown);
+    HD_TRY(hd_bench_session_pairs(&bench->job, warmup, &row, &part->cli->problem));
+    hd_bench_show(&part->sheet, &row);
     return HD_OK;
 }
 

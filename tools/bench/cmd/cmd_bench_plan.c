@@ -10,27 +10,21 @@ enum { ITERATIONS_USUAL = 5 };
 
 static const char *const bench_plan_usual_schedules[] = {"interleaved_1f1b", "1f1b_v"};
 
-struct shown {
-    const char *schedule;
-    struct hd_bench_plan plan;
-};
-
-#define HD_BENCH_ROW struct shown
+#define HD_BENCH_ROW struct hd_bench_plan
 static const struct hd_bench_field bench_plan_fields[] = {
     HD_BENCH_FIELD("schedule", "schedule", NULL, TEXT, schedule),
-    HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, plan.rank_count),
-    HD_BENCH_FIELD("stages", "stages", NULL, COUNT, plan.stage_count),
-    HD_BENCH_FIELD("microbatches", "microbatches", NULL, COUNT, plan.microbatch_count),
-    HD_BENCH_FIELD("actions", "actions", NULL, BIG, plan.action_count),
-    HD_BENCH_FIELD("seconds", "seconds", "%.4f", SPREAD, plan.seconds),
-    HD_BENCH_FIELD("pipeline_seconds", "plan", "%.4f", MEDIAN, plan.pipeline_seconds),
-    HD_BENCH_FIELD("hash_seconds", "hash", "%.4f", MEDIAN, plan.hash_seconds),
-    HD_BENCH_FIELD("program_seconds", "program", "%.4f", MEDIAN, plan.program_seconds),
-    HD_BENCH_FIELD("nanoseconds_per_action", "ns/action", "%.1f", NUMBER,
-                   plan.nanoseconds_per_action),
-    HD_BENCH_FIELD_IF(0, 1e-6, "peak_bytes", "peak MB", "%.1f", MEDIAN, plan.peak_bytes),
-    HD_BENCH_FIELD("yardstick_seconds", "pass", "%.4f", MEDIAN, plan.pass_seconds),
-    HD_BENCH_FIELD("ratio", "ratio", "%.1f", NUMBER, plan.ratio),
+    HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, rank_count),
+    HD_BENCH_FIELD("stages", "stages", NULL, COUNT, stage_count),
+    HD_BENCH_FIELD("microbatches", "microbatches", NULL, COUNT, microbatch_count),
+    HD_BENCH_FIELD("actions", "actions", NULL, BIG, action_count),
+    HD_BENCH_FIELD("seconds", "seconds", "%.4f", SPREAD, seconds),
+    HD_BENCH_FIELD("pipeline_seconds", "plan", "%.4f", MEDIAN, pipeline_seconds),
+    HD_BENCH_FIELD("hash_seconds", "hash", "%.4f", MEDIAN, hash_seconds),
+    HD_BENCH_FIELD("program_seconds", "program", "%.4f", MEDIAN, program_seconds),
+    HD_BENCH_FIELD("nanoseconds_per_action", "ns/action", "%.1f", NUMBER, nanoseconds_per_action),
+    HD_BENCH_FIELD_IF(0, 1e-6, "peak_bytes", "peak MB", "%.1f", MEDIAN, peak_bytes),
+    HD_BENCH_FIELD("yardstick_seconds", "pass", "%.4f", MEDIAN, pass_seconds),
+    HD_BENCH_FIELD("ratio", "ratio", "%.1f", NUMBER, ratio),
     {0}};
 
 /* One schedule. */
@@ -39,7 +33,7 @@ static hd_status bench_plan_measure(struct hd_cli *cli, const struct hd_cli_benc
 {
     struct hd_config config;
     struct hd_plugins plugins;
-    struct shown row;
+    struct hd_bench_plan row;
 
     HD_TRY(hd_cli_bench_config(cli, words, &config));
     hd_status status = hd_cli_take_schedule(cli, &config, &plugins);
@@ -47,8 +41,7 @@ static hd_status bench_plan_measure(struct hd_cli *cli, const struct hd_cli_benc
         const uint32_t asked = config.bench.iterations;
         const uint32_t iterations =
             asked > 0 ? hd_min_u32(asked, HD_BENCH_ITERATIONS_MAX) : ITERATIONS_USUAL;
-        row.schedule = config.pipeline.schedule;
-        status = hd_bench_plan(&config, &plugins, iterations, &row.plan, &cli->problem);
+        status = hd_bench_plan(&config, &plugins, iterations, &row, &cli->problem);
     }
     if (status == HD_OK) {
         hd_bench_show(sheet, &row);

@@ -119,30 +119,25 @@ static hd_status bench_step_part_model(struct hd_bench_part *part)
 
 /* --- engine ---------------------------------------------------------------------------------- */
 
-struct engine {
-    const char *transport;
-    struct hd_bench_engine engine;
-};
-
-#define HD_BENCH_ROW struct engine
+#define HD_BENCH_ROW struct hd_bench_engine
 static const struct hd_bench_field bench_step_engine_fields[] = {
     HD_BENCH_FIELD("transport", "transport", NULL, TEXT, transport),
-    HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, engine.rank_count),
-    HD_BENCH_FIELD("actions", "actions", NULL, BIG, engine.action_count),
-    HD_BENCH_FIELD("action_us", "median", "%.3f", SPREAD, engine.action_us),
-    HD_BENCH_FIELD("wait_us", "waits", "%.3f", MEDIAN, engine.wait_us),
-    HD_BENCH_FIELD("clock_pair_ns", "clock ns", "%.1f", NUMBER, engine.yardstick.clock_pair_ns),
-    HD_BENCH_FIELD("call_ns", "call ns", "%.1f", NUMBER, engine.yardstick.call_ns),
-    HD_BENCH_FIELD("ratio", "ratio", "%.1f", NUMBER, engine.ratio),
+    HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, rank_count),
+    HD_BENCH_FIELD("actions", "actions", NULL, BIG, action_count),
+    HD_BENCH_FIELD("action_us", "median", "%.3f", SPREAD, action_us),
+    HD_BENCH_FIELD("wait_us", "waits", "%.3f", MEDIAN, wait_us),
+    HD_BENCH_FIELD("clock_pair_ns", "clock ns", "%.1f", NUMBER, yardstick.clock_pair_ns),
+    HD_BENCH_FIELD("call_ns", "call ns", "%.1f", NUMBER, yardstick.call_ns),
+    HD_BENCH_FIELD("ratio", "ratio", "%.1f", NUMBER, ratio),
     {0}};
 #undef HD_BENCH_ROW
 
 static hd_status bench_step_measure_engine(struct hd_bench_part *part,
                                            struct hd_cli_bench_job *bench)
 {
-    struct engine row = {.transport = bench->config.transport.name};
+    struct hd_bench_engine row;
 
-    HD_TRY(hd_bench_engine(&bench->job, part->iterations, &row.engine, &part->cli->problem));
+    HD_TRY(hd_bench_engine(&bench->job, part->iterations, &row, &part->cli->problem));
     hd_bench_show(&part->sheet, &row);
     return HD_OK;
 }
@@ -175,30 +170,25 @@ static hd_status bench_step_part_engine(struct hd_bench_part *part)
 
 /* --- schedule -------------------------------------------------------------------------------- */
 
-struct schedule {
-    const char *name;
-    struct hd_bench_schedule schedule;
-};
-
-#define HD_BENCH_ROW struct schedule
+#define HD_BENCH_ROW struct hd_bench_schedule
 static const struct hd_bench_field bench_step_schedule_fields[] = {
-    HD_BENCH_FIELD("schedule", "schedule", NULL, TEXT, name),
-    HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, schedule.rank_count),
-    HD_BENCH_FIELD("stages", "stages", NULL, COUNT, schedule.stage_count),
-    HD_BENCH_FIELD("microbatches", "microbatches", NULL, COUNT, schedule.microbatch_count),
-    HD_BENCH_FIELD("shortest_ms", "shortest", "%.3f", NUMBER, schedule.shortest_ms),
-    HD_BENCH_FIELD("span_seconds", "seconds", "%.4f", SPREAD, schedule.session.span_seconds),
-    HD_BENCH_FIELD("plan_seconds", "plan", "%.4f", NUMBER, schedule.plan_seconds),
-    HD_BENCH_FIELD("ratio", "ratio", "%.4f", NUMBER, schedule.ratio),
+    HD_BENCH_FIELD("schedule", "schedule", NULL, TEXT, schedule),
+    HD_BENCH_FIELD("ranks", "ranks", NULL, COUNT, rank_count),
+    HD_BENCH_FIELD("stages", "stages", NULL, COUNT, stage_count),
+    HD_BENCH_FIELD("microbatches", "microbatches", NULL, COUNT, microbatch_count),
+    HD_BENCH_FIELD("shortest_ms", "shortest", "%.3f", NUMBER, shortest_ms),
+    HD_BENCH_FIELD("span_seconds", "seconds", "%.4f", SPREAD, session.span_seconds),
+    HD_BENCH_FIELD("plan_seconds", "plan", "%.4f", NUMBER, plan_seconds),
+    HD_BENCH_FIELD("ratio", "ratio", "%.4f", NUMBER, ratio),
     {0}};
 #undef HD_BENCH_ROW
 
 static hd_status bench_step_measure_schedule(struct hd_bench_part *part,
                                              struct hd_cli_bench_job *bench)
 {
-    struct schedule row = {.name = bench->config.pipeline.schedule};
+    struct hd_bench_schedule row;
 
-    HD_TRY(hd_bench_schedule(&bench->job, part->warmup, &row.schedule, &part->cli->problem));
+    HD_TRY(hd_bench_schedule(&bench->job, part->warmup, &row, &part->cli->problem));
     hd_bench_show(&part->sheet, &row);
     return HD_OK;
 }
