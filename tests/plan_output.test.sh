@@ -183,7 +183,11 @@ diff <(tr -d '\r' <lean.csv) fault_b.csv || say "C11 fault B is not interleaved_
 # Sums of fractions are printed in the shortest form.
 plan 0 pipeline.ranks=2 pipeline.microbatches=3 cost.forward=.4 cost.transfer=.3 --timeline costed
 has "fractions" "costed: 10.8 ticks; 21.6 of all ranks, 7.2 of them empty"
-has "fractions" "transfers 1.8 ticks, 1.2 of them exposed; straggler rank 0"
+has "fractions" "transfers 1.8 ticks, 1.2 of them exposed; all ranks are equally busy"
+
+# Without idle ticks the drawn timeline is the asap one.
+plan 0 pipeline.schedule=1f1b --timeline drawn
+has "drawn" "note        the plan draws no idle ticks: its drawn timeline is the asap"
 
 # A good plan that run would reject has a note; a plan outside the oracle is marked.
 peers="$HD_SOURCE_DIR/tests/golden/schedules/peers"

@@ -168,10 +168,14 @@ static void cmd_plan_sweep_add_numbers(struct sweep *sweep, const struct hd_plan
         cmd_plan_sweep_add_cell(sweep, "-");
     }
     if (facts->timeline->kind == HD_TIMELINE_COSTED) {
-        cmd_plan_sweep_add_cell(sweep, "straggler rank %u, %.10g tick%s exposed%s",
-                                facts->timeline->straggler, facts->timeline->exposed_ticks,
-                                facts->timeline->exposed_ticks == 1 ? "" : "s",
-                                fits ? "" : ", over budget");
+        char straggler[32] = "";
+        if (facts->timeline->straggler != HD_NO_STRAGGLER) {
+            snprintf(straggler, sizeof straggler, "straggler rank %u, ",
+                     facts->timeline->straggler);
+        }
+        cmd_plan_sweep_add_cell(
+            sweep, "%s%.10g tick%s exposed%s", straggler, facts->timeline->exposed_ticks,
+            facts->timeline->exposed_ticks == 1 ? "" : "s", fits ? "" : ", over budget");
     } else {
         cmd_plan_sweep_add_cell(sweep, "%s", fits ? "" : "over budget");
     }

@@ -225,12 +225,16 @@ static char *planning_add_note(struct hd_planning *planning)
     return text;
 }
 
-/* What makes `run` refuse a valid plan. */
-static void planning_add_notes(struct hd_planning *planning)
+/* Which timeline is shown instead, and what makes `run` refuse a valid plan. */
+static void planning_add_notes(struct hd_planning *planning, uint32_t timeline)
 {
     const struct hd_candidate *kernel = planning->job->plugins.kernel;
     const struct hd_model *model = &planning->job->model;
 
+    if (timeline == HD_TIMELINE_DRAWN && planning->timeline->kind == HD_TIMELINE_ASAP) {
+        snprintf(planning_add_note(planning), HD_PLANNING_TEXT_BYTES,
+                 "the plan draws no idle ticks: its drawn timeline is the asap timeline");
+    }
     if (kernel == NULL) {
         return;
     }
@@ -276,7 +280,7 @@ static hd_status planning_fill(struct hd_planning *planning,
     HD_TRY(planning_write_layers(planning, problem));
     HD_TRY(planning_ask_steady(planning, problem));
     planning_count_transfers(planning);
-    planning_add_notes(planning);
+    planning_add_notes(planning, request->timeline);
     facts->pipeline = planning->job->pipeline;
     facts->needs = planning->job->needs;
     facts->timeline = planning->timeline;

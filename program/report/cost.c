@@ -61,12 +61,7 @@ static double cost_input_time(struct cost_run *run, uint32_t index, double rank_
         run->times->arrive[producer] =
             run->times->depart[producer] + run->costs->transfer[channel->boundary];
     }
-    const double arrival = run->times->arrive[producer];
-    const double before =
-        index > pipeline->rank_begin[channel->target] ? run->times->end[index - 1] : 0;
-    run->times->exposed_ticks +=
-        hd_max_f64(0, arrival - hd_max_f64(run->times->end[producer], before));
-    return hd_max_f64(rank_free, arrival);
+    return hd_max_f64(rank_free, run->times->arrive[producer]);
 }
 
 /* Overlapped: the transfer waits for the one before it on its channel. */

@@ -38,7 +38,6 @@ struct hd_cost_times {
     double *start, *end;
     double *depart, *arrive; /* of what the action sends to another rank */
     double transfer_ticks;   /* the sum of all transfers */
-    double exposed_ticks;    /* the sum of what receivers wait for them */
 };
 
 hd_status hd_cost_fill(const struct hd_pipeline *pipeline, const struct hd_timeline_costs *costs,

@@ -2,6 +2,8 @@
 
 #include "base/json.h"
 
+#include <math.h>
+
 static void plan_json_add_list(struct cJSON *parent, const char *key, const uint32_t *values,
                                uint32_t count)
 {
@@ -24,7 +26,9 @@ static void plan_json_add_times(const struct hd_plan_facts *facts, struct cJSON 
     if (timeline->kind == HD_TIMELINE_COSTED) {
         hd_json_number(parent, "transfer_ticks", timeline->transfer_ticks);
         hd_json_number(parent, "exposed_ticks", timeline->exposed_ticks);
-        hd_json_u64(parent, "straggler", timeline->straggler);
+        hd_json_number(parent, "straggler",
+                       timeline->straggler == HD_NO_STRAGGLER ? (double)NAN
+                                                              : (double)timeline->straggler);
     }
 }
 

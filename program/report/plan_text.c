@@ -114,9 +114,14 @@ static void plan_text_put_times(struct page *page, const struct hd_plan_facts *f
             timeline->kind == HD_TIMELINE_COSTED ? "from costs" : "symbolic");
     if (timeline->kind == HD_TIMELINE_COSTED) {
         plan_text_begin_line(page, "costs");
-        fprintf(page->stream, "transfers %.10g tick%s, %.10g of them exposed; straggler rank %u\n",
+        fprintf(page->stream, "transfers %.10g tick%s, %.10g of them exposed; ",
                 timeline->transfer_ticks, timeline->transfer_ticks == 1 ? "" : "s",
-                timeline->exposed_ticks, timeline->straggler);
+                timeline->exposed_ticks);
+        if (timeline->straggler == HD_NO_STRAGGLER) {
+            fprintf(page->stream, "all ranks are equally busy\n");
+        } else {
+            fprintf(page->stream, "straggler rank %u\n", timeline->straggler);
+        }
     }
 }
 

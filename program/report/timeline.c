@@ -7,6 +7,7 @@
 #include "plan/refuse.h"
 
 #include <assert.h>
+#include <math.h>
 
 void hd_timeline_destroy(struct hd_timeline *timeline)
 {
@@ -129,13 +130,15 @@ static hd_status timeline_fill_costed(const struct hd_pipeline *pipeline,
 
     timeline->handoffs.local = pipeline->handoffs.local;
     timeline->transfer_ticks = times.transfer_ticks;
-    timeline->exposed_ticks = times.exposed_ticks;
+    for (uint32_t i = 0; status == HD_OK && i < pipeline->action_count; i++) {
+        timeline->exposed_ticks += hd_timeline_transfer(pipeline, timeline, i).exposed;
+    }
     return status;
 }
 
 static void timeline_sum(const struct hd_pipeline *pipeline, struct hd_timeline *timeline)
 {
-    double busiest = -1;
+    double busiest = -1, idlest = INFINITY;
 
     for (uint32_t rank = 0; rank < pipeline->rank_count; rank++) {
         double busy = 0;
@@ -150,6 +153,10 @@ static void timeline_sum(const struct hd_pipeline *pipeline, struct hd_timeline 
             busiest = busy;
             timeline->straggler = rank;
         }
+        idlest = busy < idlest ? busy : idlest;
+    }
+    if (busiest <= idlest * (1 + 1e-12)) {
+        timeline->straggler = HD_NO_STRAGGLER;
     }
     timeline->total = pipeline->rank_count * timeline->length;
     timeline->empty = timeline->total - timeline->busy;

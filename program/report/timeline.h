@@ -20,6 +20,8 @@
 
 enum hd_timeline_kind { HD_TIMELINE_ASAP = 0, HD_TIMELINE_DRAWN = 1, HD_TIMELINE_COSTED = 2 };
 
+#define HD_NO_STRAGGLER UINT32_MAX
+
 struct hd_timeline {
     uint32_t kind;            /* enum hd_timeline_kind */
     double *start, *end;      /* [action_count] */
@@ -29,10 +31,12 @@ struct hd_timeline {
     double bubble;            /* empty / total */
     double bubble_over_ideal; /* empty / busy: (P - 1) / (V m) where all stages are alike */
     struct hd_pipeline_handoffs handoffs; /* costed: the local ones alone */
-    double transfer_ticks, exposed_ticks; /* costed: all transfers, and how long receivers wait */
+    double transfer_ticks, exposed_ticks; /* costed: all transfers, and what of them
+                                              receivers wait for */
     double *depart, *arrive; /* costed: [action_count]: when the message of the action begins to
                                 move to another rank, and when it has arrived; else NULL */
-    uint32_t straggler;      /* the rank with the most busy time; the lowest of equals */
+    uint32_t straggler;      /* the rank with the most busy time; the lowest of equals; if all ranks
+                                are equal, HD_NO_STRAGGLER */
 };
 
 /* `costs` is for costed only.  Refused with HD_EXIT_PLAN: drawn, as above; costed in serial mode,
