@@ -6,8 +6,9 @@
 #   CHECK | FILE | the text to replace, which stands once in FILE | its replacement
 #
 # A mutant is killed when the check of that name fails; with CHECK "loading", when heddle refuses to
-# load it (exit code 3).  A CHECK that begins with "survives:" says why the suite cannot find that one. Prints the mutants that live, and exits 1 unless at least 95 in 100
-# are killed and every mutant does what its row says.  With NUMBERs only those rows run, with their output.
+# load it (exit code 3).  A CHECK that begins with "survives:" says why the suite cannot find that
+# mutant.  Prints the mutants that live, and exits 1 unless at least 95 in 100 are killed and every
+# mutant does what its row says.  With NUMBERs only those rows run, with their output.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -55,6 +56,7 @@ one() {
     said=$("$HD_CC" -std=c17 -D_GNU_SOURCE -O1 -w "${includes[@]}" -fPIC -fvisibility=hidden -shared \
         -o "$folder/mutant.so" "$folder"/*.c -lm 2>&1) || { echo "$number broken: it does not compile: $said"; return; }
     local options=(--limit 10) code
+    [ "$kind" != transport ] || options+=(transport.timeout_s=3)
     case $check in
     survives:* | loading) ;;
     *) options+=(--check "$check") ;;

@@ -147,21 +147,23 @@ static struct hd_pass chain_pass_of(const struct hd_chain *chain, uint32_t stage
                             .auxiliary_scale = chain->auxiliary_scale};
 }
 
+hd_status hd_chain_forward_stage(struct hd_chain *chain, uint32_t stage, int evaluate)
+{
+    struct hd_pass pass = chain_pass_of(chain, stage);
+
+    pass.terms = &chain->terms[chain->stages[stage].first_term];
+    pass.output_gradient = NULL;
+    pass.input_gradient = NULL;
+    if (evaluate) {
+        pass.payload[0] = pass.payload[1] = NULL;
+    }
+    return chain_moved(chain, chain->harness->ops->forward(chain->stages[stage].stage, &pass));
+}
+
 hd_status hd_chain_forward(struct hd_chain *chain, int evaluate)
 {
     for (uint32_t stage = 0; stage < chain->stage_count; stage++) {
-        struct hd_pass pass = chain_pass_of(chain, stage);
-        pass.terms = &chain->terms[chain->stages[stage].first_term];
-        pass.output_gradient = NULL;
-        pass.input_gradient = NULL;
-        if (evaluate) {
-            pass.payload[0] = pass.payload[1] = NULL;
-        }
-        const hd_status status =
-            chain_moved(chain, chain->harness->ops->forward(chain->stages[stage].stage, &pass));
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(hd_chain_forward_stage(chain, stage, evaluate));
     }
     chain->loss = 0;
     for (uint32_t term = 0; term < chain->term_count; term++) {
@@ -170,16 +172,18 @@ hd_status hd_chain_forward(struct hd_chain *chain, int evaluate)
     return HD_OK;
 }
 
+hd_status hd_chain_backward_stage(struct hd_chain *chain, uint32_t stage)
+{
+    struct hd_pass pass = chain_pass_of(chain, stage);
+
+    pass.output = NULL;
+    return chain_moved(chain, chain->harness->ops->backward(chain->stages[stage].stage, &pass));
+}
+
 hd_status hd_chain_backward(struct hd_chain *chain)
 {
     for (uint32_t stage = chain->stage_count; stage-- > 0;) {
-        struct hd_pass pass = chain_pass_of(chain, stage);
-        pass.output = NULL;
-        const hd_status status =
-            chain_moved(chain, chain->harness->ops->backward(chain->stages[stage].stage, &pass));
-        if (status != HD_OK) {
-            return status;
-        }
+        HD_TRY(hd_chain_backward_stage(chain, stage));
     }
     return HD_OK;
 }
@@ -252,6 +256,9 @@ static void chain_exchange(struct hd_chain *chain, uint32_t tensor, uint32_t cop
     assert(narrow != NULL);
     for (uint64_t i = 0; into && i < count; i++) {
         narrow[i] = (float)values[i];
+    }
+    if (!into) { /* an element that is not read stays NaN */
+        memset(host, 0xff, count * (about.dtype == HD_F64 ? sizeof *values : sizeof *narrow));
     }
     const hd_status status =
         chain_moved(chain, chain->harness->ops->tensor_copy(at->stage, tensor - at->first_tensor,

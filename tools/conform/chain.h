@@ -86,8 +86,10 @@ void hd_chain_draw_tokens(struct hd_chain *chain, uint64_t seed);
 
 /* All stages, first to last; `evaluate` 1 passes no payload.  Stops at the first failure. */
 hd_status hd_chain_forward(struct hd_chain *chain, int evaluate);
+hd_status hd_chain_forward_stage(struct hd_chain *chain, uint32_t stage, int evaluate);
 /* All stages, last to first. */
 hd_status hd_chain_backward(struct hd_chain *chain);
+hd_status hd_chain_backward_stage(struct hd_chain *chain, uint32_t stage);
 /* The same with a split backward: all I, last to first, then all W. */
 hd_status hd_chain_backward_split(struct hd_chain *chain);
 void hd_chain_zero_gradients(struct hd_chain *chain);

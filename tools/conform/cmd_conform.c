@@ -162,6 +162,9 @@ static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
     if (name == NULL && (capabilities & HD_TRANSPORT_HOST) != 0) {
         return 0;
     }
+    if (name == NULL && (capabilities & HD_TRANSPORT_CUDA) == 0) {
+        return 0; /* the check of the promises says what is wrong */
+    }
     if ((capabilities & HD_TRANSPORT_CUDA) == 0) {
         return hd_cli_refuse(
             cli, "--with names the kernel of a device, but this transport moves host memory");

@@ -67,12 +67,21 @@ void hd_conform_kernel_read_only(struct hd_kernel_rig *rig)
     assert(given != NULL);
     hd_guard_lock(chain->tokens, true);
     hd_guard_lock(chain->targets, true);
-    HD_HOLD(check, hd_chain_forward(chain, 0) == HD_OK, "a forward fails: %s", check->report.text);
+    hd_status status = hd_chain_forward_stage(chain, 0, 0);
     memcpy(given, last->input, bytes);
     hd_guard_lock(last->input, true);
-    HD_HOLD(check, hd_chain_backward(chain) == HD_OK, "a backward fails: %s", check->report.text);
-    HD_HOLD(check, memcmp(given, last->input, bytes) == 0, "%s: a backward writes its input",
+    status = status == HD_OK ? hd_chain_forward_stage(chain, 1, 0) : status;
+    HD_HOLD(check, status == HD_OK, "a forward fails: %s", check->report.text);
+    status = hd_chain_backward_stage(chain, 1);
+    HD_HOLD(check, memcmp(given, last->input, bytes) == 0, "%s: a pass writes its input",
             rig->variant);
+    memcpy(given, last->input_gradient, bytes);
+    hd_guard_lock(last->input_gradient, true);
+    status = status == HD_OK ? hd_chain_backward_stage(chain, 0) : status;
+    HD_HOLD(check, status == HD_OK, "a backward fails: %s", check->report.text);
+    HD_HOLD(check, memcmp(given, last->input_gradient, bytes) == 0,
+            "%s: a backward writes the gradient of its output", rig->variant);
+    hd_guard_lock(last->input_gradient, false);
     hd_guard_lock(last->input, false);
     hd_guard_lock(chain->tokens, false);
     hd_guard_lock(chain->targets, false);

@@ -14,6 +14,16 @@ struct outcome {
     uint64_t gradients;
 };
 
+/* No pass leaves data in scratch for another pass. */
+static void kernel_laws_soil_scratch(struct hd_kernel_rig *rig)
+{
+    for (uint32_t stage = 0; stage < rig->chain.stage_count; stage++) {
+        const struct hd_chain_stage *at = &rig->chain.stages[stage];
+        memset(at->memory.scratch, rig->soil, at->needs.scratch_bytes);
+    }
+    rig->soil = (unsigned char)(rig->soil + 37);
+}
+
 static hd_status kernel_laws_run_step(struct hd_kernel_rig *rig, struct outcome *outcome)
 {
     struct hd_chain *chain = &rig->chain;
@@ -22,9 +32,10 @@ static hd_status kernel_laws_run_step(struct hd_kernel_rig *rig, struct outcome 
     memset(outcome, 0, sizeof *outcome);
     hd_chain_zero_gradients(chain);
     for (uint32_t microbatch = 0; microbatch < 2 && status == HD_OK; microbatch++) {
-        chain->microbatch = microbatch;
+        chain->microbatch = rig->first_microbatch + microbatch;
         hd_chain_draw_tokens(chain, rig->check->subject->seed + microbatch);
         status = hd_chain_forward(chain, 0);
+        kernel_laws_soil_scratch(rig);
         memcpy(outcome->terms[microbatch], chain->terms, sizeof chain->terms);
         status = status == HD_OK ? hd_chain_backward(chain) : status;
     }
@@ -142,15 +153,19 @@ void hd_conform_kernel_frugal(struct hd_kernel_rig *rig)
 
 /* --- K3 ------------------------------------------------------------------------------------ */
 
-/* Another payload slot, other contents of it and of scratch, another lease. */
-static void kernel_laws_move_payloads(struct hd_kernel_rig *rig, int fill)
+/* Another payload slot, at another place of its page; other contents of it and of scratch; another
+   lease; microbatches of another number. */
+static void kernel_laws_move_payloads(struct hd_kernel_rig *rig, uint32_t move, int fill)
 {
     struct hd_chain *chain = &rig->chain;
     const uint64_t alignment = rig->harness.device.alignment;
 
+    rig->first_microbatch = 5 * (move + 1);
+
     for (uint32_t stage = 0; stage < chain->stage_count; stage++) {
         struct hd_chain_stage *at = &chain->stages[stage];
-        unsigned char *slot = hd_guard_take(at->needs.payload_bytes, alignment, fill);
+        unsigned char *slot =
+            hd_guard_take(at->needs.payload_bytes + (move + 1) * alignment, alignment, fill);
         assert(slot != NULL);
         hd_guard_give(at->payload);
         at->payload = slot;
@@ -212,8 +227,9 @@ void hd_conform_kernel_repeatable(struct hd_kernel_rig *rig)
     kernel_laws_expect_step(rig, "a first step", NULL, &wanted);
     kernel_laws_expect_step(rig, "a second run", &wanted, &outcome);
     for (uint32_t i = 0; i < 3 && !hd_conform_is_decided(rig->check); i++) {
-        kernel_laws_move_payloads(rig, fills[i]);
-        kernel_laws_expect_step(rig, "another slot with other contents", &wanted, &outcome);
+        kernel_laws_move_payloads(rig, i, fills[i]);
+        kernel_laws_expect_step(rig, "another slot, other contents or another microbatch number",
+                                &wanted, &outcome);
     }
     if (!hd_conform_is_decided(rig->check)) {
         kernel_laws_judge_neighbour(rig);

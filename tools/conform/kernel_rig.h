@@ -20,7 +20,9 @@ struct hd_kernel_rig {
     struct hd_conform_case *check;
     struct hd_harness harness;
     struct hd_chain chain;
-    const char *variant; /* hd_variant_name */
+    const char *variant;       /* hd_variant_name */
+    uint32_t first_microbatch; /* of a step of the laws */
+    unsigned char soil;        /* what scratch holds between two passes of a step */
 };
 
 /* How a model is cut into stages. */

@@ -100,11 +100,31 @@ static hd_status rig_host_fence(void *context, uint64_t deadline_ns)
     return hd_bootstrap_fence(rig_self->bootstrap, deadline_ns);
 }
 
+/* Transfers are reported with their times in order; 0 is an unknown time. */
+static void rig_host_trace_transfer(void *context, const struct hd_transfer *transfer)
+{
+    struct hd_rig *const rig = rig_self;
+    const uint64_t end_ns = transfer->end_ns > 0 ? transfer->end_ns : UINT64_MAX;
+
+    (void)context;
+    HD_RIG_HOLD(rig, transfer->channel < rig->job->channel_count,
+                "a transfer of channel %u is traced, of %u channels", transfer->channel,
+                rig->job->channel_count);
+    HD_RIG_HOLD(rig, transfer->begin_ns <= end_ns,
+                "the trace of message %llu of channel %u begins %llu ns after its end",
+                (unsigned long long)transfer->sequence, transfer->channel,
+                (unsigned long long)(transfer->begin_ns - end_ns));
+    HD_RIG_HOLD(rig, transfer->end_ns <= hd_now_ns(),
+                "the trace of message %llu of channel %u ends in the future",
+                (unsigned long long)transfer->sequence, transfer->channel);
+}
+
 static void rig_init_host(struct hd_rig *rig, struct hd_host *host)
 {
     *host = rig->check->host;
     host->rank = rig->rank;
     host->rank_count = rig->job->rank_count;
+    host->trace_transfer = rig_host_trace_transfer;
     host->put = rig_host_put;
     host->get = rig_host_get;
     host->fence = rig_host_fence;
@@ -133,14 +153,15 @@ static void rig_init_rig(struct hd_rig *rig, const struct run *run, struct hd_bo
         rig->inner_host.option_count = subject->inner->option_count;
         rig->inner_host.options = subject->inner_options;
     }
-    rig->setup = (struct hd_transport_setup){.size = sizeof rig->setup,
-                                             .channel_count = job->channel_count,
-                                             .channels = rig->list,
-                                             .host = &rig->host,
-                                             .inner = subject->inner,
-                                             .inner_host = &rig->inner_host,
-                                             .memory = HD_MEMORY_HOST,
-                                             .alignment_bytes = 64};
+    rig->setup = (struct hd_transport_setup){
+        .size = sizeof rig->setup,
+        .channel_count = job->channel_count,
+        .channels = rig->list,
+        .host = &rig->host,
+        .inner = subject->inner,
+        .inner_host = &rig->inner_host,
+        .memory = HD_MEMORY_HOST,
+        .alignment_bytes = job->alignment_bytes > 0 ? job->alignment_bytes : 64};
     rig->drive = (struct hd_drive){.ops = rig->ops,
                                    .capabilities = hd_rig_capabilities(run->check),
                                    .channels = rig->list,
@@ -275,7 +296,10 @@ static hd_status rig_open_device(struct hd_rig *rig)
         rig->lent_bytes = hd_conform_held_bytes();
         rig->setup.memory = rig->device.about.memory;
         rig->setup.device = rig->rank;
-        rig->setup.alignment_bytes = hd_lent_alignment(&rig->device);
+        const uint32_t alignment_bytes = hd_lent_alignment(&rig->device);
+        rig->setup.alignment_bytes = alignment_bytes > rig->setup.alignment_bytes
+                                         ? alignment_bytes
+                                         : rig->setup.alignment_bytes;
     } else if (reason != NULL) {
         snprintf(check->report.text, sizeof check->report.text, "%s", reason);
     }

@@ -25,10 +25,11 @@ struct hd_rig_job {
     uint32_t rank_count, channel_count;
     const struct hd_channel *channels; /* [channel_count] */
     void (*body)(struct hd_rig *rig);
-    const void *argument; /* of the body */
-    bool needs_peer;      /* skip a transport that moves no bytes (null) */
-    bool is_unopened;     /* the body calls hd_rig_open itself */
-    uint32_t dying_rank;  /* rank + 1 of the rank that dies of a signal; 0: none */
+    const void *argument;     /* of the body */
+    bool needs_peer;          /* skip a transport that moves no bytes (null) */
+    bool is_unopened;         /* the body calls hd_rig_open itself */
+    uint32_t alignment_bytes; /* of the slots; 0: 64.  A device may need more */
+    uint32_t dying_rank;      /* rank + 1 of the rank that dies of a signal; 0: none */
 };
 
 struct hd_rig_shared {

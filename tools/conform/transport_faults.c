@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SHORT_MS = 400, OPEN_MS = 1000, LATE_MS = 8000, SLOTS_MOST = 6 };
+enum { SHORT_MS = 400, OPEN_MS = 1000, LATE_MS = 2500, FENCE_MS = 8000, SLOTS_MOST = 6 };
 
 static const struct hd_channel transport_faults_both_ways[] = {{3, HD_FORWARD, 0, 1, 2, 2, 64},
                                                                {3, HD_BACKWARD, 1, 0, 2, 2, 64}};
@@ -227,7 +227,7 @@ static void transport_faults_quiesce_alone(struct hd_rig *rig)
                     "quiesce took %llu ms with a deadline of %d ms", (unsigned long long)took_ms,
                     SHORT_MS);
     }
-    HD_RIG_HOLD(rig, hd_bootstrap_fence(rig->bootstrap, hd_rig_deadline_ns(LATE_MS)) == HD_OK,
+    HD_RIG_HOLD(rig, hd_bootstrap_fence(rig->bootstrap, hd_rig_deadline_ns(FENCE_MS)) == HD_OK,
                 "a rank does not reach the fence");
     status = rig->ops->quiesce(rig->transport, hd_rig_deadline_ns(hd_rig_limit_ms(rig)));
     HD_RIG_HOLD(rig, status == HD_OK || (rig->rank == 0 && status == HD_TIMEOUT),
