@@ -162,6 +162,27 @@ exits 3 "magic" "$faults/heddle_schedule_magic.so"
 exits 7 "No such file" schedule.1f1b --level load --junit nowhere/out.xml
 FAULT_CONSTRUCTOR=abort exits 3 "crashes on it (signal 6)" "$faults/heddle_schedule_constructor.so"
 
+# --list, --only-failed, --in-process.
+"$heddle" conform --list transport >out 2>err || say "--list transport: exit $?"
+grep -q '^  api        slots             slots are aligned' out || say "--list transport: $(cat out)"
+"$heddle" conform --list schedule.1f1b >out 2>err || say "--list schedule.1f1b: exit $?"
+grep -q '^  semantics  laws ' out || say "--list schedule.1f1b: $(cat out)"
+"$heddle" conform --list kernel --json >out 2>err || say "--list --json: exit $?"
+"$json" out || say "--list --json prints no JSON object"
+"$heddle" conform "$faults/heddle_schedule_breaker.so" --only-failed schedule.breaker.does=mute >out 2>err
+[ $? -eq 1 ] || say "--only-failed: another exit code"
+[ "$(head -n 1 out | cut -c1-26)" = "  fail  api        refusal" ] || say "--only-failed: $(cat out)"
+[ "$(wc -l <out)" -eq 2 ] || say "--only-failed prints other lines: $(cat out)"
+"$heddle" conform schedule.1f1b --check laws --in-process >out 2>err || say "--in-process: exit $?"
+"$heddle" conform shm --check order --in-process >out 2>err || say "--in-process of shm: exit $? $(cat out)"
+"$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws --in-process \
+    schedule.breaker.does=causal >out 2>err
+[ $? -eq 1 ] || say "--in-process of a fault: not exit 1: $(cat out)"
+( "$heddle" conform "$faults/heddle_schedule_breaker.so" --check laws --in-process \
+    schedule.breaker.does=crash ) >out 2>err
+[ $? -gt 128 ] || say "--in-process: a crash does not end the process: $(cat out err)"
+exits 2 "--in-process needs one --check" schedule.1f1b --in-process
+
 # A kernel that refuses every model cannot be judged, and the exit code says so.
 mkdir refusing
 sed 's/spec->experts != 0/spec->layers != 0/' "$HD_SOURCE_DIR/examples/kernel/tiny_mlp.c" >refusing/tiny_mlp.c

@@ -179,6 +179,37 @@ static int cmd_conform_find_lender(struct hd_cli *cli, struct session *session,
     return 0;
 }
 
+/* --list: the checks of the kind that the word names, or of the plugin's kind. */
+static int cmd_conform_list(struct hd_cli *cli)
+{
+    const struct hd_candidate *found = NULL;
+    uint32_t kind = HD_KIND_SCHEDULE, count;
+
+    while (kind <= HD_KIND_KERNEL && strcmp(cli->words[0], hd_kind_name(kind)) != 0) {
+        kind++;
+    }
+    if (kind > HD_KIND_KERNEL) {
+        if (hd_cli_find_plugin(cli, cli->words[0], &found) != HD_OK) {
+            return cli->problem.exit_code;
+        }
+        kind = found->plugin.kind;
+    }
+    const struct hd_conform_check *suite = hd_conform_suite(kind, &count);
+    hd_conform_print_list(cli, kind, suite, count);
+    return 0;
+}
+
+/* --in-process is for a debugger or a sanitizer, which look at one check. */
+static int cmd_conform_read_in_process(struct hd_cli *cli, struct session *session)
+{
+    session->subject.is_in_process = hd_cli_option(cli, "--in-process", 0) != NULL;
+    if (session->subject.is_in_process &&
+        (hd_cli_option(cli, "--check", 0) == NULL || hd_cli_option(cli, "--check", 1) != NULL)) {
+        return hd_cli_refuse(cli, "--in-process needs one --check");
+    }
+    return 0;
+}
+
 static int cmd_conform_find_subject(struct hd_cli *cli, struct session *session)
 {
     const struct hd_candidate *found;
@@ -223,6 +254,7 @@ static int cmd_conform_find_subject(struct hd_cli *cli, struct session *session)
 static int cmd_conform_run_checks(struct hd_cli *cli, struct session *session)
 {
     struct hd_conform_summary *summary = &session->summary;
+    const bool only_failed = hd_cli_option(cli, "--only-failed", 0) != NULL;
     uint32_t count;
     const struct hd_conform_check *suite = hd_conform_suite(summary->plugin->kind, &count);
 
@@ -243,7 +275,7 @@ static int cmd_conform_run_checks(struct hd_cli *cli, struct session *session)
         }
         summary->count++;
         summary->verdicts[result->verdict]++;
-        if (!cli->is_json) {
+        if (!cli->is_json && (!only_failed || result->verdict == HD_CONFORM_FAILED)) {
             hd_conform_print_row(cli, result);
         }
     }
@@ -297,7 +329,7 @@ static int cmd_conform_judge(struct hd_cli *cli, struct session *session)
         code = cmd_conform_know_checks(cli, session->subject.plugin->kind);
     }
     if (code == 0) {
-        if (!cli->is_json) {
+        if (!cli->is_json && hd_cli_option(cli, "--only-failed", 0) == NULL) {
             hd_conform_print_head(cli, &session->summary);
         }
         code = cmd_conform_run_checks(cli, session);
@@ -330,7 +362,11 @@ static int cmd_conform(struct hd_cli *cli)
         hd_problem_remedy(&cli->problem, "`heddle list` shows the installed plugins");
         return hd_cli_refuse(cli, "conform needs the name of a plugin, or its file");
     }
+    if (hd_cli_option(cli, "--list", 0) != NULL) {
+        return cmd_conform_list(cli);
+    }
     if (cmd_conform_read_numbers(cli, &session) != 0 ||
+        cmd_conform_read_in_process(cli, &session) != 0 ||
         cmd_conform_read_hosts(cli, &session) != 0 ||
         hd_cli_config(cli, &session.config) != HD_OK) {
         return cli->problem.exit_code;
@@ -344,6 +380,10 @@ static const struct hd_cli_option cmd_conform_options[] = {
     {"--level", "LEVEL",
      "load, api, semantics, fault (default) or speed; each includes those before it"},
     {"--check", "NAME", "only this check; may be repeated"},
+    {"--list", NULL, "prints the checks of a plugin's kind, or of schedule, transport or kernel"},
+    {"--only-failed", NULL, "prints failed checks and the summary only"},
+    {"--in-process", NULL,
+     "runs the one check that --check names without a child process and a deadline"},
     {"--seed", "NUMBER", "seed of all random numbers; default 1"},
     {"--bytes-max", "BYTES", "largest message of a transport; default 64M"},
     {"--with", "KERNEL",

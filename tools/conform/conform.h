@@ -51,6 +51,7 @@ struct hd_conform_subject {
     uint64_t bytes_max;   /* of one message of a transport */
     uint64_t limit_ms;    /* of a wait that should succeed */
     uint32_t limit_s;     /* of every check; 0: the limit of its row */
+    bool is_in_process;   /* a check runs in the caller's process, without a deadline */
     const char *hosts[2]; /* network namespaces of a transport's even and odd ranks
                              (conform/host.h); NULL: the caller's */
 };
@@ -82,7 +83,8 @@ bool hd_conform_level_of(const char *name, uint32_t *level);
 const char *hd_conform_verdict_name(uint32_t verdict); /* "pass", "fail", "skip" */
 const struct hd_conform_check *hd_conform_find(uint32_t kind, const char *name); /* or NULL */
 
-/* Runs one check.  The only error is that the child process cannot start (HD_EXIT_FAILED). */
+/* Runs one check.  The only error is that the child process cannot start, or that a check in this
+   process has no memory (HD_EXIT_FAILED). */
 hd_status hd_conform_run(const struct hd_conform_subject *subject,
                          const struct hd_conform_check *check, struct hd_conform_result *result,
                          struct hd_problem *problem);

@@ -26,6 +26,29 @@ void hd_conform_print_row(const struct hd_cli *cli, const struct hd_conform_resu
     fflush(stdout);
 }
 
+void hd_conform_print_list(struct hd_cli *cli, uint32_t kind, const struct hd_conform_check *suite,
+                           uint32_t count)
+{
+    struct cJSON *list = NULL;
+
+    if (cli->is_json) {
+        hd_json_text(cli->json, "kind", hd_kind_name(kind));
+        list = hd_json_array(cli->json, "checks");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (cli->is_json) {
+            struct cJSON *item = hd_json_object(list, NULL);
+            hd_json_text(item, "name", suite[i].name);
+            hd_json_text(item, "level", hd_conform_level_name(suite[i].level));
+            hd_json_text(item, "law", suite[i].law);
+            hd_json_text(item, "holds", suite[i].text);
+        } else {
+            printf("  %-9s  %-16s  %s\n", hd_conform_level_name(suite[i].level), suite[i].name,
+                   suite[i].text);
+        }
+    }
+}
+
 static void conform_output_print_json(struct hd_cli *cli, const struct hd_conform_summary *summary)
 {
     struct cJSON *root = cli->json;

@@ -18,6 +18,10 @@ struct hd_conform_summary {
 void hd_conform_print_head(const struct hd_cli *cli, const struct hd_conform_summary *summary);
 void hd_conform_print_row(const struct hd_cli *cli, const struct hd_conform_result *result);
 
+/* --list: "  api        slots             slots are aligned, do not overlap, .." */
+void hd_conform_print_list(struct hd_cli *cli, uint32_t kind, const struct hd_conform_check *suite,
+                           uint32_t count);
+
 /* Prints the last line or the members of --json, and writes the file of --junit; the exit code. */
 int hd_conform_finish_output(struct hd_cli *cli, const struct hd_conform_summary *summary);
 
