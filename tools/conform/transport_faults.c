@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SHORT_MS = 400, OPEN_MS = 1000, LATE_MS = 2500, FENCE_MS = 8000, SLOTS_MOST = 6 };
+enum { SHORT_MS = 400, OPEN_MS = 1000, LATE_MS = 3500, FENCE_MS = 8000, SLOTS_MOST = 6 };
 
 static const struct hd_channel transport_faults_both_ways[] = {{3, HD_FORWARD, 0, 1, 2, 2, 64},
                                                                {3, HD_BACKWARD, 1, 0, 2, 2, 64}};
