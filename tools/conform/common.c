@@ -20,6 +20,24 @@ static uint64_t common_known_capabilities(uint32_t kind)
     return kind == HD_KIND_KERNEL ? HD_KERNEL_MXFP8_EMULATED * 2 - 1 : 0;
 }
 
+/* A function of the plugin's file; the registry has copied the tables. */
+static const void *common_address(const struct hd_plugin *plugin)
+{
+    const void *address = NULL;
+
+    if (plugin->kind == HD_KIND_SCHEDULE) {
+        const struct hd_schedule_ops *ops = plugin->ops;
+        memcpy(&address, &ops->plan, sizeof address);
+    } else if (plugin->kind == HD_KIND_TRANSPORT) {
+        const struct hd_transport_ops *ops = plugin->ops;
+        memcpy(&address, &ops->open, sizeof address);
+    } else {
+        const struct hd_kernel_ops *ops = plugin->ops;
+        memcpy(&address, &ops->open, sizeof address);
+    }
+    return address;
+}
+
 void hd_conform_descriptor(struct hd_conform_case *check)
 {
     const struct hd_plugin *plugin = check->plugin;
@@ -42,6 +60,11 @@ void hd_conform_descriptor(struct hd_conform_case *check)
     const uint64_t unknown = plugin->capabilities & ~common_known_capabilities(plugin->kind);
     HD_HOLD(check, unknown == 0, "capability bits 0x%llx are undefined for a %s",
             (unsigned long long)unknown, hd_kind_name(plugin->kind));
+    const char *foreign = hd_conform_foreign_export(common_address(plugin));
+    HD_HOLD(check, foreign == NULL,
+            "the file exports %s besides hd_plugin, which may replace a symbol of heddle or of a "
+            "library: build it with -fvisibility=hidden",
+            foreign);
     hd_conform_remark(check, "ABI %u.%u", plugin->abi_major, plugin->abi_minor);
 }
 

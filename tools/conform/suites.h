@@ -15,6 +15,10 @@ extern const struct hd_conform_check hd_conform_kernels[];
 void hd_conform_descriptor(struct hd_conform_case *check);
 void hd_conform_options(struct hd_conform_case *check);
 
+/* exports.c: the name of a symbol, other than hd_plugin, that the file at `address` exports; NULL:
+   there is none. */
+const char *hd_conform_foreign_export(const void *address);
+
 /* schedule_*.c */
 void hd_conform_schedule_refusal(struct hd_conform_case *check);
 void hd_conform_schedule_placement(struct hd_conform_case *check);
