@@ -114,9 +114,6 @@ static void rig_host_trace_transfer(void *context, const struct hd_transfer *tra
                 "the trace of message %llu of channel %u begins %llu ns after its end",
                 (unsigned long long)transfer->sequence, transfer->channel,
                 (unsigned long long)(transfer->begin_ns - end_ns));
-    HD_RIG_HOLD(rig, transfer->end_ns <= hd_now_ns(),
-                "the trace of message %llu of channel %u ends in the future",
-                (unsigned long long)transfer->sequence, transfer->channel);
 }
 
 static void rig_init_host(struct hd_rig *rig, struct hd_host *host)
