@@ -8,7 +8,7 @@
 #include "launch/link.h"
 #include "report/run_json.h"
 #include "report/timeline.h"
-#include "run/facts.h"
+#include "cli/facts.h"
 #include "run/supervise.h"
 
 #include <math.h>

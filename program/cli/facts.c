@@ -1,4 +1,4 @@
-#include "run/facts.h"
+#include "cli/facts.h"
 #include "base/number.h"
 #include "base/option.h"
 #include "base/text.h"
