@@ -6,6 +6,7 @@
 #include "support/command.h"
 
 #include "train/checkpoint.h"
+#include "output/rundir_create.h"
 #include "train/rundir.h"
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /* The run directory: made, refused, emptied, and whole whatever the disk does. */
 #include "support/check.h"
 
+#include "output/rundir_create.h"
 #include "train/rundir.h"
 
 #include <signal.h>

@@ -30,37 +30,6 @@ uint32_t hd_session_digest_offset(const struct hd_session *session, uint32_t sta
     return offset;
 }
 
-/* Whether both paths name one directory. */
-static bool session_is_same_directory(const char *one, const char *other)
-{
-    struct stat first, second;
-
-    return stat(one, &first) == 0 && stat(other, &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-}
-
-static hd_status session_make_directory(struct hd_session *session, struct hd_problem *problem)
-{
-    const struct hd_config *const config = session->job->config;
-    const struct hd_resume *const resume = session->request.resume;
-    const bool overwrites = session->request.overwrite;
-    uint32_t mode = overwrites ? HD_RUNDIR_OVERWRITE : HD_RUNDIR_NEW;
-
-    if (resume != NULL && resume->kind == HD_RESUME_RUN &&
-        session_is_same_directory(resume->directory, config->output.directory)) {
-        mode = HD_RUNDIR_RESUME;
-        if (overwrites) {
-            hd_problem_place(problem, "command line");
-            hd_problem_remedy(problem, "leave one of the two out, or set output.directory");
-            return hd_problem_set(
-                problem, HD_INVALID, HD_EXIT_USAGE,
-                "--overwrite would remove the checkpoint that --resume continues");
-        }
-    }
-    return hd_rundir_create(&session->rundir, config->output.directory, config->name, mode,
-                            problem);
-}
-
 static hd_status session_lay_out_exchange(struct hd_session *session, struct hd_problem *problem)
 {
     const struct hd_job *job = session->job;
@@ -133,7 +102,8 @@ static hd_status session_start(struct hd_session *session, struct hd_problem *pr
     if (hd_launched_is_member(&session->launched)) {
         return HD_OK; /* the hub makes the directory */
     }
-    HD_TRY(session_make_directory(session, problem));
+    HD_TRY(session->request.make_directory(&session->rundir, session->job->config, resume,
+                                           session->request.overwrite, problem));
     hd_log(HD_LOG_DEBUG, "run directory: %s", session->rundir.path);
     return resume != NULL ? hd_resume_metrics(resume, &session->rundir, problem) : HD_OK;
 }

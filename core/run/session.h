@@ -26,11 +26,15 @@
 struct hd_session_request {
     bool overwrite, is_quiet, is_terminal; /* is_terminal: stderr is one */
     bool has_files;                        /* the run leaves a directory */
-    bool counts_wait_cpu;                  /* fill hd_rank_result.wait_cpu_ns (bench) */
-    bool trace_alternates;                 /* record odd steps only (bench) */
-    bool is_evaluation;                    /* forward only; has_files is false */
-    uint32_t evaluation_steps;             /* at most; 0: as run/evaluate.h says */
-    struct hd_resume *resume;              /* borrowed; NULL: initial values, step 1 */
+    /* Makes it; NULL without has_files. */
+    hd_status (*make_directory)(struct hd_rundir *rundir, const struct hd_config *config,
+                                const struct hd_resume *resume, bool overwrites,
+                                struct hd_problem *problem);
+    bool counts_wait_cpu;      /* fill hd_rank_result.wait_cpu_ns (bench) */
+    bool trace_alternates;     /* record odd steps only (bench) */
+    bool is_evaluation;        /* forward only; has_files is false */
+    uint32_t evaluation_steps; /* at most; 0: as run/evaluate.h says */
+    struct hd_resume *resume;  /* borrowed; NULL: initial values, step 1 */
     struct hd_link *link; /* borrowed; NULL: all ranks are forked here; else see run/launched.h */
     int argument_count;
     char *const *arguments; /* of the command line, for run.json */

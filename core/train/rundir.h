@@ -1,5 +1,5 @@
 /*
- * train/rundir.h - the directory that a run leaves (docs/interface.md, "What a run leaves").
+ * train/rundir.h - the directory of a run, once output/rundir_create.h has made it.
  *
  * A file is written to NAME.tmp and renamed.  If the disk is full or the directory cannot be
  * written, the error is HD_EXIT_OUTPUT with the path and the remedy.  Rank 0 and the parent
@@ -20,29 +20,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What hd_rundir_create does in a directory that already has a run.json. */
-enum hd_rundir_mode {
-    HD_RUNDIR_NEW = 0,       /* refuses it */
-    HD_RUNDIR_OVERWRITE = 1, /* removes the files of a run and nothing else, run.json last */
-    HD_RUNDIR_RESUME = 2,    /* leaves it as it is */
-};
+#define HD_RUNDIR_PATH_BYTES 4096
 
 struct hd_rundir {
-    char path[4096];
+    char path[HD_RUNDIR_PATH_BYTES];
     int metrics; /* descriptor of metrics.jsonl, -1 until opened */
     int lock;    /* descriptor of .lock, if is_locked */
     bool is_locked;
 };
-
-/*
- * Makes `directory` and log/ in it.  Empty or NULL: runs/NAME-YYYYMMDD-HHMMSS in local time, with
- * -2, -3 .. appended if it exists.  Then points the link `latest` beside it (runs/latest) to it,
- * atomically; if `latest` is not a link, it stays as it is, and a warning is logged.  A
- * directory that another run holds is refused in every mode.  HD_EXIT_USAGE if it is refused,
- * HD_EXIT_OUTPUT for other errors; after an error nothing is locked.
- */
-hd_status hd_rundir_create(struct hd_rundir *rundir, const char *directory, const char *name,
-                           uint32_t mode, struct hd_problem *problem);
 
 /* True if another process holds the run's directory.  The process that holds it must not call this:
    closing the file would end its lock. */
@@ -63,8 +48,16 @@ hd_status hd_rundir_commit(const struct hd_rundir *rundir, const char *name, FIL
    leaves whole lines.  What a full disk cuts short is removed again. */
 hd_status hd_rundir_metrics(struct hd_rundir *rundir, const struct hd_metrics *metrics,
                             struct hd_problem *problem);
+/* Gives the lock back. */
+void hd_rundir_unlock(struct hd_rundir *rundir);
 /* Ends the lock too. */
 void hd_rundir_close(struct hd_rundir *rundir);
+
+/* HD_EXIT_OUTPUT: `path` cannot be `verb` ("made"), because of `error`.  Returns HD_SYSTEM. */
+hd_status hd_rundir_fail(struct hd_problem *problem, const char *path, const char *verb, int error);
+/* path/NAMEend in `out`; 0, or ENAMETOOLONG. */
+int hd_rundir_join(char out[HD_RUNDIR_PATH_BYTES], const char *path, const char *name,
+                   const char *end);
 
 /* The first remedy for a write that failed with `error`: free space, or raise the limit. */
 const char *hd_output_remedy(int error);

@@ -5,6 +5,7 @@
 #include "cli/run_evaluate.h"
 #include "output/bigrams.h"
 #include "output/output.h"
+#include "output/rundir_create.h"
 #include "launch/link.h"
 #include "report/run_json.h"
 #include "report/timeline.h"
@@ -334,6 +335,7 @@ static void run_job(struct hd_cli *cli, struct hd_config *config, struct hd_plug
             .is_quiet = cli->is_quiet || cli->is_json,
             .is_terminal = isatty(STDERR_FILENO) != 0,
             .has_files = !plugins->is_forward_only,
+            .make_directory = hd_output_make_directory,
             .is_evaluation = plugins->is_forward_only,
             .resume = resume,
             .link = link,
