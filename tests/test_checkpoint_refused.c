@@ -238,7 +238,7 @@ static void check_corpus(void)
     expect("the same text", "run --resume read --quiet train.steps=2", 0, NULL);
     put_text('b');
     expect("another text", "run --resume read --quiet train.steps=3", 2,
-           "data.corpus: text.txt (SHA-256 ");
+           "text.txt (SHA-256 ");
     expect("told so", "run --resume read --quiet train.steps=3 data.corpus=text.txt", 0, NULL);
     expect("then it is its text", "run --resume read --quiet train.steps=4", 0, NULL);
 }
