@@ -1,5 +1,5 @@
 # bin/heddle, libexec/heddle (the yardsticks of bench), lib/heddle/abi1/*.so, include/heddle,
-# lib/pkgconfig/heddle.pc and a CMake package.
+# lib/pkgconfig/heddle.pc, a CMake package, share/heddle/examples and share/doc/heddle.
 install(TARGETS heddle RUNTIME DESTINATION bin)
 foreach(yardstick heddle-gemm-rate heddle-quantiser-rate heddle-cuda-rate)
   if(TARGET ${yardstick})
@@ -9,6 +9,9 @@ endforeach()
 get_property(plugin_targets GLOBAL PROPERTY HD_PLUGIN_TARGETS)
 install(TARGETS ${plugin_targets} LIBRARY DESTINATION ${HD_PLUGIN_DIR})
 install(DIRECTORY core/include/heddle DESTINATION include)
+install(DIRECTORY examples/ DESTINATION share/heddle/examples PATTERN "*.so" EXCLUDE)
+install(DIRECTORY docs/ DESTINATION share/doc/heddle FILES_MATCHING PATTERN "*.md"
+        PATTERN "*.png" PATTERN "*.svg")
 configure_file(cmake/heddle.pc.in ${CMAKE_BINARY_DIR}/heddle.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/heddle.pc DESTINATION lib/pkgconfig)
 

@@ -19,7 +19,7 @@ for file in bin/heddle lib/heddle/abi1/heddle_schedule_1f1b.so include/heddle/pl
 done
 
 # A copy, so that no header of the source tree can be included.
-cp -r "$HD_SOURCE_DIR/examples/schedule" "$world/example"
+cp -r "$prefix/share/heddle/examples/schedule" "$world/example"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 make -C "$world/example" CC="$HD_CC" CFLAGS="-O2 -Wall -Wextra -Wpedantic -Wconversion -Werror" ||
     fail "the example cannot be made"
@@ -47,7 +47,7 @@ for folder in example cmake; do
 done
 
 # The transport of examples/transport: judged by every check, and the bits of a run are those of shm.
-cp -r "$HD_SOURCE_DIR/examples/transport" "$world/transport"
+cp -r "$prefix/share/heddle/examples/transport" "$world/transport"
 tcp=$world/transport/heddle_transport_plain_tcp.so
 make -C "$world/transport" CC="$HD_CC" CFLAGS="-O2 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror" ||
     fail "the transport cannot be made"
@@ -68,7 +68,7 @@ parameters() { # TRANSPORT
 [ "$(parameters shm)" = "$(parameters plain_tcp)" ] || fail "over plain_tcp the parameters are others"
 
 # The kernel of examples/kernel: judged by every check, and the parameters are the same by any schedule.
-cp -r "$HD_SOURCE_DIR/examples/kernel" "$world/kernel"
+cp -r "$prefix/share/heddle/examples/kernel" "$world/kernel"
 mlp=$world/kernel/heddle_kernel_tiny_mlp.so
 make -C "$world/kernel" CC="$HD_CC" CFLAGS="-O2 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror" ||
     fail "the kernel cannot be made"

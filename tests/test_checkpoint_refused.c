@@ -237,8 +237,7 @@ static void check_corpus(void)
     expect("a text", "run " MODEL TEXT "train.steps=1 output.directory=read", 0, NULL);
     expect("the same text", "run --resume read --quiet train.steps=2", 0, NULL);
     put_text('b');
-    expect("another text", "run --resume read --quiet train.steps=3", 2,
-           "text.txt (SHA-256 ");
+    expect("another text", "run --resume read --quiet train.steps=3", 2, "text.txt (SHA-256 ");
     expect("told so", "run --resume read --quiet train.steps=3 data.corpus=text.txt", 0, NULL);
     expect("then it is its text", "run --resume read --quiet train.steps=4", 0, NULL);
 }
