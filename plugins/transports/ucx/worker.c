@@ -67,7 +67,7 @@ static hd_status ucx_refuse(struct hd_transport *instance, uint32_t rank, const 
                      ucx_last_words);
 }
 
-/* What one worker takes of /dev/shm by default, in one file; measured with UCX 1.13. */
+/* What one worker of UCX 1.13 takes of /dev/shm by default, in one file. */
 enum { UCX_SHARED_BYTES = 4700000 };
 
 /* Whether UCX may use /dev/shm: our option, else its own variable, decides. */
