@@ -250,21 +250,22 @@ static void test_rounding(void)
 #endif
 }
 
-/* C77: every rank leaves a log that says why. */
+/* C77: every rank leaves a log that says why.  At 1B2 every rank has opened its channels, because
+   the gradient comes from the last rank. */
 static void test_every_rank_says_why(void)
 {
-    static const struct row row = {"kernel.faulty.action=1F2 kernel.faulty.does=fail", 3, {NULL}};
+    static const struct row row = {"kernel.faulty.action=1B2 kernel.faulty.does=fail", 3, {NULL}};
 
     expect(faulty, &row);
     for (unsigned rank = 0; rank < 4; rank++) {
         char path[64];
         snprintf(path, sizeof path, "run/log/rank-%04u.log", rank);
-        CU_ASSERT(command_says(path, "thrown on purpose in 1F2"));
+        CU_ASSERT(command_says(path, "thrown on purpose in 1B2"));
         CU_ASSERT(command_says(path, ": forward over boundary "));
     }
     CU_ASSERT(command_says("run/log/rank-0003.log",
                            "channel 2: forward over boundary 2, rank 2 to rank 3, by shm"));
-    CU_ASSERT(command_says("run/hang.json", "rank 1 has been at 1F2"));
+    CU_ASSERT(command_says("run/hang.json", "rank 1 has been at 1B2"));
 }
 
 /* --- numbers ---------------------------------------------------------------------------------- */
